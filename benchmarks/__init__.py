@@ -1,0 +1,1 @@
+"""Benchmarks of shmtensor beside torch.multiprocessing and the standard library. Run with `python -m benchmarks`."""

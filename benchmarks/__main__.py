@@ -1,0 +1,129 @@
+"""`python -m benchmarks [name ...]`: run benchmarks, print their tables, and with --write keep them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import attach, daemon, descriptors, handover, heap, measure, share
+from benchmarks.measure import ContenderFailed, Figure
+
+BENCHMARKS = {
+    "heap": heap,
+    "share": share,
+    "descriptors": descriptors,
+    "attach": attach,
+    "handover": handover,
+    "daemon": daemon,
+}
+HERE = Path(__file__).parent
+MARKS = ("<!-- results -->", "<!-- end of results -->")
+SCALES = {"s": ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms"), (1.0, "s")), "B": ((1.0, "B"), (1e3, "kB"), (1e6, "MB"))}
+
+
+def show_value(figure: Figure) -> str:
+    if figure.value is None:
+        return "-"
+    scales = SCALES.get(figure.unit)
+    if scales is None:
+        return f"{figure.value:,.0f}"
+    scale, unit = next(pair for pair in reversed(scales) if figure.value >= pair[0] or pair is scales[0])
+    return (
+        f"{figure.value / scale:.3g} {unit}" if figure.value / scale < 1000 else f"{figure.value / scale:,.0f} {unit}"
+    )
+
+
+def show_table(title: str, figures: Sequence[Figure]) -> str:
+    """A markdown table. The ratio is a contender's figure over that of the first shmtensor row of the same work."""
+    lines = [
+        f"### {title}",
+        "",
+        "| work | contender | figure | ratio | wanted | note |",
+        "| --- | --- | ---: | ---: | --- | --- |",
+    ]
+    base: dict[str, float] = {}
+    for figure in figures:
+        if figure.value and figure.contender.startswith("shmtensor"):
+            base.setdefault(figure.work, figure.value)
+        ratio = figure.value / base[figure.work] if figure.value and figure.work in base else None
+        words = "" if ratio is None else f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+        lines.append(
+            f"| {figure.work} | {figure.contender} | {show_value(figure)} | {words} | {figure.target} | {figure.note} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument("--write", action="store_true", help="keep results/NAME.json and renew the table in README.md")
+    arguments = parser.parse_args()
+    names = arguments.names or list(BENCHMARKS)
+    for name in names:
+        if name not in BENCHMARKS:
+            parser.error(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    for variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP"):
+        os.environ.pop(variable, None)
+    print(f"{measure.machine()}; {measure.today()}\n", flush=True)
+    if not measure.have("torch"):
+        print("torch is not installed: its rows are left out\n", flush=True)
+
+    failures = 0
+    with tempfile.TemporaryDirectory(prefix="shmtensor-bench-") as folder:
+        os.environ["SHMTENSOR_RUNTIME_DIR"] = folder
+        for name in names:
+            figures: list[Figure] = []
+            title = (BENCHMARKS[name].__doc__ or name).splitlines()[0].rstrip(".")
+            try:
+                for figure in BENCHMARKS[name].measure():
+                    figures.append(figure)
+                    print(f"{figure.work}: {figure.contender}: {show_value(figure)}", file=sys.stderr, flush=True)
+            except ContenderFailed as error:
+                print(f"benchmarks: {name} is not complete: {error}", file=sys.stderr)
+                failures += 1
+            print(show_table(title, figures), end="\n\n", flush=True)
+            if arguments.write and figures:
+                write_result(name, title, figures)
+    if arguments.write:
+        write_readme()
+    return 1 if failures else 0
+
+
+def write_result(name: str, title: str, figures: Sequence[Figure]) -> None:
+    folder = HERE / "results"
+    folder.mkdir(exist_ok=True)
+    content = {
+        "title": title,
+        "machine": measure.machine(),
+        "date": measure.today(),
+        "figures": [dataclasses.asdict(figure) for figure in figures],
+    }
+    (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def write_readme() -> None:
+    """Put the table of every kept result between the marks in README.md."""
+    parts = []
+    for name in BENCHMARKS:
+        path = HERE / "results" / f"{name}.json"
+        if path.exists():
+            content = json.loads(path.read_text())
+            table = show_table(content["title"], [Figure(**figure) for figure in content["figures"]])
+            parts.append(f"{table}\n\n{content['machine']}; {content['date']}")
+    readme = HERE / "README.md"
+    before, _, rest = readme.read_text().partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    body = "\n\n".join(parts)
+    readme.write_text(f"{before}{MARKS[0]}\n\n{body}\n\n{MARKS[1]}{after}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

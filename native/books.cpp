@@ -1,0 +1,328 @@
+#include "books.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "failpoint.hpp"
+#include "os.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::uint32_t kHoldStep = 4096;  // entries reserved at a time: 64 KiB
+
+std::uint64_t pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+}  // namespace
+
+int Books::create(std::uint64_t segment, std::uint32_t owner, std::uint64_t payload_bytes, bool dedicated) {
+    shape_ = shape_of(dedicated);
+    int fd = -1;
+    if (const int error = os::memfd("shmtensor-books", shape_.bytes, &fd)) return error;
+    if (const int error = os::map_shared(fd, shape_.bytes, &at_)) {
+        os::close(fd);
+        return error;
+    }
+    fd_ = fd;
+    if (const int error = os::reserve(fd_, 0, kPage)) return error;
+    BooksHeader& h = header();
+    h.magic = kBooksMagic;
+    h.version = kLayoutVersion;
+    h.owner = owner;
+    h.segment = segment;
+    h.payload_bytes = payload_bytes;
+    h.dedicated = dedicated;
+    h.free_hold = kNone;
+    h.returned = kNone;
+    init_lock(h.lock);
+    return 0;
+}
+
+int Books::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated) {
+    shape_ = shape_of(dedicated);
+    std::uint64_t bytes = 0;
+    if (const int error = os::size_of(fd, &bytes)) return error;
+    if (bytes != shape_.bytes) return EINVAL;
+    if (const int error = os::map_shared(fd, shape_.bytes, &at_)) return error;
+    const BooksHeader& h = header();
+    if (h.magic != kBooksMagic || h.version != kLayoutVersion || h.segment != segment ||
+        h.payload_bytes != payload_bytes || (h.dedicated != 0) != dedicated) {
+        os::unmap(at_, shape_.bytes);
+        at_ = nullptr;
+        return EINVAL;
+    }
+    fd_ = fd;
+    return 0;
+}
+
+void Books::close() {
+    if (at_) os::unmap(at_, shape_.bytes);
+    os::close(fd_);
+    at_ = nullptr;
+    fd_ = -1;
+}
+
+bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
+    const Locked locked = take_lock(header().lock, slot, patience_ms);
+    if (locked == Locked::busy) return false;
+    if (locked == Locked::after_death) {
+        // Whoever is killed in here leaves the lock marked again, and the next one starts over.
+        derive();
+        SHMTENSOR_POINT("books.lock.derived");
+        made_consistent(header().lock);
+    }
+    return true;
+}
+
+// Rebuild all that is marked (derived) in layout.hpp from the hold entries.
+void Books::derive() {
+    BooksHeader& h = header();
+    const std::uint32_t blocks = std::min(h.blocks_high.load(), shape_.blocks);
+    const std::uint32_t holds = std::min(h.holds_high.load(), shape_.holds);
+    for (std::uint32_t b = 0; b < blocks; ++b) block(b).count.store(0, std::memory_order_relaxed);
+    SHMTENSOR_POINT("books.derive.counts_cleared");
+    std::uint32_t chain = kNone;
+    for (std::uint32_t i = 0; i < holds; ++i) {
+        const std::uint64_t word = hold(i).word.load(std::memory_order_acquire);
+        if (word != 0 && block_of(word) < blocks) {
+            block(block_of(word)).count.fetch_add(1, std::memory_order_relaxed);
+        } else {
+            hold(i).word.store(0, std::memory_order_relaxed);
+            hold(i).mark.store(chain, std::memory_order_relaxed);
+            chain = i;
+        }
+    }
+    h.free_hold.store(chain);
+    SHMTENSOR_POINT("books.derive.holds_chained");
+    std::uint32_t returned = kNone, live = 0;
+    std::uint64_t bytes = 0;
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+        BlockRecord& r = block(b);
+        if (r.count.load(std::memory_order_relaxed) > 0) {
+            r.where = static_cast<std::uint32_t>(Where::out);
+            ++live;
+            bytes += r.size.load(std::memory_order_relaxed);
+        } else if (r.where == static_cast<std::uint32_t>(Where::out)) {
+            r.next = returned;
+            returned = b;
+        }
+    }
+    h.returned.store(returned);
+    h.live_blocks.store(live);
+    h.live_bytes.store(bytes);
+}
+
+int Books::reserve_holds(std::uint32_t* reserved) const {
+    const std::uint32_t have = std::min(header().holds_reserved.load(), shape_.holds);
+    if (have == shape_.holds) return ENOSPC;
+    // In steps that grow with the table, so that forking a client of many blocks asks seldom.
+    const std::uint32_t want = std::min(shape_.holds, have + std::max(kHoldStep, have / 2 / kHoldStep * kHoldStep));
+    *reserved = want;
+    return os::reserve(fd_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)));
+}
+
+int Books::reserve_blocks(std::uint32_t count) const {
+    return os::reserve(fd_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)));
+}
+
+std::uint64_t Books::live_size(std::uint32_t index, std::uint32_t generation) const {
+    if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return 0;
+    const BlockRecord& r = block(index);
+    const bool live = r.count.load(std::memory_order_relaxed) > 0 &&
+                      r.generation.load(std::memory_order_relaxed) == generation;
+    return live ? r.size.load(std::memory_order_relaxed) : 0;
+}
+
+void Books::grow_holds(std::uint32_t reserved) {
+    if (reserved > header().holds_reserved.load()) header().holds_reserved.store(std::min(reserved, shape_.holds));
+}
+
+std::uint32_t Books::pop_free_hold() {
+    BooksHeader& h = header();
+    const std::uint32_t head = h.free_hold.load(std::memory_order_relaxed);
+    if (head != kNone && head < std::min(h.holds_high.load(std::memory_order_relaxed), shape_.holds)) {
+        h.free_hold.store(hold(head).mark.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        return head;
+    }
+    const std::uint32_t high = h.holds_high.load(std::memory_order_relaxed);
+    if (high >= std::min(h.holds_reserved.load(std::memory_order_relaxed), shape_.holds)) return kNone;
+    h.holds_high.store(high + 1, std::memory_order_relaxed);
+    return high;
+}
+
+std::uint32_t Books::hand_out(std::uint32_t index, std::uint64_t offset, std::uint64_t size, std::uint32_t slot) {
+    const std::uint32_t taken = pop_free_hold();
+    if (taken == kNone) return kNone;
+    SHMTENSOR_POINT("books.hand_out.entry_taken");
+    BooksHeader& h = header();
+    if (index >= h.blocks_high.load(std::memory_order_relaxed)) h.blocks_high.store(index + 1);
+    BlockRecord& r = block(index);
+    r.generation.store(r.generation.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    r.offset = offset;
+    r.size.store(size, std::memory_order_relaxed);
+    r.where = static_cast<std::uint32_t>(Where::out);
+    SHMTENSOR_POINT("books.hand_out.record_written");
+    Hold& e = hold(taken);
+    e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
+    e.word.store(hold_word(index, slot, HoldKind::client), std::memory_order_release);
+    SHMTENSOR_POINT("books.hand_out.held");
+    r.count.store(1, std::memory_order_relaxed);
+    h.live_blocks.store(h.live_blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    h.live_bytes.store(h.live_bytes.load(std::memory_order_relaxed) + size, std::memory_order_relaxed);
+    SHMTENSOR_POINT("books.hand_out.counted");
+    return taken;
+}
+
+std::uint32_t Books::add_hold(std::uint32_t index, std::uint32_t slot, HoldKind kind, std::uint32_t mark) {
+    const std::uint32_t taken = pop_free_hold();
+    if (taken == kNone) return kNone;
+    SHMTENSOR_POINT("books.add_hold.entry_taken");
+    Hold& e = hold(taken);
+    e.mark.store(mark, std::memory_order_relaxed);
+    e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
+    e.word.store(hold_word(index, slot, kind), std::memory_order_release);
+    SHMTENSOR_POINT("books.add_hold.held");
+    block(index).count.fetch_add(1, std::memory_order_relaxed);
+    SHMTENSOR_POINT("books.add_hold.counted");
+    return taken;
+}
+
+bool Books::is_live(std::uint32_t index, std::uint32_t generation) const {
+    const BooksHeader& h = header();
+    if (index >= std::min(h.blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return false;
+    const BlockRecord& r = block(index);
+    const std::uint64_t size = r.size.load(std::memory_order_relaxed);
+    return r.count.load(std::memory_order_relaxed) > 0 && r.generation.load(std::memory_order_relaxed) == generation &&
+           r.offset <= h.payload_bytes && size <= h.payload_bytes - r.offset;
+}
+
+bool Books::is_ticket(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block) const {
+    if (index >= std::min(header().holds_high.load(std::memory_order_relaxed), shape_.holds)) return false;
+    const std::uint64_t word = hold(index).word.load(std::memory_order_acquire);
+    return kind_of(word) == HoldKind::ticket && block_of(word) == of_block &&
+           hold(index).mark.load(std::memory_order_relaxed) == mark;
+}
+
+bool Books::redeem(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block, std::uint32_t slot) {
+    // Under the lock, so that between looking at the mark and changing the word the entry cannot become another ticket.
+    if (!is_ticket(index, mark, of_block)) return false;
+    SHMTENSOR_POINT("books.redeem.recognised");
+    hold(index).word.store(hold_word(of_block, slot, HoldKind::client), std::memory_order_release);
+    SHMTENSOR_POINT("books.redeem.held");
+    return true;
+}
+
+Left Books::release(std::uint32_t index, bool by_owner) {
+    BooksHeader& h = header();
+    Hold& e = hold(index);
+    const std::uint32_t of_block = block_of(e.word.load(std::memory_order_relaxed));
+    e.word.store(0, std::memory_order_release);
+    SHMTENSOR_POINT("books.release.ended");
+    e.mark.store(h.free_hold.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    h.free_hold.store(index, std::memory_order_relaxed);
+    SHMTENSOR_POINT("books.release.entry_freed");
+    if (of_block >= shape_.blocks) return Left::held;  // only a damaged entry names such a block
+    BlockRecord& r = block(of_block);
+    const std::uint32_t count = r.count.load(std::memory_order_relaxed) - 1;
+    r.count.store(count, std::memory_order_relaxed);
+    if (count > 0) return Left::held;
+    h.live_blocks.store(h.live_blocks.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    h.live_bytes.store(h.live_bytes.load(std::memory_order_relaxed) - r.size.load(std::memory_order_relaxed),
+                       std::memory_order_relaxed);
+    SHMTENSOR_POINT("books.release.uncounted");
+    if (by_owner) {
+        r.where = static_cast<std::uint32_t>(Where::home);
+        SHMTENSOR_POINT("books.release.home");
+        return Left::home;
+    }
+    r.next = h.returned.load(std::memory_order_relaxed);
+    h.returned.store(of_block, std::memory_order_relaxed);
+    SHMTENSOR_POINT("books.release.returned");
+    return Left::returned;
+}
+
+void Books::take_returned(std::vector<std::uint32_t>& home) {
+    BooksHeader& h = header();
+    for (std::uint32_t b = h.returned.load(std::memory_order_relaxed); b != kNone && b < shape_.blocks; b = block(b).next) {
+        block(b).where = static_cast<std::uint32_t>(Where::home);
+        SHMTENSOR_POINT("books.take_returned.one");
+        home.push_back(b);
+    }
+    h.returned.store(kNone, std::memory_order_relaxed);
+    SHMTENSOR_POINT("books.take_returned.all");
+}
+
+std::uint32_t Books::reap(std::uint32_t slot) {
+    const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
+    std::uint32_t released = 0;
+    for (std::uint32_t i = 0; i < holds; ++i) {
+        const std::uint64_t word = hold(i).word.load(std::memory_order_relaxed);
+        if (word == 0 || owner_of(word) != slot) continue;
+        release(i, false);
+        ++released;
+        SHMTENSOR_POINT("books.reap.one");
+    }
+    return released;
+}
+
+std::uint32_t Books::expire_tickets(std::uint32_t before) {
+    const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
+    std::uint32_t released = 0;
+    for (std::uint32_t i = 0; i < holds; ++i) {
+        const std::uint64_t word = hold(i).word.load(std::memory_order_relaxed);
+        if (word == 0 || owner_of(word) != 0 || kind_of(word) != HoldKind::ticket) continue;
+        if (hold(i).since.load(std::memory_order_relaxed) > before) continue;
+        release(i, false);
+        ++released;
+    }
+    return released;
+}
+
+const char* Books::check() const {
+    const BooksHeader& h = header();
+    const std::uint32_t blocks = h.blocks_high, holds = h.holds_high;
+    if (blocks > shape_.blocks || holds > shape_.holds) return "a table is longer than its segment";
+    std::vector<std::uint32_t> counted(blocks, 0);
+    std::uint32_t empty = 0;
+    for (std::uint32_t i = 0; i < holds; ++i) {
+        const std::uint64_t word = hold(i).word;
+        if (word == 0) {
+            ++empty;
+        } else if (block_of(word) >= blocks) {
+            return "a hold names a block beyond the table";
+        } else {
+            ++counted[block_of(word)];
+        }
+    }
+    std::uint32_t live = 0, away = 0;
+    std::uint64_t bytes = 0;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+        const BlockRecord& r = block(b);
+        if (r.count != counted[b]) return "I1: a count differs from the holds";
+        const bool out = r.where == static_cast<std::uint32_t>(Where::out);
+        if (counted[b] > 0) {
+            if (!out) return "I5: a live block is at home";
+            ++live;
+            bytes += r.size;
+            spans.emplace_back(r.offset, r.offset + r.size);
+        } else if (out) {
+            ++away;
+        }
+    }
+    if (live != h.live_blocks || bytes != h.live_bytes) return "I2: the totals differ from the blocks";
+    std::uint32_t chained = 0;
+    for (std::uint32_t i = h.free_hold; i != kNone; i = hold(i).mark, ++chained)
+        if (i >= holds || chained == empty || hold(i).word != 0) return "I3: the chain of free holds is wrong";
+    if (chained != empty) return "I3: the chain of free holds is short";
+    std::uint32_t returned = 0;
+    for (std::uint32_t b = h.returned; b != kNone; b = block(b).next, ++returned)
+        if (b >= blocks || returned == away || counted[b] != 0) return "I4: the chain of returned blocks is wrong";
+    if (returned != away) return "I4: the chain of returned blocks is short";
+    std::sort(spans.begin(), spans.end());
+    for (std::size_t i = 1; i < spans.size(); ++i)
+        if (spans[i].first < spans[i - 1].second) return "I5: two live blocks overlap";
+    return nullptr;
+}
+
+}  // namespace shmtensor

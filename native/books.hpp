@@ -1,0 +1,82 @@
+// The books of one segment: blocks and the holds on them, in shared memory. Clients and the manager share this code.
+//
+// Every call below the line `locked` wants the lock held. Nothing in here waits but lock(), makes a system call but
+// create(), open() and reserve_holds(), or believes an index that it reads from shared memory without checking it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "layout.hpp"
+#include "lock.hpp"
+
+namespace shmtensor {
+
+// What release() left of the block.
+enum class Left { held, returned, home };
+
+class Books {
+   public:
+    Books() = default;
+    Books(const Books&) = delete;
+    Books& operator=(const Books&) = delete;
+    ~Books() { close(); }
+
+    // Make the control part of a new segment (manager). 0 or errno.
+    int create(std::uint64_t segment, std::uint32_t owner, std::uint64_t payload_bytes, bool dedicated);
+    // Map an existing one; takes fd over on success. EINVAL when it is not what the arguments say.
+    int open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated);
+    void close();
+
+    bool is_open() const { return at_ != nullptr; }
+    int fd() const { return fd_; }
+    const Shape& shape() const { return shape_; }
+    BooksHeader& header() const { return *reinterpret_cast<BooksHeader*>(at_); }
+    BlockRecord& block(std::uint32_t index) const {
+        return reinterpret_cast<BlockRecord*>(at_ + shape_.blocks_at)[index];
+    }
+    Hold& hold(std::uint32_t index) const { return reinterpret_cast<Hold*>(at_ + shape_.holds_at)[index]; }
+
+    // Take the lock as `slot`; a dead holder's unfinished work is put right first. False: busy for all of patience_ms.
+    bool lock(std::uint32_t slot, unsigned patience_ms);
+    void unlock() { drop_lock(header().lock); }
+
+    // Reserve pages for more hold entries, outside the lock; grow_holds() under the lock then lets them be used.
+    int reserve_holds(std::uint32_t* reserved) const;
+    // Reserve pages for block records [0, count). Owner only.
+    int reserve_blocks(std::uint32_t count) const;
+
+    // A live block's size, or 0. Without the lock: a snapshot.
+    std::uint64_t live_size(std::uint32_t index, std::uint32_t generation) const;
+
+    // ---- locked -----------------------------------------------------------------------------------------------------
+    void grow_holds(std::uint32_t reserved);
+    // The owner hands out a block that is home. Gives the hold's index, kNone when no reserved entry is free.
+    std::uint32_t hand_out(std::uint32_t index, std::uint64_t offset, std::uint64_t size, std::uint32_t slot);
+    // One more hold on a live block. pre: is_live(index, generation). kNone as above.
+    std::uint32_t add_hold(std::uint32_t index, std::uint32_t slot, HoldKind kind, std::uint32_t mark);
+    // Turn a ticket into a hold of `slot`. False when it is not that ticket (any more).
+    bool redeem(std::uint32_t hold, std::uint32_t mark, std::uint32_t index, std::uint32_t slot);
+    bool is_ticket(std::uint32_t hold, std::uint32_t mark, std::uint32_t index) const;
+    bool is_live(std::uint32_t index, std::uint32_t generation) const;
+    // End a hold. `by_owner`: the caller owns the arena and takes the block home when this was the last one.
+    Left release(std::uint32_t hold, bool by_owner);
+    // The owner takes home what others returned; appends the indices.
+    void take_returned(std::vector<std::uint32_t>& home);
+    // Release every hold of a slot, or the tickets of slot 0 made before `before` (monotonic seconds). Gives how many.
+    std::uint32_t reap(std::uint32_t slot);
+    std::uint32_t expire_tickets(std::uint32_t before);
+    // First broken invariant in words, or nullptr.
+    const char* check() const;
+
+   private:
+    void derive();
+    std::uint32_t pop_free_hold();
+
+    std::byte* at_ = nullptr;
+    int fd_ = -1;
+    Shape shape_{};
+};
+
+}  // namespace shmtensor

@@ -1,0 +1,454 @@
+#include "client.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "failpoint.hpp"
+#include "os.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr unsigned kForkPatience = 5000;  // ms that a fork waits for the books of one segment
+
+// The two messages that fork hooks send (docs/protocol.md, "Messages sent by native code"). Little endian, as both of
+// the supported machines are.
+struct EmbryoMessage {
+    char magic[4] = {'S', 'H', 'M', 'T'};
+    std::uint32_t type = 2, request = 0, body = 8;
+    std::uint32_t slot, reserved = 0;
+};
+static_assert(sizeof(EmbryoMessage) == 24);
+struct QuietHello {
+    char magic[4] = {'S', 'H', 'M', 'T'};
+    std::uint32_t type = 1, request = 0, body = 16;
+    std::uint32_t protocol = 1, layout = kLayoutVersion, quiet = 1, reserved = 0;
+};
+static_assert(sizeof(QuietHello) == 32);
+
+// All clients of this process, for the fork hooks.
+std::mutex registry_lock;
+std::vector<Client*> registry;
+
+void prepare() {
+    registry_lock.lock();
+    for (Client* c : registry) c->before_fork();
+}
+void parent() {
+    for (Client* c : registry) c->after_fork_in_parent();
+    registry_lock.unlock();
+}
+void child() {
+    for (Client* c : registry) c->after_fork_in_child();
+    registry_lock.unlock();
+}
+
+}  // namespace
+
+Client::Client(Group& group, std::uint32_t slot, int connection)
+    : group_(group), slot_(slot), connection_(connection), next_mark_(static_cast<std::uint32_t>(os::random64())) {
+    if (os::wipe_on_fork_page(&page_) != 0) page_ = new std::byte[1];  // an old kernel: no such check
+    intact_ = reinterpret_cast<unsigned char*>(page_);
+    *intact_ = 1;
+    const std::lock_guard guard(registry_lock);
+    [[maybe_unused]] static const int hooked = ::pthread_atfork(prepare, parent, child);
+    registry.push_back(this);
+}
+
+Client::~Client() {
+    {
+        const std::lock_guard guard(registry_lock);
+        std::erase(registry, this);
+    }
+    os::close(connection_);
+    // page_ stays: a page for the life of the process, so that a late release can still ask alive().
+}
+
+// ---------------------------------------------------------------------------------------------------------- segments
+
+Segment* Client::known(std::uint64_t id) {
+    if (last_ && last_->id == id) return last_;
+    const auto found = segments_.find(id);
+    if (found == segments_.end()) return nullptr;
+    return last_ = found->second.get();
+}
+
+int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
+                        bool owned) {
+    auto segment = std::make_unique<Segment>();
+    segment->id = id;
+    segment->payload_fd = payload;
+    segment->payload_bytes = payload_bytes;
+    segment->dedicated = dedicated;
+    if (const int error = segment->books.open(control, id, payload_bytes, dedicated)) {
+        os::close(control);
+        return error;
+    }
+    std::uint64_t bytes = 0;
+    if (const int error = os::size_of(payload, &bytes)) return error;
+    if (bytes < payload_bytes) return EINVAL;
+    if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) return error;
+    const std::lock_guard guard(private_);
+    unmap_retired();
+    if (segments_.contains(id)) return 0;
+    segment->held.resize(dedicated ? 1 : 0);
+    if (owned) heap_.adopt(*segment);
+    segments_.emplace(id, std::move(segment));
+    return 0;
+}
+
+// Segments that the manager gave up and of which nothing is held here need no mapping and no descriptors any more.
+void Client::unmap_retired() {
+    for (auto it = segments_.begin(); it != segments_.end();) {
+        const Segment& s = *it->second;
+        const bool awaited = std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; });
+        if (!s.owned && s.held_count == 0 && !awaited && s.books.header().retired.load() != 0) {
+            if (last_ == &s) last_ = nullptr;
+            it = segments_.erase(it);
+        } else {
+            ++it;
+        }
+    }
+}
+
+Status Client::more_holds(Segment& s, unsigned patience_ms) {
+    if (patience_ms == 0) return Status::slow;
+    std::uint32_t reserved = 0;
+    if (const int error = s.books.reserve_holds(&reserved)) {
+        refusal_ = {error, reserved * sizeof(Hold), error == ENOSPC ? "hold entries of the segment" : "kernel"};
+        return error == ENOSPC ? Status::full : Status::refused;
+    }
+    if (!s.books.lock(slot_, patience_ms)) return Status::busy;
+    s.books.grow_holds(reserved);
+    s.books.unlock();
+    return Status::ok;
+}
+
+// ------------------------------------------------------------------------------------------------------------ blocks
+
+void Client::note(Block* block) {
+    Segment& s = *block->segment;
+    if (block->index >= s.held.size()) s.held.resize(std::max<std::size_t>(block->index + 1, s.held.size() * 2));
+    s.held[block->index] = block;
+    ++s.held_count;
+}
+
+Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (patience_ms > 0) {
+        guard.lock();
+    } else if (!guard.try_lock()) {
+        return Status::busy;
+    }
+    if (!alive() || !held_) return Status::not_held;
+    if (!deferred_.empty()) finish_deferred();
+    Room room = heap_.quick(bytes);
+    if (!room) {
+        take_returned(patience_ms);
+        room = heap_.quick(bytes);
+    }
+    if (!room) {
+        if (patience_ms == 0) return Status::slow;
+        room = heap_.thorough(bytes, refusal_);
+        if (!room) return refusal_.error ? Status::refused : Status::need_segment;
+    }
+    Segment& s = *room.segment;
+    auto made = std::make_unique<Block>(Block{this, &s, room.node, 0, kNone, kNone, room.offset, bytes});
+    std::uint32_t hold = kNone;
+    while (hold == kNone) {
+        if (!s.books.lock(slot_, patience_ms)) {
+            heap_.put_back(room);
+            return Status::busy;
+        }
+        hold = s.books.hand_out(room.node, room.offset, bytes, slot_);
+        made->generation = s.books.block(room.node).generation.load(std::memory_order_relaxed);
+        s.books.unlock();
+        if (hold != kNone) break;
+        if (const Status status = more_holds(s, patience_ms); status != Status::ok) {
+            heap_.put_back(room);
+            return status;
+        }
+    }
+    made->hold = hold;
+    note(made.get());
+    *block = made.release();
+    return Status::ok;
+}
+
+Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
+                          bool* existing, const std::pair<std::uint32_t, std::uint32_t>* ticket) {
+    Block* here = index < s.held.size() ? s.held[index] : nullptr;
+    if (here && here->generation != generation) return Status::gone;  // held, so it cannot have been given anew
+    if (here && !ticket) {
+        ++here->users;
+        *block = here;
+        *existing = true;
+        return Status::ok;
+    }
+    for (;;) {
+        if (!s.books.lock(slot_, patience_ms)) return Status::busy;
+        if (!s.books.is_live(index, generation)) {
+            s.books.unlock();
+            return Status::gone;
+        }
+        std::uint32_t hold = kNone;
+        if (here) {
+            if (s.books.is_ticket(ticket->first, ticket->second, index)) s.books.release(ticket->first, s.owned);
+        } else if (ticket && s.books.redeem(ticket->first, ticket->second, index, slot_)) {
+            hold = ticket->first;
+        } else {
+            hold = s.books.add_hold(index, slot_, HoldKind::client, 0);
+        }
+        const BlockRecord& record = s.books.block(index);
+        const std::uint64_t offset = record.offset, size = record.size.load(std::memory_order_relaxed);
+        s.books.unlock();
+        if (here) {
+            ++here->users;
+            *block = here;
+            *existing = true;
+            return Status::ok;
+        }
+        if (hold != kNone) {
+            *block = new Block{this, &s, index, generation, hold, kNone, offset, size};
+            *existing = false;
+            note(*block);
+            return Status::ok;
+        }
+        if (const Status status = more_holds(s, patience_ms); status != Status::ok) return status;
+    }
+}
+
+Status Client::attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
+                      Block** block, bool* existing) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (patience_ms > 0) {
+        guard.lock();
+    } else if (!guard.try_lock()) {
+        return Status::busy;
+    }
+    if (!alive() || !held_) return Status::not_held;
+    Segment* s = known(segment);
+    return s ? open_block(*s, index, generation, patience_ms, block, existing, nullptr) : Status::need_mapping;
+}
+
+Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
+                      std::uint32_t mark, unsigned patience_ms, Block** block, bool* existing) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (patience_ms > 0) {
+        guard.lock();
+    } else if (!guard.try_lock()) {
+        return Status::busy;
+    }
+    if (!alive() || !held_) return Status::not_held;
+    Segment* s = known(segment);
+    if (!s) return Status::need_mapping;
+    const std::pair ticket{hold, mark};
+    return open_block(*s, index, generation, patience_ms, block, existing, &ticket);
+}
+
+Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
+                      std::uint32_t* mark) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (patience_ms > 0) {
+        guard.lock();
+    } else if (!guard.try_lock()) {
+        return Status::busy;
+    }
+    if (!alive() || !held_) return Status::not_held;
+    Segment& s = *block.segment;
+    *mark = next_mark_++;
+    for (;;) {
+        if (!s.books.lock(slot_, patience_ms)) return Status::busy;
+        *hold = s.books.add_hold(block.index, owner, HoldKind::ticket, *mark);
+        s.books.unlock();
+        if (*hold != kNone) return Status::ok;
+        if (const Status status = more_holds(s, patience_ms); status != Status::ok) return status;
+    }
+}
+
+// pre: private lock held.
+void Client::end_hold(Segment& s, std::uint32_t hold) {
+    if (!s.books.lock(slot_, 0)) {
+        deferred_.emplace_back(&s, hold);
+        return;
+    }
+    const std::uint32_t index = block_of(s.books.hold(hold).word.load(std::memory_order_relaxed));
+    const Left left = s.books.release(hold, s.owned);
+    s.books.unlock();
+    if (left == Left::home) heap_.put_back(s, index);
+}
+
+void Client::release(Block* block) {
+    if (!alive()) return;
+    const std::lock_guard guard(private_);
+    if (--block->users > 0) return;
+    const std::unique_ptr<Block> ended(block);
+    Segment& s = *block->segment;
+    s.held[block->index] = nullptr;
+    --s.held_count;
+    if (held_) end_hold(s, block->hold);
+}
+
+void Client::finish_deferred() {
+    auto again = std::move(deferred_);
+    deferred_.clear();
+    for (const auto& [segment, hold] : again) end_hold(*segment, hold);
+}
+
+void Client::take_returned(unsigned patience_ms) {
+    for (Segment* s : heap_.segments()) {
+        // Without the lock, as a hint: a block returned just now is found the next time.
+        if (s->books.header().returned.load(std::memory_order_relaxed) == kNone) continue;
+        home_.clear();
+        home_.reserve(s->books.header().blocks_high.load(std::memory_order_relaxed));  // only we raise it
+        if (!s->books.lock(slot_, patience_ms)) continue;
+        s->books.take_returned(home_);
+        s->books.unlock();
+        for (const std::uint32_t index : home_) heap_.put_back(*s, index);
+    }
+}
+
+Status Client::trim(std::uint64_t* bytes) {
+    const std::lock_guard guard(private_);
+    if (!alive() || !held_) return Status::not_held;
+    finish_deferred();
+    take_returned(50);
+    *bytes = heap_.trim();
+    unmap_retired();
+    return Status::ok;
+}
+
+// ------------------------------------------------------------------------------------------------------------ embryos
+
+int Client::embryo(std::uint32_t* slot, int* socket) {
+    const std::lock_guard guard(private_);
+    return alive() && held_ ? make_embryo(slot, socket) : EPERM;
+}
+
+// pre: private lock held.
+int Client::make_embryo(std::uint32_t* slot, int* socket) {
+    int theirs = -1;
+    if (const int error = os::socket_pair(socket, &theirs)) return error;
+    *slot = group_.claim(SlotState::embryo, 0, 0, slot_);
+    SHMTENSOR_POINT("client.embryo.claimed");
+    int error = *slot == kNone ? ENOSPC : 0;
+    if (!error) {
+        EmbryoMessage message;
+        message.slot = *slot;
+        error = os::send_with_fd(connection_, &message, sizeof message, theirs);
+        if (error) group_.slot(*slot).word.store(slot_word(SlotState::free));  // nobody has heard of it
+    }
+    SHMTENSOR_POINT("client.embryo.announced");
+    os::close(theirs);
+    if (error) os::close(*socket);
+    return error;
+}
+
+// A hold of the embryo on every block of this segment that we hold. False: the books could not be had.
+bool Client::hold_for_embryo(Segment& s) {
+    if (s.held_count == 0) return true;
+    if (!s.books.lock(slot_, kForkPatience)) return false;
+    for (std::uint32_t index = 0; index < s.held.size();) {
+        Block* block = s.held[index];
+        if (!block) {
+            ++index;
+            continue;
+        }
+        block->embryo_hold = s.books.add_hold(index, fork_.slot, HoldKind::client, 0);
+        if (block->embryo_hold != kNone) {
+            SHMTENSOR_POINT("client.fork.held_one");
+            ++index;
+            continue;
+        }
+        s.books.unlock();
+        if (more_holds(s, kForkPatience) != Status::ok || !s.books.lock(slot_, kForkPatience)) return false;
+    }
+    s.books.unlock();
+    return true;
+}
+
+void Client::before_fork() {
+    private_.lock();
+    fork_ = {};
+    if (!alive() || !held_ || connection_ < 0) return;
+    if (make_embryo(&fork_.slot, &fork_.socket) != 0) {
+        fork_ = {};
+        return;
+    }
+    fork_.complete = true;
+    for (const auto& [id, segment] : segments_) fork_.complete = fork_.complete && hold_for_embryo(*segment);
+    SHMTENSOR_POINT("client.fork.prepared");
+}
+
+void Client::after_fork_in_parent() {
+    os::close(fork_.socket);  // when the fork failed, this tells the manager so
+    SHMTENSOR_POINT("client.fork.parent");
+    private_.unlock();
+}
+
+void Client::after_fork_in_child() {
+    // The inherited connection is the parent's; while we kept it open, the manager would not see the parent close it.
+    os::close(connection_);
+    connection_ = fork_.socket;
+    *intact_ = 1;
+    held_ = fork_.complete;
+    heap_.forget_all();
+    deferred_.clear();
+    next_mark_ = static_cast<std::uint32_t>(os::random64());
+    if (held_) {
+        slot_ = fork_.slot;
+        for (const auto& [id, segment] : segments_)
+            for (Block* block : segment->held)
+                if (block) block->hold = block->embryo_hold;
+        const QuietHello hello;
+        os::send_with_fd(connection_, &hello, sizeof hello, -1);
+        SHMTENSOR_POINT("client.fork.child");
+    } else {
+        os::close(connection_);
+        connection_ = -1;
+    }
+    private_.unlock();
+}
+
+// --------------------------------------------------------------------------------------------------------- inspection
+
+Client::Stats Client::stats() {
+    const std::lock_guard guard(private_);
+    Stats stats{segments_.size(), heap_.segments().size(), 0, 0, heap_.reserved_bytes(), heap_.free_bytes()};
+    for (const auto& [id, segment] : segments_) {
+        stats.blocks += segment->held_count;
+        if (segment->held_count == 0) continue;
+        for (const Block* block : segment->held) stats.bytes += block ? block->bytes : 0;
+    }
+    return stats;
+}
+
+const char* Client::check() {
+    const std::lock_guard guard(private_);
+    if (const char* wrong = heap_.check()) return wrong;
+    for (Segment* s : heap_.segments()) {
+        if (!s->books.lock(slot_, 1000)) return "the books are busy";
+        const char* wrong = s->books.check();
+        s->books.unlock();
+        if (wrong) return wrong;
+    }
+    return nullptr;
+}
+
+bool Client::close() {
+    const std::lock_guard guard(private_);
+    finish_deferred();
+    for (const auto& [id, segment] : segments_)
+        if (segment->held_count > 0) return false;
+    heap_.forget_all();
+    segments_.clear();
+    last_ = nullptr;
+    deferred_.clear();
+    os::close(connection_);
+    connection_ = -1;
+    held_ = false;
+    return true;
+}
+
+}  // namespace shmtensor

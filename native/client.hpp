@@ -1,0 +1,131 @@
+// This process in one group: the segments it has mapped, the blocks it holds, the room it owns, and what a fork does to
+// all that.
+//
+// Locks: the private lock guards everything in this process; it is taken first, and the lock of one segment's books
+// after it. No Python, no request to the manager and no endless wait happens under either. A call that would have to
+// wait says `busy` (or `slow`, when it wants system calls) and is made again with patience, without the GIL.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "books.hpp"
+#include "group.hpp"
+#include "heap.hpp"
+#include "segment.hpp"
+
+namespace shmtensor {
+
+class Client;
+
+// One hold of this process on one block. Made by allocate, attach and redeem, which give one user each; ended when the
+// last user releases it.
+struct Block {
+    Client* client;
+    Segment* segment;
+    std::uint32_t index;
+    std::uint32_t generation;
+    std::uint32_t hold;         // entry in the segment's books
+    std::uint32_t embryo_hold;  // the child's entry while a fork is under way
+    std::uint64_t offset;       // bytes into the payload
+    std::uint64_t bytes;
+    std::uint32_t users = 1;  // under the private lock
+    void* face = nullptr;     // the Python object over it, if any; under the GIL
+    std::byte* data() const { return segment->payload + offset; }
+};
+
+enum class Status {
+    ok,
+    busy,          // another process or thread holds a lock: again, with patience
+    slow,          // needs system calls: again, with patience
+    need_segment,  // no owned segment has room
+    need_mapping,  // the segment is not mapped here
+    gone,          // no live block of this generation
+    refused,       // memory was refused; see refusal()
+    full,          // a table of the segment is full
+    not_held,      // cloned without the fork hooks, or the fork could not be registered
+};
+
+class Client {
+   public:
+    // `group` must outlive the client. Owns `connection` from now on.
+    Client(Group& group, std::uint32_t slot, int connection);
+    ~Client();
+    Client(const Client&) = delete;
+    Client& operator=(const Client&) = delete;
+
+    // Takes over both descriptors, whatever the result. 0 or errno (EINVAL: not what the arguments say).
+    int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated, bool owned);
+
+    // Each: patience 0 = no wait and no system call. `existing` tells that the block was held here already
+    // and has one user more.
+    Status allocate(std::uint64_t bytes, unsigned patience_ms, Block** block);
+    Status attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
+                  Block** block, bool* existing);
+    Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold, std::uint32_t* mark);
+    Status redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
+                  std::uint32_t mark, unsigned patience_ms, Block** block, bool* existing);
+    void release(Block* block);  // one user less; waits for no other process
+    Status trim(std::uint64_t* bytes);
+
+    // A slot and a socket for a child about to be started. 0 or errno.
+    int embryo(std::uint32_t* slot, int* socket);
+
+    struct Stats {
+        std::uint64_t mapped, owned, blocks, bytes, reserved, free;
+    };
+    Stats stats();
+    const char* check();
+    bool close();  // false while blocks are held
+
+    Group& group() const { return group_; }
+    std::uint32_t slot() const { return slot_; }
+    int connection() const { return connection_; }
+    Refusal refusal() const { return refusal_; }
+    void* face = nullptr;  // the Python object over it; set once
+
+    // pthread_atfork
+    void before_fork();
+    void after_fork_in_parent();
+    void after_fork_in_child();
+
+   private:
+    bool alive() const { return *intact_ != 0; }
+    Segment* known(std::uint64_t id);
+    int make_embryo(std::uint32_t* slot, int* socket);
+    Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
+                      bool* existing, const std::pair<std::uint32_t, std::uint32_t>* ticket);
+    Status more_holds(Segment& s, unsigned patience_ms);
+    void note(Block* block);
+    void end_hold(Segment& s, std::uint32_t hold);
+    void finish_deferred();
+    void take_returned(unsigned patience_ms);
+    void unmap_retired();
+    bool hold_for_embryo(Segment& s);
+
+    Group& group_;
+    std::uint32_t slot_;
+    int connection_;
+    std::byte* page_ = nullptr;
+    volatile unsigned char* intact_;  // on a page that is wiped in a child nobody told us about
+    std::mutex private_;
+    std::unordered_map<std::uint64_t, std::unique_ptr<Segment>> segments_;
+    Segment* last_ = nullptr;  // the segment asked for last
+    Heap heap_;
+    Refusal refusal_;
+    std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
+    std::vector<std::uint32_t> home_;                           // kept for its capacity
+    std::uint32_t next_mark_;
+    bool held_ = true;  // false: this process is a child whose holds could not be made
+    struct {
+        std::uint32_t slot = kNone;
+        int socket = -1;
+        bool complete = false;
+    } fork_;
+};
+
+}  // namespace shmtensor

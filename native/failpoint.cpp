@@ -1,0 +1,66 @@
+#include "failpoint.hpp"
+
+#ifdef SHMTENSOR_FAILPOINTS
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+extern const shmtensor::failpoint::Point* const __start_shmtensor_points[];
+extern const shmtensor::failpoint::Point* const __stop_shmtensor_points[];
+
+namespace shmtensor::failpoint {
+namespace {
+
+struct Armed {
+    std::string name;
+    std::string action;
+};
+Armed armed;
+std::atomic<int> left{0};  // passes until the action; 0 = disarmed
+
+[[maybe_unused]] const bool read_environment = [] {
+    if (const char* spec = std::getenv("SHMTENSOR_FAILPOINT")) arm(spec);
+    return true;
+}();
+
+}  // namespace
+
+void arm(std::string_view spec) {
+    left = 0;
+    if (spec.empty()) return;
+    const auto last = spec.rfind(':');
+    const auto first = last == spec.npos ? spec.npos : spec.rfind(':', last - 1);
+    const std::string action{last == spec.npos ? spec : spec.substr(last + 1)};
+    const int nth = first == spec.npos ? 0 : std::atoi(std::string{spec.substr(first + 1, last - first - 1)}.c_str());
+    if (nth < 1 || (action != "kill" && action != "stop" && action != "exit")) {
+        std::fprintf(stderr, "SHMTENSOR_FAILPOINT: want name:nth:kill|stop|exit, got '%.*s'\n",
+                     static_cast<int>(spec.size()), spec.data());
+        std::abort();
+    }
+    armed = {std::string{spec.substr(0, first)}, action};
+    left = nth;
+}
+
+void pass(const Point& point) {
+    if (left.load(std::memory_order_relaxed) == 0 || armed.name != point.name) return;
+    if (left.fetch_sub(1) != 1) return;
+    if (armed.action == "exit") ::_exit(70);
+    ::kill(::getpid(), armed.action == "kill" ? SIGKILL : SIGSTOP);
+}
+
+std::vector<const char*> all() {
+    std::vector<const char*> names;
+    for (auto entry = __start_shmtensor_points; entry != __stop_shmtensor_points; ++entry)
+        names.push_back((*entry)->name);
+    return names;
+}
+
+}  // namespace shmtensor::failpoint
+
+#endif

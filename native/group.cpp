@@ -1,0 +1,58 @@
+#include "group.hpp"
+
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "failpoint.hpp"
+#include "os.hpp"
+
+namespace shmtensor {
+
+Group::~Group() {
+    if (at_) os::unmap(at_, kGroupBytes);
+    os::close(fd_);
+}
+
+int Group::map(int fd) {
+    fd_ = fd;
+    return os::map_shared(fd, kGroupBytes, &at_);
+}
+
+int Group::create(std::uint64_t group_id) {
+    int fd = -1;
+    if (const int error = os::memfd("shmtensor-group", kGroupBytes, &fd)) return error;
+    if (const int error = map(fd)) return error;
+    if (const int error = os::reserve(fd, 0, kGroupBytes)) return error;
+    header() = {kGroupMagic, kLayoutVersion, kMaxSlots, group_id};
+    slot(0).word.store(slot_word(SlotState::group));
+    return 0;
+}
+
+int Group::open(int fd) {
+    std::uint64_t bytes = 0;
+    if (const int error = os::size_of(fd, &bytes)) return error;
+    if (bytes != kGroupBytes) return EINVAL;
+    const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0) return errno;
+    if (const int error = map(copy)) return error;
+    const bool ours = header().magic == kGroupMagic && header().version == kLayoutVersion && header().slots == kMaxSlots;
+    return ours ? 0 : EINVAL;
+}
+
+std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent) {
+    for (std::uint32_t tried = 0; tried < kMaxSlots; ++tried) {
+        const std::uint32_t index = hint_;
+        hint_ = hint_ + 1 == kMaxSlots ? 1 : hint_ + 1;
+        Slot& s = slot(index);
+        std::uint32_t expected = slot_word(SlotState::free);
+        if (!s.word.compare_exchange_strong(expected, slot_word(state, parent))) continue;
+        SHMTENSOR_POINT("group.claim.taken");
+        s.pid.store(pid);
+        s.start_time.store(start_time);
+        return index;
+    }
+    return kNone;
+}
+
+}  // namespace shmtensor

@@ -1,0 +1,37 @@
+// The group segment: who is who. The manager and every client map it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "layout.hpp"
+
+namespace shmtensor {
+
+class Group {
+   public:
+    Group() = default;
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
+    ~Group();
+
+    int create(std::uint64_t group_id);  // makes the memfd; 0 or errno
+    int open(int fd);                    // duplicates fd; EINVAL when what lies there is no group segment of this version
+
+    int fd() const { return fd_; }
+    std::uint64_t id() const { return header().group_id; }
+    Slot& slot(std::uint32_t index) const { return reinterpret_cast<Slot*>(at_ + kSlotsAt)[index]; }
+
+    // A free slot becomes `state`; kNone when there is none. Any process may claim; the compare-and-swap decides.
+    std::uint32_t claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent);
+
+   private:
+    GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(at_); }
+    int map(int fd);
+
+    int fd_ = -1;
+    std::byte* at_ = nullptr;
+    std::uint32_t hint_ = 1;  // where the next search starts; only a hint
+};
+
+}  // namespace shmtensor

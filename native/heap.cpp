@@ -1,0 +1,228 @@
+#include "heap.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "failpoint.hpp"
+#include "segment.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::uint64_t kSpareMemory = 32 << 20;  // bytes that a reservation leaves to everybody else
+constexpr std::uint32_t kRecordStep = 16384;      // block records reserved at a time: 512 KiB
+
+std::uint64_t page_up(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::uint64_t page_down(std::uint64_t bytes) { return bytes / kPage * kPage; }
+
+}  // namespace
+
+void Heap::adopt(Segment& segment) {
+    segment.owned = true;
+    if (!segment.dedicated) segment.ranges = std::make_unique<Ranges>(segment.payload_bytes, kArenaBlocks);
+    owned_.push_back(&segment);
+}
+
+void Heap::forget_all() {
+    for (Segment* s : owned_) {
+        s->owned = false;
+        s->ranges.reset();
+    }
+    owned_.clear();
+    for (auto& bin : bins_) bin.clear();
+    binned_ = 0;
+}
+
+Room Heap::quick(std::uint64_t bytes) {
+    const std::uint64_t size = rounded(bytes);
+    if (bytes > kDedicatedFrom) return quick_dedicated(bytes, true);
+    if (size <= kBinnedUpTo) {
+        auto& bin = bins_[bin_of(size)];
+        if (!bin.empty()) {
+            const Room room = bin.back();
+            bin.pop_back();
+            binned_ -= size;
+            return room;
+        }
+    }
+    for (Segment* s : owned_) {
+        if (s->dedicated) continue;
+        const std::uint32_t node = s->ranges->take(size, Ranges::State::warm);
+        if (node == kNone) continue;
+        if (node >= s->blocks_reserved) {  // its record has no page yet: a matter for thorough()
+            s->ranges->give(node, Ranges::State::warm);
+            continue;
+        }
+        return {s, node, (*s->ranges)[node].offset};
+    }
+    return {};
+}
+
+Room Heap::quick_dedicated(std::uint64_t bytes, bool warm_only) {
+    Segment* best = nullptr;
+    for (Segment* s : owned_) {
+        if (!s->dedicated || !s->free || s->payload_bytes < bytes) continue;
+        if (s->payload_bytes - bytes > s->payload_bytes / 4) continue;  // too good for this
+        if (warm_only && (s->reserved < bytes || s->blocks_reserved == 0)) continue;
+        if (!best || s->payload_bytes < best->payload_bytes) best = s;
+    }
+    if (!best) return {};
+    best->free = false;
+    return {best, 0, 0};
+}
+
+int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
+    const std::uint64_t from = page_down(offset), to = page_up(offset + bytes);
+    refusal = {0, to - from, ""};
+    if (os::memory_available(&refusal.limit) < to - from + kSpareMemory) {
+        refusal.error = ENOMEM;
+    } else {
+        refusal.error = os::reserve(segment.payload_fd, from, to - from);
+        if (refusal.error) refusal.limit = refusal.error == ENOSPC ? "size of the shared-memory file system" : "kernel";
+    }
+    if (refusal.error) return refusal.error;
+    SHMTENSOR_POINT("heap.reserve.done");
+    segment.reserved += to - from;
+    segment.books.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
+    return 0;
+}
+
+Room Heap::grow(Segment& arena, std::uint64_t bytes, Refusal& refusal) {
+    const std::uint64_t size = rounded(bytes);
+    const std::uint64_t step = page_up(std::clamp(arena.reserved / 4, kLeastStep, kMostStep));
+    for (const std::uint64_t want : {std::max(size, step), size}) {
+        const std::uint32_t node = arena.ranges->take(want, Ranges::State::cold);
+        if (node == kNone) continue;
+        const auto& range = (*arena.ranges)[node];
+        if (reserve(arena, range.offset, range.bytes, refusal) != 0) {
+            arena.ranges->give(node, Ranges::State::cold);
+            continue;
+        }
+        arena.ranges->cut(node, size, Ranges::State::warm);
+        return {&arena, node, (*arena.ranges)[node].offset};
+    }
+    return {};
+}
+
+Room Heap::thorough(std::uint64_t bytes, Refusal& refusal) {
+    refusal = {};
+    for (Segment* s : owned_) {  // pages for more records, where the last step is used up
+        const std::uint32_t nodes = s->dedicated ? 1 : s->ranges->node_count() + 2;
+        if (nodes <= s->blocks_reserved) continue;
+        const std::uint32_t want = std::min(s->books.shape().blocks, nodes + kRecordStep);
+        if (want == s->blocks_reserved) continue;
+        refusal = {s->books.reserve_blocks(want), want * sizeof(BlockRecord), "kernel"};
+        if (refusal.error) return {};
+        s->blocks_reserved = want;
+    }
+    if (bytes > kDedicatedFrom) {
+        const Room room = quick_dedicated(bytes, false);
+        if (!room) return {};
+        if (room.segment->reserved < bytes &&
+            reserve(*room.segment, room.segment->reserved, page_up(bytes) - room.segment->reserved, refusal) != 0) {
+            put_back(room);
+            return {};
+        }
+        return room;
+    }
+    if (const Room room = quick(bytes)) return room;
+    if (binned_ >= bytes && binned_ >= reserved_bytes() / 8 && empty_bins())
+        if (const Room room = quick(bytes)) return room;
+    Refusal first;
+    for (Segment* s : owned_) {
+        if (s->dedicated) continue;
+        Room room = grow(*s, bytes, refusal);
+        if (refusal.error && !first.error) first = refusal;
+        if (!room && !refusal.error && s->ranges->join_all()) room = grow(*s, bytes, refusal);
+        if (!room) continue;
+        if (room.node >= s->blocks_reserved) {
+            put_back(room);
+            continue;
+        }
+        return room;
+    }
+    if (first.error && empty_bins())
+        if (const Room room = quick(bytes)) return room;
+    refusal = first;
+    return {};
+}
+
+void Heap::put_back(const Room& room) {
+    Segment& s = *room.segment;
+    if (s.dedicated) {
+        s.free = true;
+        std::uint64_t warm = 0;
+        for (const Segment* other : owned_)
+            if (other->dedicated && other->free) warm += other->reserved;
+        if (warm > kKeptWarm && s.reserved > 0 && os::punch(s.payload_fd, 0, s.payload_bytes) == 0) s.reserved = 0;
+        return;
+    }
+    const auto& range = (*s.ranges)[room.node];
+    if (range.bytes <= kBinnedUpTo && rounded(range.bytes) == range.bytes) {
+        bins_[bin_of(range.bytes)].push_back({&s, room.node, range.offset});
+        binned_ += range.bytes;
+    } else {
+        s.ranges->give(room.node, Ranges::State::warm);
+    }
+}
+
+bool Heap::empty_bins() {
+    bool any = false;
+    for (auto& bin : bins_) {
+        for (const Room& room : bin) room.segment->ranges->give(room.node, Ranges::State::warm);
+        any = any || !bin.empty();
+        bin.clear();
+    }
+    binned_ = 0;
+    return any;
+}
+
+std::uint64_t Heap::trim() {
+    empty_bins();
+    std::uint64_t given = 0;
+    for (Segment* s : owned_) {
+        if (s->dedicated) {
+            if (!s->free || s->reserved == 0 || os::punch(s->payload_fd, 0, s->payload_bytes) != 0) continue;
+            given += s->reserved;
+            s->reserved = 0;
+        } else {
+            for (std::uint32_t node = 0; node < s->ranges->node_count(); ++node) {
+                const auto range = (*s->ranges)[node];
+                const std::uint64_t from = page_up(range.offset), to = page_down(range.offset + range.bytes);
+                if (to <= from || !s->ranges->take_whole(node)) continue;
+                const bool punched = os::punch(s->payload_fd, from, to - from) == 0;
+                s->ranges->give(node, punched ? Ranges::State::cold : Ranges::State::warm);
+                if (!punched) continue;
+                given += to - from;
+                s->reserved -= std::min(s->reserved, to - from);
+            }
+        }
+        s->books.header().reserved_bytes.store(s->reserved, std::memory_order_relaxed);
+    }
+    return given;
+}
+
+std::uint64_t Heap::reserved_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const Segment* s : owned_) bytes += s->reserved;
+    return bytes;
+}
+
+std::uint64_t Heap::free_bytes() const {
+    std::uint64_t bytes = binned_;
+    for (const Segment* s : owned_) bytes += s->dedicated ? (s->free ? s->reserved : 0) : s->ranges->warm_bytes();
+    return bytes;
+}
+
+const char* Heap::check() const {
+    for (const Segment* s : owned_) {
+        if (!s->ranges) continue;
+        if (const char* wrong = s->ranges->check()) return wrong;
+        for (std::uint32_t b = 0; b < s->books.header().blocks_high.load(); ++b)
+            if (s->books.block(b).count > 0 && (*s->ranges)[b].state != Ranges::State::taken)
+                return "a live block lies in a free range";
+    }
+    return nullptr;
+}
+
+}  // namespace shmtensor

@@ -1,0 +1,63 @@
+// The private side of the arenas and dedicated segments that one client owns: where to find room for a block.
+// Nothing here touches shared memory but reservations; the caller holds the client's private lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "layout.hpp"
+#include "ranges.hpp"
+
+namespace shmtensor {
+
+struct Segment;
+
+struct Room {
+    Segment* segment = nullptr;
+    std::uint32_t node = kNone;
+    std::uint64_t offset = 0;
+    explicit operator bool() const { return segment != nullptr; }
+};
+
+// Why no room could be reserved.
+struct Refusal {
+    int error = 0;              // errno
+    std::uint64_t bytes = 0;    // asked for
+    const char* limit = "";     // what set the bound
+};
+
+constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;              // bytes; larger blocks get a segment of their own
+constexpr std::uint64_t kLeastStep = 1 << 20, kMostStep = 64 << 20;    // bytes reserved at a time
+constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;            // bytes of free dedicated segments kept reserved
+
+class Heap {
+   public:
+    void adopt(Segment& segment);   // a segment that this process owns from now on
+    void forget_all();              // after a fork: they are the parent's
+
+    // Warm room; no system call.
+    Room quick(std::uint64_t bytes);
+    // Room that may have to be reserved first. Empty with refusal.error == 0: no segment has room.
+    Room thorough(std::uint64_t bytes, Refusal& refusal);
+    void put_back(const Room& room);
+    void put_back(Segment& segment, std::uint32_t node) { put_back(Room{&segment, node, 0}); }
+
+    std::uint64_t trim();  // pages of free ranges back to the system; bytes
+    std::uint64_t reserved_bytes() const;
+    std::uint64_t free_bytes() const;  // of the reserved ones
+    const std::vector<Segment*>& segments() const { return owned_; }
+    const char* check() const;
+
+   private:
+    Room quick_dedicated(std::uint64_t bytes, bool warm_only);
+    Room grow(Segment& arena, std::uint64_t bytes, Refusal& refusal);
+    int reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
+    bool empty_bins();
+
+    std::vector<Segment*> owned_;
+    std::vector<Room> bins_[kBins];  // freed blocks by size, newest last; still `taken` in their Ranges
+    std::uint64_t binned_ = 0;       // bytes in them
+};
+
+}  // namespace shmtensor

@@ -1,0 +1,212 @@
+#include "os.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include "layout.hpp"
+
+namespace shmtensor::os {
+
+int memfd(const char* name, std::uint64_t bytes, int* fd) {
+    const int made = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (made < 0) return errno;
+    if (::ftruncate(made, static_cast<off_t>(bytes)) != 0 ||
+        ::fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        const int error = errno;
+        ::close(made);
+        return error;
+    }
+    *fd = made;
+    return 0;
+}
+
+int map_shared(int fd, std::uint64_t bytes, std::byte** at) {
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) return errno;
+    ::madvise(mapped, bytes, MADV_DONTDUMP);  // a dump of gigabytes would keep a dead owner's lock for seconds
+    *at = static_cast<std::byte*>(mapped);
+    return 0;
+}
+
+void unmap(std::byte* at, std::uint64_t bytes) { ::munmap(at, bytes); }
+
+int size_of(int fd, std::uint64_t* bytes) {
+    struct stat found {};
+    if (::fstat(fd, &found) != 0) return errno;
+    *bytes = static_cast<std::uint64_t>(found.st_size);
+    return 0;
+}
+
+int reserve(int fd, std::uint64_t offset, std::uint64_t bytes) {
+    while (::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
+
+int punch(int fd, std::uint64_t offset, std::uint64_t bytes) {
+    while (::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                       static_cast<off_t>(bytes)) != 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
+
+int wipe_on_fork_page(std::byte** at) {
+    void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return errno;
+    if (::madvise(page, kPage, MADV_WIPEONFORK) != 0) {
+        const int error = errno;
+        ::munmap(page, kPage);
+        return error;
+    }
+    *at = static_cast<std::byte*>(page);
+    return 0;
+}
+
+namespace {
+
+// The number after `key` in a small text file (key "" = at its start); false when there is none ("max", no such file).
+bool number_in(const char* path, const char* key, std::uint64_t* value) {
+    const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    char text[4096];
+    const ssize_t got = ::read(fd, text, sizeof text - 1);
+    ::close(fd);
+    if (got <= 0) return false;
+    text[got] = 0;
+    const char* at = std::strstr(text, key);
+    if (!at) return false;
+    char* end = nullptr;
+    *value = std::strtoull(at + std::strlen(key), &end, 10);
+    return end != at + std::strlen(key);
+}
+
+// This process's cgroup directory (v2, unified hierarchy); empty when there is none.
+std::string own_cgroup() {
+    const int fd = ::open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return {};
+    char text[4096];
+    const ssize_t got = ::read(fd, text, sizeof text - 1);
+    ::close(fd);
+    if (got <= 0) return {};
+    text[got] = 0;
+    const char* line = std::strstr(text, "0::");
+    if (!line) return {};
+    std::string path = std::string{"/sys/fs/cgroup"} + (line + 3);
+    path.resize(std::min(path.find('\n'), path.size()));
+    return path;
+}
+
+}  // namespace
+
+std::uint64_t memory_available(const char** limit) {
+    std::uint64_t kilobytes = 0, most = ~std::uint64_t{0};
+    if (number_in("/proc/meminfo", "MemAvailable:", &kilobytes)) {
+        most = kilobytes * 1024;
+        *limit = "memory of the machine";
+    }
+    for (std::string path = own_cgroup(); path.size() >= std::strlen("/sys/fs/cgroup"); path.resize(path.rfind('/'))) {
+        std::uint64_t max = 0, current = 0, cache = 0;
+        if (!number_in((path + "/memory.max").c_str(), "", &max)) continue;
+        if (!number_in((path + "/memory.current").c_str(), "", &current)) continue;
+        // The page cache of files counts as used but is dropped first; shared memory is not among inactive_file.
+        number_in((path + "/memory.stat").c_str(), "inactive_file ", &cache);
+        const std::uint64_t used = current > cache ? current - cache : 0;
+        const std::uint64_t left = max > used ? max - used : 0;
+        if (left < most) {
+            most = left;
+            *limit = "memory cgroup";
+        }
+    }
+    return most;
+}
+
+int socket_pair(int* ours, int* theirs) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return errno;
+    const int on = 1;
+    if (::setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) {
+        const int error = errno;
+        ::close(pair[0]);
+        ::close(pair[1]);
+        return error;
+    }
+    *ours = pair[0];
+    *theirs = pair[1];
+    return 0;
+}
+
+int send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
+    iovec part{const_cast<void*>(message), bytes};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (fd >= 0) {
+        header.msg_control = space;
+        header.msg_controllen = sizeof space;
+        cmsghdr* control = CMSG_FIRSTHDR(&header);
+        control->cmsg_level = SOL_SOCKET;
+        control->cmsg_type = SCM_RIGHTS;
+        control->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
+    }
+    while (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
+
+void close(int fd) {
+    if (fd >= 0) ::close(fd);
+}
+
+std::uint64_t monotonic_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::uint32_t monotonic_seconds() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return static_cast<std::uint32_t>(now.tv_sec);
+}
+
+std::uint64_t random64() {
+    std::uint64_t value = 0;
+    while (::getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) {
+    }
+    return value;
+}
+
+int process_id() { return ::getpid(); }
+
+int start_time(int pid, std::uint64_t* ticks) {
+    char path[32];
+    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT ? ESRCH : errno;
+    char text[1024];
+    const ssize_t got = ::read(fd, text, sizeof text - 1);
+    const int error = errno;
+    ::close(fd);
+    if (got <= 0) return got == 0 ? ESRCH : error;
+    text[got] = 0;
+    const char* field = std::strrchr(text, ')');  // the command may hold spaces and parentheses; nothing after it does
+    for (int i = 0; field && i < 20; ++i) field = std::strchr(field + 1, ' ');
+    if (!field) return EPROTO;
+    *ticks = std::strtoull(field + 1, nullptr, 10);
+    return 0;
+}
+
+}  // namespace shmtensor::os

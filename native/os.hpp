@@ -1,0 +1,37 @@
+// The only system calls of the core. Each returns 0 or an errno; none throws, none retries what the caller should see.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace shmtensor::os {
+
+// A close-on-exec memfd of `bytes` (sparse), sealed against shrinking and growing.
+int memfd(const char* name, std::uint64_t bytes, int* fd);
+int map_shared(int fd, std::uint64_t bytes, std::byte** at);  // read-write; left out of core dumps
+void unmap(std::byte* at, std::uint64_t bytes);
+int size_of(int fd, std::uint64_t* bytes);
+// Reserve the pages of a range, so that touching them cannot fail later. pre: offset and bytes are page multiples.
+int reserve(int fd, std::uint64_t offset, std::uint64_t bytes);
+// Give the pages of a range back; it reads as zeros and must be reserved again before use.
+int punch(int fd, std::uint64_t offset, std::uint64_t bytes);
+// A private page that reads 0 in a process that was cloned without pthread_atfork hooks.
+int wipe_on_fork_page(std::byte** at);
+
+// Bytes that may be reserved before the machine or a memory cgroup up the tree has none left, and what sets the bound.
+// The kernel kills rather than refuses once that is passed, so it has to be asked for beforehand.
+std::uint64_t memory_available(const char** limit);
+
+int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
+int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);  // fd < 0: none; never blocks
+void close(int fd);
+
+std::uint32_t monotonic_seconds();
+std::uint64_t monotonic_ns();
+std::uint64_t random64();
+int process_id();
+// Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH when there is no such process.
+int start_time(int pid, std::uint64_t* ticks);
+
+}  // namespace shmtensor::os

@@ -1,0 +1,78 @@
+// Which bytes of an arena's payload are free: process-private, two-level segregated fit with coalescing, O(1).
+//
+// A range is a node; its index is the index of the block record it gets when it is handed out. Free ranges are warm
+// (pages reserved) or cold (never reserved, or given back). The arena begins as one cold range; growing, trimming and
+// reserving again are all moves between the two kinds.
+//
+//   ranges tile the payload: next(n).offset = n.offset + n.bytes; every offset and size is a multiple of kUnit
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "layout.hpp"
+
+namespace shmtensor {
+
+constexpr std::uint64_t kUnit = 64;                 // bytes; least size and alignment of a block
+constexpr std::uint64_t kPagedFrom = 64 << 10;      // bytes; blocks from here on are page-aligned
+constexpr std::uint64_t kBinnedUpTo = 1 << 20;      // bytes; larger ranges are rounded to pages and not binned
+
+// Bytes a request occupies: steps of 64 up to 1 KiB, then four steps per doubling, then whole pages.
+std::uint64_t rounded(std::uint64_t bytes);
+// Bin of a rounded size up to kBinnedUpTo: 0 for 64, 1 for 128, ...
+std::uint32_t bin_of(std::uint64_t rounded_bytes);
+constexpr std::uint32_t kBins = 56;
+
+class Ranges {
+   public:
+    enum class State : std::uint8_t { unused, warm, cold, taken };
+    struct Node {
+        std::uint64_t offset = 0, bytes = 0;
+        std::uint32_t before = kNone, after = kNone;          // neighbours in the payload
+        std::uint32_t newer = kNone, older = kNone;           // neighbours in the free list
+        State state = State::unused;
+    };
+
+    Ranges(std::uint64_t bytes, std::uint32_t max_nodes);
+
+    // A range of rounded size from the free ranges of one kind; kNone when there is none (or no node is left).
+    // A cold one is taken as it is: the caller reserves its pages.
+    std::uint32_t take(std::uint64_t bytes, State kind);
+    void give(std::uint32_t node, State kind);  // back, joined with free neighbours of the same kind
+    // Cut a taken range down to `bytes`; the rest becomes free of `kind`. Does nothing when no node is left.
+    void cut(std::uint32_t node, std::uint64_t bytes, State kind);
+    bool take_whole(std::uint32_t node);  // a free warm range as it stands; false when the node is none
+    // Join every cold range with its free neighbours, as cold: for requests that fit in neither kind alone.
+    bool join_all();
+
+    const Node& operator[](std::uint32_t node) const { return nodes_[node]; }
+    std::uint32_t node_count() const { return static_cast<std::uint32_t>(nodes_.size()); }
+    std::uint64_t largest_cold() const;
+    std::uint64_t warm_bytes() const { return warm_; }
+    const char* check() const;
+
+   private:
+    static constexpr std::uint32_t kFirst = 35, kSecond = 8;  // classes: powers of two from kUnit, each cut in eight
+    struct Free {
+        std::uint64_t first = 0;
+        std::uint8_t second[kFirst] = {};
+        std::uint32_t head[kFirst][kSecond];
+    };
+
+    Free& free_of(State kind) { return free_[kind == State::cold]; }
+    std::uint32_t find(std::uint64_t bytes, State kind);
+    void link(std::uint32_t node, State kind);
+    void unlink(std::uint32_t node);
+    void absorb(std::uint32_t node, std::uint32_t next);
+    std::uint32_t new_node();
+
+    std::vector<Node> nodes_;
+    std::vector<std::uint32_t> spare_;  // nodes that name no range
+    std::uint32_t max_nodes_;
+    std::uint64_t bytes_;
+    std::uint64_t warm_ = 0;
+    Free free_[2];
+};
+
+}  // namespace shmtensor

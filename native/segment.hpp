@@ -1,0 +1,43 @@
+// One segment as mapped by this process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "books.hpp"
+#include "os.hpp"
+#include "ranges.hpp"
+
+namespace shmtensor {
+
+struct Block;
+
+struct Segment {
+    std::uint64_t id = 0;
+    Books books;
+    std::byte* payload = nullptr;
+    int payload_fd = -1;
+    std::uint64_t payload_bytes = 0;
+    bool dedicated = false;
+
+    std::vector<Block*> held;  // by block index: what this process holds
+    std::uint32_t held_count = 0;
+
+    // Of an owned segment:
+    bool owned = false;
+    std::unique_ptr<Ranges> ranges;     // an arena's
+    bool free = true;                   // a dedicated segment's only block is home
+    std::uint64_t reserved = 0;         // payload bytes whose pages are reserved
+    std::uint32_t blocks_reserved = 0;  // block records whose pages are reserved
+
+    Segment() = default;
+    Segment(const Segment&) = delete;
+    Segment& operator=(const Segment&) = delete;
+    ~Segment() {
+        if (payload) os::unmap(payload, payload_bytes);
+        os::close(payload_fd);
+    }
+};
+
+}  // namespace shmtensor

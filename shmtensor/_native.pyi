@@ -1,0 +1,160 @@
+"""The C++ core: the group segment, the books of a segment, the heap of a client. Imports no NumPy until an array is asked for."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+LAYOUT_VERSION: int
+"""Version of every struct in shared memory (native/layout.hpp). Group, manager and clients must agree on it."""
+PAGE: int
+"""Bytes of a page of this machine."""
+MAX_SLOTS: int
+"""Entries of a group's slot table: clients, embryos and the group itself (slot 0)."""
+MAX_SEGMENT_BYTES: int
+"""Largest payload of one segment, in bytes."""
+
+# kinds of a slot, and of the owner of a hold
+SLOT_FREE: int
+SLOT_GROUP: int      # slot 0: owns what is in flight through plain pickles; ends with the group
+SLOT_CLIENT: int
+SLOT_EMBRYO: int     # a child that is being forked or spawned and has not said hello yet
+SLOT_DEAD: int       # gone; the manager has still to release what it held
+
+# kinds of a hold
+HOLD_CLIENT: int     # a process that has the block open
+HOLD_TICKET: int     # in flight: pickled and not yet unpickled
+
+class LockBusy(Exception):
+    """The books are locked by another process just now; try again later. Only the manager's calls raise it."""
+
+class BlockGone(Exception):
+    """The block with this generation is not live any more, or never was."""
+
+class Refused(Exception):
+    """A system call refused memory. args = (what, errno, bytes asked, name of limit)."""
+
+class NotHeld(Exception):
+    """This process was cloned without the fork hooks, or its fork could not be registered."""
+
+@final
+class Group:
+    """The group segment: a header and the table of slots, mapped by the manager and by every client."""
+    @staticmethod
+    def create(group_id: int) -> Group:
+        """Make the sealed memfd, map and initialise it (manager only). Raises OSError."""
+    @staticmethod
+    def open(fd: int) -> Group:
+        """Map the group segment behind fd (which is duplicated). Raises ValueError if magic, version or size are off."""
+    @property
+    def fd(self) -> int: ...
+    @property
+    def group_id(self) -> int: ...
+    def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> int:
+        """FREE -> kind; gives the slot's index. Raises LookupError when the table is full."""
+    def become_client(self, slot: int, pid: int, start_time: int) -> None:
+        """EMBRYO -> CLIENT."""
+    def mark_dead(self, slot: int) -> None: ...
+    def free(self, slot: int) -> None:
+        """DEAD -> FREE; only once every segment has been reaped of it."""
+    def slot(self, index: int) -> tuple[int, int, int, int]:
+        """(state, pid, start time in clock ticks since boot, parent slot). Raises IndexError."""
+    def occupied(self) -> list[int]:
+        """Indices of all slots that are not FREE, ascending."""
+
+@final
+class Books:
+    """The control part of one segment, as the manager sees it. Trusts no value that it reads; never waits for a lock."""
+    @staticmethod
+    def create(segment_id: int, owner: int, payload_bytes: int, dedicated: bool) -> Books:
+        """Make the sealed control memfd for a segment of payload_bytes owned by slot `owner`. Raises OSError."""
+    @property
+    def fd(self) -> int: ...
+    def reap(self, slot: int) -> int:
+        """Release every hold of `slot`; gives how many there were. Raises LockBusy: nothing, or a part, was done."""
+    def live(self, block: int, generation: int) -> int | None:
+        """Size in bytes of the live block with this generation, or None."""
+    def stats(self) -> tuple[int, int, int]:
+        """(live blocks, bytes in them, bytes of payload reserved). A racy snapshot: for display and for 'is it empty'."""
+    def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+        """Every live block: (index, offset, size, generation, holds), a hold being (owner slot, hold kind, age in s).
+        Raises LockBusy."""
+    def close(self) -> None:
+        """Unmap and close; every later call raises ValueError."""
+
+def make_payload(name: str, nbytes: int) -> int:
+    """A memfd of nbytes (sparse), sealed against shrinking and growing, close-on-exec; gives the descriptor."""
+def punch(fd: int, offset: int, nbytes: int) -> None:
+    """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
+def process_start_time(pid: int) -> int:
+    """Start time of a process in clock ticks since boot (field 22 of /proc/pid/stat). Raises ProcessLookupError."""
+
+@final
+class Block:
+    """One hold of this process on one block. Supports the buffer protocol (writable bytes). Dropping the last reference
+    releases the hold; a NumPy array over it keeps it alive. Two Blocks of one process on one block are the same object."""
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def segment(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    """Byte offset of the block in its segment's payload."""
+    @property
+    def client(self) -> Client: ...
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0,
+              strides: tuple[int, ...] | None = None) -> NDArray[Any]:
+        """A writable ndarray over the block, `offset` in bytes; its base is this Block. Raises ValueError out of bounds."""
+    def descriptor(self) -> int:
+        """The payload's descriptor (owned by the client; duplicate it to keep it)."""
+
+@final
+class Client:
+    """This process in one group: the segments it has mapped, the arenas it owns, the blocks it holds."""
+    def __init__(self, group: Group, slot: int, connection: int, need_segment: Callable[[Client, int], None],
+                 need_mapping: Callable[[Client, int], None]) -> None:
+        """Args:
+            connection: descriptor of the socket to the manager; owned by the Client from now on.
+            need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) or raise.
+            need_mapping: called with (client, segment id) to attach to an unknown segment; must add_segment or raise.
+        """
+    @property
+    def group(self) -> Group: ...
+    @property
+    def slot(self) -> int:
+        """This process's slot; another one in a forked child."""
+    @property
+    def connection(self) -> int:
+        """Descriptor of the socket; another one in a forked child, -1 once closed."""
+    def add_segment(self, segment: int, control: int, payload: int, payload_bytes: int, dedicated: bool, owned: bool) -> None:
+        """Map a segment; takes over both descriptors. Adding one that is known closes them and does nothing."""
+    def allocate(self, nbytes: int) -> Block:
+        """A block of at least 1 byte; 64-byte aligned, page-aligned from 64 KiB. No system call when warm memory fits.
+        The content is arbitrary. Raises Refused, ValueError, and what need_segment raises."""
+    def attach(self, segment: int, index: int, generation: int) -> Block:
+        """Open a live block. No system call when the segment is mapped. Raises BlockGone and what need_mapping raises."""
+    def ticket(self, block: Block, owner: int = 0) -> tuple[int, int]:
+        """Add an in-flight hold for slot `owner`; gives (hold index, mark), which redeem() takes."""
+    def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:
+        """Turn an in-flight hold into one of this process; a ticket that was redeemed already attaches instead.
+        Raises BlockGone."""
+    def find(self, address: int) -> Block | None:
+        """The block held by this process whose bytes include address, or None."""
+    def embryo(self) -> tuple[int, int]:
+        """(slot, socket descriptor) for a child about to be spawned: holds given to the slot are the child's; it says
+        hello on the socket. The caller closes its copy of the descriptor after the start."""
+    def trim(self) -> int:
+        """Give the pages of free ranges back to the system; gives the bytes. Slow; the memory is cold afterwards."""
+    def stats(self) -> tuple[int, int, int, int, int, int]:
+        """(segments mapped, segments owned, blocks held, bytes in them, bytes reserved by this client, bytes free in it)."""
+    def check_invariants(self) -> None:
+        """Raise AssertionError if the books or the private lists of any owned segment contradict each other. Slow."""
+    def close(self) -> None:
+        """Release everything held, unmap, close the connection. Raises ValueError while Blocks are alive."""

@@ -1,0 +1,25 @@
+"""Where a storage's memory comes from: one protocol, and an allocator for each kind of memory."""
+
+from .default import DefaultAllocator, default_allocator
+from .managed import ManagedAllocator, managed_allocator
+from .map import MapAllocator, MapFlags, MappedRegion, MappingError
+from .pool import PoolAllocator
+from .protocol import MAX_BYTES, Allocator, AllocatorStats, Region
+from .refcounted import RefcountedMapAllocator
+
+__all__ = [
+    "MAX_BYTES",
+    "Allocator",
+    "AllocatorStats",
+    "DefaultAllocator",
+    "ManagedAllocator",
+    "MapAllocator",
+    "MapFlags",
+    "MappedRegion",
+    "MappingError",
+    "PoolAllocator",
+    "RefcountedMapAllocator",
+    "Region",
+    "default_allocator",
+    "managed_allocator",
+]

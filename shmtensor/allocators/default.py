@@ -1,0 +1,104 @@
+"""The default allocator: this process's heap, by TH's rules."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OutOfMemory
+from .protocol import AllocatorStats, Meter, Region, require_size
+
+ALIGN_ABOVE: Final = 5120
+"""Bytes above which a region starts on a cache line (THGeneral's THAlloc)."""
+ALIGNMENT: Final = 64
+"""Bytes of that alignment."""
+
+
+class DefaultAllocator:
+    """Heap memory: nothing for 0 bytes, 64-byte alignment above 5,120 bytes (THGeneral's THAlloc)."""
+
+    __slots__ = ("_meter",)
+
+    name = "default"
+    context = None
+
+    def __init__(self) -> None:
+        self._meter = Meter()
+
+    def malloc(self, nbytes: int) -> Region:
+        """An uninitialised heap region; for 0 bytes an empty one (TH gives NULL).
+
+        Does not block. When the system refuses, collects garbage once and tries again, as THAlloc does.
+
+        Args:
+            nbytes: 0 to MAX_BYTES.
+
+        Raises:
+            InvalidArgument: nbytes is out of range.
+            OutOfMemory: refused twice; the message says what the system has left.
+        """
+        nbytes = require_size(nbytes, self.name)
+        try:
+            region = _aligned(nbytes)
+        except MemoryError:
+            gc.collect()
+            try:
+                region = _aligned(nbytes)
+            except MemoryError as error:
+                raise out_of_heap(nbytes) from error
+        self._meter.add(nbytes)
+        return region
+
+    def realloc(self, region: Region, nbytes: int) -> Region:
+        """A region of the new size with the old content as far as it fits; `region` is gone.
+
+        Does not block.
+
+        Raises:
+            InvalidArgument, OutOfMemory: as malloc; `region` is still good then.
+        """
+        fresh = self.malloc(nbytes)
+        kept = min(len(region), len(fresh))
+        fresh[:kept] = region[:kept]
+        self.free(region)
+        return fresh
+
+    def free(self, region: Region) -> None:
+        """Count the region as returned; Python returns its memory with the last reference. Does not block."""
+        self._meter.remove(len(region))
+
+    def stats(self) -> AllocatorStats:
+        """What is given out. Does not block."""
+        return self._meter.stats()
+
+
+def _aligned(nbytes: int) -> NDArray[Any]:
+    if nbytes <= ALIGN_ABOVE:
+        return np.empty(nbytes, np.uint8)
+    padded = np.empty(nbytes + ALIGNMENT, np.uint8)
+    skip = -int(padded.ctypes.data) % ALIGNMENT
+    return padded[skip : skip + nbytes]
+
+
+def out_of_heap(nbytes: int) -> OutOfMemory:
+    """The error for `nbytes` of heap that the system refused; reads /proc/meminfo. Does not block."""
+    found = {"MemAvailable": "?", "SwapFree": "?"}
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:  # noqa: PTH123
+            for line in lines:
+                key, _, value = line.partition(":")
+                if key in found:
+                    found[key] = value.strip()
+    except OSError:
+        pass  # without /proc the message goes without the figures
+    return OutOfMemory(
+        f"asked for {nbytes} bytes of heap memory and the system refused: available {found['MemAvailable']}, "
+        f"swap free {found['SwapFree']}; ask for less, free tensors, or check the limits (ulimit -v, the memory cgroup)"
+    )
+
+
+default_allocator: Final = DefaultAllocator()
+"""The one that storages use when none is given."""

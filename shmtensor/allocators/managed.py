@@ -1,0 +1,82 @@
+"""The managed allocator: shared memory from this process's manager."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..errors import InvalidArgument
+from .protocol import AllocatorStats, Meter, Region, require_size
+
+if TYPE_CHECKING:
+    from .._native import Block
+
+ALIGNMENT: Final = 64
+"""Bytes of alignment of every block; from 64 KiB on blocks are page-aligned."""
+
+
+class ManagedAllocator:
+    """Blocks of shared memory that the manager accounts for and that any process of the group can open.
+
+    A block is its own owner: it is given back when its last reference in this process goes, so `free` has nothing to
+    do, and other processes that hold the block keep it alive.
+    """
+
+    __slots__ = ("_meter",)
+
+    name = "managed"
+    context = None
+
+    def __init__(self) -> None:
+        self._meter = Meter()
+
+    def malloc(self, nbytes: int) -> Region:
+        """A block of shared memory, content arbitrary. A request for 0 bytes gives a block of 1.
+
+        Starts or finds the manager when this process has none yet (blocks until it is ready); afterwards makes no
+        system call when warm memory fits.
+
+        Args:
+            nbytes: 0 to the largest segment the manager makes.
+
+        Raises:
+            InvalidArgument: nbytes is negative or too large.
+            OutOfMemory: the system or a quota refused.
+            ManagerError: no manager can be reached or started.
+        """
+        return allocate(require_size(nbytes, self.name))
+
+    def realloc(self, region: Region, nbytes: int) -> Region:
+        """Always an error: other processes may have the block open at its size.
+
+        Raises:
+            InvalidArgument: always.
+        """
+        raise InvalidArgument(
+            f"asked to resize a shared block of {region.nbytes} bytes to {nbytes}; shared memory keeps its size, "
+            "because other processes have it open: allocate a new one and copy"
+        )
+
+    def free(self, region: Region) -> None:
+        """Nothing: dropping the block releases this process's hold. Does not block."""
+
+    def stats(self) -> AllocatorStats:
+        """What this process holds of the default manager's memory, blocks received from others included.
+
+        Peak and totals are not counted, so that allocation stays free of locks: they repeat the present figures.
+        """
+        from ..manager import client
+
+        _, _, blocks, held, _, _ = client.default().stats()
+        return AllocatorStats(blocks, held, held, blocks, held)
+
+
+def allocate(nbytes: int) -> Block:
+    """A block of `nbytes` (at least 1) from the default manager; what `ManagedAllocator.malloc` does, unchecked."""
+    # Imported on first use: a program that never shares memory must not load the client, let alone start a daemon.
+    from ..manager import client
+
+    return client.default().allocate(nbytes or 1)
+
+
+managed_allocator: Final = ManagedAllocator()
+"""The one behind `shared=True` and `share_memory_()`."""

@@ -1,0 +1,305 @@
+"""The map allocator: files, POSIX shared memory and descriptors as regions (THMapAllocator)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import secrets
+import stat
+import sys
+import weakref
+from enum import IntFlag
+from typing import Any, Final, Self
+
+import posix_ipc
+
+from ..errors import InvalidArgument, OutOfMemory, ShmTensorError
+from .protocol import AllocatorStats, Meter, Region, require_size
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
+
+
+class MapFlags(IntFlag):
+    """How memory is mapped: TH_ALLOCATOR_MAPPED_*, values and meanings as there."""
+
+    SHARED = 1
+    """A file: writes reach it and everyone who maps it. Without, the mapping is private (copy-on-write)."""
+    SHAREDMEM = 2
+    """POSIX shared memory instead of a file; always shared."""
+    EXCLUSIVE = 4
+    """Creating fails when the name exists."""
+    NOCREATE = 8
+    """Fails when the name does not exist."""
+    KEEPFD = 16
+    """Keep the descriptor open, at `region.fd`."""
+    FROMFD = 32
+    """Map the given descriptor; the name is only for messages."""
+    UNLINK = 64
+    """Remove the name as soon as it is mapped."""
+
+
+class MappingError(ShmTensorError, OSError):
+    """A file, shared-memory object or descriptor could not be opened or mapped; `errno` says why."""
+
+
+class MappedRegion(mmap.mmap):
+    """A mapping and what belongs to it. Python unmaps it when the last array over it has gone, never earlier.
+
+    Its name and its descriptor are released by `release`, at the latest when the region goes or the process exits; a
+    forked child never removes a name of its parent's.
+    """
+
+    fd: int
+    """Descriptor of the memory with KEEPFD, owned by the region; else -1."""
+    label: str
+    """Path, name or descriptor, for messages."""
+    released: weakref.finalize[Any, Any]
+
+    def __new__(cls, fileno: int, nbytes: int, shared: bool, label: str) -> Self:
+        kind = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+        # Before Python 3.13 mmap always keeps a descriptor of its own.
+        extra: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        self = super().__new__(cls, fileno, nbytes, flags=kind, prot=mmap.PROT_READ | mmap.PROT_WRITE, **extra)
+        self.fd = -1
+        self.label = label
+        return self
+
+    def release(self) -> None:
+        """Remove the name if it is ours and close the descriptor; the memory stays mapped. Does not block."""
+        self.released()
+        self.fd = -1
+
+
+class MapAllocator:
+    """Maps a file, a POSIX shared-memory object or a descriptor (THMapAllocator).
+
+    A shared-memory object that this allocator created, and that UNLINK did not unname at once, loses its name when its
+    region is freed (as in TH); one opened with NOCREATE belongs to its creator and keeps it. Files keep their names.
+
+    Args:
+        context: path of the file or name of the shared-memory object (`/name`); None with SHAREDMEM and UNLINK is
+            memory that never has a name, with SHAREDMEM alone a fresh name `/torch_<pid>_<random>`; with FROMFD, the
+            descriptor (which is duplicated).
+        flags: MapFlags.
+
+    Raises:
+        InvalidArgument: flags that contradict each other or the context.
+    """
+
+    __slots__ = ("_context", "_flags", "_meter")
+
+    name = "map"
+
+    def __init__(self, context: str | os.PathLike[str] | int | None, flags: int = 0) -> None:
+        self._flags = MapFlags(flags)
+        if flags & ~sum(MapFlags):
+            raise InvalidArgument(f"map allocator: flags {flags:#x} has unknown bits; use MapFlags")
+        if isinstance(context, int) != bool(flags & MapFlags.FROMFD) or isinstance(context, bool):
+            raise InvalidArgument(f"map allocator: context {context!r} with {self._flags!r}; FROMFD takes a descriptor")
+        if context is None and not flags & MapFlags.SHAREDMEM:
+            raise InvalidArgument("map allocator: no path; give one, or SHAREDMEM for memory without a file")
+        if flags & MapFlags.EXCLUSIVE and flags & MapFlags.NOCREATE:
+            raise InvalidArgument("map allocator: EXCLUSIVE (must not exist) contradicts NOCREATE (must exist)")
+        if flags & MapFlags.EXCLUSIVE and not self.shared:
+            raise InvalidArgument("map allocator: EXCLUSIVE creates, which needs SHARED or SHAREDMEM")
+        if context is None and flags & MapFlags.NOCREATE:
+            raise InvalidArgument("map allocator: NOCREATE opens what exists; give its name")
+        self._context = context if isinstance(context, int) or context is None else os.fspath(context)
+        self._meter = Meter()
+
+    @property
+    def context(self) -> str | int | None:
+        """The path, name or descriptor."""
+        return self._context
+
+    @property
+    def flags(self) -> MapFlags:
+        """The flags."""
+        return self._flags
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes see what is written."""
+        return bool(self._flags & (MapFlags.SHARED | MapFlags.SHAREDMEM))
+
+    def malloc(self, nbytes: int) -> MappedRegion:
+        """Map `nbytes` from the start of the file, object or descriptor; 0 means all of it.
+
+        Blocks while the file system reserves pages: they are reserved before they are given out, so that a full
+        file system is an error here and not SIGBUS later. A shared file or a new object grows to the size.
+
+        Args:
+            nbytes: 0 to MAX_BYTES.
+
+        Raises:
+            InvalidArgument: nbytes is out of range, beyond the end of what cannot grow, or 0 of an empty file.
+            MappingError: the system refused to open or map it; also an OSError with errno.
+            OutOfMemory: the file system has no room; nothing that was created for it is left.
+        """
+        region, _ = self.map(require_size(nbytes, self.name))
+        self._meter.add(len(region))
+        return region
+
+    def map(self, nbytes: int) -> tuple[MappedRegion, bool]:
+        """malloc without its accounts, for allocators built on this one; also says whether the name is new."""
+        fd, label, created = self._open()
+        before = os.fstat(fd).st_size
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise InvalidArgument(f"{label} is not a file or shared memory; give a regular file")
+            size = self._fit(fd, label, before, nbytes)
+            try:
+                region = MappedRegion(fd, size, self.shared, label)
+            except OSError as error:
+                if error.errno == errno.ENOMEM:
+                    raise OutOfMemory(
+                        f"mapping {size} bytes of {label}: {error.strerror}; free mappings or memory first"
+                    ) from error
+                raise _failed(error, f"mapping {size} bytes of {label}") from error
+        except BaseException:
+            if created is not None:
+                unlink_name(created, bool(self._flags & MapFlags.SHAREDMEM))
+            elif self.shared and os.fstat(fd).st_size > before:
+                with contextlib.suppress(OSError):  # the first error is the one to report
+                    os.ftruncate(fd, before)
+            os.close(fd)
+            raise
+        named = self._context if isinstance(self._context, str) else created
+        doomed = None
+        if self._flags & MapFlags.UNLINK and isinstance(named, str):
+            unlink_name(named, bool(self._flags & MapFlags.SHAREDMEM))
+        elif self._flags & MapFlags.SHAREDMEM:
+            doomed = created
+        if self._flags & MapFlags.KEEPFD:
+            region.fd = fd
+        else:
+            os.close(fd)
+        region.released = weakref.finalize(region, _release, region.fd, doomed, os.getpid())
+        return region, created is not None
+
+    def _open(self) -> tuple[int, str, str | None]:
+        """(descriptor, label for messages, name that did not exist before or None)."""
+        flags, context = self._flags, self._context
+        if isinstance(context, int):
+            try:
+                return fcntl.fcntl(context, fcntl.F_DUPFD_CLOEXEC, 0), f"descriptor {context}", None
+            except OSError as error:
+                raise _failed(error, f"opening descriptor {context}") from error
+        if context is None and flags & MapFlags.UNLINK:
+            return os.memfd_create("shmtensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "anonymous memory", None
+        name = context or f"/torch_{os.getpid()}_{secrets.randbits(63)}"
+        exclusive = bool(flags & MapFlags.EXCLUSIVE) or context is None
+        try:
+            if flags & MapFlags.NOCREATE:
+                return _open_name(name, flags, 0), name, None
+            if not exclusive:
+                # Open first, to know whether a name is new: only a new one is removed again when something fails.
+                with contextlib.suppress(FileNotFoundError):
+                    return _open_name(name, flags, 0), name, None
+                if not self.shared:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            while True:
+                try:
+                    return _open_name(name, flags, os.O_CREAT | os.O_EXCL), name, name
+                except FileExistsError:
+                    if exclusive:
+                        raise
+                with contextlib.suppress(FileNotFoundError):  # another process created it meanwhile
+                    return _open_name(name, flags, 0), name, None
+        except OSError as error:
+            raise _failed(error, f"opening {name} with {flags!r}") from error
+        except ValueError as error:
+            raise InvalidArgument(f"opening {name!r} with {flags!r}: {error}; give a valid name") from error
+
+    def _fit(self, fd: int, label: str, present: int, nbytes: int) -> int:
+        """Size to map, of which every page has been reserved."""
+        if nbytes == 0:
+            if present == 0:
+                raise InvalidArgument(f"{label} is empty and no size was given; give the number of bytes")
+            nbytes = present
+        if nbytes > present and (not self.shared or self._flags & MapFlags.FROMFD):
+            raise InvalidArgument(f"asked for {nbytes} bytes of {label}, which has {present}; ask for at most those")
+        if not self.shared:
+            return nbytes
+        try:
+            if nbytes > present:
+                os.ftruncate(fd, nbytes)
+            found = os.fstat(fd)
+            if found.st_blocks * 512 < nbytes:  # there are holes
+                os.posix_fallocate(fd, 0, nbytes)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                room = os.fstatvfs(fd)
+                raise OutOfMemory(
+                    f"asked for {nbytes} bytes in {label} (had {present}): {os.strerror(error.errno or 0)}; its file "
+                    f"system has {room.f_bavail * room.f_frsize} of {room.f_blocks * room.f_frsize} bytes free"
+                ) from error
+            raise _failed(error, f"growing {label} from {present} to {nbytes} bytes") from error
+        if self._context is None and self._flags & MapFlags.UNLINK:
+            # Nobody may shrink it under a mapping: that would be SIGBUS.
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        return nbytes
+
+    def realloc(self, region: Region, nbytes: int) -> Region:
+        """Always an error, as in TH: others may map the memory at its size.
+
+        Raises:
+            InvalidArgument: always.
+        """
+        raise InvalidArgument(
+            f"asked to resize a mapping of {len(region)} bytes to {nbytes}; mapped memory keeps its size: "
+            "allocate anew and copy"
+        )
+
+    def free(self, region: Region) -> None:
+        """Release name and descriptor and unmap, unless arrays still look at it: then the last of them unmaps.
+
+        Does not block.
+        """
+        self._meter.remove(len(region))
+        region.release()
+        with contextlib.suppress(BufferError):  # a view is alive and owns the mapping now
+            region.close()
+
+    def stats(self) -> AllocatorStats:
+        """What is given out. Does not block."""
+        return self._meter.stats()
+
+
+def _open_name(name: str, flags: MapFlags, create: int) -> int:
+    """A descriptor of a file or shared-memory object; raises OSError, ValueError."""
+    if flags & MapFlags.SHAREDMEM:
+        try:
+            # posix_ipc's flag values are those of os; a size of 0 leaves the object's size alone.
+            return int(posix_ipc.SharedMemory(name, create, 0o600, 0).fd)
+        except posix_ipc.ExistentialError as error:
+            code = errno.EEXIST if create else errno.ENOENT
+            raise OSError(code, os.strerror(code)) from error
+        except posix_ipc.PermissionsError as error:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES)) from error
+    writable = flags & MapFlags.SHARED
+    return os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | create, 0o600)
+
+
+def _failed(error: OSError, doing: str) -> MappingError:
+    why = os.strerror(error.errno or 0)
+    return MappingError(error.errno, f"{doing}: {why}; check the name, its rights and the flags")
+
+
+def unlink_name(name: str, sharedmem: bool) -> None:
+    """Remove a name; one that is gone already is fine. Does not block."""
+    with contextlib.suppress(FileNotFoundError, posix_ipc.ExistentialError):
+        if sharedmem:
+            posix_ipc.unlink_shared_memory(name)
+        else:
+            os.unlink(name)  # noqa: PTH108
+
+
+def _release(fd: int, doomed: str | None, pid: int) -> None:
+    if fd >= 0:
+        os.close(fd)
+    if doomed is not None and os.getpid() == pid:
+        unlink_name(doomed, True)

@@ -1,0 +1,133 @@
+"""The pool allocator: keeps what is freed for the next request of its size."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from typing import Final
+
+from ..errors import InvalidArgument, OutOfMemory
+from .managed import ManagedAllocator
+from .map import MapAllocator
+from .protocol import Allocator, AllocatorStats, Meter, Region, require_size
+
+WASTE: Final = 2
+"""A kept region serves a request when it is at most this many times as large."""
+
+
+class PoolAllocator:
+    """Wraps another allocator and reuses its freed regions: best fit, bounded, warm pages.
+
+    Args:
+        inner: where new regions come from.
+        max_kept_bytes: bytes that may be kept; above, the largest kept regions go back to `inner`.
+
+    Raises:
+        InvalidArgument: `inner` makes memory that others may still have open when it is freed here (managed or
+            mapped), so that a reuse would write into what they see; or max_kept_bytes is negative.
+    """
+
+    __slots__ = ("_asked", "_inner", "_kept", "_kept_bytes", "_limit", "_lock", "_meter", "_sizes")
+
+    name = "pool"
+
+    def __init__(self, inner: Allocator, max_kept_bytes: int = 256 << 20) -> None:
+        if isinstance(inner, ManagedAllocator | MapAllocator):
+            raise InvalidArgument(
+                f"a pool over the {inner.name} allocator would reuse memory that other processes may still see; "
+                "managed memory is pooled by the native core already, so use that allocator itself"
+            )
+        self._inner = inner
+        self._limit = require_size(max_kept_bytes, self.name)
+        # Re-entrant: a finalizer that frees a region may run while malloc holds it.
+        self._lock = threading.RLock()
+        self._meter = Meter()
+        self._sizes: list[int] = []  # ascending, parallel to _kept
+        self._kept: list[Region] = []
+        self._kept_bytes = 0
+        self._asked: dict[int, tuple[Region, int]] = {}  # id -> (region out, bytes asked)
+
+    @property
+    def context(self) -> Allocator:
+        """The wrapped allocator."""
+        return self._inner
+
+    def malloc(self, nbytes: int) -> Region:
+        """A kept region that fits best, or a new one; it may be larger than asked.
+
+        Does not block of itself. When `inner` is out of memory, gives back all kept regions and tries once more.
+
+        Raises:
+            InvalidArgument, OutOfMemory: what `inner` raises.
+        """
+        nbytes = require_size(nbytes, self.name)
+        with self._lock:
+            at = bisect.bisect_left(self._sizes, nbytes)
+            if nbytes and at < len(self._sizes) and self._sizes[at] <= WASTE * nbytes:
+                self._kept_bytes -= self._sizes.pop(at)
+                region = self._kept.pop(at)
+            else:
+                try:
+                    region = self._inner.malloc(nbytes)
+                except OutOfMemory:
+                    if not self._kept:
+                        raise
+                    self.empty_cache()
+                    region = self._inner.malloc(nbytes)
+            self._asked[id(region)] = (region, nbytes)
+            self._meter.add(nbytes)
+        return region
+
+    def realloc(self, region: Region, nbytes: int) -> Region:
+        """A region of the new size with the old content as far as it fits; `region` goes to the pool.
+
+        Raises:
+            InvalidArgument, OutOfMemory: as malloc; `region` is still good then.
+        """
+        fresh = self.malloc(nbytes)
+        with memoryview(region).cast("B") as old, memoryview(fresh).cast("B") as new:
+            kept = min(len(old), len(new))
+            new[:kept] = old[:kept]
+        self.free(region)
+        return fresh
+
+    def free(self, region: Region) -> None:
+        """Keep the region for reuse, or give it to `inner` when the pool is full. Does not block of itself.
+
+        Raises:
+            InvalidArgument: the region is not one that this pool has out (freed twice, or another allocator's).
+        """
+        with self._lock:
+            try:
+                _, asked = self._asked.pop(id(region))
+            except KeyError:
+                raise InvalidArgument(
+                    "asked the pool to free a region that it does not have out; free each region once, "
+                    "with the allocator it came from"
+                ) from None
+            self._meter.remove(asked)
+            size = memoryview(region).nbytes
+            if size == 0 or size > self._limit:
+                self._inner.free(region)
+                return
+            while self._kept_bytes + size > self._limit:
+                self._kept_bytes -= self._sizes.pop()
+                self._inner.free(self._kept.pop())
+            at = bisect.bisect_left(self._sizes, size)
+            self._sizes.insert(at, size)
+            self._kept.insert(at, region)
+            self._kept_bytes += size
+
+    def empty_cache(self) -> int:
+        """Give every kept region back to `inner`; gives their bytes. Does not block of itself."""
+        with self._lock:
+            kept, freed = self._kept, self._kept_bytes
+            self._sizes, self._kept, self._kept_bytes = [], [], 0
+            for region in kept:
+                self._inner.free(region)
+            return freed
+
+    def stats(self) -> AllocatorStats:
+        """What is given out, and what is kept. Does not block."""
+        with self._lock:
+            return self._meter.stats(len(self._kept), self._kept_bytes)

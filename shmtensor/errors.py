@@ -1,0 +1,68 @@
+"""Every error that shmtensor raises of its own, in one tree, named by cause.
+
+Each class is also a subclass of the builtin that a caller would expect, so `except MemoryError` or
+`except ConnectionError` written for another library keeps working. The message says what was asked, what was found
+and what to do.
+"""
+
+from __future__ import annotations
+
+
+class ShmTensorError(Exception):
+    """Base of all errors raised by shmtensor itself."""
+
+
+class InvalidArgument(ShmTensorError, ValueError):
+    """A value that cannot be used: a negative size, a malformed handle, a shape that does not fit."""
+
+
+class DTypeError(ShmTensorError, TypeError):
+    """Data of another type than was asked for; the message names both types."""
+
+
+class LayoutError(ShmTensorError, ValueError):
+    """An array whose memory cannot be used without a copy: not contiguous, read-only, or overlapping."""
+
+
+class OutOfMemory(ShmTensorError, MemoryError):
+    """No memory for the request; the message names its size, what is free, the limit hit and the largest holders."""
+
+
+class StaleHandle(ShmTensorError, LookupError):
+    """The handle was valid once: the block it named has been freed (and may have been reused)."""
+
+
+class UnknownHandle(ShmTensorError, LookupError):
+    """The manager that was asked has never given out this handle, or gave it up with the segment behind it."""
+
+
+class SegmentLost(ShmTensorError, ConnectionError):
+    """The memory is gone: its sender and its manager ended before this process mapped it."""
+
+
+class ManagerError(ShmTensorError, ConnectionError):
+    """The manager cannot be reached, refused this client, or broke the connection."""
+
+
+class ManagerUnavailable(ManagerError):
+    """No manager runs at the address, or none can be started here; the message says what was refused."""
+
+
+class ProtocolError(ManagerError):
+    """The other side speaks another protocol version, or sent what the protocol does not allow."""
+
+
+class ManagerTimeout(ManagerError, TimeoutError):
+    """The manager is there but did not answer within the bound."""
+
+
+class QuotaExceeded(OutOfMemory):
+    """A limit of this system (clients, segments, bytes, table entries) was reached; the message names it."""
+
+
+class ForkedWithoutHold(ShmTensorError, RuntimeError):
+    """This process was cloned without the fork hooks, so its shared tensors are not protected; use fork or spawn."""
+
+
+class LockTimeout(ShmTensorError, TimeoutError):
+    """The books of a segment stayed locked by a live process (stopped, say) for longer than the bound."""

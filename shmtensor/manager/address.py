@@ -1,0 +1,141 @@
+"""Where managers live: the runtime directory, the paths beside a socket, and the token of a process tree."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from shmtensor.errors import InvalidArgument, ManagerUnavailable
+from shmtensor.manager.protocol import MAX_ADDRESS_BYTES
+
+MANAGER_VARIABLE = "SHMTENSOR_MANAGER"
+RUNTIME_VARIABLE = "SHMTENSOR_RUNTIME_DIR"
+GROUP_VARIABLE = "SHMTENSOR_GROUP"
+
+
+def overflow_uid() -> int:
+    """The uid that stands for every user whom this namespace cannot name."""
+    try:
+        with open("/proc/sys/kernel/overflowuid", "rb") as file:  # noqa: PTH123 (pathlib is slow to import)
+            return int(file.read())
+    except (OSError, ValueError):
+        return 65534
+
+
+def own_directory(path: str) -> str:
+    """Make `path` (mode 0700) if it is missing, and check that it is ours alone.
+
+    Returns:
+        The path, made absolute.
+    Raises:
+        ManagerUnavailable: it cannot be made, is no directory, is a symbolic link, or is open to other users.
+    """
+    path = os.path.abspath(path)
+    try:
+        os.makedirs(path, 0o700, exist_ok=True)
+        found = os.lstat(path)
+    except OSError as problem:
+        raise ManagerUnavailable(
+            f"the directory {path} for the manager's socket cannot be made: {problem.strerror}; set {RUNTIME_VARIABLE} to a "
+            f"directory that you can write to, or {MANAGER_VARIABLE} to the socket of a running manager"
+        ) from None
+    if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a directory"
+        raise ManagerUnavailable(f"{path} is {what}; set {RUNTIME_VARIABLE} to a directory of your own")
+    if found.st_uid != os.geteuid():
+        raise ManagerUnavailable(
+            f"the directory {path} belongs to another user (uid {found.st_uid}, this is uid {os.geteuid()}); set "
+            f"{RUNTIME_VARIABLE} to a directory of your own"
+        )
+    if found.st_mode & 0o077:
+        raise ManagerUnavailable(
+            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); `chmod 700 {path}`, or set "
+            f"{RUNTIME_VARIABLE} to another"
+        )
+    return path
+
+
+def runtime_path() -> str:
+    """The runtime directory of this user as a path; it need not exist yet."""
+    chosen = os.environ.get(RUNTIME_VARIABLE)
+    if chosen:
+        return os.path.abspath(chosen)
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if session:
+        # After `su` the variable still names the other user's directory.
+        try:
+            if os.stat(session).st_uid == os.geteuid():
+                return os.path.join(session, "shmtensor")
+        except OSError:
+            pass
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    if not os.path.isdir(temporary):
+        temporary = "/tmp"
+    return os.path.join(os.path.abspath(temporary), f"shmtensor-{os.geteuid()}")
+
+
+def runtime_directory() -> str:
+    """The runtime directory, made and checked. Raises ManagerUnavailable."""
+    return own_directory(runtime_path())
+
+
+def check_address(address: bytes | str) -> bytes:
+    """The address as absolute path in bytes.
+
+    Raises:
+        InvalidArgument: it is empty, holds a NUL, or is longer than 100 bytes (sockets cannot have longer paths).
+    """
+    path = os.path.abspath(os.fsencode(address)) if address else b""
+    if not path or b"\0" in path:
+        raise InvalidArgument(f"{address!r} is not the address of a manager: the path of its socket is expected")
+    if len(path) > MAX_ADDRESS_BYTES:
+        raise InvalidArgument(
+            f"the manager address {os.fsdecode(path)} has {len(path)} bytes and at most {MAX_ADDRESS_BYTES} fit into a socket "
+            f"address; set {RUNTIME_VARIABLE} to a shorter path"
+        )
+    return path
+
+
+def shared_address(directory: str) -> bytes:
+    """Where `shmtensor-manager serve` listens by default."""
+    return check_address(os.path.join(directory, "manager.sock"))
+
+
+def group_token() -> str:
+    """The token by which this process tree finds its private manager; made up and put into the environment on first use.
+
+    Raises:
+        InvalidArgument: SHMTENSOR_GROUP holds something that is no token.
+    """
+    token = os.environ.get(GROUP_VARIABLE)
+    if not token:
+        token = os.environ[GROUP_VARIABLE] = os.urandom(8).hex()
+    if len(token) > 32 or not (token.isascii() and token.isalnum()):
+        raise InvalidArgument(
+            f"{GROUP_VARIABLE} is {token!r}; 1 to 32 ASCII letters and digits are expected. Unset it to get a fresh one"
+        )
+    return token
+
+
+def private_address(directory: str) -> bytes:
+    """Where the private manager of this process tree listens."""
+    return check_address(os.path.join(directory, group_token() + ".sock"))
+
+
+def _base(address: bytes) -> bytes:
+    return address.removesuffix(b".sock")
+
+
+def lock_path(address: bytes) -> bytes:
+    """flock on it is held by the manager at `address` for life."""
+    return address + b".lock"
+
+
+def log_path(address: bytes) -> bytes:
+    """Where a manager in the background logs."""
+    return _base(address) + b".log"
+
+
+def names_path(address: bytes) -> bytes:
+    """The POSIX shm names that the manager at `address` has made, one a line."""
+    return _base(address) + b".names"

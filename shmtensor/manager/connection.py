@@ -1,0 +1,366 @@
+"""One socket to a manager: connecting, the handshake, requests and their replies."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import stat
+import struct
+import threading
+from time import monotonic, sleep
+
+from shmtensor import errors
+from shmtensor.manager import protocol
+from shmtensor.manager.address import check_address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REQUEST_SECONDS = 30.0
+"""A request without a reply for this long raises ManagerTimeout."""
+SLICE_SECONDS = 0.1
+"""Waits are cut into slices of this, so that Python's signal handlers run even if another thread got the signal."""
+
+_ERRORS: dict[int, type[errors.ShmTensorError]] = {
+    protocol.MALFORMED: errors.ProtocolError,
+    protocol.VERSION: errors.ProtocolError,
+    protocol.DENIED: errors.ManagerError,
+    protocol.LIMIT: errors.QuotaExceeded,
+    protocol.MEMORY: errors.OutOfMemory,
+    protocol.UNKNOWN: errors.UnknownHandle,
+    protocol.STALE: errors.StaleHandle,
+    protocol.INVALID: errors.InvalidArgument,
+    protocol.UNSUPPORTED: errors.ManagerUnavailable,
+    protocol.INTERNAL: errors.ManagerError,
+}
+
+
+class NothingThere(errors.ManagerUnavailable):
+    """No manager runs at the address: no socket, a stale one, or one whose manager left while we knocked."""
+
+
+class ConnectionGone(errors.ManagerError):
+    """The connection broke: the manager ended or disconnected us, or this process closed the descriptor."""
+
+
+def _over(fd: int) -> socket.socket:
+    """A socket object over fd for one call; `detach()` it, the descriptor belongs to someone else."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
+    """Connect to the manager at `address`; says nothing yet. Blocks up to `timeout` seconds.
+
+    Returns:
+        The descriptor of the socket, close-on-exec.
+    Raises:
+        NothingThere: there is no socket, or nobody listens on it.
+        ManagerUnavailable: what lies there is no socket, belongs to another user, or may not be reached.
+        ManagerTimeout: its queue of connections stayed full.
+    """
+    path = check_address(address)
+    shown = os.fsdecode(path)
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NothingThere(f"no manager runs at {shown}: there is no such socket") from None
+    except OSError as problem:
+        raise errors.ManagerUnavailable(f"the manager address {shown} cannot be looked at: {problem.strerror}") from None
+    if not stat.S_ISSOCK(found.st_mode):
+        raise errors.ManagerUnavailable(f"the manager address {shown} is not a socket; give the path of a manager's socket")
+    if found.st_uid != os.geteuid():
+        raise errors.ManagerUnavailable(
+            f"the manager at {shown} belongs to another user (uid {found.st_uid}, this is uid {os.geteuid()}); "
+            f"each user needs a manager of their own"
+        )
+    deadline = monotonic() + timeout
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            sock.setblocking(False)
+            sock.connect(path)
+            uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+            if uid != os.geteuid():
+                raise errors.ManagerUnavailable(
+                    f"the process that listens at {shown} belongs to another user (uid {uid}, this is uid {os.geteuid()})"
+                )
+            sock.setblocking(True)
+            return sock.detach()
+        except BlockingIOError:
+            if monotonic() > deadline:
+                raise errors.ManagerTimeout(
+                    f"the manager at {shown} accepted no connection for {timeout:g} s; is it stopped?"
+                ) from None
+            sleep(0.002)
+        except OSError as problem:
+            if isinstance(problem, errors.ShmTensorError):
+                raise
+            if problem.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ECONNRESET):
+                raise NothingThere(f"no manager runs at {shown}: nobody listens on that socket (a stale one)") from None
+            if problem.errno == errno.EPROTOTYPE:
+                raise errors.ManagerUnavailable(
+                    f"the socket {shown} is not that of a manager (it is of another type); give the path of a manager's socket"
+                ) from None
+            raise errors.ManagerUnavailable(f"cannot connect to the manager at {shown}: {problem.strerror}") from None
+        finally:
+            sock.close()
+
+
+class Requests:
+    """Requests to one manager over a descriptor that is passed to each call (a fork may replace it).
+
+    Thread-safe, and safe to re-enter from a signal handler or finalizer: replies are told apart by their ids.
+    """
+
+    def __init__(self, address: bytes, late: Callable[[protocol.Message, protocol.Message, list[int]], bool] | None = None):
+        """Args:
+        late: called with (request, reply, descriptors) for a reply whose request was given up; True: it took them.
+        """
+        self.address = address
+        self._late = late
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget what was under way: in a forked child it belongs to the parent."""
+        self._lock = threading.RLock()
+        self._id = 0
+        self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
+        self._given_up: set[int] = set()
+        self._replies: dict[int, tuple[protocol.Message, list[int]]] = {}
+        self._known: tuple[int, int, int] | None = None  # (fd, device, inode) of the connection
+
+    @property
+    def _shown(self) -> str:
+        return os.fsdecode(self.address)
+
+    def request(
+        self, fd: int, message: protocol.Message, timeout: float = REQUEST_SECONDS
+    ) -> tuple[protocol.Message, list[int]]:
+        """Send `message` and wait for its reply, up to `timeout` seconds; signals are handled meanwhile.
+
+        Returns:
+            (reply, descriptors), the latter the caller's to close.
+        Raises:
+            ManagerTimeout: no reply within the bound.
+            ManagerError: the connection is gone.
+            ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md).
+        """
+        deadline = monotonic() + timeout
+        while not self._lock.acquire(timeout=SLICE_SECONDS):
+            if monotonic() > deadline:
+                raise self._too_slow(message, timeout)
+        try:
+            self._check(fd)
+            self._id = number = self._id % 0xFFFFFFFF + 1
+            data = protocol.encode(message, number)
+            self._open[number] = message
+            try:
+                self._send(fd, data, message, deadline, timeout)
+                while number not in self._replies:
+                    self._receive(fd, message, deadline, timeout)
+            except BaseException:
+                if number in self._replies:
+                    self._drop(self._open.pop(number), *self._replies.pop(number))
+                else:
+                    self._given_up.add(number)
+                raise
+            del self._open[number]
+            reply, descriptors = self._replies.pop(number)
+        finally:
+            self._lock.release()
+        if isinstance(reply, protocol.Error):
+            raise error_of(reply, self._shown)
+        return reply, descriptors
+
+    def _too_slow(self, message: protocol.Message, timeout: float) -> errors.ManagerTimeout:
+        return errors.ManagerTimeout(
+            f"the manager at {self._shown} did not answer {type(message).__name__} within {timeout:g} s; is it stopped, or is "
+            f"the machine overloaded?"
+        )
+
+    def _lost(self, why: str) -> ConnectionGone:
+        return ConnectionGone(
+            f"the connection to the manager at {self._shown} is gone ({why}); memory that is mapped goes on working, but no new "
+            f"segment or handle can be had from it. Restart the program to use a new manager"
+        )
+
+    def _check(self, fd: int) -> None:
+        """Refuse to write into a descriptor that is not our socket any more (a program may close all it finds)."""
+        if fd < 0:
+            raise self._lost("it was closed by this process")
+        try:
+            found = os.fstat(fd)
+        except OSError:
+            raise self._lost("its descriptor was closed by this process") from None
+        identity = (fd, found.st_dev, found.st_ino)
+        if self._known is None or self._known[0] != fd:
+            self._known = identity
+        elif self._known != identity:
+            raise self._lost("its descriptor was closed by this process and is in use for something else")
+
+    def _wait(self, fd: int, event: int, message: protocol.Message, deadline: float, timeout: float) -> None:
+        left = deadline - monotonic()
+        if left <= 0:
+            raise self._too_slow(message, timeout)
+        poll = select.poll()
+        poll.register(fd, event)
+        poll.poll(max(1, min(left, SLICE_SECONDS) * 1000))
+
+    def _send(self, fd: int, data: bytes, message: protocol.Message, deadline: float, timeout: float) -> None:
+        sock = _over(fd)
+        try:
+            while True:
+                try:
+                    sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                    return
+                except BlockingIOError:
+                    self._wait(fd, select.POLLOUT, message, deadline, timeout)
+                except OSError as problem:
+                    raise self._lost(problem.strerror or str(problem)) from None
+        finally:
+            sock.detach()
+
+    def _receive(self, fd: int, message: protocol.Message, deadline: float, timeout: float) -> None:
+        self._wait(fd, select.POLLIN, message, deadline, timeout)
+        received = receive(fd)
+        if received is None:
+            return
+        data, descriptors, truncated = received
+        if not data:
+            _close_all(descriptors)
+            raise self._lost("it ended, or closed the connection")
+        try:
+            if truncated:
+                raise protocol.Malformed("the reply was truncated")
+            number, reply = protocol.decode_reply(data)
+            expected = reply.DESCRIPTORS
+            if len(descriptors) != expected:
+                raise protocol.Malformed(f"{len(descriptors)} descriptors came with {type(reply).__name__} and not {expected}")
+        except protocol.Malformed as problem:
+            _close_all(descriptors)
+            raise errors.ProtocolError(f"what listens at {self._shown} does not speak the manager's protocol: {problem}") from None
+        if number in self._given_up:
+            self._given_up.discard(number)
+            self._drop(self._open.pop(number), reply, descriptors)
+        elif number in self._open:
+            self._replies[number] = (reply, descriptors)
+        elif number == 0 and isinstance(reply, protocol.Error):
+            _close_all(descriptors)
+            raise error_of(reply, self._shown)
+        else:
+            _close_all(descriptors)
+
+    def _drop(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> None:
+        if self._late is None or not self._late(request, reply, descriptors):
+            _close_all(descriptors)
+
+
+def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
+    """(data, descriptors, truncated) of one packet, b"" at end of file; None when nothing is there. Never blocks."""
+    sock = _over(fd)
+    try:
+        data, ancillary, flags, _from = sock.recvmsg(
+            protocol.MAX_REPLY_BYTES + 1, socket.CMSG_SPACE(16 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        )
+    except BlockingIOError:
+        return None
+    except ConnectionError:
+        return b"", [], False
+    finally:
+        sock.detach()
+    descriptors: list[int] = []
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            count = len(content) // 4
+            descriptors.extend(struct.unpack(f"{count}i", content[: count * 4]))
+    return data, descriptors, bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
+
+
+def hello(requests: Requests, fd: int, flags: int = 0, timeout: float = REQUEST_SECONDS) -> tuple[protocol.Welcome, int]:
+    """Say HELLO on a fresh connection. Blocks up to `timeout` seconds.
+
+    Returns:
+        (the welcome, the group segment's descriptor).
+    Raises:
+        NothingThere: the manager left meanwhile.
+        ProtocolError: it speaks another protocol or layout version, or is no manager.
+        QuotaExceeded: it has no room for another client.
+    """
+    from shmtensor._native import LAYOUT_VERSION
+
+    try:
+        reply, descriptors = requests.request(fd, protocol.Hello(protocol.PROTOCOL_VERSION, LAYOUT_VERSION, flags), timeout)
+    except ConnectionGone:
+        raise NothingThere(f"the manager at {os.fsdecode(requests.address)} left before it answered") from None
+    if not isinstance(reply, protocol.Welcome):
+        _close_all(descriptors)
+        raise errors.ProtocolError(f"the manager at {os.fsdecode(requests.address)} answered HELLO with {type(reply).__name__}")
+    return reply, descriptors[0]
+
+
+def error_of(reply: protocol.Error, shown: str) -> errors.ShmTensorError:
+    """The exception that an ERROR stands for."""
+    cls = _ERRORS.get(reply.code, errors.ManagerError)
+    problem = cls(f"the manager at {shown} refused: {reply.text}")
+    if reply.code == protocol.MALFORMED:
+        problem = cls(f"the manager at {shown} could not understand this process: {reply.text}")
+    return problem
+
+
+def read_document(reply: protocol.Message, descriptors: list[int]) -> bytes:
+    """The text of a DOCUMENT. Closes the descriptors. Raises ProtocolError if it is not what it should be."""
+    try:
+        if not isinstance(reply, protocol.Document) or os.fstat(descriptors[0]).st_size != reply.nbytes:
+            raise errors.ProtocolError("the manager sent a document of another size than it announced")
+        parts = []
+        at = 0
+        while at < reply.nbytes:
+            part = os.pread(descriptors[0], min(reply.nbytes - at, 1 << 24), at)
+            if not part:
+                raise errors.ProtocolError("the manager's document ended early")
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+    finally:
+        _close_all(descriptors)
+
+
+class Observer:
+    """A connection without a slot: for looking, collecting and stopping. Close it, or use it in a `with`."""
+
+    def __init__(self, address: bytes | str, timeout: float = REQUEST_SECONDS) -> None:
+        """Connect and say HELLO; blocks up to `timeout`. Raises ManagerError and its kin as `connect` and `hello` do."""
+        self.address = check_address(address)
+        self._requests = Requests(self.address)
+        self._fd = connect(self.address, timeout)
+        try:
+            self.welcome, group = hello(self._requests, self._fd, protocol.OBSERVER, timeout)
+        except BaseException:
+            self.close()
+            raise
+        os.close(group)
+
+    def request(self, message: protocol.Message) -> tuple[protocol.Message, list[int]]:
+        return self._requests.request(self._fd, message)
+
+    def document(self, message: protocol.Message) -> bytes:
+        return read_document(*self.request(message))
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,129 @@
+"""Who is at the other end of a socket: credentials, pidfds, and whether a process still uses a group's memory."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+
+from shmtensor import _native
+from shmtensor.manager.protocol import MAX_REQUEST_BYTES
+
+SO_PEERPIDFD = 77  # Linux 6.5; works across PID namespaces, where pidfd_open does not
+SO_PASSPIDFD = 76
+SCM_PIDFD = 4
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_ANCILLARY_BYTES = socket.CMSG_SPACE(8 * 4) + socket.CMSG_SPACE(12) + socket.CMSG_SPACE(4)
+
+
+class Packet:
+    """One packet with what came beside it. The descriptors are the receiver's to close."""
+
+    __slots__ = ("credentials", "data", "descriptors", "pidfd", "truncated")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.descriptors: list[int] = []
+        self.credentials: tuple[int, int] | None = None  # pid, uid
+        self.pidfd = -1
+        self.truncated = False
+
+    def close(self) -> None:
+        """Close every descriptor that nobody took."""
+        for fd in self.descriptors:
+            os.close(fd)
+        self.descriptors.clear()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+def receive(sock: socket.socket) -> Packet | None:
+    """The next packet; its data is b"" at end of file. None: nothing is there. Never blocks."""
+    try:
+        data, ancillary, flags, _from = sock.recvmsg(
+            MAX_REQUEST_BYTES + 1, _ANCILLARY_BYTES, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        )
+    except BlockingIOError:
+        return None
+    except OSError:  # ECONNRESET: the peer closed with replies unread
+        return Packet(b"")
+    packet = Packet(data)
+    for level, kind, content in ancillary:
+        if level != socket.SOL_SOCKET:
+            continue
+        if kind == socket.SCM_RIGHTS:
+            count = len(content) // 4
+            packet.descriptors.extend(struct.unpack(f"{count}i", content[: count * 4]))
+        elif kind == socket.SCM_CREDENTIALS and len(content) == _CREDENTIALS.size:
+            pid, uid, _gid = _CREDENTIALS.unpack(content)
+            packet.credentials = (pid, uid)
+        elif kind == SCM_PIDFD and len(content) >= 4:
+            (pidfd,) = struct.unpack_from("i", content)
+            if packet.pidfd < 0:
+                packet.pidfd = pidfd
+    packet.truncated = bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
+    return packet
+
+
+def credentials(sock: socket.socket) -> tuple[int, int]:
+    """(pid, uid) of the process that connected."""
+    pid, uid, _gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
+
+
+def peer_pidfd(sock: socket.socket, pid: int) -> int:
+    """A pidfd of the process that connected, or -1 when it cannot be had (it is gone, or of a foreign namespace)."""
+    try:
+        fd = sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:
+        return open_pidfd(pid)
+    os.set_inheritable(fd, False)
+    return fd
+
+
+def open_pidfd(pid: int) -> int:
+    """A pidfd of `pid`, or -1."""
+    if pid <= 0:
+        return -1
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+def start_time(pid: int) -> int:
+    """Start of the process in clock ticks since boot; 0 when it cannot be seen."""
+    try:
+        return _native.process_start_time(pid) if pid > 0 else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def has_ended(pidfd: int) -> bool:
+    """True when the process behind the pidfd is gone."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def still_maps(pid: int, started: int, inode: int) -> bool:
+    """True when the process lives and maps the memfd with this inode.
+
+    A process that closed every descriptor (as daemons do) has no connection and still uses its memory; one that called
+    exec has neither. False when it cannot be looked at.
+    """
+    if pid <= 0 or not started or start_time(pid) != started:
+        return False
+    wanted = b"%d" % inode
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 (pathlib is slow to import)
+            for line in file:
+                # address perms offset device inode path
+                fields = line.split(None, 5)
+                if len(fields) > 5 and fields[4] == wanted and fields[5].startswith(b"/memfd:"):
+                    return True
+    except OSError:
+        pass
+    return False

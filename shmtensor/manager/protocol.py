@@ -1,0 +1,424 @@
+"""Messages between a client and the manager: layout, limits, validation. docs/protocol.md is the specification.
+
+A message is a frozen dataclass whose fields, in order, are the fields of its packed body. Nothing here knows sockets;
+descriptors travel beside the bytes, and each class says how many belong to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as struct_error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import ClassVar, Self
+
+PROTOCOL_VERSION = 1
+"""Manager and client must agree on it exactly. Header, HELLO and ERROR never change; any other change of a message, and
+any new message, flag or error code, raises it by one."""
+
+MAGIC = b"SHMT"
+HEADER = Struct("<4sHHII")  # magic, type, reserved (zero), request id, body bytes
+MAX_REQUEST_BYTES = 256
+MAX_REPLY_BYTES = 1024
+MAX_REQUEST_DESCRIPTORS = 1
+MAX_REPLY_DESCRIPTORS = 2
+MAX_NAME_BYTES = 63
+MAX_TEXT_BYTES = 960
+MAX_ADDRESS_BYTES = 100
+
+QUIET = 1  # HELLO: no reply at all
+OBSERVER = 2  # HELLO: no slot, no segments
+DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
+NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
+
+MALFORMED = 1
+VERSION = 2
+DENIED = 3
+LIMIT = 4
+MEMORY = 5
+UNKNOWN = 6
+STALE = 7
+INVALID = 8
+UNSUPPORTED = 9
+INTERNAL = 10
+
+_NAME_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
+
+class Malformed(ValueError):
+    """Bytes that the protocol does not allow. `request_id` is the sender's as far as it could be read, else 0."""
+
+    def __init__(self, text: str, request_id: int = 0) -> None:
+        super().__init__(text)
+        self.request_id = request_id
+
+
+def check_name(name: bytes) -> None:
+    """Raise Malformed unless `name` has the form of a handle's name (not whether anybody ever gave it out)."""
+    if not 2 <= len(name) <= MAX_NAME_BYTES or name[:1] != b"/" or name[1:].translate(None, _NAME_BYTES):
+        raise Malformed(
+            f"{name[:80]!r} is not a handle name: '/' and 1 to {MAX_NAME_BYTES - 1} letters, digits, '_', '-' or '.' "
+            f"are expected"
+        )
+
+
+class Message:
+    """Base of all messages. TYPE: number on the wire; FORMAT: body; DESCRIPTORS: how many go with it."""
+
+    TYPE: ClassVar[int]
+    FORMAT: ClassVar[Struct] = Struct("<")
+    DESCRIPTORS: ClassVar[int] = 0
+    FIELDS: ClassVar[tuple[str, ...]] = ()
+
+    def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
+
+    def pack(self) -> bytes:
+        return self.FORMAT.pack(*[getattr(self, field) for field in self.FIELDS])
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Self:
+        if len(body) != cls.FORMAT.size:
+            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes and not {cls.FORMAT.size}")
+        return cls(*cls.FORMAT.unpack(body))
+
+
+class _Named(Message):
+    """Body is one name and nothing else."""
+
+    FORMAT = Struct("<64s")
+    FIELDS = ("name",)
+    name: bytes
+
+    def check(self) -> None:
+        check_name(self.name)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Self:
+        if len(body) != 64:
+            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes and not 64")
+        return cls(body.rstrip(b"\0"))  # type: ignore[call-arg]
+
+
+def _check_flags(message: Message, flags: int, known: int, reserved: int) -> None:
+    if flags & ~known:
+        raise Malformed(f"{type(message).__name__} has unknown flags {flags & ~known:#x}")
+    if reserved:
+        raise Malformed(f"a reserved field of {type(message).__name__} is {reserved} and not 0")
+
+
+# ---------------------------------------------------------------------------------------------------------- requests
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """First message of every connection."""
+
+    protocol: int
+    layout: int
+    flags: int = 0
+    reserved: int = 0
+    TYPE = 1
+    FORMAT = Struct("<IIII")
+    FIELDS = ("protocol", "layout", "flags", "reserved")
+
+    def check(self) -> None:
+        # A later version may know more flags: the version is judged first, by the server.
+        if self.protocol == PROTOCOL_VERSION:
+            _check_flags(self, self.flags, QUIET | OBSERVER, self.reserved)
+
+
+@dataclass(frozen=True)
+class Embryo(Message):
+    """A child in the making, with the socket on which it will say HELLO. Never answered."""
+
+    slot: int
+    reserved: int = 0
+    TYPE = 2
+    FORMAT = Struct("<II")
+    DESCRIPTORS = 1
+    FIELDS = ("slot", "reserved")
+
+    def check(self) -> None:
+        _check_flags(self, 0, 0, self.reserved)
+
+
+@dataclass(frozen=True)
+class Create(Message):
+    """Ask for a segment of `nbytes` of payload, owned by the sender."""
+
+    nbytes: int
+    flags: int = 0
+    reserved: int = 0
+    TYPE = 3
+    FORMAT = Struct("<QII")
+    FIELDS = ("nbytes", "flags", "reserved")
+
+    def check(self) -> None:
+        _check_flags(self, self.flags, DEDICATED | NAMED, self.reserved)
+
+
+@dataclass(frozen=True)
+class Map(Message):
+    """Ask for the descriptors of a segment."""
+
+    segment: int
+    TYPE = 4
+    FORMAT = Struct("<Q")
+    FIELDS = ("segment",)
+
+
+@dataclass(frozen=True)
+class Return(Message):
+    """Give an empty segment back; from its owner."""
+
+    segment: int
+    TYPE = 5
+    FORMAT = Struct("<Q")
+    FIELDS = ("segment",)
+
+
+@dataclass(frozen=True)
+class Export(Message):
+    """Ask for the name of a live block."""
+
+    segment: int
+    block: int
+    generation: int
+    TYPE = 6
+    FORMAT = Struct("<QQQ")
+    FIELDS = ("segment", "block", "generation")
+
+
+@dataclass(frozen=True)
+class Lookup(_Named):
+    """Ask which block a name stands for."""
+
+    name: bytes
+    TYPE = 7
+
+
+@dataclass(frozen=True)
+class Unexport(_Named):
+    """Take a name back."""
+
+    name: bytes
+    TYPE = 8
+
+
+@dataclass(frozen=True)
+class List(Message):
+    """Ask for clients, segments, holders and what is in flight."""
+
+    TYPE = 9
+
+
+@dataclass(frozen=True)
+class Stats(Message):
+    """Ask for the manager's figures."""
+
+    TYPE = 10
+
+
+@dataclass(frozen=True)
+class Collect(Message):
+    """GC: clear what nothing needs; with seconds >= 0 also what has been in flight for longer."""
+
+    seconds: float = -1.0
+    TYPE = 11
+    FORMAT = Struct("<d")
+    FIELDS = ("seconds",)
+
+    def check(self) -> None:
+        if self.seconds != self.seconds:
+            raise Malformed("the seconds of GC are not a number")
+
+
+@dataclass(frozen=True)
+class Stop(Message):
+    """Ask the manager to end."""
+
+    TYPE = 12
+
+
+@dataclass(frozen=True)
+class Goodbye(Message):
+    """This client is done: release what its slot still holds."""
+
+    TYPE = 13
+
+
+# ----------------------------------------------------------------------------------------------------------- replies
+
+
+@dataclass(frozen=True)
+class Welcome(Message):
+    """The sender is a client now (or an observer: slot 0). With the group segment."""
+
+    slot: int
+    pid: int
+    group: int
+    TYPE = 129
+    FORMAT = Struct("<IIQ")
+    DESCRIPTORS = 1
+    FIELDS = ("slot", "pid", "group")
+
+
+@dataclass(frozen=True)
+class Segment(Message):
+    """A segment, with its control and payload descriptors."""
+
+    segment: int
+    nbytes: int
+    flags: int = 0
+    reserved: int = 0
+    name: bytes = b""
+    TYPE = 130
+    FORMAT = Struct("<QQII64s")
+    DESCRIPTORS = 2
+    FIELDS = ("segment", "nbytes", "flags", "reserved", "name")
+
+    def check(self) -> None:
+        _check_flags(self, self.flags, DEDICATED | NAMED, self.reserved)
+        if self.flags & NAMED or self.name:
+            check_name(self.name)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Self:
+        if len(body) != cls.FORMAT.size:
+            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes and not {cls.FORMAT.size}")
+        segment, nbytes, flags, reserved, name = cls.FORMAT.unpack(body)
+        return cls(segment, nbytes, flags, reserved, name.rstrip(b"\0"))
+
+
+@dataclass(frozen=True)
+class Handle(_Named):
+    """The name of an exported block."""
+
+    name: bytes
+    TYPE = 131
+
+
+@dataclass(frozen=True)
+class Block(Message):
+    """The block that a name stands for."""
+
+    segment: int
+    block: int
+    generation: int
+    nbytes: int
+    TYPE = 132
+    FORMAT = Struct("<QQQQ")
+    FIELDS = ("segment", "block", "generation", "nbytes")
+
+
+@dataclass(frozen=True)
+class Document(Message):
+    """JSON of `nbytes` bytes in the sealed memfd that comes along."""
+
+    nbytes: int
+    TYPE = 133
+    FORMAT = Struct("<Q")
+    DESCRIPTORS = 1
+    FIELDS = ("nbytes",)
+
+
+@dataclass(frozen=True)
+class Collected(Message):
+    """What a GC did: holds in flight released, names purged, segments destroyed, their reserved bytes, segments locked."""
+
+    tickets: int
+    names: int
+    segments: int
+    nbytes: int
+    busy: int
+    TYPE = 134
+    FORMAT = Struct("<QQQQQ")
+    FIELDS = ("tickets", "names", "segments", "nbytes", "busy")
+
+
+@dataclass(frozen=True)
+class Ok(Message):
+    """Done."""
+
+    TYPE = 135
+
+
+@dataclass(frozen=True)
+class Error(Message):
+    """Refused: a code from this module, a detail (errno, or the manager's protocol version), and what to tell the user."""
+
+    code: int
+    detail: int
+    text: str
+    TYPE = 255
+    FORMAT = Struct("<II")
+
+    def pack(self) -> bytes:
+        text = self.text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
+        # A cut may fall inside a character; the receiver must get valid UTF-8.
+        return self.FORMAT.pack(self.code, self.detail) + text.decode("utf-8", "ignore").encode()
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Self:
+        if not 8 <= len(body) <= 8 + MAX_TEXT_BYTES:
+            raise Malformed(f"the body of Error has {len(body)} bytes and not 8 to {8 + MAX_TEXT_BYTES}")
+        code, detail = cls.FORMAT.unpack_from(body)
+        try:
+            return cls(code, detail, body[8:].decode())
+        except UnicodeDecodeError:
+            raise Malformed("the text of Error is not UTF-8") from None
+
+
+REQUESTS: dict[int, type[Message]] = {
+    cls.TYPE: cls
+    for cls in (Hello, Embryo, Create, Map, Return, Export, Lookup, Unexport, List, Stats, Collect, Stop, Goodbye)
+}
+REPLIES: dict[int, type[Message]] = {
+    cls.TYPE: cls for cls in (Welcome, Segment, Handle, Block, Document, Collected, Ok, Error)
+}
+
+
+def encode(message: Message, request_id: int = 0) -> bytes:
+    """The packet of `message`. Raises Malformed for fields that are out of range."""
+    message.check()
+    try:
+        body = message.pack()
+    except struct_error as problem:
+        raise Malformed(f"{message!r} cannot be encoded: {problem}", request_id) from None
+    return HEADER.pack(MAGIC, message.TYPE, 0, request_id, len(body)) + body
+
+
+def _decode(data: bytes, table: dict[int, type[Message]], limit: int) -> tuple[int, Message]:
+    if len(data) < HEADER.size:
+        raise Malformed(f"a packet of {len(data)} bytes is shorter than the header of {HEADER.size}")
+    magic, number, reserved, request_id, size = HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise Malformed(f"the packet begins with {magic!r} and not {MAGIC!r}")
+    if len(data) > limit:
+        raise Malformed(f"the packet is longer than the limit of {limit} bytes", request_id)
+    if size != len(data) - HEADER.size:
+        raise Malformed(f"the header announces {size} bytes and {len(data) - HEADER.size} came", request_id)
+    if reserved:
+        raise Malformed(f"the reserved field of the header is {reserved} and not 0", request_id)
+    cls = table.get(number)
+    if cls is None:
+        raise Malformed(f"there is no message of type {number} here", request_id)
+    try:
+        message = cls.unpack(data[HEADER.size :])
+        message.check()
+    except Malformed as problem:
+        raise Malformed(str(problem), request_id) from None
+    return request_id, message
+
+
+def decode_request(data: bytes) -> tuple[int, Message]:
+    """(request id, message) of a packet that a client sent. Raises Malformed."""
+    return _decode(data, REQUESTS, MAX_REQUEST_BYTES)
+
+
+def decode_reply(data: bytes) -> tuple[int, Message]:
+    """(request id, message) of a packet that a manager sent. Raises Malformed."""
+    return _decode(data, REPLIES, MAX_REPLY_BYTES)

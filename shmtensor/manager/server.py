@@ -1,0 +1,760 @@
+"""The daemon: one thread, one epoll, sockets that never block. What it knows is in `state`; here is who says what.
+
+    Connection    one socket: a client, an observer, an embryo that has not said hello, or a stranger before HELLO
+    a death       pidfd readable, end of file, GOODBYE, whichever comes first (docs/protocol.md, "Life of a client")
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections import deque
+from time import monotonic, time
+
+from shmtensor import _native
+from shmtensor.manager import peers, protocol
+from shmtensor.manager.address import names_path, overflow_uid
+from shmtensor.manager.state import Refusal, Segment, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MAX_CLIENTS = 4096
+STALL_SECONDS = 5.0
+"""A client whose socket takes no reply for this long is disconnected."""
+HELLO_SECONDS = 10.0
+"""A connection that has said nothing for this long is closed."""
+FIRST_CLIENT_SECONDS = 5.0
+"""A private manager waits this long for its first client (its starter may be slow, or dead)."""
+DETACHED_SECONDS = 0.5
+"""Processes that lost their connection but still map the group are looked at this often."""
+PACKETS_PER_TURN = 16
+"""Packets read from one client before the others have their turn."""
+
+_F_ADD_SEALS, _ALL_SEALS = 1033, 1 | 2 | 4 | 8  # SEAL, SHRINK, GROW, WRITE
+_LIMITS = (errno.EMFILE, errno.ENFILE)
+_READ = select.EPOLLIN
+_OBSERVER_MAY = (
+    protocol.List,
+    protocol.Stats,
+    protocol.Collect,
+    protocol.Stop,
+    protocol.Lookup,
+    protocol.Goodbye,
+)
+
+STRANGER, EMBRYO, CLIENT, WATCHER = range(4)
+
+
+class Connection:
+    """One socket and who is behind it."""
+
+    __slots__ = ("kind", "out", "pid", "pidfd", "since", "slot", "sock", "stalled")
+
+    def __init__(self, sock: socket.socket, kind: int, pid: int) -> None:
+        self.sock = sock
+        self.kind = kind
+        self.pid = pid
+        self.slot = 0
+        self.pidfd = -1
+        self.since = monotonic()
+        self.stalled = 0.0  # when a reply could first not be sent; 0: not stalled
+        self.out: deque[tuple[bytes, list[int], bool]] = deque()  # packet, descriptors, close them afterwards
+
+
+class Server:
+    """The manager at one address. Make it with a listening socket, `run()` it, and leave it by its `with`."""
+
+    def __init__(
+        self,
+        address: bytes,
+        listener: socket.socket,
+        *,
+        max_clients: int = MAX_CLIENTS,
+        idle_exit: float | None = None,
+        log: str = "",
+    ) -> None:
+        """Args:
+        address: path of the socket.
+        listener: bound to it and listening; closed at the end of the `with`.
+        max_clients: more are refused.
+        idle_exit: end this many seconds after the last client; None: never.
+        log: where the daemon's stderr goes, for STATS.
+        """
+        self.address = address
+        self.listener = listener
+        self.idle_exit = idle_exit
+        self.log = log
+        self.group_id = int.from_bytes(os.urandom(8), "little")
+        self.group = _native.Group.create(self.group_id)
+        self._group_inode = os.fstat(self.group.fd).st_ino
+        self.state = State(self.group, self, max_clients)
+        self.started = time()
+        self._started = monotonic()
+        self.requests = 0
+        self.refused = 0
+        self.stopping = False
+        self._uid = os.geteuid()
+        self._overflow = overflow_uid()
+        self._connections: dict[int, Connection] = {}  # by descriptor of the socket
+        self._pidfds: dict[int, int] = {}  # pidfd -> slot
+        self._by_slot: dict[int, Connection] = {}
+        self._pidfd_of: dict[int, int] = {}  # slot -> pidfd
+        self._detached: dict[int, float] = {}  # slot -> when to look again
+        self._strangers: dict[int, Connection] = {}
+        self._stalled: dict[int, Connection] = {}
+        self._idle_since = self._started
+        self._had_client = False
+        self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.epoll()
+        self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._handlers: dict[type[protocol.Message], Callable[[Connection, Any, int], None]] = {
+            protocol.Create: self._on_create,
+            protocol.Map: self._on_map,
+            protocol.Return: self._on_return,
+            protocol.Export: self._on_export,
+            protocol.Lookup: self._on_lookup,
+            protocol.Unexport: self._on_unexport,
+            protocol.List: self._on_list,
+            protocol.Stats: self._on_stats,
+            protocol.Collect: self._on_collect,
+            protocol.Stop: self._on_stop,
+            protocol.Goodbye: self._on_goodbye,
+        }
+
+    # ---------------------------------------------------------------------------------------------------------- loop
+
+    def stop(self, *_: object) -> None:
+        """End after the current turn of the loop; may be called from a signal handler."""
+        self.stopping = True
+
+    def __enter__(self) -> Server:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.stop)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self.listener.setblocking(False)
+        self._poll.register(self.listener.fileno(), _READ)
+        self._poll.register(self._wake, _READ)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(-1)
+        self._close()
+
+    def run(self) -> None:
+        """Serve until stopped or idle."""
+        while not self.stopping:
+            self._turn()
+        self._flush()
+
+    def _turn(self) -> None:
+        for fd, events in self._poll.poll(self._next_wait(), 64):
+            connection = self._connections.get(fd)
+            if connection is not None:
+                if events & select.EPOLLOUT:
+                    self._send_more(connection)
+                elif self._connections.get(fd) is connection:
+                    self._read(connection)
+            elif fd in self._pidfds:
+                # Within one turn the number may have passed to a newcomer: only the pidfd itself is proof.
+                if peers.has_ended(fd):
+                    self._process_ended(self._pidfds[fd])
+            elif fd == self._wake:
+                os.read(self._wake, 512)
+            elif fd == self.listener.fileno():
+                self._accept()
+        self.state.work()
+        self._look_after()
+
+    def _next_wait(self) -> float:
+        now = monotonic()
+        waits = [60.0]
+        work = self.state.next_work(now)
+        if work is not None:
+            waits.append(work)
+        if self._detached:
+            waits.append(min(self._detached.values()) - now)
+        if self._strangers:
+            waits.append(min(one.since for one in self._strangers.values()) + HELLO_SECONDS - now)
+        if self._stalled:
+            waits.append(min(one.stalled for one in self._stalled.values()) + STALL_SECONDS - now)
+        if self.idle_exit is not None and self._is_idle():
+            waits.append(self._leave_at() - now)
+        return max(0.0, min(waits))
+
+    def _is_idle(self) -> bool:
+        return not self.state.clients and not self.state.embryos and not self._strangers
+
+    def _leave_at(self) -> float:
+        patience = self.idle_exit or 0.0
+        return self._idle_since + (patience if self._had_client else max(patience, FIRST_CLIENT_SECONDS))
+
+    def _look_after(self) -> None:
+        """What is due by the clock."""
+        now = monotonic()
+        if self._detached:
+            for slot in [slot for slot, due in self._detached.items() if now >= due]:
+                client = self.state.clients.get(slot)
+                if client is None or not peers.still_maps(client.pid, client.start_time, self._group_inode):
+                    self._bury(slot)
+                else:
+                    self._detached[slot] = now + DETACHED_SECONDS
+        if self._strangers:
+            for connection in [one for one in self._strangers.values() if now - one.since > HELLO_SECONDS]:
+                self._disconnect(connection)
+        if self._stalled:
+            for connection in [one for one in self._stalled.values() if now - one.stalled > STALL_SECONDS]:
+                self._note(f"slot {connection.slot} (pid {connection.pid}) takes no replies: disconnected")
+                self._disconnect(connection)
+        if self.idle_exit is not None:
+            if not self._is_idle():
+                self._idle_since = now
+            elif now >= self._leave_at():
+                self.stopping = True
+
+    def _flush(self) -> None:
+        for connection in list(self._connections.values()):
+            if connection.out:
+                self._send_more(connection)
+
+    def _close(self) -> None:
+        # The path goes first: whoever looks from now on finds nothing and starts another manager.
+        try:
+            os.unlink(self.address)
+        except OSError:
+            pass
+        self.listener.close()
+        for connection in list(self._connections.values()):
+            self._drop_queue(connection)
+            connection.sock.close()
+        self._connections.clear()
+        for pidfd in self._pidfds:
+            os.close(pidfd)
+        self._pidfds.clear()
+        self.state.release_all()
+        self._poll.close()
+        for fd in (self._spare, self._wake, self._wake_write):
+            if fd >= 0:
+                os.close(fd)
+
+    def _note(self, text: str) -> None:
+        print(f"shmtensor-manager[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
+
+    # --------------------------------------------------------------------------------------------------- connections
+
+    def _accept(self) -> None:
+        for _ in range(PACKETS_PER_TURN):
+            try:
+                sock, _from = self.listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as problem:
+                if problem.errno not in _LIMITS:
+                    return
+                self._refuse_for_descriptors()
+                return
+            pid, uid = peers.credentials(sock)
+            refusal = None
+            if uid != self._uid or (uid == self._overflow and self._uid != self._overflow):
+                refusal = (protocol.DENIED, f"this manager belongs to uid {self._uid} and you are uid {uid}")
+            elif len(self._connections) >= 2 * self.state.max_clients + 64:
+                refusal = (protocol.LIMIT, f"{len(self._connections)} connections are open, as many as allowed")
+            connection = Connection(sock, STRANGER, pid)
+            sock.setblocking(False)
+            if refusal is not None:
+                self.refused += 1
+                self._send_last(sock, protocol.Error(refusal[0], 0, refusal[1]), 0)
+                sock.close()
+                continue
+            self._add(connection)
+            self._strangers[sock.fileno()] = connection
+
+    def _refuse_for_descriptors(self) -> None:
+        """Out of descriptors: use the spare one to tell the next in line, or it would wait for ever."""
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+        try:
+            sock, _from = self.listener.accept()
+            self._send_last(sock, protocol.Error(protocol.LIMIT, errno.EMFILE, self._descriptor_text()), 0)
+            sock.close()
+            self.refused += 1
+        except OSError:
+            pass
+        finally:
+            try:
+                self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self._spare = -1
+
+    def _descriptor_text(self) -> str:
+        return (
+            f"the manager has no file descriptor left ({len(self.state.segments)} segments, {len(self.state.clients)} "
+            f"clients); raise the hard limit of open files (ulimit -Hn) and start it again"
+        )
+
+    def _send_last(self, sock: socket.socket, message: protocol.Message, request_id: int) -> None:
+        try:
+            sock.send(protocol.encode(message, request_id), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            pass
+
+    def _add(self, connection: Connection) -> None:
+        fd = connection.sock.fileno()
+        self._connections[fd] = connection
+        self._poll.register(fd, _READ)
+
+    def _forget(self, connection: Connection) -> None:
+        """Close a connection, whatever becomes of its client."""
+        fd = connection.sock.fileno()
+        if fd < 0 or self._connections.pop(fd, None) is None:
+            return
+        self._strangers.pop(fd, None)
+        self._stalled.pop(fd, None)
+        self._poll.unregister(fd)
+        self._drop_queue(connection)
+        connection.sock.close()
+        if self._by_slot.get(connection.slot) is connection:
+            del self._by_slot[connection.slot]
+
+    def _drop_queue(self, connection: Connection) -> None:
+        for _data, descriptors, ours in connection.out:
+            if ours:
+                _close_all(descriptors)
+        connection.out.clear()
+
+    def _disconnect(self, connection: Connection) -> None:
+        """The socket is at its end, or we have had enough of it. Its client lives on, detached, if it uses memory."""
+        slot, kind = connection.slot, connection.kind
+        self._forget(connection)
+        if kind == EMBRYO:
+            self.state.gone(slot)
+        elif kind == CLIENT:
+            client = self.state.clients.get(slot)
+            if client is not None and peers.still_maps(client.pid, client.start_time, self._group_inode):
+                client.detached = True
+                self._detached[slot] = monotonic() + DETACHED_SECONDS
+            else:
+                self._bury(slot)
+
+    def _process_ended(self, slot: int) -> None:
+        connection = self._by_slot.get(slot)
+        if connection is not None:
+            # Children that it announced before it died may live: their sockets are still in its queue.
+            while self._connections.get(connection.sock.fileno()) is connection:
+                packet = peers.receive(connection.sock)
+                if packet is None or not packet.data:
+                    if packet is not None:
+                        packet.close()
+                    break
+                self._take(connection, packet, only_embryos=True)
+            self._forget(connection)
+        self._bury(slot)
+
+    def _bury(self, slot: int) -> None:
+        pidfd = self._pidfd_of.pop(slot, -1)
+        if pidfd >= 0:
+            del self._pidfds[pidfd]
+            self._poll.unregister(pidfd)
+            os.close(pidfd)
+        self._detached.pop(slot, None)
+        self.state.gone(slot)
+
+    def _watch(self, connection: Connection, pidfd: int) -> None:
+        """Be told when the process behind a new client ends."""
+        self._by_slot[connection.slot] = connection
+        self._had_client = True
+        if pidfd >= 0:
+            self._pidfds[pidfd] = connection.slot
+            self._pidfd_of[connection.slot] = pidfd
+            self._poll.register(pidfd, _READ)
+
+    # ------------------------------------------------------------------------------------------------------- packets
+
+    def _read(self, connection: Connection) -> None:
+        fd = connection.sock.fileno()
+        for _ in range(PACKETS_PER_TURN):
+            packet = peers.receive(connection.sock)
+            if packet is None:
+                return
+            if not packet.data:
+                packet.close()
+                self._disconnect(connection)
+                return
+            self._take(connection, packet)
+            if self._connections.get(fd) is not connection or connection.out or self.stopping:
+                return
+
+    def _take(self, connection: Connection, packet: peers.Packet, only_embryos: bool = False) -> None:
+        self.requests += 1
+        request_id = 0
+        try:
+            try:
+                request_id, message = protocol.decode_request(packet.data)
+                if packet.truncated:
+                    raise protocol.Malformed("the packet or its descriptors were truncated", request_id)
+                if len(packet.descriptors) != message.DESCRIPTORS:
+                    raise protocol.Malformed(
+                        f"{len(packet.descriptors)} descriptors came with {type(message).__name__} and not "
+                        f"{message.DESCRIPTORS}",
+                        request_id,
+                    )
+                if only_embryos:
+                    if isinstance(message, protocol.Embryo):
+                        self._on_embryo(connection, message, packet)
+                    return
+                self._dispatch(connection, message, request_id, packet)
+            except protocol.Malformed as problem:
+                self.refused += 1
+                if not only_embryos:
+                    self._send_last(
+                        connection.sock, protocol.Error(protocol.MALFORMED, 0, str(problem)), problem.request_id
+                    )
+                    self._disconnect(connection)
+            except Refusal as problem:
+                self.refused += 1
+                self._reply(connection, protocol.Error(problem.code, problem.detail, str(problem)), request_id)
+            except OSError as problem:
+                self.refused += 1
+                code, text = protocol.MEMORY, f"the system refused: {problem.strerror}"
+                if problem.errno in _LIMITS:
+                    code, text = protocol.LIMIT, self._descriptor_text()
+                if request_id:  # messages of native code are never answered, and have none
+                    self._reply(connection, protocol.Error(code, problem.errno or 0, text), request_id)
+            except Exception as problem:
+                # A bug must not take everyone's memory with it: tell this client, log it, go on.
+                import traceback
+
+                traceback.print_exc()
+                if request_id:
+                    text = f"the manager failed ({problem!r}); its log has the traceback"
+                    self._reply(connection, protocol.Error(protocol.INTERNAL, 0, text), request_id)
+        finally:
+            packet.close()
+
+    def _dispatch(self, connection: Connection, message: protocol.Message, request_id: int, packet: peers.Packet) -> None:
+        if isinstance(message, protocol.Hello):
+            self._on_hello(connection, message, request_id, packet)
+            return
+        if connection.kind in (STRANGER, EMBRYO):
+            raise protocol.Malformed(f"{type(message).__name__} came before HELLO", request_id)
+        if isinstance(message, protocol.Embryo):
+            try:
+                self._on_embryo(connection, message, packet)
+            except Refusal as problem:  # never answered: the child sees the end of its socket
+                self.refused += 1
+                self._note(f"slot {connection.slot} (pid {connection.pid}): {problem}")
+            return
+        if connection.kind == WATCHER and not isinstance(message, _OBSERVER_MAY):
+            raise Refusal(protocol.DENIED, f"{type(message).__name__} is not open to observers, who have no slot")
+        self._handlers[type(message)](connection, message, request_id)
+
+    def _reply(
+        self,
+        connection: Connection,
+        message: protocol.Message,
+        request_id: int,
+        descriptors: tuple[int, ...] = (),
+        ours: bool = False,
+    ) -> None:
+        """Send a reply now, or queue it and read no more from this client until it is gone. `ours`: close afterwards."""
+        data = protocol.encode(message, request_id)
+        fds = list(descriptors)
+        if connection.sock.fileno() < 0:
+            if ours:
+                _close_all(fds)
+            return
+        if not connection.out:
+            try:
+                self._send(connection, data, fds)
+            except BlockingIOError:
+                pass
+            except OSError:
+                if ours:
+                    _close_all(fds)
+                return  # the peer is gone; its end of file is on the way
+            else:
+                if ours:
+                    _close_all(fds)
+                return
+            fd = connection.sock.fileno()
+            connection.stalled = monotonic()
+            self._stalled[fd] = connection
+            self._poll.modify(fd, select.EPOLLOUT)
+        # What waits keeps descriptors of its own: the segment may be destroyed before it can be sent.
+        connection.out.append((data, fds if ours else [os.dup(fd) for fd in fds], True))
+
+    def _send(self, connection: Connection, data: bytes, descriptors: list[int]) -> None:
+        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        if descriptors:
+            socket.send_fds(connection.sock, [data], descriptors, flags)
+        else:
+            connection.sock.send(data, flags)
+
+    def _send_more(self, connection: Connection) -> None:
+        while connection.out:
+            data, descriptors, _ours = connection.out[0]
+            try:
+                self._send(connection, data, descriptors)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._disconnect(connection)
+                return
+            _close_all(descriptors)
+            connection.out.popleft()
+        fd = connection.sock.fileno()
+        self._stalled.pop(fd, None)
+        self._poll.modify(fd, _READ)
+
+    # ------------------------------------------------------------------------------------------------------ requests
+
+    def _on_hello(self, connection: Connection, message: protocol.Hello, request_id: int, packet: peers.Packet) -> None:
+        quiet = bool(message.flags & protocol.QUIET)
+        if connection.kind in (CLIENT, WATCHER):
+            raise protocol.Malformed("HELLO came twice", request_id)
+        try:
+            self._check_versions(message)
+            if connection.kind == EMBRYO:
+                self._embryo_hello(connection, message, request_id, packet)
+            elif message.flags & protocol.OBSERVER:
+                connection.kind = WATCHER
+            else:
+                connection.slot = self.state.add_client(connection.pid, peers.start_time(connection.pid))
+                connection.kind = CLIENT
+                self._watch(connection, peers.peer_pidfd(connection.sock, connection.pid))
+        except Refusal as problem:
+            self.refused += 1
+            if not quiet:
+                error = protocol.Error(problem.code, problem.detail, str(problem))
+                self._send_last(connection.sock, error, request_id)
+            self._disconnect(connection)
+            return
+        self._strangers.pop(connection.sock.fileno(), None)
+        if not quiet:
+            welcome = protocol.Welcome(connection.slot, os.getpid(), self.group_id)
+            self._reply(connection, welcome, request_id, (self.group.fd,))
+
+    def _check_versions(self, message: protocol.Hello) -> None:
+        if message.protocol != protocol.PROTOCOL_VERSION:
+            raise Refusal(
+                protocol.VERSION,
+                f"the manager speaks protocol {protocol.PROTOCOL_VERSION}, this process speaks {message.protocol}; use one "
+                f"version of shmtensor everywhere, or another manager",
+                protocol.PROTOCOL_VERSION,
+            )
+        if message.layout != _native.LAYOUT_VERSION:
+            raise Refusal(
+                protocol.VERSION,
+                f"the manager uses memory layout {_native.LAYOUT_VERSION}, this process uses {message.layout}; use one version of "
+                f"shmtensor everywhere, or another manager",
+                protocol.PROTOCOL_VERSION,
+            )
+
+    def _embryo_hello(
+        self, connection: Connection, message: protocol.Hello, request_id: int, packet: peers.Packet
+    ) -> None:
+        if message.flags & protocol.OBSERVER:
+            raise protocol.Malformed("an embryo cannot be an observer", request_id)
+        if packet.credentials is None:
+            raise protocol.Malformed("no credentials came with an embryo's HELLO: SO_PASSCRED was not set", request_id)
+        pid, uid = packet.credentials
+        if uid != self._uid:
+            raise Refusal(protocol.DENIED, f"this manager belongs to uid {self._uid} and the child is uid {uid}")
+        connection.pid = pid
+        self.state.embryo_born(connection.slot, pid, peers.start_time(pid))
+        connection.kind = CLIENT
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        try:
+            connection.sock.setsockopt(socket.SOL_SOCKET, peers.SO_PASSPIDFD, 0)
+        except OSError:
+            pass
+        pidfd, packet.pidfd = packet.pidfd, -1
+        self._watch(connection, pidfd if pidfd >= 0 else peers.open_pidfd(pid))
+
+    def _on_embryo(self, connection: Connection, message: protocol.Embryo, packet: peers.Packet) -> None:
+        self.state.add_embryo(message.slot, connection.slot)
+        fd = packet.descriptors.pop()
+        try:
+            sock = socket.socket(fileno=fd)
+        except OSError:
+            os.close(fd)
+            self.state.gone(message.slot)
+            return
+        embryo = Connection(sock, EMBRYO, 0)
+        embryo.slot = message.slot
+        if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_SEQPACKET:
+            sock.close()
+            self.state.gone(message.slot)
+            return
+        sock.setblocking(False)
+        self._add(embryo)
+
+    def _on_create(self, connection: Connection, message: protocol.Create, request_id: int) -> None:
+        page = _native.PAGE
+        if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
+            raise Refusal(
+                protocol.INVALID,
+                f"a segment of {message.nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible",
+            )
+        nbytes = (message.nbytes + page - 1) // page * page
+        dedicated = bool(message.flags & protocol.DEDICATED)
+        number = self.state.next_segment
+        name = b""
+        if message.flags & protocol.NAMED:
+            name, payload = self._named_payload(connection.pid, nbytes)
+        else:
+            payload = _native.make_payload(f"shmtensor-{number}", nbytes)
+        try:
+            books = _native.Books.create(number, connection.slot, nbytes, dedicated)
+        except BaseException:
+            os.close(payload)
+            if name:
+                _unlink_shm(name)
+            raise
+        segment = self.state.add_segment(books, payload, nbytes, dedicated, connection.slot, name)
+        self._send_segment(connection, segment, request_id)
+
+    def _named_payload(self, pid: int, nbytes: int) -> tuple[bytes, int]:
+        try:
+            import posix_ipc
+        except ImportError:
+            raise Refusal(
+                protocol.UNSUPPORTED,
+                "the strategy file_system needs posix_ipc, which the manager cannot import; install it, or use file_descriptor",
+            ) from None
+        while True:
+            name = b"/torch_%d_%d" % (pid, int.from_bytes(os.urandom(8), "little") >> 1)
+            # Written down before it exists, so that whoever comes after a kill finds every name.
+            with open(names_path(self.address), "ab") as file:  # noqa: PTH123 (pathlib is slow to import)
+                file.write(name + b"\n")
+            try:
+                memory = posix_ipc.SharedMemory(name.decode(), posix_ipc.O_CREX, 0o600)
+            except posix_ipc.ExistentialError:
+                continue
+            try:
+                os.ftruncate(memory.fd, nbytes)
+                os.set_inheritable(memory.fd, False)
+            except BaseException:
+                os.close(memory.fd)
+                _unlink_shm(name)
+                raise
+            fd: int = memory.fd
+            return name, fd
+
+    def _send_segment(self, connection: Connection, segment: Segment, request_id: int) -> None:
+        reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, segment.name)
+        self._reply(connection, reply, request_id, (segment.books.fd, segment.payload))
+
+    def _on_map(self, connection: Connection, message: protocol.Map, request_id: int) -> None:
+        self._send_segment(connection, self.state.segment(message.segment), request_id)
+
+    def _on_return(self, connection: Connection, message: protocol.Return, request_id: int) -> None:
+        self.state.return_segment(message.segment, connection.slot)
+        self._reply(connection, protocol.Ok(), request_id)
+
+    def _on_export(self, connection: Connection, message: protocol.Export, request_id: int) -> None:
+        name = self.state.export(message.segment, message.block, message.generation, connection.pid)
+        self._reply(connection, protocol.Handle(name), request_id)
+
+    def _on_lookup(self, connection: Connection, message: protocol.Lookup, request_id: int) -> None:
+        self._reply(connection, protocol.Block(*self.state.lookup(message.name)), request_id)
+
+    def _on_unexport(self, connection: Connection, message: protocol.Unexport, request_id: int) -> None:
+        self.state.unexport(message.name)
+        self._reply(connection, protocol.Ok(), request_id)
+
+    def _on_list(self, connection: Connection, _message: protocol.List, request_id: int) -> None:
+        self._send_document(connection, self.state.listing(), request_id)
+
+    def _on_stats(self, connection: Connection, _message: protocol.Stats, request_id: int) -> None:
+        import resource
+
+        figures = {
+            "address": os.fsdecode(self.address),
+            "pid": os.getpid(),
+            "version": getattr(sys.modules["shmtensor"], "__version__", "unknown"),
+            "protocol": protocol.PROTOCOL_VERSION,
+            "layout": _native.LAYOUT_VERSION,
+            "group": f"{self.group_id:016x}",
+            "private": self.idle_exit is not None,
+            "started": self.started,
+            "uptime_seconds": monotonic() - self._started,
+            "log": self.log,
+            **self.state.figures(),
+            "requests": self.requests,
+            "refused": self.refused,
+            "descriptors": len(os.listdir("/proc/self/fd")) - 1,
+            "max_descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        }
+        self._send_document(connection, figures, request_id)
+
+    def _send_document(self, connection: Connection, content: dict[str, Any], request_id: int) -> None:
+        data = json.dumps(content).encode("utf-8", "backslashreplace")
+        fd = os.memfd_create("shmtensor-document", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            at = 0
+            while at < len(data):
+                at += os.write(fd, data[at : at + (1 << 24)])
+            fcntl.fcntl(fd, _F_ADD_SEALS, _ALL_SEALS)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._reply(connection, protocol.Document(len(data)), request_id, (fd,), ours=True)
+
+    def _on_collect(self, connection: Connection, message: protocol.Collect, request_id: int) -> None:
+        self._reply(connection, self.state.collect(message.seconds), request_id)
+
+    def _on_stop(self, connection: Connection, _message: protocol.Stop, request_id: int) -> None:
+        self._note(f"stopped by pid {connection.pid}")
+        self._reply(connection, protocol.Ok(), request_id)
+        self.stopping = True
+
+    def _on_goodbye(self, connection: Connection, _message: protocol.Goodbye, request_id: int) -> None:
+        self._reply(connection, protocol.Ok(), request_id)
+        slot, kind = connection.slot, connection.kind
+        self._forget(connection)
+        if kind == CLIENT:
+            self._bury(slot)
+
+    # ----------------------------------------------------------------------------------------- Outside, for the state
+
+    def destroy(self, segment: Segment) -> None:
+        """Give a segment back. The pages go first: a peer may keep it mapped, and must not keep the memory."""
+        self.punch(segment, 0, segment.nbytes)
+        self.release(segment)
+
+    def release(self, segment: Segment) -> None:
+        """Let go of a segment; peers that have it mapped keep it, with its content."""
+        segment.books.close()
+        os.close(segment.payload)
+        if segment.name:
+            _unlink_shm(segment.name)
+
+    def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
+        try:
+            _native.punch(segment.payload, offset, nbytes)
+        except OSError as problem:
+            self._note(f"pages of segment {segment.id} cannot be given back: {problem.strerror}")
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _unlink_shm(name: bytes) -> None:
+    import posix_ipc
+
+    try:
+        posix_ipc.unlink_shared_memory(name.decode())
+    except posix_ipc.ExistentialError:
+        pass
