@@ -25,13 +25,14 @@ BEGIN, END = "/benchmark-begin", "/benchmark-end"  # looked up around what strac
 
 def native_attach(strace_mark: bool) -> float:
     """Seconds of `Client.attach` and the release after it, in the child."""
-    import shmtensor.multiprocessing as mp
+    import multiprocessing
+
     from shmtensor.manager import client
 
     manager = client.default()
     blocks = [manager.allocate(4096) for _ in range(COUNT + 1)]
     names = [(block.segment, block.index, block.generation) for block in blocks]
-    return ask_child(mp.get_context("spawn"), attach_blocks, manager.address, names, strace_mark)
+    return ask_child(multiprocessing.get_context("spawn"), attach_blocks, manager.address, names, strace_mark)
 
 
 def attach_blocks(results: Connection, address: bytes, names: list[tuple[int, int, int]], strace_mark: bool) -> None:

@@ -59,7 +59,7 @@ def serving(folder: str) -> Iterator[tuple[Path, subprocess.Popen[bytes], float]
     address = Path(folder) / "bench.sock"
     start = time.perf_counter()
     command = [sys.executable, "-m", "shmtensor.manager", "serve", "--address", str(address)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while True:
             try:

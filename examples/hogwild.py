@@ -243,8 +243,11 @@ def run_hogwild(digits: Digits, processes: int, epochs: int, seed: int, method: 
         with ignoring_interrupts():
             for worker in workers:
                 worker.start()
+        deadline = time.monotonic() + 60
         while not board[:, READY].all():
             check(workers)
+            if time.monotonic() > deadline:
+                raise RuntimeError("the workers were not ready within 60 s")
             workers[0].join(0.001)  # a bounded wait that ends early if it dies
 
         # The snapshots are evaluated after the race, so that looking does not slow down the runners.

@@ -68,7 +68,6 @@ bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
     if (locked == Locked::after_death) {
         // Whoever is killed in here leaves the lock marked again, and the next one starts over.
         derive();
-        SHMTENSOR_POINT("books.lock.derived");
         made_consistent(header().lock);
     }
     return true;
@@ -79,13 +78,15 @@ void Books::derive() {
     BooksHeader& h = header();
     const std::uint32_t blocks = std::min(h.blocks_high.load(), shape_.blocks);
     const std::uint32_t holds = std::min(h.holds_high.load(), shape_.holds);
-    for (std::uint32_t b = 0; b < blocks; ++b) block(b).count.store(0, std::memory_order_relaxed);
-    SHMTENSOR_POINT("books.derive.counts_cleared");
+    // Counted beside the counts and then set by one store each: the manager looks at a count without the lock, and a live
+    // block must never look free.
+    for (std::uint32_t b = 0; b < blocks; ++b) block(b).next = 0;
+    SHMTENSOR_POINT("books.derive.begun");
     std::uint32_t chain = kNone;
     for (std::uint32_t i = 0; i < holds; ++i) {
         const std::uint64_t word = hold(i).word.load(std::memory_order_acquire);
         if (word != 0 && block_of(word) < blocks) {
-            block(block_of(word)).count.fetch_add(1, std::memory_order_relaxed);
+            ++block(block_of(word)).next;
         } else {
             hold(i).word.store(0, std::memory_order_relaxed);
             hold(i).mark.store(chain, std::memory_order_relaxed);
@@ -98,7 +99,8 @@ void Books::derive() {
     std::uint64_t bytes = 0;
     for (std::uint32_t b = 0; b < blocks; ++b) {
         BlockRecord& r = block(b);
-        if (r.count.load(std::memory_order_relaxed) > 0) {
+        r.count.store(r.next, std::memory_order_relaxed);
+        if (r.next > 0) {
             r.where = static_cast<std::uint32_t>(Where::out);
             ++live;
             bytes += r.size.load(std::memory_order_relaxed);
@@ -110,6 +112,7 @@ void Books::derive() {
     h.returned.store(returned);
     h.live_blocks.store(live);
     h.live_bytes.store(bytes);
+    SHMTENSOR_POINT("books.derive.done");
 }
 
 int Books::reserve_holds(std::uint32_t* reserved) const {

@@ -337,7 +337,7 @@ int Client::make_embryo(std::uint32_t* slot, int* socket) {
         EmbryoMessage message;
         message.slot = *slot;
         error = os::send_with_fd(connection_, &message, sizeof message, theirs);
-        if (error) group_.slot(*slot).word.store(slot_word(SlotState::free));  // nobody has heard of it
+        if (error) group_.set_state(*slot, SlotState::free);  // nobody has heard of it
     }
     SHMTENSOR_POINT("client.embryo.announced");
     os::close(theirs);
@@ -402,9 +402,11 @@ void Client::after_fork_in_child() {
             for (Block* block : segment->held)
                 if (block) block->hold = block->embryo_hold;
         const QuietHello hello;
-        os::send_with_fd(connection_, &hello, sizeof hello, -1);
+        // Refused when nobody has the other end: then nobody watches over us, and what we hold may be taken away.
+        held_ = os::send_with_fd(connection_, &hello, sizeof hello, -1) == 0;
         SHMTENSOR_POINT("client.fork.child");
-    } else {
+    }
+    if (!held_) {
         os::close(connection_);
         connection_ = -1;
     }

@@ -25,7 +25,7 @@ int Group::create(std::uint64_t group_id) {
     if (const int error = map(fd)) return error;
     if (const int error = os::reserve(fd, 0, kGroupBytes)) return error;
     header() = {kGroupMagic, kLayoutVersion, kMaxSlots, group_id};
-    slot(0).word.store(slot_word(SlotState::group));
+    slot(0).word.store(slot_word(SlotState::group, 0, 0));
     return 0;
 }
 
@@ -45,14 +45,20 @@ std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t sta
         const std::uint32_t index = hint_;
         hint_ = hint_ + 1 == kMaxSlots ? 1 : hint_ + 1;
         Slot& s = slot(index);
-        std::uint32_t expected = slot_word(SlotState::free);
-        if (!s.word.compare_exchange_strong(expected, slot_word(state, parent))) continue;
+        std::uint64_t word = s.word.load();
+        if (state_of(word) != SlotState::free) continue;
+        if (!s.word.compare_exchange_strong(word, slot_word(state, parent, generation_of(word) + 1))) continue;
         SHMTENSOR_POINT("group.claim.taken");
         s.pid.store(pid);
         s.start_time.store(start_time);
         return index;
     }
     return kNone;
+}
+
+void Group::set_state(std::uint32_t index, SlotState state) {
+    Slot& s = slot(index);
+    s.word.store(slot_word(state, 0, generation_of(s.word.load())));
 }
 
 }  // namespace shmtensor

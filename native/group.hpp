@@ -24,6 +24,8 @@ class Group {
 
     // A free slot becomes `state`; kNone when there is none. Any process may claim; the compare-and-swap decides.
     std::uint32_t claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent);
+    // The next state of a slot that nobody else may change now.
+    void set_state(std::uint32_t index, SlotState state);
 
    private:
     GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(at_); }

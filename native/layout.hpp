@@ -67,17 +67,20 @@ struct GroupHeader {
 // A slot leaves `dead` only when no hold names it, so that the next owner of the index inherits nothing.
 // State and claimer change in one store, so that a claimer who is killed leaves either nothing or an attributable embryo.
 struct alignas(kLine) Slot {
-    std::atomic<std::uint32_t> word;        // parent << 8 | SlotState; parent: slot of an embryo's claimer, else 0
+    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer, else 0; the generation is
+    // raised by each claim, so that what was said of an earlier owner of the index is not taken for the present one.
+    std::atomic<std::uint64_t> word;
     std::atomic<std::uint32_t> pid;         // as the manager sees it; 0 for an embryo
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
 };
 static_assert(sizeof(Slot) == kLine);
 
-constexpr std::uint32_t slot_word(SlotState state, std::uint32_t parent = 0) {
-    return parent << 8 | static_cast<std::uint32_t>(state);
+constexpr SlotState state_of(std::uint64_t word) { return static_cast<SlotState>(word & 0xff); }
+constexpr std::uint32_t parent_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 8) & 0xffffff; }
+constexpr std::uint32_t generation_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
+constexpr std::uint64_t slot_word(SlotState state, std::uint32_t parent, std::uint32_t generation) {
+    return std::uint64_t{generation} << 32 | std::uint64_t{parent} << 8 | static_cast<std::uint64_t>(state);
 }
-constexpr SlotState state_of(std::uint32_t word) { return static_cast<SlotState>(word & 0xff); }
-constexpr std::uint32_t parent_of(std::uint32_t word) { return word >> 8; }
 
 constexpr std::size_t kSlotsAt = kPage;
 constexpr std::size_t kGroupBytes = kSlotsAt + kMaxSlots * sizeof(Slot);

@@ -259,20 +259,21 @@ NB_MODULE(_native, m) {
             Slot& slot = slot_at(self, index);
             slot.pid.store(pid);
             slot.start_time.store(start);
-            slot.word.store(slot_word(SlotState::client));
+            self.set_state(index, SlotState::client);
         }, nb::arg("slot"), nb::arg("pid"), nb::arg("start_time"))
         .def("mark_dead", [](Group& self, std::uint32_t index) {
-            slot_at(self, index).word.store(slot_word(SlotState::dead));
+            slot_at(self, index);
+            self.set_state(index, SlotState::dead);
         }, nb::arg("slot"))
         .def("free", [](Group& self, std::uint32_t index) {
             Slot& slot = slot_at(self, index);
             slot.pid.store(0);
             slot.start_time.store(0);
-            slot.word.store(slot_word(SlotState::free));
+            self.set_state(index, SlotState::free);
         }, nb::arg("slot"))
         .def("slot", [](Group& self, std::uint32_t index) {
             const Slot& slot = slot_at(self, index);
-            const std::uint32_t word = slot.word.load();
+            const std::uint64_t word = slot.word.load();
             return std::tuple{static_cast<int>(state_of(word)), slot.pid.load(), slot.start_time.load(), parent_of(word)};
         }, nb::arg("index"))
         .def("occupied", [](Group& self) {

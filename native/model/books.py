@@ -1,7 +1,7 @@
 """The books of one arena as the models see them, and the steps that all of them share.
 
-Each step is one store to shared memory (or one private one). What is written into memory that nobody can reach yet (the link
-of an entry before the chain's head names it) is left out: a reader cannot tell, and a rebuild does not read it.
+Each step is one store to shared memory (or one private one). What is written into memory that nobody can reach yet
+(the link of an entry before the chain's head names it) is left out: nobody can tell, and a rebuild does not read it.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ class Arena(Model):
     """One arena; process 0 owns it, the last process is the manager, those between are clients that attach and release.
 
     A state has at least these fields: alive, reaped, pc, kills (of processes); lock, gen, where, count (of blocks);
-    word, mark (of hold entries); chain (free entries); remote (the stack of blocks freed by others); private (the owner's
-    list of free blocks); held (per process: the (block, generation, entry) it relies on).
+    word, mark (of hold entries); chain (free entries); remote (the stack of blocks freed by others); private (the
+    owner's list of free blocks); held (per process: the (block, generation, entry) it relies on).
     """
 
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Arena(Model):
     def fields(self) -> dict[str, Any]:
         """The fields every arena model starts with: all blocks at home, all entries free."""
         n = len(self.names)
-        return dict(
+        return dict(  # noqa: C408
             alive=(True,) * n,
             reaped=(False,) * n,
             pc=(None,) * n,
@@ -56,7 +56,7 @@ class Arena(Model):
             if not s.alive[i]:
                 if i == self.manager:
                     yield "a new manager starts", s._replace(alive=put(s.alive, i, True))
-                elif 0 < i and s.reaped[i] and self.reborn:
+                elif i > 0 and s.reaped[i] and self.reborn:
                     yield (
                         f"a new client takes the slot of {self.names[i]}",
                         s._replace(alive=put(s.alive, i, True), reaped=put(s.reaped, i, False)),
@@ -85,7 +85,7 @@ class Arena(Model):
         """What a client or the owner may begin."""
         raise NotImplementedError
 
-    # -- the robust lock ---------------------------------------------------------------------------------------------------
+    # -- the robust lock -------------------------------------------------------------------------------------------
 
     def take(self, s: State, i: int, why: str, *then: Any) -> Iterator[Step]:
         """Lock and go on with `then`; after EOWNERDEAD only when the derived state has been rebuilt."""
@@ -102,7 +102,9 @@ class Arena(Model):
             return s._replace(pc=put(s.pc, i, ("rebuild", k + 1, then)), **stores)
 
         nb, ne = self.blocks, self.entries
-        if k < nb:
+        if k == 0 and any(s.count) and not self.keeps("count-in-place"):
+            yield "clears every count", s._replace(count=(0,) * nb)
+        elif k < nb:
             real = sum(w is not None and w[0] == k for w in s.word)
             yield f"rebuilds count[{k}]={real}", go(count=put(s.count, k, real))
         elif k == nb:
@@ -120,7 +122,7 @@ class Arena(Model):
     def unlock(self, s: State, i: int) -> Iterator[Step]:
         yield "unlocks", s._replace(lock=None, pc=put(s.pc, i, None))
 
-    # -- the owner allocates ------------------------------------------------------------------------------------------------
+    # -- the owner allocates ---------------------------------------------------------------------------------------
 
     def begin_allocate(self, s: State, i: int) -> Iterator[Step]:
         if s.private:
@@ -136,7 +138,7 @@ class Arena(Model):
     def give_out(self, s: State, i: int, b: int) -> Iterator[Step]:
         yield f"stores where[{b}]=OUT", s._replace(where=put(s.where, b, OUT), pc=put(s.pc, i, ("pop", b, i, CLIENT)))
 
-    # -- a hold is added ----------------------------------------------------------------------------------------------------
+    # -- a hold is added -------------------------------------------------------------------------------------------
 
     def pop(self, s: State, i: int, b: int, owner: Any, kind: str) -> Iterator[Step]:
         if not s.chain:
@@ -164,7 +166,7 @@ class Arena(Model):
     def count_up(self, s: State, i: int, b: int) -> Iterator[Step]:
         yield f"stores count[{b}]+=1", s._replace(count=put(s.count, b, s.count[b] + 1), pc=put(s.pc, i, ("unlock",)))
 
-    # -- anyone attaches by handle -------------------------------------------------------------------------------------------
+    # -- anyone attaches by handle ---------------------------------------------------------------------------------
 
     def attach(self, s: State, i: int, b: int, g: int) -> Iterator[Step]:
         live = s.count[b] > 0 and (s.gen[b] == g or not self.keeps("generation"))
@@ -175,7 +177,7 @@ class Arena(Model):
         else:
             yield f"is refused block {b} of generation {g}", s._replace(pc=put(s.pc, i, ("unlock",)))
 
-    # -- a hold is released --------------------------------------------------------------------------------------------------
+    # -- a hold is released ----------------------------------------------------------------------------------------
 
     def begin_release(self, s: State, i: int) -> Iterator[Step]:
         for hold in s.held[i]:
@@ -229,7 +231,7 @@ class Arena(Model):
             s._replace(where=put(s.where, b, HOME), private=(b, *s.private), pc=put(s.pc, i, then)),
         )
 
-    # -- the manager ---------------------------------------------------------------------------------------------------------
+    # -- the manager -----------------------------------------------------------------------------------------------
 
     def manage(self, s: State, i: int) -> Iterator[Step]:
         """Reap a dead client: try its segment's lock, come back later if it is taken. All it knows is in the tables."""
@@ -237,8 +239,9 @@ class Arena(Model):
             if s.alive[d] or s.reaped[d]:
                 continue
             if not self.keeps("slot-last"):
-                yield f"manager frees the slot of {self.names[d]}", s._replace(
-                    reaped=put(s.reaped, d, True), pc=put(s.pc, i, ("wait", d))
+                yield (
+                    f"manager frees the slot of {self.names[d]}",
+                    s._replace(reaped=put(s.reaped, d, True), pc=put(s.pc, i, ("wait", d))),
                 )
             elif s.lock not in (None, DEAD) and not self.keeps("trylock"):
                 yield "manager waits for the lock", s._replace(pc=put(s.pc, i, ("wait", d)))
@@ -258,7 +261,7 @@ class Arena(Model):
     def free_slot(self, s: State, i: int, d: int) -> Iterator[Step]:
         yield f"frees the slot of {self.names[d]}", s._replace(reaped=put(s.reaped, d, True), pc=put(s.pc, i, None))
 
-    # -- what must hold ------------------------------------------------------------------------------------------------------
+    # -- what must hold --------------------------------------------------------------------------------------------
 
     def broken(self, s: State) -> str | None:
         for i, holds in enumerate(s.held):
@@ -266,7 +269,9 @@ class Arena(Model):
                 if s.word[e] != (b, i, CLIENT):
                     return f"use after free: {self.names[i]} relies on entry {e}, which says {s.word[e]}"
                 if s.gen[b] != g or s.where[b] != OUT:
-                    return f"use after free: {self.names[i]} relies on block {b}, which was given out again or taken home"
+                    return f"use after free: {self.names[i]} relies on block {b}, given out again or taken home"
+                if s.pc[i] is None and s.count[b] == 0:
+                    return f"a look without the lock finds count[{b}]=0, but {self.names[i]} holds the block"
                 if b in s.remote or (s.alive[0] and b in s.private):
                     return f"block {b} is held and on a free list"
         if s.alive[0]:
@@ -287,13 +292,16 @@ class Arena(Model):
             if real and s.where[b] != OUT:
                 return f"block {b} has a hold and is at home"
             if (s.where[b] == OUT and not real) != (s.remote.count(b) == 1):
-                return f"leak: block {b} is {s.where[b]} with {real} holds and {s.remote.count(b)} times on the remote stack"
+                return (
+                    f"leak: block {b} is {s.where[b]} with {real} holds, {s.remote.count(b)} times on the remote stack"
+                )
             if s.alive[0] and s.pc[0] is None and s.where[b] == HOME and s.private.count(b) != 1:
                 return f"leak: block {b} is at home and in no list of its owner"
         if sorted(s.chain) != [e for e, w in enumerate(s.word) if w is None]:
             return f"the free chain is {s.chain}, the words are {s.word}"
         for e, w in enumerate(s.word):
-            if w and w[2] == CLIENT and (s.pc[w[1]] is None if s.alive[w[1]] else s.reaped[w[1]] and s.pc[-1] is None):
-                if not any(h[2] == e for h in s.held[w[1]]):
-                    return f"leak: entry {e} names {self.names[w[1]]}, which does not know of it"
+            if w is None or w[2] != CLIENT or any(h[2] == e for h in s.held[w[1]]):
+                continue
+            if s.pc[w[1]] is None if s.alive[w[1]] else s.reaped[w[1]] and s.pc[-1] is None:
+                return f"leak: entry {e} names {self.names[w[1]]}, which does not know of it"
         return None

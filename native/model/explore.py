@@ -18,7 +18,7 @@ class Result(NamedTuple):
 
 
 class Model:
-    """A start, the steps out of a state, and what must not be true of one. One step is one store, so a kill fits anywhere.
+    """A start, the steps out of a state, and what must not be true of one. A step is one store: a kill fits anywhere.
 
     `safeguards` names what the design does on purpose; a name in `without` leaves it out. A sound model then finds a
     violation: a safeguard without which nothing goes wrong is either not needed or not modelled.

@@ -1,4 +1,4 @@
-"""Model (c): fork with an embryo slot. Mirrors native/client.cpp (the fork hooks), native/group.cpp and manager/state.py.
+"""Model (c): fork with an embryo slot. Mirrors the fork hooks of native/client.cpp, native/group.cpp, manager/state.py.
 
 What `holds` proves of one arena is taken for granted here: adding and releasing a hold is one step.
 """
@@ -25,7 +25,7 @@ class Fork(NamedTuple):
     kills: int
     parent: Any  # its pc: idle, claimed ..., done; or dead
     child: Any  # its pc: unborn, born, taken, running, fenced; or dead
-    manager: Any  # its pc: idle, drained; or dead
+    manager: Any  # idle or dead
     next: Any  # pc of the client that is given the parent's slot after it: unborn, born, claimed, done
     slots: Any  # of P and E
     mine: Any  # the generation of E that parent and child, and the next client, have claimed
@@ -39,17 +39,21 @@ class Fork(NamedTuple):
     hello: bool  # in the child's socket: a HELLO not yet read
     registered: int  # the manager has the other end of the socket of the embryo of this generation (0: none)
     known: bool  # the manager has read HELLO and watches the child's pidfd
+    dropped: bool  # the manager has closed the parent's connection, for a reason of its own
     replaced: bool  # ghost: a manager has died
 
 
 class Forking(Model):
     """A parent with two threads (one forks, one opens and drops blocks), the child, the manager, and a later client.
 
-    Checked: the child relies on no block that it has no hold for; nobody takes a slot that is another's; a child is refused
-    its slot only where a manager has died; once the dead are reaped no slot and no hold of theirs is left.
+    The manager, which is the only one to move a slot on from EMBRYO here, does so when it reads the child's HELLO.
+    Checked: the child relies on no block that it has no hold for; nobody takes a slot that is another's; a child is
+    refused its slot only where a manager has died or hung up on the parent; once the dead are reaped no slot and no
+    hold of theirs is left.
     """
 
-    safeguards = ("prepare-lock", "prepare-holds", "one-word", "swap", "slot-generation", "drain-first", "hello-first", "embryo-first", "message-generation")
+    safeguards = ("prepare-lock", "prepare-holds", "one-word", "drain-first", "hello-first", "embryo-first")
+    mortal = False  # whether the manager may die and be replaced; then the child itself takes its slot, by a swap
 
     def start(self) -> State:
         return Fork(
@@ -70,6 +74,7 @@ class Forking(Model):
             hello=False,
             registered=0,
             known=False,
+            dropped=False,
             replaced=False,
         )
 
@@ -80,6 +85,7 @@ class Forking(Model):
         yield from self.thread(s)
         yield from self.be_child(s)
         yield from self.manage(s)
+        yield from self.hang_up(s)
         yield from self.later(s)
 
     def kill(self, s: State) -> Iterator[Step]:
@@ -90,11 +96,11 @@ class Forking(Model):
         if s.child not in ("unborn", "dead"):
             ends = tuple(x for x in s.ends if x != "child")
             yield f"KILL child at {s.child}", s._replace(child="dead", child_held=(), ends=ends)
-        if s.manager != "dead":
+        if self.mortal and s.manager != "dead":
             n = s._replace(manager="dead", replaced=True, queue=0, hello=False, registered=0, known=False)
             yield "KILL manager", n
 
-    # -- the forking thread: pthread_atfork's prepare, fork, parent ---------------------------------------------------------
+    # -- the forking thread: pthread_atfork's prepare, fork, parent ------------------------------------------------
 
     def fork(self, s: State) -> Iterator[Step]:
         pc = s.parent
@@ -107,13 +113,22 @@ class Forking(Model):
                 claimed = s._replace(slots=put(s.slots, 1, Slot(EMBRYO, P, g)), mine=(g, s.mine[1]), parent="claimed")
                 yield "parent swaps the slot to EMBRYO", claimed
             else:
-                half = s._replace(slots=put(s.slots, 1, Slot(EMBRYO, old.parent, g)), mine=(g, s.mine[1]), parent="half")
+                half = s._replace(
+                    slots=put(s.slots, 1, Slot(EMBRYO, old.parent, g)), mine=(g, s.mine[1]), parent="half"
+                )
                 yield "parent swaps the state to EMBRYO", half
         elif pc == "half":
             yield (
                 "parent stores the parent field",
                 s._replace(slots=put(s.slots, 1, s.slots[1]._replace(parent=P)), parent="claimed"),
             )
+        elif pc == "claimed" and s.dropped:
+            yield (
+                "parent cannot send EMBRYO and frees the slot",
+                s._replace(slots=put(s.slots, 1, Slot(FREE, NOBODY, s.mine[0])), parent="alone"),
+            )
+        elif pc == "alone":  # the child will not use what it does not hold
+            yield "fork", s._replace(child="fenced", private=False, parent="done")
         elif pc == "claimed":
             n = s._replace(ends=("parent",), parent="holding", todo=s.held)
             yield "parent sends EMBRYO with one end", n._replace(queue=0 if s.manager == "dead" else s.mine[0])
@@ -137,17 +152,23 @@ class Forking(Model):
         for b in s.held:
             yield f"thread releases block {b}", release(s, b, P)._replace(held=tuple(x for x in s.held if x != b))
 
-    # -- the child -----------------------------------------------------------------------------------------------------------
+    # -- the child -------------------------------------------------------------------------------------------------
 
     def be_child(self, s: State) -> Iterator[Step]:
         pc, now = s.child, s.slots[1]
-        if pc == "born":
+        if pc == "born" and not self.mortal:
+            if s.mine[0] in (s.registered, s.queue):
+                yield "child sends HELLO", s._replace(hello=True, child="holding")
+            else:
+                yield "child cannot send HELLO: it holds nothing", s._replace(child="fenced", child_held=(), ends=())
+        elif pc == "born":
             expected = now.state == EMBRYO and now.parent == P
             if self.keeps("slot-generation"):
                 expected = expected and now.generation == s.mine[0]
             if expected or not self.keeps("swap"):
-                yield "child swaps its slot to CLIENT", s._replace(
-                    slots=put(s.slots, 1, Slot(CLIENT, NOBODY, s.mine[0])), child="taken"
+                yield (
+                    "child swaps its slot to CLIENT",
+                    s._replace(slots=put(s.slots, 1, Slot(CLIENT, NOBODY, s.mine[0])), child="taken"),
                 )
             else:
                 yield "child finds its slot gone: it holds nothing", s._replace(child="fenced", child_held=())
@@ -170,25 +191,28 @@ class Forking(Model):
             if s.ends == ("child",):
                 yield "child closes descriptors that it does not know", s._replace(ends=())
 
-    # -- the manager -----------------------------------------------------------------------------------------------------------
+    # -- the manager -----------------------------------------------------------------------------------------------
 
     def manage(self, s: State) -> Iterator[Step]:
-        """All a manager does is judged from what it has read, from pidfds, and from the slots; a new one has only these."""
+        """A manager acts on what it has read, on pidfds and on the slots; a new one has only the last two."""
         if s.manager == "dead":
             yield "a new manager starts", s._replace(manager="idle")
             return
         if s.queue:
             yield "manager reads EMBRYO", s._replace(queue=0, registered=s.queue)
         if s.registered and s.hello:
-            yield "manager reads HELLO", s._replace(hello=False, known=True)
+            n = s._replace(hello=False, known=True)
+            if not self.mortal:
+                n = n._replace(slots=put(s.slots, 1, Slot(CLIENT, NOBODY, s.mine[0])))
+            yield "manager reads HELLO", n
         parent, slot = s.slots
-        if s.parent == "dead" and parent.state == CLIENT and s.next == "unborn":
-            if not s.queue or not self.keeps("drain-first"):
-                yield "manager marks the parent dead", s._replace(slots=put(s.slots, 0, parent._replace(state=DEAD)))
+        drained = not s.queue or not self.keeps("drain-first")
+        if s.parent == "dead" and parent.state == CLIENT and s.next == "unborn" and drained:
+            yield "manager marks the parent dead", s._replace(slots=put(s.slots, 0, parent._replace(state=DEAD)))
         registered = s.registered and (s.registered == slot.generation or not self.keeps("message-generation"))
         over = registered and not s.ends and not s.known and (not s.hello or not self.keeps("hello-first"))  # EOF
         orphan = not registered and (slot.parent != P or parent.state != CLIENT)
-        orphan = orphan and (not s.queue or not self.keeps("drain-first"))
+        orphan = orphan and drained
         if slot.state == EMBRYO and (over or orphan):
             yield f"manager swaps the embryo to DEAD ({'EOF' if over else 'its parent is dead'})", self.die(s)
         watched = s.child == "dead" or (over and not self.keeps("hello-first"))
@@ -206,20 +230,30 @@ class Forking(Model):
     def die(self, s: State) -> State:
         return s._replace(slots=put(s.slots, 1, s.slots[1]._replace(state=DEAD)), registered=0)
 
-    # -- a later client in the parent's slot -------------------------------------------------------------------------------------
+    def hang_up(self, s: State) -> Iterator[Step]:
+        """Any reason to close a live client's connection: a malformed message, no descriptors left, a full queue."""
+        if not self.mortal and s.parent != "dead" and not s.dropped and (not s.queue or not self.keeps("drain-first")):
+            yield (
+                "manager closes the parent's connection",
+                s._replace(dropped=True, queue=0, hello=s.hello and not s.queue),
+            )
+
+    # -- a later client in the parent's slot -----------------------------------------------------------------------
 
     def later(self, s: State) -> Iterator[Step]:
         if s.next == "unborn" and s.parent == "dead" and s.slots[0].state == FREE:
-            yield "a new client takes the parent's slot", s._replace(
-                next="born", slots=put(s.slots, 0, Slot(CLIENT, NOBODY, s.slots[0].generation + 1))
+            yield (
+                "a new client takes the parent's slot",
+                s._replace(next="born", slots=put(s.slots, 0, Slot(CLIENT, NOBODY, s.slots[0].generation + 1))),
             )
         elif s.next == "born" and s.slots[1].state == FREE:
             g = s.slots[1].generation + 1
-            yield "the new client claims an embryo", s._replace(
-                next="claimed", slots=put(s.slots, 1, Slot(EMBRYO, P, g)), mine=(s.mine[0], g)
+            yield (
+                "the new client claims an embryo",
+                s._replace(next="claimed", slots=put(s.slots, 1, Slot(EMBRYO, P, g)), mine=(s.mine[0], g)),
             )
 
-    # -- what must hold ------------------------------------------------------------------------------------------------------------
+    # -- what must hold --------------------------------------------------------------------------------------------
 
     def broken(self, s: State) -> str | None:
         if s.child == "running":  # before, only the fork hook has run in it
@@ -231,12 +265,14 @@ class Forking(Model):
         slot = s.slots[1]
         if s.next == "claimed" and slot != Slot(EMBRYO, P, s.mine[1]):
             return f"the slot of another's embryo was taken: it says {slot.state}"
-        if s.child in ("taken", "holding", "running") and slot != Slot(CLIENT, NOBODY, s.mine[0]):
+        takers = ("taken", "holding", "running")
+        waiting = not self.mortal and s.hello and slot == Slot(EMBRYO, P, s.mine[0])
+        if s.child in takers and slot != Slot(CLIENT, NOBODY, s.mine[0]) and not waiting:
             return f"the slot of a live child says {slot.state}"
         if s.parent in ("claimed", "holding", "after") and s.child == "unborn" and slot.state != EMBRYO:
             return f"the slot of a fork under way says {slot.state}"
-        if s.child == "fenced" and not s.replaced:
-            return "a child was refused its slot though no manager died"
+        if s.child == "fenced" and not s.replaced and not s.dropped:
+            return "a child was refused its slot though no manager died or hung up"
         return self.leak(s) if not any(True for _ in self.manage(s)) else None
 
     def leak(self, s: State) -> str | None:
@@ -253,6 +289,13 @@ class Forking(Model):
         if any(owner == E for _, owner in s.words):
             return "leak: a free slot holds a block"
         return None
+
+
+class Failover(Forking):
+    """The same with a manager that may die with all it had read; a new one has only the slots and the pidfds."""
+
+    safeguards = (*Forking.safeguards, "swap", "slot-generation", "message-generation")
+    mortal = True
 
 
 def hold(s: State, block: int, slot: int) -> State:

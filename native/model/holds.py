@@ -28,7 +28,7 @@ class Books(NamedTuple):
 class Holds(Arena):
     """An owner, a client whose slot may be given to a new one, and a manager; two blocks, three entries."""
 
-    safeguards = ("rebuild", "generation", "drain-lock", "trylock", "slot-last")
+    safeguards = ("rebuild", "count-in-place", "generation", "drain-lock", "trylock", "slot-last")
     names = ("owner", "client", "manager")
     blocks = 2
     entries = 3
@@ -36,7 +36,7 @@ class Holds(Arena):
     allocations = 3  # in all
 
     def start(self) -> State:
-        return Books(**self.fields(), asked=(None,) * 3)
+        return Books(**self.fields(), asked=(None,) * len(self.names))
 
     def idle(self, s: State, i: int) -> Iterator[Step]:
         if i == 0:
@@ -57,3 +57,12 @@ class Holds(Arena):
         if not self.keeps("trylock") and s.pc[-1] and s.pc[-1][0] == "wait" and s.lock not in (None, "dead"):
             return f"the manager waits for {self.names[s.lock]}, which may be stopped for ever"
         return super().broken(s)
+
+
+class TwoClients(Holds):
+    """The same with two clients that race to attach, release and take the lock over; one block."""
+
+    safeguards = ()
+    names = ("owner", "client", "other client", "manager")
+    blocks = 1
+    allocations = 2

@@ -1,4 +1,4 @@
-"""Model (b): a block crosses in a pickle; a ticket is redeemed by nobody, once, or again and again. Mirrors native/books.cpp."""
+"""Model (b): a block crosses in a pickle, whose ticket is redeemed never, once or again. Mirrors native/books.cpp."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -30,7 +30,8 @@ class Mail(NamedTuple):
 class Tickets(Arena):
     """A sender, two receivers and a manager; one block, two entries. Any receiver may load any pickle, several times.
 
-    Besides what the arena promises: until somebody loads a pickle, its ticket's hold is there. So what was sent can be received.
+    Besides what the arena promises: until somebody loads a pickle, its ticket's hold is there. So what was sent can be
+    received.
     """
 
     safeguards = ("rebuild", "generation", "mark", "redeem-lock")
@@ -97,7 +98,7 @@ class Tickets(Arena):
             n = n._replace(pc=put(n.pc, i, ("unlock",)))
             yield f"is refused block {b} of generation {g}", n
 
-    # -- without the lock --------------------------------------------------------------------------------------------------
+    # -- without the lock ------------------------------------------------------------------------------------------
 
     def check_unlocked(self, s: State, i: int, t: tuple[int, int, int, int]) -> Iterator[Step]:
         b, g, e, m = t
@@ -124,7 +125,7 @@ class Tickets(Arena):
                 if s.where[b] != OUT:
                     return f"block {b} is in flight and at home"
         for i, holds in enumerate(s.held):
-            for b, g, e in holds:
+            for b, g, _ in holds:
                 if s.gen[b] != g:
                     return f"a stale handle attached: {self.names[i]} asked for block {b}.{g} and got {b}.{s.gen[b]}"
         return super().broken(s)

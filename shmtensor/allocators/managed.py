@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..errors import InvalidArgument
-from .protocol import AllocatorStats, Meter, Region, require_size
+from ..errors import InvalidArgument, ManagerError
+from .protocol import AllocatorStats, Region, require_size
 
 if TYPE_CHECKING:
     from .._native import Block
+    from ..manager.client import Manager
 
 ALIGNMENT: Final = 64
 """Bytes of alignment of every block; from 64 KiB on blocks are page-aligned."""
@@ -21,13 +22,11 @@ class ManagedAllocator:
     do, and other processes that hold the block keep it alive.
     """
 
-    __slots__ = ("_meter",)
+    __slots__ = ()
 
     name = "managed"
     context = None
-
-    def __init__(self) -> None:
-        self._meter = Meter()
+    shared = True
 
     def malloc(self, nbytes: int) -> Region:
         """A block of shared memory, content arbitrary. A request for 0 bytes gives a block of 1.
@@ -66,7 +65,7 @@ class ManagedAllocator:
         """
         from ..manager import client
 
-        _, _, blocks, held, _, _ = client.default().stats()
+        _, _, blocks, held, _, _ = client.default().native.stats()
         return AllocatorStats(blocks, held, held, blocks, held)
 
 
@@ -76,6 +75,21 @@ def allocate(nbytes: int) -> Block:
     from ..manager import client
 
     return client.default().allocate(nbytes or 1)
+
+
+def manager_of(block: Block) -> Manager:
+    """The manager whose group `block` belongs to: the default one, or the one it was opened through. Does not block.
+
+    Raises:
+        ManagerError: this process has left that group.
+    """
+    from ..manager import client
+
+    native = block.client
+    for manager in list(client._managers.values()):
+        if manager.native is native:
+            return manager
+    raise ManagerError(f"this process has left the group of the block in segment {block.segment}; copy the tensor")
 
 
 managed_allocator: Final = ManagedAllocator()

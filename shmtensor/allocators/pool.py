@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import threading
 from typing import Final
 
 from ..errors import InvalidArgument, OutOfMemory
 from .managed import ManagedAllocator
 from .map import MapAllocator
-from .protocol import Allocator, AllocatorStats, Meter, Region, require_size
+from .protocol import Allocator, AllocatorStats, Meter, Region, accounts_lock, require_size
 
 WASTE: Final = 2
 """A kept region serves a request when it is at most this many times as large."""
@@ -27,7 +26,7 @@ class PoolAllocator:
             mapped), so that a reuse would write into what they see; or max_kept_bytes is negative.
     """
 
-    __slots__ = ("_asked", "_inner", "_kept", "_kept_bytes", "_limit", "_lock", "_meter", "_sizes")
+    __slots__ = ("_asked", "_inner", "_kept", "_kept_bytes", "_limit", "_meter", "_sizes")
 
     name = "pool"
 
@@ -39,8 +38,6 @@ class PoolAllocator:
             )
         self._inner = inner
         self._limit = require_size(max_kept_bytes, self.name)
-        # Re-entrant: a finalizer that frees a region may run while malloc holds it.
-        self._lock = threading.RLock()
         self._meter = Meter()
         self._sizes: list[int] = []  # ascending, parallel to _kept
         self._kept: list[Region] = []
@@ -61,7 +58,7 @@ class PoolAllocator:
             InvalidArgument, OutOfMemory: what `inner` raises.
         """
         nbytes = require_size(nbytes, self.name)
-        with self._lock:
+        with accounts_lock:
             at = bisect.bisect_left(self._sizes, nbytes)
             if nbytes and at < len(self._sizes) and self._sizes[at] <= WASTE * nbytes:
                 self._kept_bytes -= self._sizes.pop(at)
@@ -97,7 +94,7 @@ class PoolAllocator:
         Raises:
             InvalidArgument: the region is not one that this pool has out (freed twice, or another allocator's).
         """
-        with self._lock:
+        with accounts_lock:
             try:
                 _, asked = self._asked.pop(id(region))
             except KeyError:
@@ -120,7 +117,7 @@ class PoolAllocator:
 
     def empty_cache(self) -> int:
         """Give every kept region back to `inner`; gives their bytes. Does not block of itself."""
-        with self._lock:
+        with accounts_lock:
             kept, freed = self._kept, self._kept_bytes
             self._sizes, self._kept, self._kept_bytes = [], [], 0
             for region in kept:
@@ -129,5 +126,5 @@ class PoolAllocator:
 
     def stats(self) -> AllocatorStats:
         """What is given out, and what is kept. Does not block."""
-        with self._lock:
+        with accounts_lock:
             return self._meter.stats(len(self._kept), self._kept_bytes)

@@ -9,6 +9,7 @@ from here.
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -44,7 +45,10 @@ class AllocatorStats:
 
 @runtime_checkable
 class Allocator(Protocol):
-    """malloc, realloc, free and a context (THAllocator)."""
+    """malloc, realloc, free and a context (THAllocator).
+
+    An allocator whose memory other processes can have says so by an attribute `shared`, True; storages look for it.
+    """
 
     @property
     def name(self) -> str:
@@ -93,21 +97,28 @@ def require_size(nbytes: object, allocator: str) -> int:
     return size
 
 
+accounts_lock: Final = threading.RLock()
+"""Guards the accounts and free lists of all allocators of this package.
+
+Re-entrant because a finalizer that frees a region may run while it is held; one for all, and taken across a fork, so
+that a child never inherits it locked by a thread that it has not got.
+"""
+os.register_at_fork(
+    before=accounts_lock.acquire, after_in_parent=accounts_lock.release, after_in_child=accounts_lock.release
+)
+
+
 class Meter:
-    """Counts what one allocator gives out and takes back; safe in threads.
+    """Counts what one allocator gives out and takes back; safe in threads."""
 
-    The lock is re-entrant because a finalizer that frees a region may run inside `add`.
-    """
-
-    __slots__ = ("_blocks", "_bytes", "_lock", "_peak", "_total_blocks", "_total_bytes")
+    __slots__ = ("_blocks", "_bytes", "_peak", "_total_blocks", "_total_bytes")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._blocks = self._bytes = self._peak = self._total_blocks = self._total_bytes = 0
 
     def add(self, nbytes: int) -> None:
         """One more region of `nbytes` bytes is out. Does not block."""
-        with self._lock:
+        with accounts_lock:
             self._blocks += 1
             self._bytes += nbytes
             self._total_blocks += 1
@@ -116,13 +127,13 @@ class Meter:
 
     def remove(self, nbytes: int) -> None:
         """A region of `nbytes` bytes came back. Does not block."""
-        with self._lock:
+        with accounts_lock:
             self._blocks -= 1
             self._bytes -= nbytes
 
     def stats(self, kept_blocks: int = 0, kept_bytes: int = 0) -> AllocatorStats:
         """A snapshot. Does not block."""
-        with self._lock:
+        with accounts_lock:
             return AllocatorStats(
                 self._blocks, self._bytes, self._peak, self._total_blocks, self._total_bytes, kept_blocks, kept_bytes
             )

@@ -1,5 +1,8 @@
 """Where managers live: the runtime directory, the paths beside a socket, and the token of a process tree."""
 
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH100, PTH103, PTH112, PTH116, PTH118, PTH123
+
 from __future__ import annotations
 
 import os
@@ -16,7 +19,7 @@ GROUP_VARIABLE = "SHMTENSOR_GROUP"
 def overflow_uid() -> int:
     """The uid that stands for every user whom this namespace cannot name."""
     try:
-        with open("/proc/sys/kernel/overflowuid", "rb") as file:  # noqa: PTH123 (pathlib is slow to import)
+        with open("/proc/sys/kernel/overflowuid", "rb") as file:
             return int(file.read())
     except (OSError, ValueError):
         return 65534
@@ -36,7 +39,8 @@ def own_directory(path: str) -> str:
         found = os.lstat(path)
     except OSError as problem:
         raise ManagerUnavailable(
-            f"the directory {path} for the manager's socket cannot be made: {problem.strerror}; set {RUNTIME_VARIABLE} to a "
+            f"the directory {path} for the manager's socket cannot be made: {problem.strerror}; set "
+            f"{RUNTIME_VARIABLE} to a "
             f"directory that you can write to, or {MANAGER_VARIABLE} to the socket of a running manager"
         ) from None
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
@@ -49,7 +53,8 @@ def own_directory(path: str) -> str:
         )
     if found.st_mode & 0o077:
         raise ManagerUnavailable(
-            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); `chmod 700 {path}`, or set "
+            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); `chmod 700 "
+            f"{path}`, or set "
             f"{RUNTIME_VARIABLE} to another"
         )
     return path
@@ -90,7 +95,8 @@ def check_address(address: bytes | str) -> bytes:
         raise InvalidArgument(f"{address!r} is not the address of a manager: the path of its socket is expected")
     if len(path) > MAX_ADDRESS_BYTES:
         raise InvalidArgument(
-            f"the manager address {os.fsdecode(path)} has {len(path)} bytes and at most {MAX_ADDRESS_BYTES} fit into a socket "
+            f"the manager address {os.fsdecode(path)} has {len(path)} bytes and at most {MAX_ADDRESS_BYTES} fit "
+            "into a socket "
             f"address; set {RUNTIME_VARIABLE} to a shorter path"
         )
     return path
@@ -102,7 +108,7 @@ def shared_address(directory: str) -> bytes:
 
 
 def group_token() -> str:
-    """The token by which this process tree finds its private manager; made up and put into the environment on first use.
+    """The token by which this process tree finds its private manager; made up and exported on first use.
 
     Raises:
         InvalidArgument: SHMTENSOR_GROUP holds something that is no token.

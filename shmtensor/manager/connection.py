@@ -1,5 +1,8 @@
 """One socket to a manager: connecting, the handshake, requests and their replies."""
 
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH116
+
 from __future__ import annotations
 
 import errno
@@ -73,9 +76,13 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
     except (FileNotFoundError, NotADirectoryError):
         raise NothingThere(f"no manager runs at {shown}: there is no such socket") from None
     except OSError as problem:
-        raise errors.ManagerUnavailable(f"the manager address {shown} cannot be looked at: {problem.strerror}") from None
+        raise errors.ManagerUnavailable(
+            f"the manager address {shown} cannot be looked at: {problem.strerror}"
+        ) from None
     if not stat.S_ISSOCK(found.st_mode):
-        raise errors.ManagerUnavailable(f"the manager address {shown} is not a socket; give the path of a manager's socket")
+        raise errors.ManagerUnavailable(
+            f"the manager address {shown} is not a socket; give the path of a manager's socket"
+        )
     if found.st_uid != os.geteuid():
         raise errors.ManagerUnavailable(
             f"the manager at {shown} belongs to another user (uid {found.st_uid}, this is uid {os.geteuid()}); "
@@ -90,7 +97,8 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
             uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
             if uid != os.geteuid():
                 raise errors.ManagerUnavailable(
-                    f"the process that listens at {shown} belongs to another user (uid {uid}, this is uid {os.geteuid()})"
+                    f"the process that listens at {shown} belongs to another user (uid {uid}, this is uid "
+                    f"{os.geteuid()})"
                 )
             sock.setblocking(True)
             return sock.detach()
@@ -107,7 +115,8 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
                 raise NothingThere(f"no manager runs at {shown}: nobody listens on that socket (a stale one)") from None
             if problem.errno == errno.EPROTOTYPE:
                 raise errors.ManagerUnavailable(
-                    f"the socket {shown} is not that of a manager (it is of another type); give the path of a manager's socket"
+                    f"the socket {shown} is not that of a manager (it is of another type); give the path of a "
+                    "manager's socket"
                 ) from None
             raise errors.ManagerUnavailable(f"cannot connect to the manager at {shown}: {problem.strerror}") from None
         finally:
@@ -120,7 +129,9 @@ class Requests:
     Thread-safe, and safe to re-enter from a signal handler or finalizer: replies are told apart by their ids.
     """
 
-    def __init__(self, address: bytes, late: Callable[[protocol.Message, protocol.Message, list[int]], bool] | None = None):
+    def __init__(
+        self, address: bytes, late: Callable[[protocol.Message, protocol.Message, list[int]], bool] | None = None
+    ):
         """Args:
         late: called with (request, reply, descriptors) for a reply whose request was given up; True: it took them.
         """
@@ -182,13 +193,15 @@ class Requests:
 
     def _too_slow(self, message: protocol.Message, timeout: float) -> errors.ManagerTimeout:
         return errors.ManagerTimeout(
-            f"the manager at {self._shown} did not answer {type(message).__name__} within {timeout:g} s; is it stopped, or is "
+            f"the manager at {self._shown} did not answer {type(message).__name__} within {timeout:g} s; is it "
+            "stopped, or is "
             f"the machine overloaded?"
         )
 
     def _lost(self, why: str) -> ConnectionGone:
         return ConnectionGone(
-            f"the connection to the manager at {self._shown} is gone ({why}); memory that is mapped goes on working, but no new "
+            f"the connection to the manager at {self._shown} is gone ({why}); memory that is mapped goes on "
+            "working, but no new "
             f"segment or handle can be had from it. Restart the program to use a new manager"
         )
 
@@ -243,10 +256,14 @@ class Requests:
             number, reply = protocol.decode_reply(data)
             expected = reply.DESCRIPTORS
             if len(descriptors) != expected:
-                raise protocol.Malformed(f"{len(descriptors)} descriptors came with {type(reply).__name__} and not {expected}")
+                raise protocol.Malformed(
+                    f"{len(descriptors)} descriptors came with {type(reply).__name__} and not {expected}"
+                )
         except protocol.Malformed as problem:
             _close_all(descriptors)
-            raise errors.ProtocolError(f"what listens at {self._shown} does not speak the manager's protocol: {problem}") from None
+            raise errors.ProtocolError(
+                f"what listens at {self._shown} does not speak the manager's protocol: {problem}"
+            ) from None
         if number in self._given_up:
             self._given_up.discard(number)
             self._drop(self._open.pop(number), reply, descriptors)
@@ -284,7 +301,9 @@ def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
     return data, descriptors, bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
 
 
-def hello(requests: Requests, fd: int, flags: int = 0, timeout: float = REQUEST_SECONDS) -> tuple[protocol.Welcome, int]:
+def hello(
+    requests: Requests, fd: int, flags: int = 0, timeout: float = REQUEST_SECONDS
+) -> tuple[protocol.Welcome, int]:
     """Say HELLO on a fresh connection. Blocks up to `timeout` seconds.
 
     Returns:
@@ -297,12 +316,16 @@ def hello(requests: Requests, fd: int, flags: int = 0, timeout: float = REQUEST_
     from shmtensor._native import LAYOUT_VERSION
 
     try:
-        reply, descriptors = requests.request(fd, protocol.Hello(protocol.PROTOCOL_VERSION, LAYOUT_VERSION, flags), timeout)
+        reply, descriptors = requests.request(
+            fd, protocol.Hello(protocol.PROTOCOL_VERSION, LAYOUT_VERSION, flags), timeout
+        )
     except ConnectionGone:
         raise NothingThere(f"the manager at {os.fsdecode(requests.address)} left before it answered") from None
     if not isinstance(reply, protocol.Welcome):
         _close_all(descriptors)
-        raise errors.ProtocolError(f"the manager at {os.fsdecode(requests.address)} answered HELLO with {type(reply).__name__}")
+        raise errors.ProtocolError(
+            f"the manager at {os.fsdecode(requests.address)} answered HELLO with {type(reply).__name__}"
+        )
     return reply, descriptors[0]
 
 
@@ -337,7 +360,7 @@ class Observer:
     """A connection without a slot: for looking, collecting and stopping. Close it, or use it in a `with`."""
 
     def __init__(self, address: bytes | str, timeout: float = REQUEST_SECONDS) -> None:
-        """Connect and say HELLO; blocks up to `timeout`. Raises ManagerError and its kin as `connect` and `hello` do."""
+        """Connect and say HELLO; blocks up to `timeout`. Raises what `connect` and `hello` do."""
         self.address = check_address(address)
         self._requests = Requests(self.address)
         self._fd = connect(self.address, timeout)
@@ -353,6 +376,23 @@ class Observer:
 
     def document(self, message: protocol.Message) -> bytes:
         return read_document(*self.request(message))
+
+    def wait_closed(self, timeout: float = REQUEST_SECONDS) -> None:
+        """Wait until the manager has closed the connection, up to `timeout` seconds. Raises ManagerTimeout."""
+        deadline = monotonic() + timeout
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        while True:
+            if poll.poll(SLICE_SECONDS * 1000):
+                received = receive(self._fd)
+                if received is not None:
+                    _close_all(received[1])
+                    if not received[0]:
+                        return
+            if monotonic() > deadline:
+                raise errors.ManagerTimeout(
+                    f"the manager at {os.fsdecode(self.address)} has not ended within {timeout:g} s"
+                )
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -1,12 +1,14 @@
 """Starting a manager: in the foreground (`serve`), or in the background for whoever needs one (`start`).
 
-The background one is re-parented before it serves: the starter sees one short-lived child, whose exit means "ready" or carries
-the reason why not, and no zombie or long-lived child is left to it.
+The background one is re-parented before it serves: the starter sees one short-lived child, whose exit means "ready" or
+carries the reason why not, and no zombie or long-lived child is left to it.
 """
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH100, PTH108, PTH110, PTH116, PTH118, PTH120, PTH123, PTH202, PTH208, SIM105
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import socket
@@ -18,7 +20,7 @@ from shmtensor.manager import address as addresses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 START_SECONDS = 10.0
 """A start, and the wait for someone else's, may take this long."""
@@ -29,9 +31,11 @@ SUCCEED_SECONDS = 3.0
 _POLL_SECONDS = 0.005
 _BACKLOG = 4096
 
-# The child has neither site-packages nor PYTHONPATH (-I -S: 3 times faster to start, and no hook of the environment runs);
-# what follows the options are the starter's own import paths, searched after the standard library.
-_PROGRAM = "import sys;sys.path+=sys.argv[4:];import shmtensor.manager.launch as launch;launch.background(*sys.argv[1:4])"
+# The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs); what
+# follows the options are the starter's own import paths, searched after the standard library.
+_PROGRAM = (
+    "import sys;sys.path+=sys.argv[3:];import shmtensor.manager.launch as launch;launch.background(*sys.argv[1:3])"
+)
 
 
 class AlreadyRunning(ManagerUnavailable):
@@ -55,7 +59,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class StartLock:
-    """Only one process of this user starts managers in `directory` at a time. Blocks up to `seconds`; use in a `with`."""
+    """One process at a time starts managers in `directory`. Blocks up to `seconds`; use in a `with`."""
 
     def __init__(self, directory: str, seconds: float = START_SECONDS) -> None:
         self.path = os.path.join(directory, "start.lock")
@@ -70,7 +74,8 @@ class StartLock:
             if monotonic() > deadline:
                 os.close(fd)
                 raise ManagerTimeout(
-                    f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); see what it waits "
+                    f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
+                    "see what it waits "
                     f"for, or set {addresses.MANAGER_VARIABLE} to a running manager"
                 )
             sleep(_POLL_SECONDS)
@@ -96,7 +101,7 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS) -> None:
     paths = [os.path.dirname(os.path.abspath(path)) for path in shmtensor.__path__]
     paths += [os.path.abspath(path) for path in sys.path if path and path not in paths]
     idle = "" if idle_exit is None else repr(idle_exit)
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), idle, "", *paths]
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), idle, *paths]
     try:
         child = subprocess.Popen(
             command,
@@ -123,7 +128,8 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS) -> None:
 def _cannot_start(why: str) -> ManagerUnavailable:
     return ManagerUnavailable(
         f"no manager of shared memory could be started: {why}. Where processes may not be started, start one elsewhere "
-        f"(`shmtensor-manager serve --address PATH`) and set {addresses.MANAGER_VARIABLE} to its socket; where the directory is "
+        f"(`shmtensor-manager serve --address PATH`) and set {addresses.MANAGER_VARIABLE} to its socket; where the "
+        "directory is "
         f"the trouble, set {addresses.RUNTIME_VARIABLE} to one of your own"
     )
 
@@ -136,7 +142,8 @@ def _open_lock(path: bytes) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as problem:
         raise ManagerUnavailable(
-            f"the lock file {os.fsdecode(path)} cannot be opened: {problem.strerror}; set {addresses.RUNTIME_VARIABLE} to a "
+            f"the lock file {os.fsdecode(path)} cannot be opened: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a "
             f"directory that you can write to"
         ) from None
 
@@ -148,7 +155,8 @@ def _try_lock(fd: int) -> bool:
         return False
     except OSError as problem:
         raise ManagerUnavailable(
-            f"the file system of the runtime directory refuses flock: {problem.strerror}; set {addresses.RUNTIME_VARIABLE} to a "
+            f"the file system of the runtime directory refuses flock: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a "
             f"directory on a local one"
         ) from None
     return True
@@ -200,18 +208,15 @@ def _clear(address: bytes) -> None:
     """Remove what a dead manager left at `address`; the caller holds its lock."""
     path = addresses.names_path(address)
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 (pathlib is slow to import)
+        with open(path, "rb") as file:
             names = file.read().split()
     except FileNotFoundError:
         names = []
     if names:
-        import posix_ipc
+        from shmtensor.manager.memory import unlink_shm
 
         for name in names:
-            try:
-                posix_ipc.unlink_shared_memory(name.decode("ascii", "replace"))
-            except (posix_ipc.ExistentialError, posix_ipc.PermissionsError, ValueError):
-                pass
+            unlink_shm(name)
     _remove(path)
     _remove(address)
 
@@ -250,7 +255,8 @@ def _listen(address: bytes) -> socket.socket:
     except OSError as problem:
         listener.close()
         raise ManagerUnavailable(
-            f"the socket {os.fsdecode(address)} cannot be made: {problem.strerror}; set {addresses.RUNTIME_VARIABLE} to a directory "
+            f"the socket {os.fsdecode(address)} cannot be made: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a directory "
             f"that can hold sockets"
         ) from None
     finally:
@@ -269,8 +275,15 @@ def _raise_descriptor_limit() -> None:
             pass  # fewer segments fit; the error that says so comes then
 
 
-def serve(address: bytes, *, max_clients: int | None = None, idle_exit: float | None = None, log: str = "") -> Iterator[None]:
-    """Serve at `address` in this process until stopped or idle. A generator: it yields once, when connections are accepted.
+def serve(
+    address: bytes,
+    ready: Callable[[], None],
+    *,
+    max_clients: int | None = None,
+    idle_exit: float | None = None,
+    log: str = "",
+) -> None:
+    """Serve at `address` in this process until stopped or idle; `ready` is called when connections are accepted.
 
     Raises:
         AlreadyRunning: a manager serves this address.
@@ -298,7 +311,7 @@ def serve(address: bytes, *, max_clients: int | None = None, idle_exit: float | 
             _remove(address)
             raise ManagerUnavailable(f"the group's shared memory cannot be made: {problem.strerror}") from None
         with server:
-            yield
+            ready()
             server.run()
     finally:
         _remove(addresses.names_path(address))
@@ -306,7 +319,7 @@ def serve(address: bytes, *, max_clients: int | None = None, idle_exit: float | 
         os.close(lock)
 
 
-def background(address_text: str, idle: str, _reserved: str) -> None:
+def background(address_text: str, idle: str) -> None:
     """What the started interpreter runs: fork, serve in the child, report readiness by the exit of this process."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     try:
@@ -325,27 +338,31 @@ def background(address_text: str, idle: str, _reserved: str) -> None:
     os.close(read_end)
     address = os.fsencode(address_text)
     code = 0
+    waiting = True
+
+    def report(said: bytes) -> None:
+        nonlocal waiting
+        if waiting:
+            waiting = False
+            os.write(write_end, said)
+            os.close(write_end)
+
     try:
         _detach(address)
-        for _ in serve(address, idle_exit=float(idle) if idle else None, log=os.fsdecode(addresses.log_path(address))):
-            os.write(write_end, b"ready")
-            os.close(write_end)
-            write_end = -1
+        log = os.fsdecode(addresses.log_path(address))
+        serve(address, lambda: report(b"ready"), idle_exit=float(idle) if idle else None, log=log)
     except AlreadyRunning:
-        os.write(write_end, b"ready")  # all that was wanted
+        report(b"ready")  # all that was wanted
     except BaseException as problem:
         code = 1
-        if write_end >= 0:
-            os.write(write_end, f"{problem}\n".encode("utf-8", "replace"))
+        report(f"{problem}\n".encode("utf-8", "replace"))
         if not isinstance(problem, ManagerUnavailable):
             import traceback
 
             traceback.print_exc()
     sys.stderr.flush()
-    if not code and idle:
-        log = addresses.log_path(address)
-        if os.fstat(2).st_size == 0:
-            _remove(log)
+    if not code and idle and os.fstat(2).st_size == 0:
+        _remove(addresses.log_path(address))
     os._exit(code)
 
 
@@ -360,7 +377,9 @@ def _detach(address: bytes) -> None:
         signal.signal(number, signal.SIG_DFL)
     addresses.own_directory(os.path.dirname(os.fsdecode(address)))
     try:
-        log = os.open(addresses.log_path(address), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        log = os.open(
+            addresses.log_path(address), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
     except OSError as problem:
         raise ManagerUnavailable(
             f"the log {os.fsdecode(addresses.log_path(address))} cannot be written: {problem.strerror}"
@@ -368,7 +387,7 @@ def _detach(address: bytes) -> None:
     os.dup2(log, 2)
     os.close(log)
     try:
-        with open("/proc/self/comm", "wb") as file:  # noqa: PTH123 (pathlib is slow to import)
+        with open("/proc/self/comm", "wb") as file:
             file.write(b"shmtensor-mgr")
     except OSError:
         pass

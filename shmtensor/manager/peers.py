@@ -1,5 +1,8 @@
 """Who is at the other end of a socket: credentials, pidfds, and whether a process still uses a group's memory."""
 
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH123
+
 from __future__ import annotations
 
 import os
@@ -118,7 +121,7 @@ def still_maps(pid: int, started: int, inode: int) -> bool:
         return False
     wanted = b"%d" % inode
     try:
-        with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 (pathlib is slow to import)
+        with open(f"/proc/{pid}/maps", "rb") as file:
             for line in file:
                 # address perms offset device inode path
                 fields = line.split(None, 5)

@@ -327,7 +327,7 @@ class Document(Message):
 
 @dataclass(frozen=True)
 class Collected(Message):
-    """What a GC did: holds in flight released, names purged, segments destroyed, their reserved bytes, segments locked."""
+    """What a GC did: holds in flight released, names purged, segments destroyed, reserved bytes of those, busy ones."""
 
     tickets: int
     names: int
@@ -348,7 +348,7 @@ class Ok(Message):
 
 @dataclass(frozen=True)
 class Error(Message):
-    """Refused: a code from this module, a detail (errno, or the manager's protocol version), and what to tell the user."""
+    """Refused: a code from this module, a detail (errno, or the manager's protocol version), a text for the user."""
 
     code: int
     detail: int

@@ -1,14 +1,15 @@
 """The daemon: one thread, one epoll, sockets that never block. What it knows is in `state`; here is who says what.
 
-    Connection    one socket: a client, an observer, an embryo that has not said hello, or a stranger before HELLO
-    a death       pidfd readable, end of file, GOODBYE, whichever comes first (docs/protocol.md, "Life of a client")
+Connection    one socket: a client, an observer, an embryo that has not said hello, or a stranger before HELLO
+a death       pidfd readable, end of file, GOODBYE, whichever comes first (docs/protocol.md, "Life of a client")
 """
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH108, PTH208, SIM105
 
 from __future__ import annotations
 
 import errno
-import fcntl
-import json
 import os
 import select
 import signal
@@ -19,7 +20,8 @@ from time import monotonic, time
 
 from shmtensor import _native
 from shmtensor.manager import peers, protocol
-from shmtensor.manager.address import names_path, overflow_uid
+from shmtensor.manager.address import overflow_uid
+from shmtensor.manager.memory import Memory, document
 from shmtensor.manager.state import Refusal, Segment, State
 
 TYPE_CHECKING = False
@@ -39,7 +41,6 @@ DETACHED_SECONDS = 0.5
 PACKETS_PER_TURN = 16
 """Packets read from one client before the others have their turn."""
 
-_F_ADD_SEALS, _ALL_SEALS = 1033, 1 | 2 | 4 | 8  # SEAL, SHRINK, GROW, WRITE
 _LIMITS = (errno.EMFILE, errno.ENFILE)
 _READ = select.EPOLLIN
 _OBSERVER_MAY = (
@@ -96,7 +97,8 @@ class Server:
         self.group_id = int.from_bytes(os.urandom(8), "little")
         self.group = _native.Group.create(self.group_id)
         self._group_inode = os.fstat(self.group.fd).st_ino
-        self.state = State(self.group, self, max_clients)
+        self._memory = Memory(address)
+        self.state = State(self.group, self._memory, max_clients)
         self.started = time()
         self._started = monotonic()
         self.requests = 0
@@ -440,7 +442,9 @@ class Server:
         finally:
             packet.close()
 
-    def _dispatch(self, connection: Connection, message: protocol.Message, request_id: int, packet: peers.Packet) -> None:
+    def _dispatch(
+        self, connection: Connection, message: protocol.Message, request_id: int, packet: peers.Packet
+    ) -> None:
         if isinstance(message, protocol.Hello):
             self._on_hello(connection, message, request_id, packet)
             return
@@ -465,7 +469,7 @@ class Server:
         descriptors: tuple[int, ...] = (),
         ours: bool = False,
     ) -> None:
-        """Send a reply now, or queue it and read no more from this client until it is gone. `ours`: close afterwards."""
+        """Send a reply now, or queue it and read no more from this client until then. `ours`: close afterwards."""
         data = protocol.encode(message, request_id)
         fds = list(descriptors)
         if connection.sock.fileno() < 0:
@@ -547,14 +551,16 @@ class Server:
         if message.protocol != protocol.PROTOCOL_VERSION:
             raise Refusal(
                 protocol.VERSION,
-                f"the manager speaks protocol {protocol.PROTOCOL_VERSION}, this process speaks {message.protocol}; use one "
+                f"the manager speaks protocol {protocol.PROTOCOL_VERSION}, this process speaks {message.protocol}; "
+                "use one "
                 f"version of shmtensor everywhere, or another manager",
                 protocol.PROTOCOL_VERSION,
             )
         if message.layout != _native.LAYOUT_VERSION:
             raise Refusal(
                 protocol.VERSION,
-                f"the manager uses memory layout {_native.LAYOUT_VERSION}, this process uses {message.layout}; use one version of "
+                f"the manager uses memory layout {_native.LAYOUT_VERSION}, this process uses {message.layout}; use "
+                "one version of "
                 f"shmtensor everywhere, or another manager",
                 protocol.PROTOCOL_VERSION,
             )
@@ -599,56 +605,16 @@ class Server:
         self._add(embryo)
 
     def _on_create(self, connection: Connection, message: protocol.Create, request_id: int) -> None:
-        page = _native.PAGE
         if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
             raise Refusal(
                 protocol.INVALID,
                 f"a segment of {message.nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible",
             )
-        nbytes = (message.nbytes + page - 1) // page * page
-        dedicated = bool(message.flags & protocol.DEDICATED)
-        number = self.state.next_segment
-        name = b""
-        if message.flags & protocol.NAMED:
-            name, payload = self._named_payload(connection.pid, nbytes)
-        else:
-            payload = _native.make_payload(f"shmtensor-{number}", nbytes)
-        try:
-            books = _native.Books.create(number, connection.slot, nbytes, dedicated)
-        except BaseException:
-            os.close(payload)
-            if name:
-                _unlink_shm(name)
-            raise
-        segment = self.state.add_segment(books, payload, nbytes, dedicated, connection.slot, name)
+        nbytes = (message.nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
+        dedicated, named = bool(message.flags & protocol.DEDICATED), bool(message.flags & protocol.NAMED)
+        memory = self._memory.make(self.state.next_segment, connection.slot, connection.pid, nbytes, dedicated, named)
+        segment = self.state.add_segment(memory.books, memory.payload, nbytes, dedicated, connection.slot, memory.name)
         self._send_segment(connection, segment, request_id)
-
-    def _named_payload(self, pid: int, nbytes: int) -> tuple[bytes, int]:
-        try:
-            import posix_ipc
-        except ImportError:
-            raise Refusal(
-                protocol.UNSUPPORTED,
-                "the strategy file_system needs posix_ipc, which the manager cannot import; install it, or use file_descriptor",
-            ) from None
-        while True:
-            name = b"/torch_%d_%d" % (pid, int.from_bytes(os.urandom(8), "little") >> 1)
-            # Written down before it exists, so that whoever comes after a kill finds every name.
-            with open(names_path(self.address), "ab") as file:  # noqa: PTH123 (pathlib is slow to import)
-                file.write(name + b"\n")
-            try:
-                memory = posix_ipc.SharedMemory(name.decode(), posix_ipc.O_CREX, 0o600)
-            except posix_ipc.ExistentialError:
-                continue
-            try:
-                os.ftruncate(memory.fd, nbytes)
-                os.set_inheritable(memory.fd, False)
-            except BaseException:
-                os.close(memory.fd)
-                _unlink_shm(name)
-                raise
-            fd: int = memory.fd
-            return name, fd
 
     def _send_segment(self, connection: Connection, segment: Segment, request_id: int) -> None:
         reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, segment.name)
@@ -698,17 +664,8 @@ class Server:
         self._send_document(connection, figures, request_id)
 
     def _send_document(self, connection: Connection, content: dict[str, Any], request_id: int) -> None:
-        data = json.dumps(content).encode("utf-8", "backslashreplace")
-        fd = os.memfd_create("shmtensor-document", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            at = 0
-            while at < len(data):
-                at += os.write(fd, data[at : at + (1 << 24)])
-            fcntl.fcntl(fd, _F_ADD_SEALS, _ALL_SEALS)
-        except BaseException:
-            os.close(fd)
-            raise
-        self._reply(connection, protocol.Document(len(data)), request_id, (fd,), ours=True)
+        fd, nbytes = document(content)
+        self._reply(connection, protocol.Document(nbytes), request_id, (fd,), ours=True)
 
     def _on_collect(self, connection: Connection, message: protocol.Collect, request_id: int) -> None:
         self._reply(connection, self.state.collect(message.seconds), request_id)
@@ -725,36 +682,7 @@ class Server:
         if kind == CLIENT:
             self._bury(slot)
 
-    # ----------------------------------------------------------------------------------------- Outside, for the state
-
-    def destroy(self, segment: Segment) -> None:
-        """Give a segment back. The pages go first: a peer may keep it mapped, and must not keep the memory."""
-        self.punch(segment, 0, segment.nbytes)
-        self.release(segment)
-
-    def release(self, segment: Segment) -> None:
-        """Let go of a segment; peers that have it mapped keep it, with its content."""
-        segment.books.close()
-        os.close(segment.payload)
-        if segment.name:
-            _unlink_shm(segment.name)
-
-    def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
-        try:
-            _native.punch(segment.payload, offset, nbytes)
-        except OSError as problem:
-            self._note(f"pages of segment {segment.id} cannot be given back: {problem.strerror}")
-
 
 def _close_all(descriptors: list[int]) -> None:
     for fd in descriptors:
         os.close(fd)
-
-
-def _unlink_shm(name: bytes) -> None:
-    import posix_ipc
-
-    try:
-        posix_ipc.unlink_shared_memory(name.decode())
-    except posix_ipc.ExistentialError:
-        pass

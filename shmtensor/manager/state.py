@@ -131,7 +131,8 @@ class State:
             slot = self.group.claim(SLOT_CLIENT, pid, start_time)
         except LookupError:
             raise Refusal(
-                protocol.LIMIT, f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end"
+                protocol.LIMIT,
+                f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end",
             ) from None
         self.clients[slot] = Client(slot, pid, start_time)
         return slot
@@ -256,7 +257,8 @@ class State:
             return segment
         if 0 < number < self.next_segment:
             raise Refusal(
-                protocol.STALE, f"segment {number} is gone: every block in it was freed; ask its sender for a new handle"
+                protocol.STALE,
+                f"segment {number} is gone: every block in it was freed; ask its sender for a new handle",
             )
         raise Refusal(protocol.UNKNOWN, f"this manager never made a segment {number}")
 
@@ -335,14 +337,16 @@ class State:
         if triple is None:
             raise Refusal(
                 protocol.UNKNOWN,
-                f"no block has the name {name.decode('ascii', 'replace')} here: this manager never gave it out, or it was "
+                f"no block has the name {name.decode('ascii', 'replace')} here: this manager never gave it out, or "
+                "it was "
                 f"released; check the handle's manager address, and that its sender still lives",
             )
         nbytes = self._is_live(triple)
         if nbytes is None:
             raise Refusal(
                 protocol.STALE,
-                f"the block named {name.decode('ascii', 'replace')} has been freed; its sender must keep it until it is opened",
+                f"the block named {name.decode('ascii', 'replace')} has been freed; its sender must keep it until "
+                "it is opened",
             )
         return (*triple, nbytes)
 
@@ -367,9 +371,10 @@ class State:
         """Clear what nothing needs; with seconds >= 0 also what has been in flight for longer."""
         tickets = busy = count = freed = 0
         if seconds >= 0:
+            whole = int(-(-min(seconds, 1e9) // 1))  # rounded up: what is younger must stay
             for segment in self.segments.values():
                 try:
-                    tickets += segment.books.expire_tickets(seconds)
+                    tickets += segment.books.expire_tickets(whole)
                 except LockBusy:
                     busy += 1
         for number in list(self.orphans):
@@ -422,7 +427,9 @@ class State:
         for triple in self.names.values():
             exported[triple[0]] = exported.get(triple[0], 0) + 1
         in_flight: list[dict[str, Any]] = []
-        segments = [self._describe(segment, exported.get(segment.id, 0), in_flight) for segment in self.segments.values()]
+        segments = [
+            self._describe(segment, exported.get(segment.id, 0), in_flight) for segment in self.segments.values()
+        ]
         in_flight.sort(key=_age, reverse=True)
         return {
             "clients": clients,

@@ -1,0 +1,214 @@
+// Threads and processes allocate, share, hand over, fork, and are killed; no byte may change under a live block.
+//
+//   stress [SECONDS] [SEED]     under ThreadSanitizer the processes are left out: it watches one process only
+#include <signal.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "world.hpp"
+
+using namespace world;
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kProcesses = false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+constexpr bool kProcesses = false;
+#else
+constexpr bool kProcesses = true;
+#endif
+#else
+constexpr bool kProcesses = true;
+#endif
+
+namespace {
+
+struct Mail {  // a ticket in flight, from anyone to anyone
+    std::uint64_t segment;
+    std::uint32_t index, generation, hold, mark;
+    unsigned char value;
+};
+
+struct Post {
+    std::mutex lock;
+    std::vector<Mail> mail;
+};
+
+struct Member {
+    Connection connection;
+    std::unique_ptr<Client> client;
+    std::unique_ptr<Arena> arena;
+};
+
+unsigned char value_of(const Block& b) { return static_cast<unsigned char>(b.index * 31 + b.generation * 7 + 1); }
+
+// One thread: every block it makes is filled with a value that follows from its name, and checked before it is dropped.
+void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, const std::atomic<bool>& stop) {
+    std::mt19937 random(seed);
+    std::vector<Block*> mine;
+    while (!stop.load(std::memory_order_relaxed)) {
+        const auto dice = random() % 10;
+        if (dice < 4 && mine.size() < 200) {
+            const std::uint64_t bytes = dice == 0 ? 1 + random() % 300000 : 1 + random() % 3000;
+            Block* block = nullptr;
+            want(insist([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok, "allocate");
+            fill(*block, value_of(*block));
+            mine.push_back(block);
+        } else if (dice < 7 && !mine.empty()) {
+            std::swap(mine[random() % mine.size()], mine.back());
+            want(filled(*mine.back(), value_of(*mine.back())), "a live block changed");
+            client.release(mine.back());
+            mine.pop_back();
+        } else if (dice == 7 && !mine.empty()) {
+            const Block& block = *mine[random() % mine.size()];
+            Mail mail{block.segment->id, block.index, block.generation, 0, 0, value_of(block)};
+            want(insist([&](unsigned p) { return client.ticket(block, 0, p, &mail.hold, &mail.mark); }) == Status::ok,
+                 "ticket");
+            const std::lock_guard guard(post.lock);
+            post.mail.push_back(mail);
+        } else if (dice == 8) {
+            Mail mail{};
+            {
+                const std::lock_guard guard(post.lock);
+                if (post.mail.empty()) continue;
+                std::swap(post.mail[random() % post.mail.size()], post.mail.back());
+                mail = post.mail.back();
+                post.mail.pop_back();
+            }
+            Block* block = nullptr;
+            bool existing = false;
+            want(insist([&](unsigned p) {
+                     return client.redeem(mail.segment, mail.index, mail.generation, mail.hold, mail.mark, p, &block,
+                                          &existing);
+                 }) == Status::ok, "redeem");
+            want(filled(*block, mail.value), "a block changed in flight");
+            mine.push_back(block);
+        } else if (random() % 500 == 0) {
+            std::uint64_t given = 0;
+            want(client.trim(&given) == Status::ok, "trim");
+        }
+    }
+    for (Block* block : mine) {
+        want(filled(*block, value_of(*block)), "a live block changed");
+        client.release(block);
+    }
+    (void)own;
+}
+
+void threads(unsigned seconds, std::uint32_t seed) {
+    Group group;
+    want(group.create(3) == 0, "group.create");
+    std::vector<std::unique_ptr<Member>> members;
+    for (std::uint64_t i = 0; i < 2; ++i) {
+        auto member = std::make_unique<Member>();
+        const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
+        member->client = std::make_unique<Client>(group, slot, member->connection.ours);
+        member->connection.ours = -1;
+        member->arena = std::make_unique<Arena>(i + 1, slot);
+        members.push_back(std::move(member));
+    }
+    for (auto& member : members)
+        for (auto& other : members) other->arena->add_to(*member->client, other == member);
+    Post post;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> pool;
+    for (std::uint32_t t = 0; t < 4; ++t)
+        pool.emplace_back([&, t] { work(*members[t % 2]->client, t % 2 + 1, post, seed + t, stop); });
+    std::this_thread::sleep_for(std::chrono::seconds(seconds));
+    stop = true;
+    for (auto& thread : pool) thread.join();
+    for (auto& member : members) {
+        member->arena->reap(0);  // what was never received
+        if (const char* wrong = member->client->check()) fail(wrong);
+        want(member->arena->books.header().live_blocks == 0, "blocks are left");
+        want(member->client->close(), "close");
+    }
+    std::puts("threads: ok");
+}
+
+// Processes over one arena of the harness and one each of their own; each is killed at a random instant.
+void processes(unsigned seconds, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    Group group;
+    want(group.create(4) == 0, "group.create");
+    const std::uint64_t until = os::monotonic_ns() + std::uint64_t{seconds} * 1'000'000'000;
+    Arena shared(1, 1);
+    want(group.claim(SlotState::client, 1, 1, 0) == 1, "claim");
+    int kills = 0;
+    while (os::monotonic_ns() < until) {
+        struct Child {
+            pid_t pid;
+            std::uint32_t slot;
+            std::unique_ptr<Arena> arena;
+        };
+        std::vector<Child> children;
+        std::vector<std::uint32_t> forked;
+        for (int i = 0; i < 3; ++i) {
+            const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
+            want(slot != kNone, "slots run out: they leak");
+            auto arena = std::make_unique<Arena>(slot + 10, slot);
+            const pid_t pid = ::fork();
+            want(pid >= 0, "fork");
+            if (pid == 0) {
+                Connection connection;
+                Client client(group, slot, connection.ours);
+                connection.ours = -1;
+                arena->add_to(client, true);
+                shared.add_to(client, false);
+                Post post;
+                const std::atomic<bool> never{false};
+                std::thread other([&] { work(client, slot + 10, post, static_cast<std::uint32_t>(os::random64()), never); });
+                std::thread forker([&] {
+                    for (;;) {
+                        const pid_t child = ::fork();
+                        if (child == 0) std::_Exit(0);
+                        int status = 0;
+                        if (child > 0) ::waitpid(child, &status, 0);
+                        ::usleep(500);
+                    }
+                });
+                work(client, slot + 10, post, static_cast<std::uint32_t>(os::random64()), never);
+                other.join();
+                forker.join();
+            }
+            children.push_back({pid, slot, std::move(arena)});
+        }
+        for (auto& child : children) {
+            ::usleep(static_cast<useconds_t>(random() % 40000));
+            ::kill(child.pid, SIGKILL);
+            int status = 0;
+            ::waitpid(child.pid, &status, 0);
+            want(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a process failed before it was killed");
+            ++kills;
+        }
+        for (auto& child : children) {
+            child.arena->check("before reaping");
+            child.arena->reap(child.slot);
+            child.arena->reap(0);
+            for (std::uint32_t s = 1; s < kMaxSlots; ++s) {
+                const std::uint64_t word = group.slot(s).word.load();
+                if (state_of(word) != SlotState::embryo || parent_of(word) != child.slot) continue;
+                child.arena->reap(s);
+                group.set_state(s, SlotState::free);
+            }
+            child.arena->check("after reaping");
+            want(child.arena->books.header().live_blocks == 0, "the dead hold blocks");
+            group.set_state(child.slot, SlotState::free);
+        }
+    }
+    std::printf("processes: ok, %d kills\n", kills);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const unsigned seconds = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 5;
+    const auto seed = argc > 2 ? static_cast<std::uint32_t>(std::atoi(argv[2])) : static_cast<std::uint32_t>(os::random64());
+    std::printf("seed %u\n", seed);
+    ::alarm(seconds * 4 + 60);
+    threads(seconds, seed);
+    if (kProcesses) processes(seconds, seed);
+    return 0;
+}

@@ -1,0 +1,89 @@
+// A small group for the native tests: the harness is manager and first client at once.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../client.hpp"
+#include "../os.hpp"
+
+namespace world {
+
+using namespace shmtensor;
+
+[[noreturn]] inline void fail(const std::string& what) {
+    std::fprintf(stderr, "FAILED: %s\n", what.c_str());
+    std::_Exit(1);
+}
+inline void want(bool holds, const std::string& what) {
+    if (!holds) fail(what);
+}
+
+// Make a call of the core until it is through, as module.cpp does.
+template <class Call>
+Status insist(Call&& call) {
+    Status status = call(0u);
+    for (int tries = 0; (status == Status::busy || status == Status::slow) && tries < 600; ++tries) status = call(50u);
+    return status;
+}
+
+struct Arena {
+    Books books;  // the manager's view
+    int payload = -1;
+    Arena(std::uint64_t id, std::uint32_t owner) {
+        want(books.create(id, owner, kArenaBytes, false) == 0, "books.create");
+        want(os::memfd("test-payload", kArenaBytes, &payload) == 0, "memfd");
+    }
+    ~Arena() { os::close(payload); }
+    void add_to(Client& client, bool owned) {
+        want(client.add_segment(books.header().segment, ::fcntl(books.fd(), F_DUPFD_CLOEXEC, 3),
+                                ::fcntl(payload, F_DUPFD_CLOEXEC, 3), kArenaBytes, false, owned) == 0, "add_segment");
+    }
+    // As the manager does, but without giving up: every holder of the lock is dead or about to let go.
+    std::uint32_t reap(std::uint32_t slot) {
+        want(books.lock(0, 5000), "the lock of a segment cannot be had");
+        const std::uint32_t released = books.reap(slot);
+        books.unlock();
+        return released;
+    }
+    void check(const std::string& where) {
+        want(books.lock(0, 5000), where + ": the lock of a segment cannot be had");
+        const char* wrong = books.check();
+        books.unlock();
+        if (wrong) fail(where + ": " + wrong);
+    }
+};
+
+struct Connection {
+    int ours = -1, theirs = -1;
+    Connection() {
+        int pair[2];
+        want(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
+        ours = pair[0];
+        theirs = pair[1];
+    }
+    ~Connection() {
+        os::close(ours);
+        os::close(theirs);
+    }
+};
+
+inline void fill(const Block& block, unsigned char value) { std::memset(block.data(), value, block.bytes); }
+inline bool filled(const Block& block, unsigned char value) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(block.data());
+    for (std::uint64_t i = 0; i < block.bytes; i += 61)
+        if (bytes[i] != value) return false;
+    return bytes[block.bytes - 1] == value;
+}
+
+}  // namespace world

@@ -1,0 +1,106 @@
+"""shmtensor: processes on one Linux machine share tensors without copying.
+
+Everything here is loaded on first use, so that `import shmtensor` costs nothing: the manager, which is a part of this
+package, runs without NumPy. `shmtensor.errors`, `shmtensor.allocators`, `shmtensor.manager` and
+`shmtensor.multiprocessing` are modules; what else stands in `__all__` comes from modules of the tensor layer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import allocators as allocators
+    from . import dtypes as dtypes
+    from . import errors as errors
+    from . import manager as manager
+    from . import multiprocessing as multiprocessing
+    from . import storage as storage
+    from .allocators import MapFlags as MapFlags
+    from .creation import arange as arange
+    from .creation import empty as empty
+    from .creation import from_numpy as from_numpy
+    from .creation import full as full
+    from .creation import ones as ones
+    from .creation import tensor as tensor
+    from .creation import zeros as zeros
+    from .dtypes import bool_ as bool_
+    from .dtypes import float16 as float16
+    from .dtypes import float32 as float32
+    from .dtypes import float64 as float64
+    from .dtypes import int8 as int8
+    from .dtypes import int16 as int16
+    from .dtypes import int32 as int32
+    from .dtypes import int64 as int64
+    from .dtypes import uint8 as uint8
+    from .errors import DTypeError as DTypeError
+    from .errors import InvalidArgument as InvalidArgument
+    from .errors import LayoutError as LayoutError
+    from .errors import ManagerError as ManagerError
+    from .errors import OutOfMemory as OutOfMemory
+    from .errors import SegmentLost as SegmentLost
+    from .errors import ShmTensorError as ShmTensorError
+    from .errors import StaleHandle as StaleHandle
+    from .errors import UnknownHandle as UnknownHandle
+    from .storage import BoolStorage as BoolStorage
+    from .storage import ByteStorage as ByteStorage
+    from .storage import CharStorage as CharStorage
+    from .storage import DoubleStorage as DoubleStorage
+    from .storage import FloatStorage as FloatStorage
+    from .storage import HalfStorage as HalfStorage
+    from .storage import IntStorage as IntStorage
+    from .storage import LongStorage as LongStorage
+    from .storage import ShortStorage as ShortStorage
+    from .storage import Storage as Storage
+    from .storage import StorageFlags as StorageFlags
+    from .tensor import BoolTensor as BoolTensor
+    from .tensor import ByteTensor as ByteTensor
+    from .tensor import CharTensor as CharTensor
+    from .tensor import DoubleTensor as DoubleTensor
+    from .tensor import FloatTensor as FloatTensor
+    from .tensor import HalfTensor as HalfTensor
+    from .tensor import IntTensor as IntTensor
+    from .tensor import LongTensor as LongTensor
+    from .tensor import ShortTensor as ShortTensor
+    from .tensor import Tensor as Tensor
+
+__version__ = "0.1.0"
+
+_MODULES = frozenset({"allocators", "dtypes", "errors", "manager", "multiprocessing", "storage"})
+_TYPES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool")
+_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool_")
+_ERRORS = (
+    "DTypeError", "InvalidArgument", "LayoutError", "ManagerError", "OutOfMemory", "SegmentLost", "ShmTensorError",
+    "StaleHandle", "UnknownHandle",
+)  # fmt: skip
+_CREATION = ("arange", "empty", "from_numpy", "full", "ones", "tensor", "zeros")
+_HOME = {
+    **dict.fromkeys(_CREATION, "creation"),
+    **dict.fromkeys(_DTYPES, "dtypes"),
+    **dict.fromkeys(_ERRORS, "errors"),
+    **dict.fromkeys(["Storage", "StorageFlags", *(f"{name}Storage" for name in _TYPES)], "storage"),
+    **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "tensor"),
+    "MapFlags": "allocators",
+}
+
+__all__ = [
+    "__version__",
+    *sorted(_MODULES),
+    *sorted(_HOME),
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

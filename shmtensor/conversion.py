@@ -1,0 +1,114 @@
+"""From what callers write to shapes, arrays and errors: the checks that tensors and creation functions share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .allocators.default import out_of_heap
+from .allocators.protocol import MAX_BYTES
+from .dtypes import DEFAULT, DType, require_supported
+from .errors import DTypeError, InvalidArgument
+
+
+def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[int, ...]:
+    """The shape that `f(*sizes)` or `f(sizes)` means. Does not block.
+
+    Args:
+        sizes: integers from 0, or one sequence of them.
+        itemsize: bytes of an element.
+
+    Raises:
+        InvalidArgument: a size that is no integer or negative, or more bytes than can exist.
+    """
+    shape = _integers(sizes)
+    if any(size < 0 for size in shape):
+        raise InvalidArgument(f"sizes {shape} have a negative one; give sizes from 0")
+    # Sizes are bounded one by one too: NumPy refuses a huge axis even of an empty array.
+    if math.prod(size or 1 for size in shape) * itemsize > MAX_BYTES:
+        raise InvalidArgument(
+            f"sizes {shape} with {itemsize} bytes an element are {math.prod(shape) * itemsize} bytes; "
+            f"at most {MAX_BYTES} can exist"
+        )
+    if len(shape) > 64:
+        raise InvalidArgument(f"{len(shape)} axes; NumPy has at most 64")
+    return shape
+
+
+def _integers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
+        sizes = tuple(sizes[0])
+    try:
+        return tuple([size.__index__() for size in sizes])
+    except (AttributeError, TypeError):
+        raise InvalidArgument(f"sizes {sizes} are not all integers; give integers or one tuple of them") from None
+
+
+def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:
+    """The shape that `view(*sizes)` or `view(sizes)` means for `array`, with -1 resolved. Does not block.
+
+    Raises:
+        InvalidArgument: sizes that do not multiply to the number of elements, or leave -1 open.
+    """
+    shape = _integers(sizes)
+    known = 1
+    unknown = None
+    for axis, size in enumerate(shape):
+        if size >= 0:
+            known *= size
+        elif size == -1 and unknown is None:
+            unknown = axis
+        else:
+            raise InvalidArgument(f"a view of shape {shape}: sizes are from 0, and -1 once")
+    if unknown is not None and known and array.size % known == 0:
+        shape = (*shape[:unknown], array.size // known, *shape[unknown + 1 :])
+    elif unknown is not None or known != array.size:
+        raise InvalidArgument(
+            f"a view of shape {shape} was asked of a tensor of shape {array.shape} ({array.size} elements); "
+            "the sizes must multiply to that number"
+        )
+    return shape
+
+
+def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    """An uninitialised heap array. Does not block. Raises OutOfMemory."""
+    try:
+        return np.empty(shape, dtype)
+    except MemoryError as error:
+        raise out_of_heap(math.prod(shape) * dtype.itemsize) from error
+
+
+def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
+    """A fresh array of the values of `content`, of `dtype` or of the type that they have.
+
+    Python floats (and nested lists of them) have the default type, float32.
+
+    Raises:
+        InvalidArgument: ragged nesting, or values outside the range of the type.
+        DTypeError: values that are no numbers, or of a type that is not supported.
+    """
+    try:
+        if hasattr(content, "__array__"):
+            found = np.asarray(content)
+            require_supported(found.dtype)
+            return np.array(found, dtype, order="C")
+        array = np.array(content, dtype)
+    except (OverflowError, TypeError, ValueError) as error:
+        if isinstance(error, DTypeError):
+            raise
+        ragged = isinstance(error, OverflowError) or "inhomogeneous" in str(error)
+        kind = InvalidArgument if ragged else DTypeError
+        raise kind(f"these values make no tensor of {dtype.name if dtype else 'numbers'}: {error}") from error
+    if dtype is None and array.dtype == np.float64:
+        return array.astype(DEFAULT)
+    require_supported(array.dtype)
+    return array
+
+
+def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError:
+    """Our error for one of NumPy's: DTypeError for types, InvalidArgument for shapes and values."""
+    kind = DTypeError if isinstance(error, TypeError) else InvalidArgument
+    return kind(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}: {error}")

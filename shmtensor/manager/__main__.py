@@ -1,0 +1,190 @@
+"""`shmtensor-manager serve | status | ls | gc | stop`."""
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH113, PTH115, PTH118, PTH208, SIM105
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from shmtensor.errors import ManagerError, ShmTensorError
+from shmtensor.manager import address as addresses
+from shmtensor.manager import display, launch, protocol
+from shmtensor.manager.connection import Observer
+from shmtensor.manager.shortage import size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | status | ls | gc | stop")
+    common = argparse.ArgumentParser(add_help=False)
+    where = "path of the manager's socket (default: SHMTENSOR_MANAGER, the user's, the private one of SHMTENSOR_GROUP)"
+    common.add_argument("--address", help=where)
+    common.add_argument("--json", action="store_true", help="print JSON")
+    serve = commands.add_parser("serve", parents=[common], help="run a manager in the foreground")
+    serve.add_argument(
+        "--max-clients", type=_count, default=4096, metavar="N", help="refuse more clients (default 4096)"
+    )
+    serve.add_argument(
+        "--idle-exit", type=_seconds, metavar="S", help="end S seconds after the last client (default: never)"
+    )
+    status = commands.add_parser("status", parents=[common], help="address, pid, version, uptime, log, figures")
+    status.add_argument("--all", action="store_true", help="every socket in the runtime directory")
+    commands.add_parser("ls", parents=[common], help="segments, who holds them, what is in flight")
+    gc = commands.add_parser("gc", parents=[common], help="clear what nothing needs")
+    gc.add_argument(
+        "--in-flight", type=_seconds, metavar="S", help="also what was sent more than S seconds ago and never received"
+    )
+    commands.add_parser("stop", parents=[common], help="end the manager")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds >= 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number >= 1")
+    return value
+
+
+def _candidates(options: argparse.Namespace) -> list[bytes]:
+    """Where to look, best first."""
+    if options.address:
+        return [addresses.check_address(options.address)]
+    chosen = os.environ.get(addresses.MANAGER_VARIABLE)
+    if chosen:
+        return [addresses.check_address(chosen)]
+    directory = addresses.runtime_path()
+    found = [addresses.shared_address(directory)]
+    if os.environ.get(addresses.GROUP_VARIABLE):
+        found.append(addresses.private_address(directory))
+    return found
+
+
+def _observe(options: argparse.Namespace) -> Observer:
+    problems: list[ManagerError] = []
+    for address in _candidates(options):
+        try:
+            return Observer(address)
+        except ManagerError as problem:
+            problems.append(problem)
+    # What is wrong with a manager that exists says more than that another does not exist.
+    raise min(problems, key=lambda problem: type(problem).__name__ == "NothingThere")
+
+
+def _say(options: argparse.Namespace, document: Any, text: str) -> None:
+    print(json.dumps(document, indent=2) if options.json else text)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    if options.address or os.environ.get(addresses.MANAGER_VARIABLE):
+        address = _candidates(options)[0]
+    else:
+        address = addresses.shared_address(addresses.runtime_directory())
+    shown = os.fsdecode(address)
+
+    def ready() -> None:
+        ready_document = {"address": shown, "pid": os.getpid()}
+        _say(options, ready_document, f"shmtensor-manager: listening at {shown} (pid {os.getpid()})")
+        sys.stdout.flush()
+
+    log = f"stderr of pid {os.getpid()}"
+    try:
+        log = os.readlink("/proc/self/fd/2") if os.path.isfile("/proc/self/fd/2") else log
+    except OSError:
+        pass
+    launch.serve(address, ready, max_clients=options.max_clients, idle_exit=options.idle_exit, log=log)
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    if options.all:
+        return _status_all(options)
+    with _observe(options) as observer:
+        figures = json.loads(observer.document(protocol.Stats()))
+    _say(options, figures, display.status(figures))
+    return 0
+
+
+def _status_all(options: argparse.Namespace) -> int:
+    directory = addresses.runtime_path()
+    try:
+        sockets = sorted(entry for entry in os.listdir(directory) if entry.endswith(".sock"))
+    except OSError:
+        sockets = []
+    found: list[dict[str, Any]] = []
+    for entry in sockets:
+        address = os.path.join(directory, entry)
+        try:
+            with Observer(address, 5.0) as observer:
+                found.append(json.loads(observer.document(protocol.Stats())))
+        except ShmTensorError as problem:
+            found.append({"address": address, "error": str(problem)})
+    texts = [f"{row['address']}\n  {row['error']}" if "error" in row else display.status(row) for row in found]
+    _say(options, found, "\n\n".join(texts) or f"no manager's socket in {directory}")
+    return 0 if any("error" not in row for row in found) else 1
+
+
+def _ls(options: argparse.Namespace) -> int:
+    with _observe(options) as observer:
+        document = json.loads(observer.document(protocol.List()))
+    _say(options, document, display.listing(document))
+    return 0
+
+
+def _gc(options: argparse.Namespace) -> int:
+    with _observe(options) as observer:
+        reply, _ = observer.request(protocol.Collect(-1.0 if options.in_flight is None else options.in_flight))
+    assert isinstance(reply, protocol.Collected)
+    document = {field: getattr(reply, field) for field in protocol.Collected.FIELDS}
+    text = (
+        f"released {reply.tickets} in flight, forgot {reply.names} names of dead blocks, destroyed {reply.segments} "
+        "segments "
+        f"({size(reply.nbytes)})"
+    )
+    if reply.busy:
+        text += f"; {reply.busy} segments were locked: try again"
+    _say(options, document, text)
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    with _observe(options) as observer:
+        observer.request(protocol.Stop())
+        pid, address = observer.welcome.pid, os.fsdecode(observer.address)
+        observer.wait_closed()
+    _say(options, {"address": address, "pid": pid, "stopped": True}, f"stopped the manager at {address} (pid {pid})")
+    return 0
+
+
+_COMMANDS = {"serve": _serve, "status": _status, "ls": _ls, "gc": _gc, "stop": _stop}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; gives the exit code: 0 done, 1 refused or none running, 2 wrong usage."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _COMMANDS[options.command](options)
+    except ShmTensorError as problem:
+        print(f"shmtensor-manager: {problem}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,419 @@
+"""The one way to reach a manager: `default()` finds or starts one, `at(address)` is any other, `adopt()` for children.
+
+A `Manager` is this process's membership in one group. It owns the native client, which allocates and attaches in mapped
+memory without asking anybody; the manager is asked for segments, names and reports only.
+"""
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: SIM105
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from time import monotonic, sleep
+
+from shmtensor import _native, errors
+from shmtensor._native import BlockGone, LockBusy, NotHeld, Refused
+from shmtensor.manager import address as addresses
+from shmtensor.manager import launch, protocol, shortage
+from shmtensor.manager.connection import (
+    REQUEST_SECONDS,
+    NothingThere,
+    Requests,
+    connect,
+    hello,
+    read_document,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+ARENA_BYTES = 1 << 30
+"""Address space of an arena, in bytes; only what is used is backed by memory."""
+DEDICATED_ABOVE = ARENA_BYTES // 4
+"""Larger blocks get a segment of their own, in bytes."""
+STRATEGIES = ("file_descriptor", "file_system")
+
+_strategy = "file_descriptor"
+
+
+def strategy() -> str:
+    """How new segments are made: "file_descriptor" (sealed memfds) or "file_system" (POSIX shm objects)."""
+    return _strategy
+
+
+def set_strategy(name: str) -> None:
+    """Choose how new segments of this process are made. Raises InvalidArgument."""
+    global _strategy
+    if name not in STRATEGIES:
+        raise errors.InvalidArgument(f"there is no sharing strategy {name!r}; choose one of {', '.join(STRATEGIES)}")
+    _strategy = name
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A manager's figures; times in seconds, sizes in bytes. `docs/protocol.md` has the meaning of each."""
+
+    address: str
+    pid: int
+    version: str
+    protocol: int
+    layout: int
+    group: str
+    private: bool
+    started: float
+    uptime_seconds: float
+    log: str
+    clients: int
+    detached: int
+    embryos: int
+    dying: int
+    segments: int
+    orphans: int
+    names: int
+    payload_bytes: int
+    reserved_bytes: int
+    live_blocks: int
+    live_bytes: int
+    requests: int
+    refused: int
+    max_clients: int
+    descriptors: int
+    max_descriptors: int
+
+
+class Manager:
+    """This process as a client of one manager. Thread-safe; survives a fork on both sides.
+
+    Get one by `default`, `at` or `adopt`.
+    """
+
+    address: bytes
+    """Absolute path of the manager's socket."""
+    native: _native.Client
+    """The client's memory: allocate, attach, ticket, redeem, find."""
+
+    def __init__(self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS) -> None:
+        """Say HELLO on the connected socket `fd` and take it over. Blocks up to `timeout` seconds.
+
+        Raises:
+            NothingThere, ProtocolError, QuotaExceeded, ManagerTimeout: see `connection.hello`.
+        """
+        self.address = address
+        self._requests = Requests(address, self._late)
+        try:
+            welcome, group_fd = hello(self._requests, fd, 0, timeout)
+            try:
+                group = _native.Group.open(group_fd)
+            finally:
+                os.close(group_fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.native = _native.Client(group, welcome.slot, fd, self._need_segment, self._need_mapping)
+
+    def __repr__(self) -> str:
+        return f"<Manager at {os.fsdecode(self.address)}, slot {self.native.slot}>"
+
+    # ------------------------------------------------------------------------------------------------------- requests
+
+    def _request(
+        self, message: protocol.Message, timeout: float = REQUEST_SECONDS
+    ) -> tuple[protocol.Message, list[int]]:
+        return self._requests.request(self.native.connection, message, timeout)
+
+    def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
+        # A segment whose request was given up (Ctrl-C, a timeout) is ours all the same.
+        if isinstance(request, protocol.Create) and isinstance(reply, protocol.Segment):
+            self._add(self.native, reply, descriptors, owned=True)
+            return True
+        return False
+
+    def _add(self, native: _native.Client, reply: protocol.Message, descriptors: list[int], owned: bool) -> None:
+        assert isinstance(reply, protocol.Segment)
+        control, payload = descriptors
+        dedicated = bool(reply.flags & protocol.DEDICATED)
+        native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, owned)
+
+    def _need_segment(self, native: _native.Client, nbytes: int) -> None:
+        flags = protocol.NAMED if _strategy == "file_system" else 0
+        if nbytes > _native.MAX_SEGMENT_BYTES:
+            raise errors.InvalidArgument(
+                f"a block of {nbytes} bytes was asked for; at most {_native.MAX_SEGMENT_BYTES} are possible"
+            )
+        if nbytes <= DEDICATED_ABOVE:
+            size = ARENA_BYTES
+        else:
+            size = (nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
+            flags |= protocol.DEDICATED
+        self._add(native, *self._request(protocol.Create(size, flags)), owned=True)
+
+    def _need_mapping(self, native: _native.Client, segment: int) -> None:
+        self._add(native, *self._request(protocol.Map(segment)), owned=False)
+
+    # --------------------------------------------------------------------------------------------------------- memory
+
+    def allocate(self, nbytes: int) -> _native.Block:
+        """A shared block of `nbytes` (at least 1), with arbitrary content. No system call when warm memory fits.
+
+        Raises:
+            OutOfMemory: says what was asked, what is free, the limit hit and the largest holders.
+            ForkedWithoutHold, LockTimeout, ManagerError, InvalidArgument.
+        """
+        try:
+            return self.native.allocate(nbytes)
+        except (Refused, BlockGone, NotHeld, LockBusy, ValueError) as problem:
+            self._translate(problem)
+
+    def attach(self, segment: int, index: int, generation: int) -> _native.Block:
+        """Open a live block of this group. No system call when its segment is mapped.
+
+        Raises:
+            StaleHandle: it was freed. UnknownHandle: there never was such a segment.
+            ForkedWithoutHold, LockTimeout, ManagerError, OutOfMemory.
+        """
+        try:
+            return self.native.attach(segment, index, generation)
+        except (Refused, BlockGone, NotHeld, LockBusy) as problem:
+            self._translate(problem)
+
+    def ticket(self, block: _native.Block, owner: int = 0) -> tuple[int, int]:
+        """An in-flight hold on `block`, for the group or the embryo slot `owner`: (hold index, mark) for `redeem`.
+
+        Raises:
+            StaleHandle, ForkedWithoutHold, LockTimeout, OutOfMemory.
+        """
+        try:
+            return self.native.ticket(block, owner)
+        except (Refused, BlockGone, NotHeld, LockBusy) as problem:
+            self._translate(problem)
+
+    def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> _native.Block:
+        """Turn an in-flight hold into one of this process. Raises as `attach` does."""
+        try:
+            return self.native.redeem(segment, index, generation, hold, mark)
+        except (Refused, BlockGone, NotHeld, LockBusy) as problem:
+            self._translate(problem)
+
+    def _translate(self, problem: Exception) -> NoReturn:
+        """Raise the ShmTensorError that a native exception means."""
+        if isinstance(problem, Refused):
+            what, number, asked, limit = problem.args
+            try:
+                listing = self.list(1.0)
+            except errors.ShmTensorError:
+                listing = None
+            raise errors.OutOfMemory(
+                shortage.describe(what, number, asked, limit or "", _strategy == "file_system", listing)
+            ) from None
+        if isinstance(problem, BlockGone):
+            raise errors.StaleHandle(
+                f"the block has been freed ({problem}); whoever sends a handle must keep the tensor until it was opened"
+            ) from None
+        if isinstance(problem, NotHeld):
+            raise errors.ForkedWithoutHold(
+                f"shared memory cannot be used in this process: {problem}. Start children by fork, spawn or "
+                "forkserver of "
+                f"shmtensor.multiprocessing"
+            ) from None
+        if isinstance(problem, LockBusy):
+            raise errors.LockTimeout(
+                f"the books of a segment stayed locked by another process ({problem}); it may be stopped: see "
+                f"`shmtensor-manager ls`"
+            ) from None
+        if isinstance(problem, errors.ShmTensorError):
+            raise problem
+        raise errors.InvalidArgument(str(problem)) from None
+
+    def export(self, block: _native.Block) -> bytes:
+        """The name `/torch_<pid>_<rand>` of a block, the same one each time. It does not keep the block alive."""
+        reply, _ = self._request(protocol.Export(block.segment, block.index, block.generation))
+        assert isinstance(reply, protocol.Handle)
+        return reply.name
+
+    def open(self, name: bytes) -> _native.Block:
+        """The block that a name stands for.
+
+        Raises:
+            InvalidArgument: the name is malformed. UnknownHandle: nobody gave it out. StaleHandle: its block was freed.
+        """
+        try:
+            protocol.check_name(name)
+        except protocol.Malformed as problem:
+            raise errors.InvalidArgument(str(problem)) from None
+        reply, _ = self._request(protocol.Lookup(name))
+        assert isinstance(reply, protocol.Block)
+        return self.attach(reply.segment, reply.block, reply.generation)
+
+    def unexport(self, name: bytes) -> None:
+        """Take a name back; the block is untouched. Raises as `open` does."""
+        try:
+            protocol.check_name(name)
+        except protocol.Malformed as problem:
+            raise errors.InvalidArgument(str(problem)) from None
+        self._request(protocol.Unexport(name))
+
+    def return_segment(self, segment: int) -> None:
+        """Give an empty segment of this process back to the manager. Raises InvalidArgument while blocks in it live."""
+        self._request(protocol.Return(segment))
+
+    # -------------------------------------------------------------------------------------------------------- reports
+
+    def list(self, timeout: float = REQUEST_SECONDS) -> dict[str, Any]:
+        """Clients, segments, holders and what is in flight: the LIST document of docs/protocol.md."""
+        import json
+
+        listing: dict[str, Any] = json.loads(read_document(*self._request(protocol.List(), timeout)))
+        return listing
+
+    def stats(self) -> Stats:
+        """The manager's figures."""
+        import json
+
+        figures = json.loads(read_document(*self._request(protocol.Stats())))
+        return Stats(**{field: figures[field] for field in Stats.__dataclass_fields__})
+
+    def gc(self, in_flight: float | None = None) -> protocol.Collected:
+        """Clear what nothing needs; with `in_flight`, also what was sent longer ago (seconds) and never received.
+
+        Raises:
+            InvalidArgument: in_flight is negative or not a number.
+        """
+        if in_flight is not None and not in_flight >= 0:
+            raise errors.InvalidArgument(f"in_flight is {in_flight}; seconds >= 0 are expected")
+        reply, _ = self._request(protocol.Collect(-1.0 if in_flight is None else float(in_flight)))
+        assert isinstance(reply, protocol.Collected)
+        return reply
+
+    def stop(self) -> None:
+        """Ask the manager to end. What is mapped goes on working; no new segment or handle can be had from it."""
+        self._request(protocol.Stop())
+
+    def close(self) -> None:
+        """Leave the group: say goodbye, release everything, unmap. Raises InvalidArgument while Blocks are alive."""
+        held = self.native.stats()[2]
+        if held:
+            raise errors.InvalidArgument(
+                f"{held} shared blocks of this process are alive; delete the tensors over them first"
+            )
+        global _default
+        with _lock:
+            if _managers.get(self.address) is self:
+                del _managers[self.address]
+            if _default is self:
+                _default = None
+        try:
+            self._request(protocol.Goodbye())
+        except errors.ManagerError:
+            pass  # it is gone already, which is what we want
+        self.native.close()
+
+
+# ------------------------------------------------------------------------------------------------ finding a manager
+
+_lock = threading.RLock()
+_managers: dict[bytes, Manager] = {}
+_default: Manager | None = None
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have held it; that thread does not exist here.
+    global _lock
+    _lock = threading.RLock()
+    for manager in list(_managers.values()):
+        manager._requests.renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def at(address: bytes | str, timeout: float = REQUEST_SECONDS) -> Manager:
+    """The manager at `address`; connects on first use and never starts one. Blocks up to `timeout` seconds.
+
+    Raises:
+        ManagerUnavailable: nothing there, not a socket, another user's.
+        ProtocolError: another version, or no manager at all.
+        ManagerTimeout, QuotaExceeded, InvalidArgument.
+    """
+    path = addresses.check_address(address)
+    manager = _managers.get(path)
+    if manager is not None:
+        return manager
+    with _lock:
+        manager = _managers.get(path)
+        if manager is None:
+            manager = _managers[path] = Manager(path, connect(path, timeout), timeout)
+        return manager
+
+
+def adopt(address: bytes | str, fd: int) -> Manager:
+    """Become a client on the socket that a spawned child inherited from its parent's `embryo()`; takes fd over.
+
+    Raises:
+        ManagerUnavailable: the manager has ended.
+        InvalidArgument: this process is a client at that address already.
+    """
+    path = addresses.check_address(address)
+    with _lock:
+        if path in _managers:
+            os.close(fd)
+            raise errors.InvalidArgument(f"this process is a client of the manager at {os.fsdecode(path)} already")
+        os.set_inheritable(fd, False)
+        manager = _managers[path] = Manager(path, fd)
+        return manager
+
+
+def default() -> Manager:
+    """The manager of this process, found or started on first use (docs/protocol.md, "Finding the manager").
+
+    May block for some seconds while another process starts one. Thread-safe.
+
+    Raises:
+        ManagerUnavailable: SHMTENSOR_MANAGER leads nowhere, or none may be started here.
+        ProtocolError: what SHMTENSOR_MANAGER names is of another version.
+        ManagerTimeout, QuotaExceeded, InvalidArgument.
+    """
+    global _default
+    if _default is not None:
+        return _default
+    with _lock:
+        if _default is None:
+            _default = _find()
+        return _default
+
+
+def _find() -> Manager:
+    chosen = os.environ.get(addresses.MANAGER_VARIABLE)
+    if chosen:
+        try:
+            return at(chosen)
+        except NothingThere as problem:
+            raise errors.ManagerUnavailable(
+                f"{addresses.MANAGER_VARIABLE} is set and {problem}. Start one there (`shmtensor-manager serve "
+                "--address "
+                f"{chosen}`), or unset the variable"
+            ) from None
+    directory = addresses.runtime_directory()
+    try:
+        return at(addresses.shared_address(directory))
+    except (errors.ManagerUnavailable, errors.ProtocolError):
+        pass  # none, or not one for us: this process tree gets its own
+    address = addresses.private_address(directory)
+    try:
+        return at(address)
+    except NothingThere:
+        pass
+    deadline = monotonic() + launch.START_SECONDS
+    with launch.StartLock(directory):
+        while True:
+            # Another process may have started it while we waited for the lock, or the last one may just have left.
+            try:
+                return at(address)
+            except NothingThere:
+                if monotonic() > deadline:
+                    raise
+            launch.start(address)
+            sleep(0)

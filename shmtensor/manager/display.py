@@ -1,0 +1,160 @@
+"""What `shmtensor-manager` prints for people. Takes the documents of STATS and LIST, gives text."""
+
+from __future__ import annotations
+
+from shmtensor.manager.shortage import command_of, size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SHOW_HOLDERS = 5
+"""Holders shown for a segment; the rest is summed up."""
+SHOW_IN_FLIGHT = 20
+"""Rows shown of what is in flight."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: "0.4 s", "3 min 5 s", "2 h 10 min", "4 d 3 h"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def table(header: list[str], rows: list[list[str]], right: set[int]) -> list[str]:
+    """Aligned lines; the columns in `right` are flush right."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    lines = []
+    for row in [header, *rows]:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def status(figures: dict[str, Any]) -> str:
+    """The text of `status`."""
+    clients = f"{figures['clients']} of at most {figures['max_clients']}"
+    extra = [f"{figures[key]} {key}" for key in ("detached", "embryos", "dying") if figures[key]]
+    segments = f"{figures['segments']}"
+    if figures["orphans"]:
+        segments += f", {figures['orphans']} without an owner"
+    rows = [
+        ("address", figures["address"]),
+        ("pid", str(figures["pid"])),
+        ("version", f"{figures['version']} (protocol {figures['protocol']}, layout {figures['layout']})"),
+        ("kind", "private to a process tree, leaves with it" if figures["private"] else "serves until stopped"),
+        ("uptime", duration(figures["uptime_seconds"])),
+        ("log", figures["log"]),
+        ("clients", ", ".join([clients, *extra])),
+        ("segments", segments),
+        (
+            "memory",
+            f"{size(figures['reserved_bytes'])} reserved, "
+            f"{size(figures['live_bytes'])} in {figures['live_blocks']} blocks",
+        ),
+        ("names", str(figures["names"])),
+        ("requests", f"{figures['requests']}, {figures['refused']} refused"),
+        ("descriptors", f"{figures['descriptors']} of {figures['max_descriptors']}"),
+    ]
+    return "\n".join(f"{key:<12} {value}" for key, value in rows)
+
+
+def listing(document: dict[str, Any]) -> str:
+    """The text of `ls`."""
+    people = {row["slot"]: row for row in document["clients"]}
+    lines = _segments(document["segments"], people)
+    lines += ["", *_holders(document["segments"], people)]
+    lines += ["", *_in_flight(document, people)]
+    return "\n".join(lines)
+
+
+def _who(slot: int | None, people: dict[int, dict[str, Any]]) -> str:
+    if slot is None:
+        return "nobody"
+    if slot == 0:
+        return "in flight"
+    row = people.get(slot)
+    if row is None:
+        return f"slot {slot}"
+    return f"pid {row['pid']}" if row["state"] in ("client", "detached") else f"slot {slot} ({row['state']})"
+
+
+def _segments(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) -> list[str]:
+    if not segments:
+        return ["no segments"]
+    rows = [
+        [
+            str(row["id"]),
+            "dedicated" if row["dedicated"] else "arena",
+            size(row["payload_bytes"]),
+            size(row["reserved_bytes"]),
+            str(row["live_blocks"]),
+            size(row["live_bytes"]),
+            str(row["names"]),
+            _who(row["owner"], people),
+            row["name"] or "-",
+        ]
+        for row in segments
+    ]
+    header = ["SEGMENT", "KIND", "SIZE", "RESERVED", "BLOCKS", "LIVE", "NAMES", "OWNER", "SHM NAME"]
+    return table(header, rows, {0, 2, 3, 4, 5, 6})
+
+
+def _holders(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) -> list[str]:
+    rows = []
+    for segment in segments:
+        if segment["holders"] is None:
+            why = "locked just now" if segment["busy"] else "too many blocks to walk"
+            rows.append([str(segment["id"]), f"({why})", "", "", "", ""])
+            continue
+        holders = sorted(segment["holders"], key=lambda row: -row["bytes"])
+        for holder in holders[:SHOW_HOLDERS]:
+            pid = people.get(holder["slot"], {}).get("pid", 0)
+            rows.append(
+                [
+                    str(segment["id"]),
+                    _who(holder["slot"], people)
+                    + (" (ticket)" if holder["kind"] == "ticket" and holder["slot"] else ""),
+                    str(holder["blocks"]),
+                    size(holder["bytes"]),
+                    duration(holder["oldest_seconds"]),
+                    command_of(pid) or "-",
+                ]
+            )
+        rest = holders[SHOW_HOLDERS:]
+        if rest:
+            blocks, nbytes = sum(row["blocks"] for row in rest), sum(row["bytes"] for row in rest)
+            rows.append([str(segment["id"]), f"and {len(rest)} more", str(blocks), size(nbytes), "", ""])
+    if not rows:
+        return ["nobody holds a block"]
+    return table(["SEGMENT", "HELD BY", "BLOCKS", "BYTES", "OLDEST", "COMMAND"], rows, {0, 2, 3, 4})
+
+
+def _in_flight(document: dict[str, Any], people: dict[int, dict[str, Any]]) -> list[str]:
+    total = document["in_flight_total"]
+    if not total:
+        return ["nothing is in flight"]
+    rows = [
+        [
+            str(row["segment"]),
+            str(row["block"]),
+            size(row["bytes"]),
+            duration(row["age_seconds"]),
+            "whoever receives it" if row["slot"] == 0 else _who(row["slot"], people),
+        ]
+        for row in document["in_flight"][:SHOW_IN_FLIGHT]
+    ]
+    lines = table(["SEGMENT", "BLOCK", "BYTES", "SENT AGO", "FOR"], rows, {0, 1, 2, 3})
+    if total > len(rows):
+        lines.append(f"and {total - len(rows)} more")
+    return [f"{total} in flight (sent and not yet received):", *lines]

@@ -1,0 +1,128 @@
+"""The memory that the manager makes and gives back: books and payloads of segments, documents."""
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH123, SIM105
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+
+from shmtensor import _native
+from shmtensor.manager import protocol
+from shmtensor.manager.address import names_path
+from shmtensor.manager.state import Refusal, Segment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_F_ADD_SEALS = 1033
+_ALL_SEALS = 1 | 2 | 4 | 8  # SEAL, SHRINK, GROW, WRITE
+
+
+class Made:
+    """A new segment's parts: the books, the payload's descriptor, and its shm name (empty for a memfd)."""
+
+    __slots__ = ("books", "name", "payload")
+
+    def __init__(self, books: _native.Books, payload: int, name: bytes) -> None:
+        self.books = books
+        self.payload = payload
+        self.name = name
+
+
+class Memory:
+    """Makes segments, and gives them back for `state.State`."""
+
+    def __init__(self, address: bytes) -> None:
+        self._names_path = names_path(address)
+
+    def make(self, number: int, owner: int, pid: int, nbytes: int, dedicated: bool, named: bool) -> Made:
+        """Memory for segment `number` of the client in slot `owner` (process `pid`). Raises OSError, Refusal."""
+        if named:
+            name, payload = self._named_payload(pid, nbytes)
+        else:
+            name, payload = b"", _native.make_payload(f"shmtensor-{number}", nbytes)
+        try:
+            return Made(_native.Books.create(number, owner, nbytes, dedicated), payload, name)
+        except BaseException:
+            os.close(payload)
+            if name:
+                unlink_shm(name)
+            raise
+
+    def _named_payload(self, pid: int, nbytes: int) -> tuple[bytes, int]:
+        try:
+            import posix_ipc
+        except ImportError:
+            raise Refusal(
+                protocol.UNSUPPORTED,
+                "the strategy file_system needs posix_ipc, which the manager cannot import; install it, or use the "
+                "strategy file_descriptor",
+            ) from None
+        while True:
+            name = b"/torch_%d_%d" % (pid, int.from_bytes(os.urandom(8), "little") >> 1)
+            # Written down before it exists, so that whoever comes after a kill finds every name.
+            with open(self._names_path, "ab") as file:
+                file.write(name + b"\n")
+            try:
+                memory = posix_ipc.SharedMemory(name.decode(), posix_ipc.O_CREX, 0o600)
+            except posix_ipc.ExistentialError:
+                continue
+            fd: int = memory.fd
+            try:
+                os.ftruncate(fd, nbytes)
+                os.set_inheritable(fd, False)
+            except BaseException:
+                os.close(fd)
+                unlink_shm(name)
+                raise
+            return name, fd
+
+    def destroy(self, segment: Segment) -> None:
+        """Give a segment back. The pages go first: a peer may keep it mapped, and must not keep the memory."""
+        self.punch(segment, 0, segment.nbytes)
+        self.release(segment)
+
+    def release(self, segment: Segment) -> None:
+        """Let go of a segment; peers that have it mapped keep it, with its content."""
+        segment.books.close()
+        os.close(segment.payload)
+        if segment.name:
+            unlink_shm(segment.name)
+
+    def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
+        """Give back the pages of a range."""
+        try:
+            _native.punch(segment.payload, offset, nbytes)
+        except OSError as problem:
+            text = f"pages of segment {segment.id} cannot be given back: {problem.strerror}"
+            print(f"shmtensor-manager[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
+
+
+def unlink_shm(name: bytes) -> None:
+    """Remove a POSIX shm name; one that is gone is fine."""
+    import posix_ipc
+
+    try:
+        posix_ipc.unlink_shared_memory(name.decode("ascii", "replace"))
+    except (posix_ipc.ExistentialError, posix_ipc.PermissionsError, ValueError):
+        pass
+
+
+def document(content: dict[str, Any]) -> tuple[int, int]:
+    """(descriptor, bytes) of a sealed memfd with `content` as JSON in UTF-8. Raises OSError."""
+    data = json.dumps(content).encode("utf-8", "backslashreplace")
+    fd = os.memfd_create("shmtensor-document", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        at = 0
+        while at < len(data):
+            at += os.write(fd, data[at : at + (1 << 24)])
+        fcntl.fcntl(fd, _F_ADD_SEALS, _ALL_SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, len(data)

@@ -1,0 +1,820 @@
+"""Storage: typed, flat memory over one region of an allocator; what tensors are views of.
+
+A storage is a shared object: every tensor on it refers to the same Storage, and when its memory moves (into shared
+memory, or by a resize) they follow. NumPy arrays that were taken earlier do not follow; they keep the old memory,
+which stays valid as long as they live.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from enum import IntFlag
+from typing import Any, ClassVar, Final, Self, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._native import Block
+from .allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
+from .allocators.lease import Lease, allocate_array
+from .allocators.managed import allocate, manager_of
+from .allocators.protocol import MAX_BYTES, Allocator, Region
+from .allocators.refcounted import RefcountedMapAllocator
+from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, require_supported
+from .errors import DTypeError, InvalidArgument, LayoutError
+
+_FD_FLAGS: Final = MapFlags.SHAREDMEM | MapFlags.KEEPFD
+
+
+class StorageFlags(IntFlag):
+    """What may be done with a storage's memory: TH_STORAGE_*, values and meanings as there."""
+
+    REFCOUNTED = 1
+    """The memory lives as long as something refers to it."""
+    RESIZABLE = 2
+    """`resize_` is allowed."""
+    FREEMEM = 4
+    """The memory goes back to the allocator with the last reference; without, it belongs to someone else."""
+    VIEW = 8
+    """A part of another storage."""
+
+
+class IndexOutOfRange(InvalidArgument, IndexError):
+    """An element or axis that is not there; the message names the index and the range."""
+
+
+_S = TypeVar("_S", bound="Storage")
+_OWN: Final = StorageFlags.REFCOUNTED | StorageFlags.FREEMEM
+
+# Guards moves and the making of storages; re-entrant, because a finalizer may get here while it is held.
+moving: Final = threading.RLock()
+os.register_at_fork(before=moving.acquire, after_in_parent=moving.release, after_in_child=moving.release)
+
+# The storage of a block, while one lives: what was sent to this process twice is one storage. The key holds an id, so
+# whoever looks up compares the block too.
+_of_block: Final[weakref.WeakValueDictionary[tuple[int, DType], Storage]] = weakref.WeakValueDictionary()
+
+
+class Storage:
+    """Flat memory of `size` elements of one type. A bare Storage is a FloatStorage (float32).
+
+    Args:
+        content: number of elements (content arbitrary), or a sequence, array or storage whose values are copied.
+        allocator: where the memory comes from; default: this process's heap. Anything with malloc and free will do.
+
+    Raises:
+        InvalidArgument: a negative or impossible size, or an allocator whose memory cannot be used.
+        DTypeError: values that are not of this type and cannot be converted.
+        OutOfMemory: no memory for it.
+    """
+
+    __slots__ = (
+        "__weakref__", "_allocator", "_bases", "_epoch", "_export", "_flags", "_flat", "_region", "_tickets", "_view",
+        "_views",
+    )  # fmt: skip
+
+    dtype: ClassVar[DType] = DEFAULT
+    """Type of the elements."""
+
+    RESIZABLE: ClassVar[int] = StorageFlags.RESIZABLE
+    REFCOUNTED: ClassVar[int] = StorageFlags.REFCOUNTED
+    VIEW: ClassVar[int] = StorageFlags.VIEW
+    FREEMEM: ClassVar[int] = StorageFlags.FREEMEM
+
+    _flat: NDArray[Any]  # every element, in order
+    _region: Region  # what the allocator gave; a native Block when shared by the manager
+    _allocator: Allocator
+    _flags: StorageFlags
+    _epoch: int  # raised when the memory moves; tensors compare it with theirs
+    _bases: dict[int, int] | None  # epoch that has ended -> address the memory had in it
+    _view: tuple[Storage, int] | None  # VIEW: the storage this is a part of, and the first element
+    _views: list[weakref.ref[Storage]] | None  # the VIEWs of this one
+    _export: tuple[bytes, bytes] | None  # manager address and handle, once shared by name
+    _tickets: list[tuple[int, int]] | None  # holds made by _shared_incref
+
+    def __new__(cls, content: Any = 0, *, allocator: Allocator | None = None) -> Self:
+        return object.__new__(_class_of(DEFAULT) if cls is Storage else cls)  # type: ignore[return-value]
+
+    def __init__(self, content: Any = 0, *, allocator: Allocator | None = None) -> None:
+        if isinstance(content, int | np.integer):
+            self._allocate(_elements(content, self.dtype), allocator or default_allocator)
+            return
+        values = _values(content, self.dtype)
+        self._allocate(values.size, allocator or default_allocator)
+        np.copyto(self._flat, values, casting="unsafe")
+
+    def _allocate(self, size: int, allocator: Allocator) -> None:
+        region, flat = _fresh(allocator, size, self.dtype)
+        shared = _is_shared(allocator) or isinstance(allocator, MapAllocator)
+        self._adopt(flat, region, allocator, _OWN if shared else _OWN | StorageFlags.RESIZABLE)
+
+    def _adopt(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
+        self._flat = flat
+        self._region = region
+        self._allocator = allocator
+        self._flags = flags
+        self._epoch = 0
+        self._bases = self._view = self._views = self._export = self._tickets = None
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """Number of elements. Does not block."""
+        return len(self._flat)
+
+    __len__ = size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._flat.nbytes
+
+    def element_size(self) -> int:
+        """Bytes of one element. Does not block."""
+        return self.dtype.itemsize
+
+    def data_ptr(self) -> int:
+        """Address of the first element in this process. Does not block."""
+        return _address(self._flat)
+
+    @property
+    def allocator(self) -> Allocator:
+        """The allocator of the memory. For memory that NumPy made it is the default one."""
+        return self._allocator
+
+    @property
+    def flags(self) -> StorageFlags:
+        """RESIZABLE, REFCOUNTED, FREEMEM, VIEW."""
+        return self._flags
+
+    def set_flag(self, flag: int) -> None:
+        """Set flags (THStorage_setFlag). Does not block.
+
+        Raises:
+            InvalidArgument: only RESIZABLE can be set, and only where the memory can be replaced: not for shared or
+                mapped memory, nor for a view.
+        """
+        if flag & ~StorageFlags.RESIZABLE:
+            raise InvalidArgument(f"asked to set {StorageFlags(flag)!r}; only RESIZABLE can be set and cleared")
+        if flag and (self.is_shared() or isinstance(self._allocator, MapAllocator) or self._view is not None):
+            raise InvalidArgument(f"{self._describe()} cannot become resizable; copy it into a storage of its own")
+        self._flags |= StorageFlags(flag)
+
+    def clear_flag(self, flag: int) -> None:
+        """Clear flags (THStorage_clearFlag): RESIZABLE alone. Does not block.
+
+        Raises:
+            InvalidArgument: another flag; the others state facts.
+        """
+        if flag & ~StorageFlags.RESIZABLE:
+            raise InvalidArgument(f"asked to clear {StorageFlags(flag)!r}; only RESIZABLE can be set and cleared")
+        self._flags &= ~StorageFlags(flag)
+
+    def _describe(self) -> str:
+        part = "a part of a " if self._view is not None else ""
+        return f"{part}{type(self).__name__} of {self.size()} elements in {self._place()} memory"
+
+    def _place(self) -> str:
+        """Where it lives, in a word: heap, shared, map ..."""
+        if isinstance(self._region, Block):
+            return "shared"
+        return "heap" if self._allocator is default_allocator else str(getattr(self._allocator, "name", "other"))
+
+    def __repr__(self) -> str:
+        values = np.array2string(self._flat, threshold=20, separator=", ")
+        return f"{type(self).__name__}({values}, size={self.size()}, memory={self._place()})"
+
+    # -- elements -----------------------------------------------------------------------------------------------------
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """An element as a Python value, or for a slice of step 1 a storage that is a VIEW of this one.
+
+        Does not block.
+
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: a slice with another step.
+        """
+        if isinstance(index, slice):
+            return self._part(index)
+        return self._flat.item(self._position(index))
+
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        """Write an element, or a slice from a value, sequence, array or storage.
+
+        Does not block.
+
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: a value outside the range of the type, or another number of values.
+            DTypeError: a value that is no number.
+        """
+        target = self._flat[index] if isinstance(index, slice) else self._position(index)
+        try:
+            if isinstance(target, int):
+                self._flat[target] = value
+            else:
+                target[...] = value._flat if isinstance(value, Storage) else value
+        except OverflowError as error:
+            raise InvalidArgument(f"{value!r} does not fit into {self.dtype.name}: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise _unfit(value, self.dtype, error) from error
+
+    def _position(self, index: Any) -> int:
+        size = self._flat.shape[0]
+        try:
+            at = index.__index__()
+        except AttributeError:
+            raise InvalidArgument(f"storage index {index!r} is neither an integer nor a slice") from None
+        if not -size <= at < size:
+            raise IndexOutOfRange(f"asked for element {at} of a storage of {size}; use {-size} to {size - 1}")
+        return int(at) + size if at < 0 else int(at)
+
+    def _part(self, index: slice) -> Self:
+        start, stop, step = index.indices(self.size())
+        if step != 1:
+            raise InvalidArgument(f"asked for a slice of step {step}; a storage is flat memory, so use step 1")
+        with moving:
+            root, offset = self._root()
+            part = object.__new__(type(self))
+            part._adopt(
+                self._flat[start : max(start, stop)],
+                root._region,
+                root._allocator,
+                StorageFlags.REFCOUNTED | StorageFlags.VIEW,
+            )
+            part._view = (root, offset + start)
+            root._views = [ref for ref in root._views or () if ref() is not None]
+            root._views.append(weakref.ref(part))
+        return part
+
+    def _root(self) -> tuple[Storage, int]:
+        """The storage that owns the memory, and this one's first element in it."""
+        return (self, 0) if self._view is None else self._view
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._flat.item(i) for i in range(self.size()))
+
+    def tolist(self) -> list[Any]:
+        """All elements as Python values. Does not block."""
+        values: list[Any] = self._flat.tolist()
+        return values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._flat, dtype=dtype, copy=copy)
+
+    def __eq__(self, other: object) -> bool:
+        """Same type, same size, same values."""
+        if not isinstance(other, Storage):
+            return NotImplemented
+        return self.dtype == other.dtype and bool(np.array_equal(self._flat, other._flat))
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content changes
+
+    # -- changing it --------------------------------------------------------------------------------------------------
+
+    def fill_(self, value: Any) -> Self:
+        """Set every element to `value`; gives self. Does not block.
+
+        Raises:
+            InvalidArgument, DTypeError: as for an element.
+        """
+        self[:] = value
+        return self
+
+    def copy_(self, source: Storage | Sequence[Any] | NDArray[Any]) -> Self:
+        """Copy the values of `source`, converting their type; gives self. Does not block.
+
+        Raises:
+            InvalidArgument: another number of elements.
+            DTypeError: values that cannot be converted.
+        """
+        values = _values(source, self.dtype)
+        if values.size != self.size():
+            raise InvalidArgument(
+                f"asked to copy {values.size} elements into {self._describe()}; copy as many as there are, or resize_"
+            )
+        np.copyto(self._flat, values, casting="unsafe")
+        return self
+
+    def clone(self) -> Self:
+        """A copy on the heap. Does not block. Raises OutOfMemory."""
+        copy = type(self)(self.size())
+        np.copyto(copy._flat, self._flat)
+        return copy
+
+    def resize_(self, size: int) -> Self:
+        """Change the number of elements; keeps those that fit, new ones are arbitrary; gives self.
+
+        The memory moves. Tensors follow (one that reaches beyond the end raises when used); NumPy arrays taken earlier
+        keep the old memory. Does not block.
+
+        Args:
+            size: elements, 0 or more.
+
+        Raises:
+            InvalidArgument: not RESIZABLE (shared, mapped, foreign memory, a view), a size that is out of range, or
+                parts of this storage that would lose their elements.
+            OutOfMemory: no memory; nothing has changed then.
+        """
+        size = _elements(size, self.dtype)
+        with moving:
+            if size == self.size():
+                return self
+            if not self._flags & StorageFlags.RESIZABLE:
+                raise InvalidArgument(f"asked to resize {self._describe()} to {size}; it is not resizable: copy it")
+            for part in self._living_views():
+                first = part._view[1] if part._view else 0
+                if first + part.size() > size:
+                    raise InvalidArgument(
+                        f"asked to resize {self._describe()} to {size}, but a part of it reaches to element "
+                        f"{first + part.size()}; drop that part first"
+                    )
+            region, flat = _fresh(self._allocator, size, self.dtype)
+            kept = min(size, self.size())
+            np.copyto(flat[:kept], self._flat[:kept])
+            self._move(flat, region, self._allocator, self._flags)
+        return self
+
+    def _living_views(self) -> list[Storage]:
+        return [part for ref in self._views or () if (part := ref()) is not None]
+
+    def _move(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
+        """Take `flat` as the memory from now on. The old memory lives on with the arrays over it. Under `moving`."""
+        bases = dict(self._bases or {})
+        bases[self._epoch] = _address(self._flat)
+        self._bases = bases
+        self._flat = flat
+        self._region = region
+        self._allocator = allocator
+        if self._view is None:
+            self._flags = flags
+        self._epoch += 1
+        for part in self._living_views():
+            first = part._view[1] if part._view else 0
+            part._move(flat[first : first + part.size()], region, allocator, flags)
+
+    # -- sharing ------------------------------------------------------------------------------------------------------
+
+    def is_shared(self) -> bool:
+        """Whether other processes can have this memory: managed, or mapped shared. Does not block."""
+        return _is_shared(self._allocator)
+
+    def share_memory_(self) -> Self:
+        """Move into shared memory of this process's manager; gives self. Does nothing when shared already.
+
+        One copy. Tensors on this storage follow; NumPy arrays taken earlier keep the old memory and do not see later
+        writes. The first call in a process blocks until the manager is ready.
+
+        Raises:
+            OutOfMemory: the system or a quota refused; nothing has changed then.
+            ManagerError: no manager can be reached or started.
+        """
+        root, _ = self._root()
+        if root.is_shared():
+            return self
+        # Not under `moving`: the first allocation starts a process, and a fork takes that lock too.
+        block = allocate(root.nbytes)
+        with moving:
+            if root.nbytes > block.nbytes:
+                raise InvalidArgument(f"{root._describe()} was resized by another thread while it was being shared")
+            if not root.is_shared():  # another thread may have been quicker
+                flat = block.array(self.dtype, root._flat.shape)
+                np.copyto(flat, root._flat)
+                root._move(flat, block, managed_allocator, _OWN)
+                _of_block[id(block), root.dtype] = root
+        return self
+
+    def _share_filename_(self) -> tuple[bytes, bytes, int]:
+        """(manager address, handle, size in elements): what another process opens with `_new_shared_filename`.
+
+        Moves into shared memory first when needed. The handle is a name and holds nothing: it is good while some
+        process holds the memory. Blocks for one request to the manager the first time.
+
+        Raises:
+            InvalidArgument: a part of a storage, or memory that is shared without the manager.
+            OutOfMemory, ManagerError: as share_memory_.
+        """
+        if self._view is not None:
+            raise InvalidArgument(f"{self._describe()} has no handle; share the whole storage and the offset")
+        block = self.share_memory_()._region
+        if not isinstance(block, Block):
+            raise InvalidArgument(f"{self._describe()} is not the manager's; send its descriptor (_share_fd_) or path")
+        if self._export is None:
+            manager = manager_of(block)
+            self._export = (manager.address, manager.export(block))
+        return (*self._export, self.size())
+
+    @classmethod
+    def _new_shared_filename(cls, manager: bytes, handle: bytes, size: int) -> Self:
+        """Open the storage that `_share_filename_` named, in whatever process.
+
+        Blocks for one request to the manager. In a process that has the storage open, gives that same Storage.
+
+        Args:
+            manager: address of its manager (path of a socket).
+            handle: `/torch_<pid>_<random>`.
+            size: elements of this class's type.
+
+        Raises:
+            InvalidArgument: malformed arguments, or a size whose bytes are not those of the storage.
+            UnknownHandle, StaleHandle: the manager does not know the handle; what it named has been freed.
+            SegmentLost, ManagerError: the memory or the manager is gone.
+        """
+        cls = _concrete(cls)
+        if not isinstance(manager, bytes) or not isinstance(handle, bytes):
+            raise InvalidArgument(
+                f"manager address {manager!r} and handle {handle!r} must be bytes, as _share_filename_ gives them"
+            )
+        size = _elements(size, cls.dtype)
+        from .manager import client
+
+        block = client.at(manager).open(handle)
+        storage = cls._from_block(block, cls.dtype, size)
+        if storage._export is None:
+            storage._export = (manager, handle)
+        return storage
+
+    @classmethod
+    def _from_block(cls, block: Block, dtype: DType, size: int) -> Self:
+        """The storage of a block; the same object as long as one lives in this process. Does not block.
+
+        Raises:
+            InvalidArgument: `size` elements of `dtype` are not the bytes of the block.
+        """
+        nbytes = size * dtype.itemsize
+        if (nbytes or 1) != block.nbytes:
+            raise InvalidArgument(
+                f"asked for {size} elements of {dtype.name} ({nbytes} bytes), but the shared block has {block.nbytes} "
+                "bytes; open it with the type and size it was made with"
+            )
+        with moving:
+            known = _of_block.get((id(block), dtype))
+            if known is not None and known._region is block:
+                return known  # type: ignore[return-value]
+            storage = object.__new__(_class_of(dtype))
+            storage._adopt(block.array(dtype, (size,)), block, managed_allocator, _OWN)
+            _of_block[id(block), dtype] = storage
+        return storage  # type: ignore[return-value]
+
+    def _share_fd_(self) -> tuple[int, int]:
+        """(descriptor, size in elements). The descriptor is the storage's own: duplicate it to keep it.
+
+        Heap memory moves into a memory file of its own; tensors follow. Does not block.
+
+        Raises:
+            InvalidArgument: shared already in another way (the manager's memory lies inside an arena whose descriptor
+                has more in it: use `_share_filename_`), or a part of a storage.
+            OutOfMemory, MappingError: the system refused.
+        """
+        with moving:
+            if self._view is None and not self.is_shared():
+                region, flat = _fresh(_anonymous(), self.size(), self.dtype)
+                np.copyto(flat, self._flat)
+                self._move(flat, region, _lease_of(flat).allocator, _OWN)
+            fd = getattr(self._region, "fd", -1) if self._view is None else -1
+            if fd < 0 or self.data_ptr() != _region_address(self._region):
+                raise InvalidArgument(
+                    f"{self._describe()} has no descriptor of its own, and shared memory cannot move; share it with "
+                    "_share_filename_, or copy it into Storage._new_using_fd(size)"
+                )
+            return fd, self.size()
+
+    @classmethod
+    def _new_shared_fd(cls, fd: int, size: int) -> Self:
+        """Open the storage behind a descriptor, which is duplicated. Does not block.
+
+        Args:
+            fd: descriptor of a file or memory file.
+            size: elements of this class's type; they start at byte 0.
+
+        Raises:
+            InvalidArgument: a size that is out of range or beyond the end.
+            MappingError: the descriptor cannot be mapped writable.
+        """
+        cls = _concrete(cls)
+        allocator = MapAllocator(fd, _FD_FLAGS | MapFlags.NOCREATE | MapFlags.FROMFD)
+        return cls(_elements(size, cls.dtype), allocator=allocator)
+
+    @classmethod
+    def _new_using_fd(cls, size: int) -> Self:
+        """A fresh storage in a memory file of its own, which `_share_fd_` gives. Does not block. Raises OutOfMemory."""
+        return cls(_elements(size, _concrete(cls).dtype), allocator=_anonymous())
+
+    @classmethod
+    def _new_using_filename(cls, size: int) -> Self:
+        """A fresh storage in the manager's memory. Blocks and raises as share_memory_ does."""
+        dtype = _concrete(cls).dtype
+        size = _elements(size, dtype)
+        return cls._from_block(allocate(size * dtype.itemsize), dtype, size)
+
+    _new_shared = _new_using_filename
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], shared: bool = False, size: int = 0) -> Self:
+        """Map a file as a storage. Blocks while the file system reserves pages.
+
+        Args:
+            path: the file.
+            shared: True: writes reach the file, which is created or grown to `size` when needed. False: private,
+                copy-on-write.
+            size: elements; 0 is the whole file (as in Torch7).
+
+        Raises:
+            MappingError: no such file, or no rights.
+            InvalidArgument: a file that is empty or shorter than `size`, or (size 0) whose bytes are not a whole
+                number of elements.
+            OutOfMemory: the file system is full.
+        """
+        cls = _concrete(cls)
+        size = _elements(size, cls.dtype)
+        flags = MapFlags.SHARED if shared else MapFlags(0)
+        if size == 0:
+            allocator = MapAllocator(path, flags | MapFlags.NOCREATE)
+            nbytes = _file_bytes(path)
+            size, rest = divmod(nbytes, cls.dtype.itemsize)
+            if rest or not size:
+                raise InvalidArgument(
+                    f"{os.fspath(path)} has {nbytes} bytes, which is not a whole number of {cls.dtype.name} elements; "
+                    "give the size"
+                )
+        else:
+            allocator = MapAllocator(path, flags)
+        return cls(size, allocator=allocator)
+
+    def _shared_incref(self) -> Self:
+        """Count one reference in flight by hand, so that the memory outlives this process. Nothing on the heap.
+
+        Does not block (managed) or for a file lock (refcounted).
+        """
+        root, _ = self._root()
+        if isinstance(root._region, Block):
+            with moving:
+                root._tickets = [*(root._tickets or ()), manager_of(root._region).ticket(root._region)]
+        elif isinstance(root._allocator, RefcountedMapAllocator):
+            root._allocator.incref(root._region)
+        return self
+
+    def _shared_decref(self) -> Self:
+        """Take back one `_shared_incref` of this process. Blocks as that does.
+
+        Raises:
+            InvalidArgument: there is none to take back.
+        """
+        root, _ = self._root()
+        if isinstance(root._region, Block):
+            with moving:
+                if not root._tickets:
+                    raise InvalidArgument(f"{self._describe()} has no reference in flight; call _shared_incref first")
+                hold, mark = root._tickets.pop()
+            block = root._region
+            manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
+        elif isinstance(root._allocator, RefcountedMapAllocator):
+            root._allocator.decref(root._region)
+        return self
+
+    # -- weak references ----------------------------------------------------------------------------------------------
+
+    def _weak_ref(self) -> weakref.ref[Storage]:
+        """A reference that does not keep the storage. Does not block."""
+        return weakref.ref(self)
+
+    @staticmethod
+    def _new_with_weak_ptr(ref: weakref.ref[Storage]) -> Storage | None:
+        """The storage of a weak reference, or None when it has gone. Does not block."""
+        return ref()
+
+    @staticmethod
+    def _expired(ref: weakref.ref[Storage]) -> bool:
+        """Whether the storage of a weak reference has gone. Does not block."""
+        return ref() is None
+
+    @staticmethod
+    def _free_weak_ref(ref: weakref.ref[Storage]) -> None:
+        """Nothing: weak references are Python's own. Does not block."""
+
+    # -- by value -----------------------------------------------------------------------------------------------------
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """By value. Tensors and parts pickled together keep sharing, since pickle makes one copy of an object."""
+        if self._view is not None:
+            root, first = self._view
+            return _rebuild_part, (root, first, self.size())
+        data = pickle.PickleBuffer(self._flat.data) if protocol >= 5 else self._flat.tobytes()
+        return _rebuild_storage, (self.dtype.name, data)
+
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if self._view is not None:
+            root, first = self._view
+            copied = memo[id(root)] if id(root) in memo else root.__deepcopy__(memo)
+            part: Any = copied[first : first + self.size()]
+            memo[id(self)] = part
+            return part  # type: ignore[no-any-return]
+        copy = memo[id(self)] = self.clone()
+        return copy
+
+
+# -- classes, one for each row of the table ---------------------------------------------------------------------------
+
+
+def _make_class(prefix: str, dtype: DType) -> type[Storage]:
+    name = f"{prefix}Storage"
+    doc = f"Storage of {dtype.name} elements.\n\n{(Storage.__doc__ or '').partition('.')[2].partition('.')[2].strip()}"
+    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "dtype": dtype}
+    return type(name, (Storage,), body)
+
+
+STORAGE_CLASSES: Final[dict[DType, type[Storage]]] = {
+    row.dtype: _make_class(row.prefix, row.dtype) for row in ELEMENT_TYPES
+}
+(
+    ByteStorage,
+    CharStorage,
+    ShortStorage,
+    IntStorage,
+    LongStorage,
+    HalfStorage,
+    FloatStorage,
+    DoubleStorage,
+    BoolStorage,
+) = STORAGE_CLASSES.values()
+
+
+def _class_of(dtype: DType) -> type[Storage]:
+    return STORAGE_CLASSES[dtype]
+
+
+def _concrete(cls: type[_S]) -> type[_S]:
+    return STORAGE_CLASSES[DEFAULT] if cls is Storage else cls  # type: ignore[return-value]
+
+
+# -- from arrays ------------------------------------------------------------------------------------------------------
+
+
+def storage_of(array: NDArray[Any]) -> Storage:
+    """A storage over the memory of `array`: the whole shared block when it lies in one, else what the array spans.
+
+    Does not block. The array has a supported dtype and strides that are non-negative multiples of the item size.
+    """
+    base: Any = array.base
+    owned = base is None
+    while type(base) is np.ndarray:
+        base = base.base
+    dtype = array.dtype
+    if type(base) is Block:
+        if array.size == 0 and base.nbytes == 1:
+            return Storage._from_block(base, dtype, 0)
+        offset = 0 if array.nbytes == base.nbytes else _address(array) - base.address
+        if offset % dtype.itemsize == 0 and base.nbytes % dtype.itemsize == 0:
+            return Storage._from_block(base, dtype, base.nbytes // dtype.itemsize)
+    storage = object.__new__(STORAGE_CLASSES[dtype])
+    flat = _span(array)
+    if type(base) is Lease:
+        storage._adopt(flat, base.region, base.allocator, StorageFlags.REFCOUNTED)
+    elif type(base) is Block:
+        storage._adopt(flat, base, managed_allocator, StorageFlags.REFCOUNTED)
+    else:
+        flags = _OWN | StorageFlags.RESIZABLE if owned else StorageFlags.REFCOUNTED
+        storage._adopt(flat, array, default_allocator, flags)
+    return storage
+
+
+def _span(array: NDArray[Any]) -> NDArray[Any]:
+    """The memory from the first to the last element of `array`, flat."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    if array.size == 0:
+        return np.empty(0, array.dtype)
+    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
+    return np.lib.stride_tricks.as_strided(array, (last + 1,), (array.itemsize,))
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _region_address(region: Region) -> int:
+    return _address(np.frombuffer(region, np.uint8, 1))
+
+
+def _lease_of(array: NDArray[Any]) -> Lease:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base, Lease)
+    return base
+
+
+def _is_shared(allocator: Allocator) -> bool:
+    return bool(getattr(allocator, "shared", False))
+
+
+def _anonymous() -> MapAllocator:
+    """Memory files without a name, one for each storage."""
+    return MapAllocator(None, _FD_FLAGS | MapFlags.EXCLUSIVE | MapFlags.UNLINK)
+
+
+def _fresh(allocator: Allocator, size: int, dtype: DType) -> tuple[Region, NDArray[Any]]:
+    """A region for `size` elements and the array over it."""
+    if allocator is managed_allocator:
+        block = allocate(size * dtype.itemsize)
+        return block, block.array(dtype, (size,))
+    region, data = allocate_array(allocator, size * dtype.itemsize)
+    if type(region) is Block:
+        # A managed allocator of the user's own making: the block is its own owner.
+        return region, region.array(dtype, (size,))
+    return region, data.view(dtype)
+
+
+def _elements(size: Any, dtype: DType) -> int:
+    """`size` as a number of elements that can exist."""
+    try:
+        count = size.__index__()
+    except AttributeError:
+        raise InvalidArgument(f"size {size!r} is not an integer; give a number of elements") from None
+    if not 0 <= count <= MAX_BYTES // dtype.itemsize:
+        raise InvalidArgument(f"asked for {count} elements of {dtype.name}; ask for 0 to {MAX_BYTES // dtype.itemsize}")
+    return int(count)
+
+
+def _values(content: Any, dtype: DType) -> NDArray[Any]:
+    """`content` as a flat array of a numeric type."""
+    if isinstance(content, Storage):
+        return content._flat
+    try:
+        # Python values are checked against the type's range; arrays are converted as TH's typed copies are.
+        values = np.asarray(content) if hasattr(content, "__array__") else np.asarray(content, dtype)
+        if values.dtype != dtype:
+            require_supported(values.dtype)
+    except OverflowError as error:
+        raise InvalidArgument(f"a value does not fit into {dtype.name}: {error}") from error
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DTypeError):
+            raise
+        raise _unfit(content, dtype, error) from error
+    if values.ndim != 1:
+        raise InvalidArgument(f"storage content has shape {values.shape}; a storage is flat, so give one dimension")
+    return values
+
+
+def _unfit(value: object, dtype: DType, error: Exception) -> InvalidArgument | DTypeError:
+    shown = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
+    kind = InvalidArgument if isinstance(error, ValueError) and not isinstance(value, str) else DTypeError
+    return kind(f"{shown} cannot be stored as {dtype.name}: {error}; give values of that type, as many as asked for")
+
+
+def _file_bytes(path: str | os.PathLike[str]) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except (OSError, ValueError):
+        return 0  # the mapping itself says what is wrong, by name
+
+
+def _rebuild_storage(name: str, data: Any) -> Storage:
+    """Unpickle: a heap storage with these bytes. In-band buffers arrive as a bytearray, which becomes the memory."""
+    dtype = require_supported(np.dtype(name))
+    flat = np.frombuffer(data, dtype) if len(memoryview(data)) else np.empty(0, dtype)
+    if type(data) is not bytearray:
+        flat = flat.copy()  # read-only, or memory that someone else keeps
+    storage = object.__new__(STORAGE_CLASSES[dtype])
+    storage._adopt(flat, data, default_allocator, _OWN | StorageFlags.RESIZABLE)
+    return storage
+
+
+def _rebuild_part(root: Storage, first: int, size: int) -> Storage:
+    return root[first : first + size]
+
+
+def checked_array(array: NDArray[Any]) -> NDArray[Any]:
+    """`array` as an exact ndarray whose memory a tensor can use without a copy. Does not block.
+
+    Raises:
+        DTypeError: an object, structured, byte-swapped or unsupported dtype.
+        LayoutError: read-only, or strides that are negative or no multiples of the item size.
+    """
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"expected a numpy.ndarray, found {type(array).__name__}; use shmtensor.tensor(values)")
+    if array.dtype not in BY_DTYPE:
+        require_supported(array.dtype)
+    if not array.flags.writeable:
+        raise LayoutError("the array is read-only, and a tensor over it would write; pass array.copy()")
+    if not array.flags.aligned:
+        raise LayoutError("the array is not aligned to its item size; pass array.copy()")
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides) and array.size:
+        raise LayoutError(
+            f"the array has strides {array.strides} bytes; a tensor needs non-negative multiples of its item size "
+            f"({array.itemsize}): pass array.copy()"
+        )
+    return array.view(np.ndarray)

@@ -1,0 +1,201 @@
+"""A manager of one's own for a test: a private runtime directory, real processes, bounded waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from shmtensor._native import LAYOUT_VERSION
+from shmtensor.manager import connection, protocol
+
+BOUND = 20.0
+"""Seconds that anything here may take before it counts as hanging."""
+VARIABLES = ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "SHMTENSOR_RUNTIME_DIR", "XDG_RUNTIME_DIR")
+
+
+def until(condition: Callable[[], Any], what: str, bound: float = BOUND) -> Any:
+    """The first true value of `condition()`; fails after `bound` seconds."""
+    deadline = time.monotonic() + bound
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {bound:g} s for {what}"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """True while the process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class World:
+    """A runtime directory and the processes started in it."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+        self.env = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+        self.env["SHMTENSOR_RUNTIME_DIR"] = directory
+        self.env["PYTHONPATH"] = str(Path(__file__).parent.parent)
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def popen(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", *arguments],
+            env={**self.env, **(env or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def script(self, code: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a Python program; it may print, read lines, and must end by itself or be killed."""
+        return self.popen("-c", code, *arguments, env=env)
+
+    def run(self, code: str, *arguments: str, env: dict[str, str] | None = None) -> str:
+        """Run a Python program to its end; gives what it printed."""
+        process = self.script(code, *arguments, env=env)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert not err, err
+        return out
+
+    def command(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `shmtensor-manager`."""
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-m", "shmtensor.manager", *arguments],
+            env={**self.env, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def serve(self, *options: str, address: Path | None = None) -> bytes:
+        """Start a manager in the foreground and wait until it listens; gives its address."""
+        path = address or self.directory / "manager.sock"
+        process = self.popen("-m", "shmtensor.manager", "serve", "--json", "--address", str(path), *options)
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        while not line.rstrip().endswith("}"):
+            line += process.stdout.readline()
+        self.server = process
+        return os.fsencode(json.loads(line)["address"])
+
+    def observe(self, address: bytes) -> dict[str, Any]:
+        """STATS and LIST of a manager in one document."""
+        with connection.Observer(address) as observer:
+            return {**json.loads(observer.document(protocol.List())), "stats": json.loads(observer.document(protocol.Stats()))}
+
+    def close(self) -> None:
+        while Wire.made:
+            Wire.made.pop().close()
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(BOUND)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+        until(lambda: not self.managers(), "private managers to leave")
+
+    def managers(self) -> list[int]:
+        """Pids of the managers that serve in this directory."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and is_alive(int(entry)):
+                try:
+                    words = Path(f"/proc/{entry}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                if os.fsencode(self.directory) in words and b"shmtensor.manager" in words:
+                    found.append(int(entry))
+        return found
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    """A World in a short path (sockets have a limit), cleared away afterwards."""
+    directory = tempfile.mkdtemp(prefix="shmt-", dir="/tmp")
+    before = set(os.listdir("/dev/shm"))
+    made = World(directory)
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(directory)
+    assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("torch_")}
+
+
+class Wire:
+    """A client that speaks the protocol by hand, well or badly. Closed with the world at the latest."""
+
+    made: ClassVar[list[Wire]] = []
+
+    def __init__(self, address: bytes, sock: socket.socket | None = None) -> None:
+        self.sock = sock or socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.made.append(self)
+        self.sock.settimeout(BOUND)
+        if sock is None:
+            self.sock.connect(address)
+
+    def send(self, message: protocol.Message, request_id: int = 1, descriptors: tuple[int, ...] = ()) -> None:
+        self.send_bytes(protocol.encode(message, request_id), descriptors)
+
+    def send_bytes(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        if descriptors:
+            socket.send_fds(self.sock, [data], list(descriptors))
+        else:
+            self.sock.send(data)
+
+    def receive(self) -> tuple[int, protocol.Message, list[int]]:
+        data, descriptors, _flags, _from = socket.recv_fds(self.sock, protocol.MAX_REPLY_BYTES + 1, 8)
+        assert data, "the manager closed the connection"
+        number, message = protocol.decode_reply(data)
+        return number, message, list(descriptors)
+
+    def ask(self, message: protocol.Message, request_id: int = 1) -> protocol.Message:
+        """Send, receive, drop the descriptors."""
+        self.send(message, request_id)
+        number, reply, descriptors = self.receive()
+        for fd in descriptors:
+            os.close(fd)
+        assert number == request_id
+        return reply
+
+    def hello(self, flags: int = 0) -> protocol.Welcome:
+        reply = self.ask(protocol.Hello(protocol.PROTOCOL_VERSION, LAYOUT_VERSION, flags))
+        assert isinstance(reply, protocol.Welcome), reply
+        return reply
+
+    def is_closed(self) -> bool:
+        """True when the other side closed; waits for that."""
+        try:
+            return self.sock.recv(4096) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(BOUND)

@@ -1,0 +1,338 @@
+"""The manager's knowledge: slots, deaths, orphans, names. Books are played by a small stand-in that can be locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+
+from shmtensor import _native
+from shmtensor.manager import protocol
+from shmtensor.manager import state as state_module
+from shmtensor.manager.state import Refusal, Segment, State
+
+
+class Books:
+    """Blocks with holders, as far as the state looks at them."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[int, int], tuple[int, int, set[tuple[int, int]]]] = {}  # (block, gen) -> offset, size, holds
+        self.locked = False
+        self.closed = False
+
+    def add(self, block: int, offset: int, size: int, *holds: tuple[int, int], generation: int = 1) -> None:
+        self.held[block, generation] = (offset, size, set(holds))
+
+    def _drop(self, keep: object) -> int:
+        count = 0
+        for key, (_offset, _size, holds) in list(self.held.items()):
+            gone = {hold for hold in holds if hold == keep or hold[0] == keep}
+            count += len(gone)
+            holds -= gone
+            if not holds:
+                del self.held[key]
+        return count
+
+    def _check(self) -> None:
+        if self.locked:
+            raise _native.LockBusy
+
+    def reap(self, slot: int) -> int:
+        self._check()
+        return self._drop(slot)
+
+    def expire_tickets(self, seconds: float) -> int:
+        self._check()
+        return self._drop((0, _native.HOLD_TICKET)) if seconds == 0 else 0
+
+    def live(self, block: int, generation: int) -> int | None:
+        found = self.held.get((block, generation))
+        return None if found is None else found[1]
+
+    def stats(self) -> tuple[int, int, int]:
+        return len(self.held), sum(size for _offset, size, _holds in self.held.values()), 1 << 20
+
+    def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+        self._check()
+        return [
+            (block, offset, size, generation, [(slot, kind, 2.5) for slot, kind in sorted(holds)])
+            for (block, generation), (offset, size, holds) in sorted(self.held.items())
+        ]
+
+
+class Outside:
+    def __init__(self) -> None:
+        self.destroyed: list[int] = []
+        self.released: list[int] = []
+        self.punched: list[tuple[int, int, int]] = []
+
+    def destroy(self, segment: Segment) -> None:
+        self.destroyed.append(segment.id)
+
+    def release(self, segment: Segment) -> None:
+        self.released.append(segment.id)
+
+    def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
+        self.punched.append((segment.id, offset, nbytes))
+
+
+CLIENT, TICKET = _native.HOLD_CLIENT, _native.HOLD_TICKET
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.outside = Outside()
+        self.group = _native.Group.create(1)
+        self.state = State(self.group, self.outside, 4)
+
+    def segment(self, owner: int, nbytes: int = 1 << 20) -> Books:
+        books = Books()
+        self.state.add_segment(books, -1, nbytes, False, owner, b"")  # type: ignore[arg-type]
+        return books
+
+    def kind(self, slot: int) -> int:
+        return self.group.slot(slot)[0]
+
+
+@pytest.fixture
+def made() -> Iterator[Fixture]:
+    yield Fixture()
+
+
+def test_a_client_gets_a_slot_and_gives_it_back(made: Fixture) -> None:
+    slot = made.state.add_client(123, 456)
+    assert made.group.slot(slot) == (_native.SLOT_CLIENT, 123, 456, 0)
+    made.state.gone(slot)
+    made.state.work()
+    assert made.kind(slot) == _native.SLOT_FREE
+    made.state.gone(slot)  # twice is harmless
+
+
+def test_more_clients_than_allowed_are_refused(made: Fixture) -> None:
+    for number in range(4):
+        made.state.add_client(number + 1, 1)
+    with pytest.raises(Refusal, match="4 clients") as caught:
+        made.state.add_client(9, 1)
+    assert caught.value.code == protocol.LIMIT
+
+
+def test_the_dead_release_what_they_hold_and_the_living_keep_theirs(made: Fixture) -> None:
+    dead, alive = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    books = made.segment(alive)
+    books.add(0, 0, 64, (dead, CLIENT))
+    books.add(1, 64, 64, (dead, CLIENT), (alive, CLIENT))
+    made.state.gone(dead)
+    made.state.work()
+    assert set(books.held) == {(1, 1)}
+    assert made.kind(dead) == _native.SLOT_FREE
+    assert not made.outside.destroyed
+
+
+def test_an_empty_segment_goes_with_its_owner(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    made.segment(slot).add(0, 0, 64, (slot, CLIENT))
+    made.state.gone(slot)
+    made.state.work()
+    assert made.outside.destroyed == [1]
+    with pytest.raises(Refusal, match="is gone") as caught:
+        made.state.segment(1)
+    assert caught.value.code == protocol.STALE
+    with pytest.raises(Refusal, match="never made") as caught:
+        made.state.segment(2)
+    assert caught.value.code == protocol.UNKNOWN
+
+
+def test_an_orphan_lives_until_its_last_block_and_gives_its_gaps_back(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "SWEEP_SECONDS", 0.0)
+    owner, reader = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    books = made.segment(owner)
+    books.add(0, 0, 64, (owner, CLIENT))
+    books.add(1, 300_000, 1000, (reader, CLIENT))
+    made.state.gone(owner)
+    made.state.work()
+    assert not made.outside.destroyed
+    assert made.state.orphans == {1}
+    assert made.outside.punched == [(1, 0, 299_008), (1, 303_104, (1 << 20) - 303_104)]
+    books.held.clear()  # the reader releases it without telling anybody
+    made.state.work()
+    assert made.outside.destroyed == [1]
+    assert made.state.next_work(monotonic()) is None
+
+
+def test_what_is_in_flight_outlives_its_sender(made: Fixture) -> None:
+    sender = made.state.add_client(1, 1)
+    books = made.segment(sender)
+    books.add(0, 0, 64, (0, TICKET))
+    made.state.gone(sender)
+    made.state.work()
+    assert books.live(0, 1) == 64
+    assert made.kind(sender) == _native.SLOT_FREE
+    assert made.state.collect(-1.0).tickets == 0
+    done = made.state.collect(0.0)
+    assert (done.tickets, done.segments) == (1, 1)
+    assert made.outside.destroyed == [1]
+
+
+def test_a_locked_segment_is_tried_again_and_holds_up_nobody_else(
+    made: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "RETRY_SECONDS", 0.0)
+    dead, alive = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    locked, free = made.segment(alive), made.segment(alive)
+    locked.add(0, 0, 64, (dead, CLIENT))
+    free.add(0, 0, 64, (dead, CLIENT))
+    locked.locked = True
+    made.state.gone(dead)
+    for _ in range(3):
+        made.state.work()
+    assert not free.held
+    assert locked.held
+    assert made.kind(dead) == _native.SLOT_DEAD, "the slot must not be given away while a hold names it"
+    assert made.state.next_work(monotonic()) is not None
+    locked.locked = False
+    made.state.work()
+    assert not locked.held
+    assert made.kind(dead) == _native.SLOT_FREE
+
+
+def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
+    parent = made.state.add_client(1, 1)
+    books = made.segment(parent)
+    first = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    second = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    for slot in (first, second):
+        books.add(slot, 0, 64, (slot, CLIENT))
+        made.state.add_embryo(slot, parent)
+    made.state.embryo_born(first, 50, 60)
+    assert made.group.slot(first)[:3] == (_native.SLOT_CLIENT, 50, 60)
+    made.state.gone(second)
+    made.state.work()
+    assert made.kind(second) == _native.SLOT_FREE
+    assert set(books.held) == {(first, 1)}
+
+
+def test_an_embryo_that_was_never_announced_dies_with_its_parent(made: Fixture) -> None:
+    parent, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    books = made.segment(other)
+    lost = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    known = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    foreign = made.group.claim(_native.SLOT_EMBRYO, 0, 0, other)
+    made.state.add_embryo(known, parent)
+    for slot in (lost, known, foreign):
+        books.add(slot, 0, 64, (slot, CLIENT))
+    made.state.gone(parent)
+    made.state.work()
+    assert made.kind(lost) == _native.SLOT_FREE
+    assert made.kind(parent) == _native.SLOT_FREE
+    assert made.kind(known) == made.kind(foreign) == _native.SLOT_EMBRYO
+    assert set(books.held) == {(known, 1), (foreign, 1)}
+
+
+def test_embryos_of_others_are_refused(made: Fixture) -> None:
+    parent, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    slot = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    for wrong, sender in ((slot, other), (parent, parent), (0, parent), (_native.MAX_SLOTS, parent)):
+        with pytest.raises(Refusal):
+            made.state.add_embryo(wrong, sender)
+    made.state.add_embryo(slot, parent)
+    with pytest.raises(Refusal):
+        made.state.add_embryo(slot, parent)
+
+
+def test_only_the_owner_returns_a_segment_and_only_an_empty_one(made: Fixture) -> None:
+    owner, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    books = made.segment(owner)
+    books.add(0, 0, 64, (other, CLIENT))
+    with pytest.raises(Refusal) as caught:
+        made.state.return_segment(1, other)
+    assert caught.value.code == protocol.DENIED
+    with pytest.raises(Refusal, match="1 live block") as caught:
+        made.state.return_segment(1, owner)
+    assert caught.value.code == protocol.INVALID
+    books.held.clear()
+    made.state.return_segment(1, owner)
+    assert made.outside.destroyed == [1]
+
+
+def test_names(made: Fixture) -> None:
+    slot = made.state.add_client(77, 1)
+    books = made.segment(slot)
+    books.add(3, 0, 640, (slot, CLIENT), generation=8)
+    name = made.state.export(1, 3, 8, 77)
+    assert name.startswith(b"/torch_77_")
+    protocol.check_name(name)
+    assert made.state.export(1, 3, 8, 77) == name
+    assert made.state.lookup(name) == (1, 3, 8, 640)
+    with pytest.raises(Refusal) as caught:
+        made.state.export(1, 3, 7, 77)
+    assert caught.value.code == protocol.STALE
+    with pytest.raises(Refusal) as caught:
+        made.state.lookup(b"/torch_77_1")
+    assert caught.value.code == protocol.UNKNOWN
+    books.held.clear()
+    with pytest.raises(Refusal) as caught:
+        made.state.lookup(name)
+    assert caught.value.code == protocol.STALE
+    made.state.unexport(name)
+    with pytest.raises(Refusal):
+        made.state.unexport(name)
+    assert not made.state.names and not made.state.by_block
+
+
+def test_names_of_dead_blocks_are_purged_when_the_table_doubles(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    books = made.segment(slot)
+    for block in range(state_module.PURGE_NAMES):
+        books.add(block, 0, 1, (slot, CLIENT))
+        made.state.export(1, block, 1, 1)
+    books.held.clear()
+    books.add(7, 0, 1, (slot, CLIENT), generation=2)
+    made.state.export(1, 7, 2, 1)
+    assert len(made.state.names) == len(made.state.by_block) == 1
+
+
+def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) -> None:
+    slot = made.state.add_client(10, 20)
+    books = made.segment(slot)
+    books.add(0, 0, 100, (slot, CLIENT), (0, TICKET))
+    books.add(1, 128, 50, (slot, CLIENT))
+    made.state.export(1, 0, 1, 10)
+    document = made.state.listing()
+    assert document["clients"] == [{"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0}]
+    (segment,) = document["segments"]
+    assert (segment["live_blocks"], segment["live_bytes"], segment["owner"], segment["names"]) == (2, 150, slot, 1)
+    assert segment["holders"] == [
+        {"slot": 0, "kind": "ticket", "blocks": 1, "bytes": 100, "oldest_seconds": 2.5},
+        {"slot": slot, "kind": "client", "blocks": 2, "bytes": 150, "oldest_seconds": 2.5},
+    ]
+    assert document["in_flight"] == [
+        {"segment": 1, "block": 0, "generation": 1, "bytes": 100, "slot": 0, "age_seconds": 2.5}
+    ]
+    books.locked = True
+    (segment,) = made.state.listing()["segments"]
+    assert segment["busy"] and segment["holders"] is None
+
+
+def test_many_deaths_are_worked_off_in_turns(made: Fixture) -> None:
+    slots = [made.state.add_client(number + 1, 1) for number in range(4)]
+    for slot in slots:
+        for _ in range(20):
+            made.segment(slot).add(0, 0, 64, (slot, CLIENT))
+    for slot in slots:
+        made.state.gone(slot)
+    turns = 0
+    while made.state.next_work(monotonic()) == 0.0:
+        made.state.work(0.0)
+        turns += 1
+    assert turns > 1
+    assert len(made.outside.destroyed) == 80
+    assert made.group.occupied() == [0]
+
+
+def test_the_end_lets_go_without_wiping(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    made.segment(slot).add(0, 0, 64, (slot, CLIENT))
+    made.state.release_all()
+    assert made.outside.released == [1]
+    assert not made.outside.destroyed and not made.outside.punched

@@ -1,0 +1,163 @@
+"""Messages: what is encoded is decoded, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmtensor.manager import protocol as p
+
+REQUESTS = [
+    p.Hello(1, 1, p.QUIET),
+    p.Hello(1, 1, p.OBSERVER),
+    p.Embryo(77),
+    p.Create(1 << 30, p.NAMED),
+    p.Create(5, p.DEDICATED),
+    p.Map(9),
+    p.Return(2**64 - 1),
+    p.Export(1, 2, 3),
+    p.Lookup(b"/torch_1_2"),
+    p.Unexport(b"/" + b"x" * 62),
+    p.List(),
+    p.Stats(),
+    p.Collect(1.5),
+    p.Stop(),
+    p.Goodbye(),
+]
+REPLIES = [
+    p.Welcome(3, 99, 2**64 - 1),
+    p.Segment(1, 4096, p.DEDICATED),
+    p.Segment(1, 4096, p.NAMED, 0, b"/torch_1_2"),
+    p.Handle(b"/torch_1_2"),
+    p.Block(1, 2, 3, 4),
+    p.Document(12),
+    p.Collected(1, 2, 3, 4, 5),
+    p.Ok(),
+    p.Error(p.STALE, 0, "gone: naïve"),
+]
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=repr)
+def test_request_round_trip(message: p.Message) -> None:
+    data = p.encode(message, 42)
+    assert len(data) <= p.MAX_REQUEST_BYTES
+    assert p.decode_request(data) == (42, message)
+
+
+@pytest.mark.parametrize("message", REPLIES, ids=repr)
+def test_reply_round_trip(message: p.Message) -> None:
+    data = p.encode(message, 2**32 - 1)
+    assert len(data) <= p.MAX_REPLY_BYTES
+    assert p.decode_reply(data) == (2**32 - 1, message)
+
+
+def test_every_message_is_tried_here() -> None:
+    assert {type(message) for message in REQUESTS} == set(p.REQUESTS.values())
+    assert {type(message) for message in REPLIES} == set(p.REPLIES.values())
+
+
+def test_the_specification_lists_every_message_and_code() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "protocol.md").read_text()
+    names = {"Collect": "GC"}
+    for number, cls in {**p.REQUESTS, **p.REPLIES}.items():
+        word = names.get(cls.__name__, cls.__name__.upper())
+        assert re.search(rf"^\| {number} \| {word} \|", text, re.M), word
+    for code in ("MALFORMED", "VERSION", "DENIED", "LIMIT", "MEMORY", "UNKNOWN", "STALE", "INVALID", "UNSUPPORTED", "INTERNAL"):
+        assert re.search(rf"^\| {getattr(p, code)} \| {code}[:, ]", text, re.M), code
+
+
+def test_what_native_code_sends() -> None:
+    embryo = bytes.fromhex("53484d54 02000000 00000000 08000000 07000000 00000000")
+    assert p.decode_request(embryo) == (0, p.Embryo(7))
+    hello = bytes.fromhex("53484d54 01000000 00000000 10000000 01000000 05000000 01000000 00000000")
+    assert p.decode_request(hello) == (0, p.Hello(1, 5, p.QUIET))
+
+
+def test_a_long_text_is_cut_at_a_character() -> None:
+    data = p.encode(p.Error(p.INTERNAL, 0, "a" + "é" * 5000))
+    _number, reply = p.decode_reply(data)
+    assert isinstance(reply, p.Error)
+    assert reply.text == "a" + "é" * 479
+
+
+def packet(number: int, body: bytes = b"", *, magic: bytes = b"SHMT", reserved: int = 0, size: int | None = None) -> bytes:
+    return struct.pack("<4sHHII", magic, number, reserved, 5, len(body) if size is None else size) + body
+
+
+NAME = b"/torch_1_2".ljust(64, b"\0")
+MALFORMED = {
+    "empty": (b"", 0),
+    "short": (b"SHMT\1\0", 0),
+    "magic": (packet(9, magic=b"HTTP"), 0),
+    "reserved": (packet(9, reserved=1), 5),
+    "size too large": (packet(9, size=4), 5),
+    "size too small": (packet(4, b"\0" * 8, size=4), 5),
+    "unknown type": (packet(99), 5),
+    "type zero": (packet(0), 5),
+    "a reply": (packet(135), 5),
+    "body too short": (packet(4, b"\0" * 7), 5),
+    "body too long": (packet(9, b"x"), 5),
+    "too long": (packet(9, b"x" * 300), 5),
+    "hello flags": (packet(1, struct.pack("<IIII", 1, 1, 8, 0)), 5),
+    "hello reserved": (packet(1, struct.pack("<IIII", 1, 1, 0, 1)), 5),
+    "embryo reserved": (packet(2, struct.pack("<II", 1, 1)), 5),
+    "create flags": (packet(3, struct.pack("<QII", 1, 4, 0)), 5),
+    "name empty": (packet(7, b"\0" * 64), 5),
+    "name without slash": (packet(7, b"torch".ljust(64, b"\0")), 5),
+    "name with path": (packet(7, b"/../etc/passwd".ljust(64, b"\0")), 5),
+    "name with nul inside": (packet(7, b"/a\0b".ljust(64, b"\0")), 5),
+    "name unterminated": (packet(7, b"/" + b"x" * 63), 5),
+    "gc nan": (packet(11, struct.pack("<d", float("nan"))), 5),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED, ids=str)
+def test_malformed(case: str) -> None:
+    data, request_id = MALFORMED[case]
+    with pytest.raises(p.Malformed) as caught:
+        p.decode_request(data)
+    assert caught.value.request_id == request_id
+
+
+def test_another_version_is_still_readable() -> None:
+    _number, message = p.decode_request(packet(1, struct.pack("<IIII", 9, 1, 0x80, 3)))
+    assert message == p.Hello(9, 1, 0x80, 3)
+
+
+def test_fields_out_of_range_are_not_encoded() -> None:
+    for message in (p.Map(-1), p.Map(2**64), p.Embryo(2**32), p.Lookup(b"nope"), p.Create(1, 64)):
+        with pytest.raises(p.Malformed):
+            p.encode(message)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_message_or_malformed(data: bytes) -> None:
+    for decode in (p.decode_request, p.decode_reply):
+        try:
+            number, message = decode(data)
+        except p.Malformed:
+            continue
+        assert p.encode(message, number) == data
+
+
+@given(st.sampled_from(sorted(p.REQUESTS)), st.binary(max_size=80))
+def test_any_body_gives_a_message_or_malformed(number: int, body: bytes) -> None:
+    try:
+        request_id, message = p.decode_request(packet(number, body))
+    except p.Malformed as problem:
+        assert problem.request_id == 5
+    else:
+        assert request_id == 5
+        assert type(message) is p.REQUESTS[number]
+
+
+def test_protocol_needs_no_sockets() -> None:
+    code = "import sys, shmtensor.manager.protocol; assert 'socket' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(Path(__file__).parent.parent)!r}); {code}"], check=True)
