@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from . import manager as manager
     from . import multiprocessing as multiprocessing
     from . import storage as storage
+    from ._tensor import BoolTensor as BoolTensor
+    from ._tensor import ByteTensor as ByteTensor
+    from ._tensor import CharTensor as CharTensor
+    from ._tensor import DoubleTensor as DoubleTensor
+    from ._tensor import FloatTensor as FloatTensor
+    from ._tensor import HalfTensor as HalfTensor
+    from ._tensor import IntTensor as IntTensor
+    from ._tensor import LongTensor as LongTensor
+    from ._tensor import ShortTensor as ShortTensor
+    from ._tensor import Tensor as Tensor
     from .allocators import MapFlags as MapFlags
     from .creation import arange as arange
     from .creation import empty as empty
@@ -53,16 +63,6 @@ if TYPE_CHECKING:
     from .storage import ShortStorage as ShortStorage
     from .storage import Storage as Storage
     from .storage import StorageFlags as StorageFlags
-    from .tensor import BoolTensor as BoolTensor
-    from .tensor import ByteTensor as ByteTensor
-    from .tensor import CharTensor as CharTensor
-    from .tensor import DoubleTensor as DoubleTensor
-    from .tensor import FloatTensor as FloatTensor
-    from .tensor import HalfTensor as HalfTensor
-    from .tensor import IntTensor as IntTensor
-    from .tensor import LongTensor as LongTensor
-    from .tensor import ShortTensor as ShortTensor
-    from .tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
@@ -79,7 +79,7 @@ _HOME = {
     **dict.fromkeys(_DTYPES, "dtypes"),
     **dict.fromkeys(_ERRORS, "errors"),
     **dict.fromkeys(["Storage", "StorageFlags", *(f"{name}Storage" for name in _TYPES)], "storage"),
-    **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "tensor"),
+    **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "_tensor"),
     "MapFlags": "allocators",
 }
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._tensor import Tensor
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate
 from .conversion import array_from, empty_array, refused, shape_from
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
 from .storage import checked_array
-from .tensor import Tensor
 
 _new = object.__new__
 

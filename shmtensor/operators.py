@@ -14,7 +14,7 @@ from .conversion import refused
 from .dtypes import BY_DTYPE, require_supported
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from ._tensor import Tensor
 
 _new = object.__new__
 _ndarray = np.ndarray

@@ -1,7 +1,7 @@
 """Run every model: sound with its safeguards, broken without any one of them. Ends 0 when all is as expected.
 
-python run.py                           everything (about two minutes)
-python run.py --quick                   the same models with fewer kills (seconds)
+python run.py                           everything (under a minute)
+python run.py --quick                   the same models with fewer kills (about ten seconds)
 python run.py holds                     one model
 python run.py holds --without rebuild   one run, with the trace
 python run.py holds --kills 1           with at most so many kills
