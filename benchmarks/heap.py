@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measure import ROOT, Figure, collector_off, have, run_contender, seconds_per_call
 
-BENCH_HEAP = ROOT / "build" / "native-tests" / "bench_heap"
+BENCH_HEAP = [ROOT / "build" / folder / "bench_heap" for folder in ("native-tests", "native")]
 SMALL = 64  # bytes of a block where many are alive
 LIVE = (10, 1_000, 100_000, 1_000_000)
 
@@ -90,10 +90,11 @@ def timed(function: Callable[[], None]) -> float:
 
 
 def native_figures() -> list[dict[str, Any]]:
-    """What build/native-tests/bench_heap prints: a JSON object per line, nothing where it was not built."""
-    if not BENCH_HEAP.exists():
+    """What bench_heap of the native tests prints, a JSON object per line; nothing where it was not built."""
+    program = next((path for path in BENCH_HEAP if path.exists()), None)
+    if program is None:
         return []
-    done = subprocess.run([BENCH_HEAP], capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=600)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
@@ -102,22 +103,21 @@ def measure() -> Iterator[Figure]:
     work = "allocate and free a warm 4 KiB block"
     yield Figure(work, "shmtensor `empty(1024, shared=True)`", run_contender("heap:shmtensor_empty"), "s", "1 us")
     yield Figure(work, "shmtensor `Manager.allocate`", run_contender("heap:manager_allocate"), "s", "1 us")
-    warm = [line["ns"] for line in native if line["work"] == "allocate_free_4096"]
-    note = "" if warm else "build/native-tests/bench_heap is not built"
-    yield Figure(work, "shmtensor native", warm[0] * 1e-9 if warm else None, "s", "100 ns", note)
+    warm = [line["ns"] * 1e-9 for line in native if line["bytes"] == 4096]
+    note = "10 other blocks live" if warm else "bench_heap of the native tests is not built"
+    yield Figure(work, "shmtensor native", warm[0] if warm else None, "s", "100 ns", note)
     yield Figure(work, "stdlib `SharedMemory` create, close, unlink", run_contender("heap:stdlib_create"), "s")
     if have("torch"):
         for strategy in ("file_descriptor", "file_system"):
             seconds = run_contender("heap:torch_empty", strategy)
             yield Figure(work, f"torch `share_memory_`, {strategy}", seconds, "s")
 
-    for order, words in (("lifo", "last in first out"), ("random", "random order")):
-        for line in native:
-            if line["work"] == f"live_{order}":
-                work = f"free and allocate 64 B, {words}, {line['live']:,} live"
-                yield Figure(work, "shmtensor native", line["ns"] * 1e-9, "s", "flat" if order == "lifo" else "")
+    for line in sorted((line for line in native if line["bytes"] == SMALL), key=lambda line: line["bench"]):
+        target = "flat" if "last in first out" in line["bench"] else ""
+        work = f"{line['bench']}, 64 B, {line['live']:,} live"
+        yield Figure(work, "shmtensor native", line["ns"] * 1e-9, "s", target)
     figures = {live: run_contender("heap:python_live", live) for live in LIVE}
     for order, words in (("lifo", "last in first out"), ("random", "random order")):
         for live, seconds in figures.items():
-            work = f"free and allocate 64 B, {words}, {live:,} live"
+            work = f"free+allocate, {words}, 64 B, {live:,} live"
             yield Figure(work, "shmtensor `Manager.allocate`", seconds[order], "s", "flat" if order == "lifo" else "")

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .errors import ShmTensorError as ShmTensorError
     from .errors import StaleHandle as StaleHandle
     from .errors import UnknownHandle as UnknownHandle
+    from .memory import StorageFlags as StorageFlags
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
     from .storage import CharStorage as CharStorage
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from .storage import LongStorage as LongStorage
     from .storage import ShortStorage as ShortStorage
     from .storage import Storage as Storage
-    from .storage import StorageFlags as StorageFlags
 
 __version__ = "0.1.0"
 
@@ -78,9 +78,10 @@ _HOME = {
     **dict.fromkeys(_CREATION, "creation"),
     **dict.fromkeys(_DTYPES, "dtypes"),
     **dict.fromkeys(_ERRORS, "errors"),
-    **dict.fromkeys(["Storage", "StorageFlags", *(f"{name}Storage" for name in _TYPES)], "storage"),
+    **dict.fromkeys(["Storage", *(f"{name}Storage" for name in _TYPES)], "storage"),
     **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "_tensor"),
     "MapFlags": "allocators",
+    "StorageFlags": "memory",
 }
 
 __all__ = [

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import operators
-from .conversion import array_from, empty_array, refused, shape_from, view_shape
+from .conversion import INTEGERS, SEQUENCES, array_from, empty_array, refused, shape_from, view_shape
 from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, dtype_of, require_supported
 from .errors import DTypeError, InvalidArgument, LayoutError
-from .storage import IndexOutOfRange, Storage, _address, moving, storage_of
+from .memory import address_of, moving
+from .storage import IndexOutOfRange, Storage, storage_of
 
 _new = object.__new__
 _ndarray = np.ndarray
@@ -68,8 +69,9 @@ class Tensor(operators.Operators):
             self._storage = first
             self._epoch = first._epoch
             self._array = first._flat
-        elif first is None or isinstance(first, int | np.integer):
-            self._array = empty_array(shape_from(content or (0,), (dtype or DEFAULT).itemsize), dtype or DEFAULT)
+        elif first is None or isinstance(first, INTEGERS):
+            shape, _ = shape_from(content or (0,), (dtype or DEFAULT).itemsize)
+            self._array = empty_array(shape, dtype or DEFAULT)
         else:
             self._array = array_from(first, dtype or DEFAULT)
         return self
@@ -85,7 +87,7 @@ class Tensor(operators.Operators):
             flat = storage._flat
             if self._epoch != storage._epoch:
                 assert storage._bases is not None
-                offset = _address(old) - storage._bases[self._epoch]
+                offset = address_of(old) - storage._bases[self._epoch]
                 try:
                     self._array = np.ndarray(old.shape, old.dtype, flat, offset, old.strides)
                 except (TypeError, ValueError) as error:
@@ -181,7 +183,7 @@ class Tensor(operators.Operators):
         """First element in the storage. Does not block."""
         storage = self.storage()
         array = self._live()
-        return (_address(array) - _address(storage._flat)) // array.itemsize if array.size else 0
+        return (address_of(array) - address_of(storage._flat)) // array.itemsize if array.size else 0
 
     def dim(self) -> int:
         """Number of axes. Does not block."""
@@ -211,7 +213,7 @@ class Tensor(operators.Operators):
 
     def data_ptr(self) -> int:
         """Address of the first element in this process. Does not block."""
-        return _address(self._live())
+        return address_of(self._live())
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in order, without gaps. Does not block."""
@@ -229,7 +231,9 @@ class Tensor(operators.Operators):
 
     def _axis(self, dim: Any) -> int:
         ndim = self._array.ndim
-        if not isinstance(dim, int | np.integer) or not -ndim <= dim < ndim:
+        if type(dim) is int and 0 <= dim < ndim:
+            return dim
+        if not isinstance(dim, INTEGERS) or not -ndim <= dim < ndim:
             raise IndexOutOfRange(
                 f"asked for axis {dim!r} of a tensor of shape {self.shape}; use {-ndim} to {ndim - 1}"
             )
@@ -358,7 +362,8 @@ class Tensor(operators.Operators):
             InvalidArgument: another number of elements.
             LayoutError: the memory's layout has no such view; use reshape, which may copy.
         """
-        a = self._live()
+        storage = self._storage
+        a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
         sizes = view_shape(shape, a)
         if a.flags.c_contiguous:
             return self._share(a.reshape(sizes))
@@ -392,14 +397,17 @@ class Tensor(operators.Operators):
             start += have
         if not 0 <= start <= have or not 0 <= length <= have - start:
             raise IndexOutOfRange(f"asked for {length} steps from {start} of axis {dim}, which has {have}")
-        return self._share(self._live()[(slice(None),) * axis + (slice(start, start + length),)])
+        part = slice(start, start + length)
+        return self._share(self._live()[(slice(None),) * axis + (part,) if axis else part])
 
     def select(self, dim: int, index: int) -> Tensor:
         """The view at one index of an axis, which is gone from it. Does not block. Raises IndexOutOfRange."""
         axis = self._axis(dim)
         have = self._array.shape[axis]
-        if not isinstance(index, int | np.integer) or not -have <= index < have:
-            raise IndexOutOfRange(f"asked for index {index!r} of axis {dim}, which has {have}")
+        if type(index) is not int:
+            index = index_of(index)
+        if not -have <= index < have:
+            raise IndexOutOfRange(f"asked for index {index} of axis {dim}, which has {have}")
         return self._share(self._live()[(slice(None),) * axis + (index, ...)])
 
     def transpose(self, dim0: int, dim1: int) -> Tensor:
@@ -500,7 +508,7 @@ class Tensor(operators.Operators):
     def _reduce(self, function: Callable[..., Any], dim: Any, keepdim: bool) -> Tensor:
         a = self._live()
         if dim is not None:
-            dim = tuple(self._axis(d) for d in dim) if isinstance(dim, tuple | list) else self._axis(dim)
+            dim = tuple(self._axis(d) for d in dim) if isinstance(dim, SEQUENCES) else self._axis(dim)
         try:
             return wrap(function(a, axis=dim, keepdims=keepdim))
         except ValueError as error:
@@ -524,6 +532,14 @@ def wrap(array: Any) -> Tensor:
 def operand(value: Any) -> Any:
     """What NumPy is to compute with for `value`."""
     return value._live() if isinstance(value, Tensor) else value
+
+
+def index_of(value: Any) -> int:
+    """An integer, of whatever class. Raises InvalidArgument."""
+    try:
+        return int(value.__index__())
+    except AttributeError:
+        raise InvalidArgument(f"index {value!r} is not an integer") from None
 
 
 def index_key(key: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,14 @@ from .allocators.protocol import MAX_BYTES
 from .dtypes import DEFAULT, DType, require_supported
 from .errors import DTypeError, InvalidArgument
 
+SEQUENCES: Final = (tuple, list)
+INTEGERS: Final = (int, np.integer)
+MAX_AXES: Final = 64
+"""Axes of an array at most: NumPy's bound."""
 
-def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[int, ...]:
-    """The shape that `f(*sizes)` or `f(sizes)` means. Does not block.
+
+def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], int]:
+    """The shape that `f(*sizes)` or `f(sizes)` means, and its bytes. Does not block.
 
     Args:
         sizes: integers from 0, or one sequence of them.
@@ -24,25 +29,29 @@ def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[int, ...]:
     Raises:
         InvalidArgument: a size that is no integer or negative, or more bytes than can exist.
     """
-    shape = _integers(sizes)
-    if any(size < 0 for size in shape):
-        raise InvalidArgument(f"sizes {shape} have a negative one; give sizes from 0")
-    # Sizes are bounded one by one too: NumPy refuses a huge axis even of an empty array.
-    if math.prod(size or 1 for size in shape) * itemsize > MAX_BYTES:
+    if len(sizes) == 1 and type(sizes[0]) is not int and isinstance(sizes[0], SEQUENCES):
+        sizes = tuple(sizes[0])
+    nbytes = bound = itemsize
+    for size in sizes:
+        if type(size) is not int:
+            return shape_from(_integers(sizes), itemsize)
+        if size < 0:
+            raise InvalidArgument(f"sizes {sizes} have a negative one; give sizes from 0")
+        nbytes *= size
+        # Axes count even beside an empty one: NumPy refuses such arrays too.
+        bound *= size or 1
+    if bound > MAX_BYTES:
         raise InvalidArgument(
-            f"sizes {shape} with {itemsize} bytes an element are {math.prod(shape) * itemsize} bytes; "
-            f"at most {MAX_BYTES} can exist"
+            f"sizes {sizes} with {itemsize} bytes an element are {bound} bytes; at most {MAX_BYTES} can exist"
         )
-    if len(shape) > 64:
-        raise InvalidArgument(f"{len(shape)} axes; NumPy has at most 64")
-    return shape
+    if len(sizes) > MAX_AXES:
+        raise InvalidArgument(f"{len(sizes)} axes were asked for; there can be {MAX_AXES}")
+    return sizes, nbytes
 
 
 def _integers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
-        sizes = tuple(sizes[0])
     try:
-        return tuple([size.__index__() for size in sizes])
+        return tuple([int(size.__index__()) for size in sizes])
     except (AttributeError, TypeError):
         raise InvalidArgument(f"sizes {sizes} are not all integers; give integers or one tuple of them") from None
 
@@ -53,6 +62,16 @@ def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:
     Raises:
         InvalidArgument: sizes that do not multiply to the number of elements, or leave -1 open.
     """
+    if len(sizes) == 1 and isinstance(sizes[0], SEQUENCES):
+        sizes = tuple(sizes[0])
+    known = 1
+    for size in sizes:
+        if type(size) is not int or size < 0:
+            break
+        known *= size
+    else:
+        if known == array.size:
+            return sizes
     shape = _integers(sizes)
     known = 1
     unknown = None

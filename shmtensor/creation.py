@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from .allocators.default import out_of_heap
 from .allocators.managed import allocate
 from .conversion import array_from, empty_array, refused, shape_from
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
-from .storage import checked_array
+from .memory import checked_array
 
 _new = object.__new__
 
@@ -59,20 +58,14 @@ def empty(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bo
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
     """
+    kind = DEFAULT if dtype is None else dtype_of(dtype)
+    shape, nbytes = shape_from(size, kind.itemsize)
     t = _new(Tensor)
-    t._array = _uninitialised(size, dtype, shared)
+    t._array = allocate(nbytes).array(kind, shape) if shared else empty_array(shape, kind)
     t._storage = None
     t._epoch = 0
     t.requires_grad = requires_grad
     return t
-
-
-def _uninitialised(size: tuple[Any, ...], spec: Any, shared: bool) -> NDArray[Any]:
-    dtype = DEFAULT if spec is None else dtype_of(spec)
-    shape = shape_from(size, dtype.itemsize)
-    if not shared:
-        return empty_array(shape, dtype)
-    return allocate(math.prod(shape) * dtype.itemsize).array(dtype, shape)
 
 
 def zeros(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bool = False) -> Tensor:
@@ -80,11 +73,11 @@ def zeros(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bo
     if shared:
         return empty(*size, dtype=dtype, shared=True, requires_grad=requires_grad).zero_()
     kind = dtype_of(dtype)
-    shape = shape_from(size, kind.itemsize)
+    shape, nbytes = shape_from(size, kind.itemsize)
     try:
         t = _plain(np.zeros(shape, kind))
     except MemoryError as error:
-        raise out_of_heap(math.prod(shape) * kind.itemsize) from error
+        raise out_of_heap(nbytes) from error
     t.requires_grad = requires_grad
     return t
 
@@ -127,7 +120,7 @@ def tensor(data: Any, dtype: Any = None, shared: bool = False, requires_grad: bo
     """
     values = array_from(data, None if dtype is None else dtype_of(dtype))
     if shared:
-        target = _uninitialised((values.shape,), values.dtype, True)
+        target = allocate(values.nbytes).array(values.dtype, values.shape)
         np.copyto(target, values)
         values = target
     t = _plain(values)

@@ -7,59 +7,48 @@ which stays valid as long as they live.
 
 from __future__ import annotations
 
-import os
 import pickle
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from enum import IntFlag
-from typing import Any, ClassVar, Final, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._native import Block
-from .allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
-from .allocators.lease import Lease, allocate_array
-from .allocators.managed import allocate, manager_of
-from .allocators.protocol import MAX_BYTES, Allocator, Region
-from .allocators.refcounted import RefcountedMapAllocator
-from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, require_supported
-from .errors import DTypeError, InvalidArgument, LayoutError
-
-_FD_FLAGS: Final = MapFlags.SHAREDMEM | MapFlags.KEEPFD
-
-
-class StorageFlags(IntFlag):
-    """What may be done with a storage's memory: TH_STORAGE_*, values and meanings as there."""
-
-    REFCOUNTED = 1
-    """The memory lives as long as something refers to it."""
-    RESIZABLE = 2
-    """`resize_` is allowed."""
-    FREEMEM = 4
-    """The memory goes back to the allocator with the last reference; without, it belongs to someone else."""
-    VIEW = 8
-    """A part of another storage."""
+from ._native import Block as Block
+from .allocators import MapAllocator, default_allocator, managed_allocator
+from .allocators.lease import Lease
+from .allocators.managed import allocate
+from .allocators.managed import manager_of as manager_of
+from .allocators.protocol import Allocator, Region
+from .conversion import INTEGERS
+from .dtypes import DEFAULT, ELEMENT_TYPES, DType, require_supported
+from .errors import InvalidArgument
+from .memory import (
+    OWN,
+    StorageFlags,
+    address_of,
+    element_count,
+    flat_values,
+    fresh_array,
+    moving,
+    shared_by,
+    span,
+    unfit,
+)
+from .sharing import Sharing
 
 
 class IndexOutOfRange(InvalidArgument, IndexError):
     """An element or axis that is not there; the message names the index and the range."""
 
 
-_S = TypeVar("_S", bound="Storage")
-_OWN: Final = StorageFlags.REFCOUNTED | StorageFlags.FREEMEM
-
-# Guards moves and the making of storages; re-entrant, because a finalizer may get here while it is held.
-moving: Final = threading.RLock()
-os.register_at_fork(before=moving.acquire, after_in_parent=moving.release, after_in_child=moving.release)
-
 # The storage of a block, while one lives: what was sent to this process twice is one storage. The key holds an id, so
 # whoever looks up compares the block too.
 _of_block: Final[weakref.WeakValueDictionary[tuple[int, DType], Storage]] = weakref.WeakValueDictionary()
 
 
-class Storage:
+class Storage(Sharing):
     """Flat memory of `size` elements of one type. A bare Storage is a FloatStorage (float32).
 
     Args:
@@ -100,17 +89,17 @@ class Storage:
         return object.__new__(_class_of(DEFAULT) if cls is Storage else cls)  # type: ignore[return-value]
 
     def __init__(self, content: Any = 0, *, allocator: Allocator | None = None) -> None:
-        if isinstance(content, int | np.integer):
-            self._allocate(_elements(content, self.dtype), allocator or default_allocator)
+        if isinstance(content, INTEGERS):
+            self._allocate(element_count(content, self.dtype), allocator or default_allocator)
             return
-        values = _values(content, self.dtype)
+        values = flat_values(content, self.dtype)
         self._allocate(values.size, allocator or default_allocator)
         np.copyto(self._flat, values, casting="unsafe")
 
     def _allocate(self, size: int, allocator: Allocator) -> None:
-        region, flat = _fresh(allocator, size, self.dtype)
-        shared = _is_shared(allocator) or isinstance(allocator, MapAllocator)
-        self._adopt(flat, region, allocator, _OWN if shared else _OWN | StorageFlags.RESIZABLE)
+        region, flat = fresh_array(allocator, size, self.dtype)
+        shared = shared_by(allocator) or isinstance(allocator, MapAllocator)
+        self._adopt(flat, region, allocator, OWN if shared else OWN | StorageFlags.RESIZABLE)
 
     def _adopt(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
         self._flat = flat
@@ -139,7 +128,7 @@ class Storage:
 
     def data_ptr(self) -> int:
         """Address of the first element in this process. Does not block."""
-        return _address(self._flat)
+        return address_of(self._flat)
 
     @property
     def allocator(self) -> Allocator:
@@ -173,6 +162,16 @@ class Storage:
         if flag & ~StorageFlags.RESIZABLE:
             raise InvalidArgument(f"asked to clear {StorageFlags(flag)!r}; only RESIZABLE can be set and cleared")
         self._flags &= ~StorageFlags(flag)
+
+    def _named(self, manager: bytes, handle: bytes) -> tuple[bytes, bytes]:
+        """Remember the name that other processes know this storage by; gives it."""
+        self._export = (manager, handle)
+        return self._export
+
+    @classmethod
+    def _typed(cls) -> type[Self]:
+        """This class, or FloatStorage for a bare Storage."""
+        return _class_of(DEFAULT) if cls is Storage else cls  # type: ignore[return-value]
 
     def _describe(self) -> str:
         part = "a part of a " if self._view is not None else ""
@@ -226,7 +225,7 @@ class Storage:
         except OverflowError as error:
             raise InvalidArgument(f"{value!r} does not fit into {self.dtype.name}: {error}") from error
         except (TypeError, ValueError) as error:
-            raise _unfit(value, self.dtype, error) from error
+            raise unfit(value, self.dtype, error) from error
 
     def _position(self, index: Any) -> int:
         size = self._flat.shape[0]
@@ -297,7 +296,7 @@ class Storage:
             InvalidArgument: another number of elements.
             DTypeError: values that cannot be converted.
         """
-        values = _values(source, self.dtype)
+        values = flat_values(source, self.dtype)
         if values.size != self.size():
             raise InvalidArgument(
                 f"asked to copy {values.size} elements into {self._describe()}; copy as many as there are, or resize_"
@@ -325,7 +324,7 @@ class Storage:
                 parts of this storage that would lose their elements.
             OutOfMemory: no memory; nothing has changed then.
         """
-        size = _elements(size, self.dtype)
+        size = element_count(size, self.dtype)
         with moving:
             if size == self.size():
                 return self
@@ -338,7 +337,7 @@ class Storage:
                         f"asked to resize {self._describe()} to {size}, but a part of it reaches to element "
                         f"{first + part.size()}; drop that part first"
                     )
-            region, flat = _fresh(self._allocator, size, self.dtype)
+            region, flat = fresh_array(self._allocator, size, self.dtype)
             kept = min(size, self.size())
             np.copyto(flat[:kept], self._flat[:kept])
             self._move(flat, region, self._allocator, self._flags)
@@ -350,7 +349,7 @@ class Storage:
     def _move(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
         """Take `flat` as the memory from now on. The old memory lives on with the arrays over it. Under `moving`."""
         bases = dict(self._bases or {})
-        bases[self._epoch] = _address(self._flat)
+        bases[self._epoch] = address_of(self._flat)
         self._bases = bases
         self._flat = flat
         self._region = region
@@ -366,7 +365,7 @@ class Storage:
 
     def is_shared(self) -> bool:
         """Whether other processes can have this memory: managed, or mapped shared. Does not block."""
-        return _is_shared(self._allocator)
+        return shared_by(self._allocator)
 
     def share_memory_(self) -> Self:
         """Move into shared memory of this process's manager; gives self. Does nothing when shared already.
@@ -389,59 +388,9 @@ class Storage:
             if not root.is_shared():  # another thread may have been quicker
                 flat = block.array(self.dtype, root._flat.shape)
                 np.copyto(flat, root._flat)
-                root._move(flat, block, managed_allocator, _OWN)
+                root._move(flat, block, managed_allocator, OWN)
                 _of_block[id(block), root.dtype] = root
         return self
-
-    def _share_filename_(self) -> tuple[bytes, bytes, int]:
-        """(manager address, handle, size in elements): what another process opens with `_new_shared_filename`.
-
-        Moves into shared memory first when needed. The handle is a name and holds nothing: it is good while some
-        process holds the memory. Blocks for one request to the manager the first time.
-
-        Raises:
-            InvalidArgument: a part of a storage, or memory that is shared without the manager.
-            OutOfMemory, ManagerError: as share_memory_.
-        """
-        if self._view is not None:
-            raise InvalidArgument(f"{self._describe()} has no handle; share the whole storage and the offset")
-        block = self.share_memory_()._region
-        if not isinstance(block, Block):
-            raise InvalidArgument(f"{self._describe()} is not the manager's; send its descriptor (_share_fd_) or path")
-        if self._export is None:
-            manager = manager_of(block)
-            self._export = (manager.address, manager.export(block))
-        return (*self._export, self.size())
-
-    @classmethod
-    def _new_shared_filename(cls, manager: bytes, handle: bytes, size: int) -> Self:
-        """Open the storage that `_share_filename_` named, in whatever process.
-
-        Blocks for one request to the manager. In a process that has the storage open, gives that same Storage.
-
-        Args:
-            manager: address of its manager (path of a socket).
-            handle: `/torch_<pid>_<random>`.
-            size: elements of this class's type.
-
-        Raises:
-            InvalidArgument: malformed arguments, or a size whose bytes are not those of the storage.
-            UnknownHandle, StaleHandle: the manager does not know the handle; what it named has been freed.
-            SegmentLost, ManagerError: the memory or the manager is gone.
-        """
-        cls = _concrete(cls)
-        if not isinstance(manager, bytes) or not isinstance(handle, bytes):
-            raise InvalidArgument(
-                f"manager address {manager!r} and handle {handle!r} must be bytes, as _share_filename_ gives them"
-            )
-        size = _elements(size, cls.dtype)
-        from .manager import client
-
-        block = client.at(manager).open(handle)
-        storage = cls._from_block(block, cls.dtype, size)
-        if storage._export is None:
-            storage._export = (manager, handle)
-        return storage
 
     @classmethod
     def _from_block(cls, block: Block, dtype: DType, size: int) -> Self:
@@ -461,145 +410,9 @@ class Storage:
             if known is not None and known._region is block:
                 return known  # type: ignore[return-value]
             storage = object.__new__(_class_of(dtype))
-            storage._adopt(block.array(dtype, (size,)), block, managed_allocator, _OWN)
+            storage._adopt(block.array(dtype, (size,)), block, managed_allocator, OWN)
             _of_block[id(block), dtype] = storage
         return storage  # type: ignore[return-value]
-
-    def _share_fd_(self) -> tuple[int, int]:
-        """(descriptor, size in elements). The descriptor is the storage's own: duplicate it to keep it.
-
-        Heap memory moves into a memory file of its own; tensors follow. Does not block.
-
-        Raises:
-            InvalidArgument: shared already in another way (the manager's memory lies inside an arena whose descriptor
-                has more in it: use `_share_filename_`), or a part of a storage.
-            OutOfMemory, MappingError: the system refused.
-        """
-        with moving:
-            if self._view is None and not self.is_shared():
-                region, flat = _fresh(_anonymous(), self.size(), self.dtype)
-                np.copyto(flat, self._flat)
-                self._move(flat, region, _lease_of(flat).allocator, _OWN)
-            fd = getattr(self._region, "fd", -1) if self._view is None else -1
-            if fd < 0 or self.data_ptr() != _region_address(self._region):
-                raise InvalidArgument(
-                    f"{self._describe()} has no descriptor of its own, and shared memory cannot move; share it with "
-                    "_share_filename_, or copy it into Storage._new_using_fd(size)"
-                )
-            return fd, self.size()
-
-    @classmethod
-    def _new_shared_fd(cls, fd: int, size: int) -> Self:
-        """Open the storage behind a descriptor, which is duplicated. Does not block.
-
-        Args:
-            fd: descriptor of a file or memory file.
-            size: elements of this class's type; they start at byte 0.
-
-        Raises:
-            InvalidArgument: a size that is out of range or beyond the end.
-            MappingError: the descriptor cannot be mapped writable.
-        """
-        cls = _concrete(cls)
-        allocator = MapAllocator(fd, _FD_FLAGS | MapFlags.NOCREATE | MapFlags.FROMFD)
-        return cls(_elements(size, cls.dtype), allocator=allocator)
-
-    @classmethod
-    def _new_using_fd(cls, size: int) -> Self:
-        """A fresh storage in a memory file of its own, which `_share_fd_` gives. Does not block. Raises OutOfMemory."""
-        return cls(_elements(size, _concrete(cls).dtype), allocator=_anonymous())
-
-    @classmethod
-    def _new_using_filename(cls, size: int) -> Self:
-        """A fresh storage in the manager's memory. Blocks and raises as share_memory_ does."""
-        dtype = _concrete(cls).dtype
-        size = _elements(size, dtype)
-        return cls._from_block(allocate(size * dtype.itemsize), dtype, size)
-
-    _new_shared = _new_using_filename
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str], shared: bool = False, size: int = 0) -> Self:
-        """Map a file as a storage. Blocks while the file system reserves pages.
-
-        Args:
-            path: the file.
-            shared: True: writes reach the file, which is created or grown to `size` when needed. False: private,
-                copy-on-write.
-            size: elements; 0 is the whole file (as in Torch7).
-
-        Raises:
-            MappingError: no such file, or no rights.
-            InvalidArgument: a file that is empty or shorter than `size`, or (size 0) whose bytes are not a whole
-                number of elements.
-            OutOfMemory: the file system is full.
-        """
-        cls = _concrete(cls)
-        size = _elements(size, cls.dtype)
-        flags = MapFlags.SHARED if shared else MapFlags(0)
-        if size == 0:
-            allocator = MapAllocator(path, flags | MapFlags.NOCREATE)
-            nbytes = _file_bytes(path)
-            size, rest = divmod(nbytes, cls.dtype.itemsize)
-            if rest or not size:
-                raise InvalidArgument(
-                    f"{os.fspath(path)} has {nbytes} bytes, which is not a whole number of {cls.dtype.name} elements; "
-                    "give the size"
-                )
-        else:
-            allocator = MapAllocator(path, flags)
-        return cls(size, allocator=allocator)
-
-    def _shared_incref(self) -> Self:
-        """Count one reference in flight by hand, so that the memory outlives this process. Nothing on the heap.
-
-        Does not block (managed) or for a file lock (refcounted).
-        """
-        root, _ = self._root()
-        if isinstance(root._region, Block):
-            with moving:
-                root._tickets = [*(root._tickets or ()), manager_of(root._region).ticket(root._region)]
-        elif isinstance(root._allocator, RefcountedMapAllocator):
-            root._allocator.incref(root._region)
-        return self
-
-    def _shared_decref(self) -> Self:
-        """Take back one `_shared_incref` of this process. Blocks as that does.
-
-        Raises:
-            InvalidArgument: there is none to take back.
-        """
-        root, _ = self._root()
-        if isinstance(root._region, Block):
-            with moving:
-                if not root._tickets:
-                    raise InvalidArgument(f"{self._describe()} has no reference in flight; call _shared_incref first")
-                hold, mark = root._tickets.pop()
-            block = root._region
-            manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
-        elif isinstance(root._allocator, RefcountedMapAllocator):
-            root._allocator.decref(root._region)
-        return self
-
-    # -- weak references ----------------------------------------------------------------------------------------------
-
-    def _weak_ref(self) -> weakref.ref[Storage]:
-        """A reference that does not keep the storage. Does not block."""
-        return weakref.ref(self)
-
-    @staticmethod
-    def _new_with_weak_ptr(ref: weakref.ref[Storage]) -> Storage | None:
-        """The storage of a weak reference, or None when it has gone. Does not block."""
-        return ref()
-
-    @staticmethod
-    def _expired(ref: weakref.ref[Storage]) -> bool:
-        """Whether the storage of a weak reference has gone. Does not block."""
-        return ref() is None
-
-    @staticmethod
-    def _free_weak_ref(ref: weakref.ref[Storage]) -> None:
-        """Nothing: weak references are Python's own. Does not block."""
 
     # -- by value -----------------------------------------------------------------------------------------------------
 
@@ -655,10 +468,6 @@ def _class_of(dtype: DType) -> type[Storage]:
     return STORAGE_CLASSES[dtype]
 
 
-def _concrete(cls: type[_S]) -> type[_S]:
-    return STORAGE_CLASSES[DEFAULT] if cls is Storage else cls  # type: ignore[return-value]
-
-
 # -- from arrays ------------------------------------------------------------------------------------------------------
 
 
@@ -675,111 +484,19 @@ def storage_of(array: NDArray[Any]) -> Storage:
     if type(base) is Block:
         if array.size == 0 and base.nbytes == 1:
             return Storage._from_block(base, dtype, 0)
-        offset = 0 if array.nbytes == base.nbytes else _address(array) - base.address
+        offset = 0 if array.nbytes == base.nbytes else address_of(array) - base.address
         if offset % dtype.itemsize == 0 and base.nbytes % dtype.itemsize == 0:
             return Storage._from_block(base, dtype, base.nbytes // dtype.itemsize)
     storage = object.__new__(STORAGE_CLASSES[dtype])
-    flat = _span(array)
+    flat = span(array)
     if type(base) is Lease:
         storage._adopt(flat, base.region, base.allocator, StorageFlags.REFCOUNTED)
     elif type(base) is Block:
         storage._adopt(flat, base, managed_allocator, StorageFlags.REFCOUNTED)
     else:
-        flags = _OWN | StorageFlags.RESIZABLE if owned else StorageFlags.REFCOUNTED
+        flags = OWN | StorageFlags.RESIZABLE if owned else StorageFlags.REFCOUNTED
         storage._adopt(flat, array, default_allocator, flags)
     return storage
-
-
-def _span(array: NDArray[Any]) -> NDArray[Any]:
-    """The memory from the first to the last element of `array`, flat."""
-    if array.flags.c_contiguous:
-        return array.reshape(-1)
-    if array.size == 0:
-        return np.empty(0, array.dtype)
-    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
-    return np.lib.stride_tricks.as_strided(array, (last + 1,), (array.itemsize,))
-
-
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def _region_address(region: Region) -> int:
-    return _address(np.frombuffer(region, np.uint8, 1))
-
-
-def _lease_of(array: NDArray[Any]) -> Lease:
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    assert isinstance(base, Lease)
-    return base
-
-
-def _is_shared(allocator: Allocator) -> bool:
-    return bool(getattr(allocator, "shared", False))
-
-
-def _anonymous() -> MapAllocator:
-    """Memory files without a name, one for each storage."""
-    return MapAllocator(None, _FD_FLAGS | MapFlags.EXCLUSIVE | MapFlags.UNLINK)
-
-
-def _fresh(allocator: Allocator, size: int, dtype: DType) -> tuple[Region, NDArray[Any]]:
-    """A region for `size` elements and the array over it."""
-    if allocator is managed_allocator:
-        block = allocate(size * dtype.itemsize)
-        return block, block.array(dtype, (size,))
-    region, data = allocate_array(allocator, size * dtype.itemsize)
-    if type(region) is Block:
-        # A managed allocator of the user's own making: the block is its own owner.
-        return region, region.array(dtype, (size,))
-    return region, data.view(dtype)
-
-
-def _elements(size: Any, dtype: DType) -> int:
-    """`size` as a number of elements that can exist."""
-    try:
-        count = size.__index__()
-    except AttributeError:
-        raise InvalidArgument(f"size {size!r} is not an integer; give a number of elements") from None
-    if not 0 <= count <= MAX_BYTES // dtype.itemsize:
-        raise InvalidArgument(f"asked for {count} elements of {dtype.name}; ask for 0 to {MAX_BYTES // dtype.itemsize}")
-    return int(count)
-
-
-def _values(content: Any, dtype: DType) -> NDArray[Any]:
-    """`content` as a flat array of a numeric type."""
-    if isinstance(content, Storage):
-        return content._flat
-    try:
-        # Python values are checked against the type's range; arrays are converted as TH's typed copies are.
-        values = np.asarray(content) if hasattr(content, "__array__") else np.asarray(content, dtype)
-        if values.dtype != dtype:
-            require_supported(values.dtype)
-    except OverflowError as error:
-        raise InvalidArgument(f"a value does not fit into {dtype.name}: {error}") from error
-    except (TypeError, ValueError) as error:
-        if isinstance(error, DTypeError):
-            raise
-        raise _unfit(content, dtype, error) from error
-    if values.ndim != 1:
-        raise InvalidArgument(f"storage content has shape {values.shape}; a storage is flat, so give one dimension")
-    return values
-
-
-def _unfit(value: object, dtype: DType, error: Exception) -> InvalidArgument | DTypeError:
-    shown = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
-    kind = InvalidArgument if isinstance(error, ValueError) and not isinstance(value, str) else DTypeError
-    return kind(f"{shown} cannot be stored as {dtype.name}: {error}; give values of that type, as many as asked for")
-
-
-def _file_bytes(path: str | os.PathLike[str]) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116
-    except (OSError, ValueError):
-        return 0  # the mapping itself says what is wrong, by name
 
 
 def _rebuild_storage(name: str, data: Any) -> Storage:
@@ -789,32 +506,9 @@ def _rebuild_storage(name: str, data: Any) -> Storage:
     if type(data) is not bytearray:
         flat = flat.copy()  # read-only, or memory that someone else keeps
     storage = object.__new__(STORAGE_CLASSES[dtype])
-    storage._adopt(flat, data, default_allocator, _OWN | StorageFlags.RESIZABLE)
+    storage._adopt(flat, data, default_allocator, OWN | StorageFlags.RESIZABLE)
     return storage
 
 
 def _rebuild_part(root: Storage, first: int, size: int) -> Storage:
     return root[first : first + size]
-
-
-def checked_array(array: NDArray[Any]) -> NDArray[Any]:
-    """`array` as an exact ndarray whose memory a tensor can use without a copy. Does not block.
-
-    Raises:
-        DTypeError: an object, structured, byte-swapped or unsupported dtype.
-        LayoutError: read-only, or strides that are negative or no multiples of the item size.
-    """
-    if not isinstance(array, np.ndarray):
-        raise DTypeError(f"expected a numpy.ndarray, found {type(array).__name__}; use shmtensor.tensor(values)")
-    if array.dtype not in BY_DTYPE:
-        require_supported(array.dtype)
-    if not array.flags.writeable:
-        raise LayoutError("the array is read-only, and a tensor over it would write; pass array.copy()")
-    if not array.flags.aligned:
-        raise LayoutError("the array is not aligned to its item size; pass array.copy()")
-    if any(stride < 0 or stride % array.itemsize for stride in array.strides) and array.size:
-        raise LayoutError(
-            f"the array has strides {array.strides} bytes; a tensor needs non-negative multiples of its item size "
-            f"({array.itemsize}): pass array.copy()"
-        )
-    return array.view(np.ndarray)

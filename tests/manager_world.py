@@ -102,15 +102,19 @@ class World:
     def observe(self, address: bytes) -> dict[str, Any]:
         """STATS and LIST of a manager in one document."""
         with connection.Observer(address) as observer:
-            return {**json.loads(observer.document(protocol.List())), "stats": json.loads(observer.document(protocol.Stats()))}
+            listing = json.loads(observer.document(protocol.List()))
+            return {**listing, "stats": json.loads(observer.document(protocol.Stats()))}
 
     def close(self) -> None:
         while Wire.made:
             Wire.made.pop().close()
         for process in self.processes:
-            if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(BOUND)
+            except subprocess.TimeoutExpired:
                 process.kill()
-            process.wait(BOUND)
+                process.wait(BOUND)
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
@@ -119,14 +123,14 @@ class World:
     def managers(self) -> list[int]:
         """Pids of the managers that serve in this directory."""
         found = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and is_alive(int(entry)):
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and is_alive(int(entry.name)):
                 try:
-                    words = Path(f"/proc/{entry}/cmdline").read_bytes()
+                    words = (entry / "cmdline").read_bytes()
                 except OSError:
                     continue
                 if os.fsencode(self.directory) in words and b"shmtensor.manager" in words:
-                    found.append(int(entry))
+                    found.append(int(entry.name))
         return found
 
 
@@ -134,14 +138,14 @@ class World:
 def world() -> Iterator[World]:
     """A World in a short path (sockets have a limit), cleared away afterwards."""
     directory = tempfile.mkdtemp(prefix="shmt-", dir="/tmp")
-    before = set(os.listdir("/dev/shm"))
     made = World(directory)
     try:
         yield made
     finally:
         made.close()
         shutil.rmtree(directory)
-    assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("torch_")}
+    for pid in (os.getpid(), *(process.pid for process in made.processes)):
+        assert not list(Path("/dev/shm").glob(f"torch_{pid}_*"))
 
 
 class Wire:
@@ -166,7 +170,10 @@ class Wire:
             self.sock.send(data)
 
     def receive(self) -> tuple[int, protocol.Message, list[int]]:
-        data, descriptors, _flags, _from = socket.recv_fds(self.sock, protocol.MAX_REPLY_BYTES + 1, 8)
+        try:
+            data, descriptors, _flags, _from = socket.recv_fds(self.sock, protocol.MAX_REPLY_BYTES + 1, 8)
+        except ConnectionResetError:  # told once, when it closed with something unread; what it said is behind that
+            data, descriptors, _flags, _from = socket.recv_fds(self.sock, protocol.MAX_REPLY_BYTES + 1, 8)
         assert data, "the manager closed the connection"
         number, message = protocol.decode_reply(data)
         return number, message, list(descriptors)

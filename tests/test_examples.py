@@ -145,6 +145,13 @@ def example_libraries() -> None:
     pytest.importorskip("matplotlib", reason="the extra 'examples' is not installed")
 
 
+def wait_for_training(process: subprocess.Popen[str]) -> None:
+    """Returns at the first line of progress, which is written once the workers run."""
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "1 process" in line, line + process.communicate(timeout=BOUND)[1]
+
+
 def read_table(output: str) -> dict[int, float]:
     """Test accuracy by number of processes."""
     rows = re.findall(r"^ +(\d+) +[\d.]+ +[\d,]+ +([\d.]+)$", output, re.MULTILINE)
@@ -182,8 +189,7 @@ def test_hogwild_stops_at_an_interrupt(place: Place, tmp_path: Path, method: str
     process = place.start(
         "hogwild.py", "--epochs", "1000000", "--start-method", method, "--plot", str(tmp_path / "plot.png")
     )
-    assert process.stderr is not None
-    assert "1 process" in process.stderr.readline()  # it trains
+    wait_for_training(process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everyone
     output, errors = process.communicate(timeout=BOUND)
     assert process.returncode == 130
@@ -195,8 +201,7 @@ def test_hogwild_stops_at_an_interrupt(place: Place, tmp_path: Path, method: str
 @pytest.mark.usefixtures("example_libraries")
 def test_hogwild_notices_a_killed_worker(place: Place, tmp_path: Path) -> None:
     process = place.start("hogwild.py", "--epochs", "1000000", "--start-method", "fork", "--plot", str(tmp_path / "p"))
-    assert process.stderr is not None
-    assert "1 process" in process.stderr.readline()
+    wait_for_training(process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     for child in children:
         if b"hogwild.py" in Path(f"/proc/{child}/cmdline").read_bytes():

@@ -17,7 +17,8 @@ class Books:
     """Blocks with holders, as far as the state looks at them."""
 
     def __init__(self) -> None:
-        self.held: dict[tuple[int, int], tuple[int, int, set[tuple[int, int]]]] = {}  # (block, gen) -> offset, size, holds
+        # (block, generation) -> offset, size, holds
+        self.held: dict[tuple[int, int], tuple[int, int, set[tuple[int, int]]]] = {}
         self.locked = False
         self.closed = False
 
@@ -143,7 +144,9 @@ def test_an_empty_segment_goes_with_its_owner(made: Fixture) -> None:
     assert caught.value.code == protocol.UNKNOWN
 
 
-def test_an_orphan_lives_until_its_last_block_and_gives_its_gaps_back(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_orphan_lives_until_its_last_block_and_gives_its_gaps_back(
+    made: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_module, "SWEEP_SECONDS", 0.0)
     owner, reader = made.state.add_client(1, 1), made.state.add_client(2, 1)
     books = made.segment(owner)

@@ -69,7 +69,8 @@ def test_the_specification_lists_every_message_and_code() -> None:
     for number, cls in {**p.REQUESTS, **p.REPLIES}.items():
         word = names.get(cls.__name__, cls.__name__.upper())
         assert re.search(rf"^\| {number} \| {word} \|", text, re.M), word
-    for code in ("MALFORMED", "VERSION", "DENIED", "LIMIT", "MEMORY", "UNKNOWN", "STALE", "INVALID", "UNSUPPORTED", "INTERNAL"):
+    codes = "MALFORMED VERSION DENIED LIMIT MEMORY UNKNOWN STALE INVALID UNSUPPORTED INTERNAL"
+    for code in codes.split():
         assert re.search(rf"^\| {getattr(p, code)} \| {code}[:, ]", text, re.M), code
 
 
@@ -87,7 +88,9 @@ def test_a_long_text_is_cut_at_a_character() -> None:
     assert reply.text == "a" + "é" * 479
 
 
-def packet(number: int, body: bytes = b"", *, magic: bytes = b"SHMT", reserved: int = 0, size: int | None = None) -> bytes:
+def packet(
+    number: int, body: bytes = b"", *, magic: bytes = b"SHMT", reserved: int = 0, size: int | None = None
+) -> bytes:
     return struct.pack("<4sHHII", magic, number, reserved, 5, len(body) if size is None else size) + body
 
 
@@ -160,4 +163,5 @@ def test_any_body_gives_a_message_or_malformed(number: int, body: bytes) -> None
 
 def test_protocol_needs_no_sockets() -> None:
     code = "import sys, shmtensor.manager.protocol; assert 'socket' not in sys.modules and 'numpy' not in sys.modules"
-    subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(Path(__file__).parent.parent)!r}); {code}"], check=True)
+    program = f"import sys; sys.path.append({str(Path(__file__).parent.parent)!r}); {code}"
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)

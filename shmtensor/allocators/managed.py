@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidArgument, ManagerError
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from .._native import Block
     from ..manager.client import Manager
 
-ALIGNMENT: Final = 64
-"""Bytes of alignment of every block; from 64 KiB on blocks are page-aligned."""
+_client: ModuleType | None = None  # shmtensor.manager.client, once something was shared
 
 
 class ManagedAllocator:
@@ -71,10 +71,14 @@ class ManagedAllocator:
 
 def allocate(nbytes: int) -> Block:
     """A block of `nbytes` (at least 1) from the default manager; what `ManagedAllocator.malloc` does, unchecked."""
-    # Imported on first use: a program that never shares memory must not load the client, let alone start a daemon.
-    from ..manager import client
+    global _client
+    if _client is None:
+        # Imported on first use: a program that never shares memory must not load the client, let alone start a daemon.
+        from ..manager import client
 
-    return client.default().allocate(nbytes or 1)
+        _client = client
+    block: Block = _client.default().allocate(nbytes or 1)
+    return block
 
 
 def manager_of(block: Block) -> Manager:

@@ -188,6 +188,8 @@ class MapAllocator:
                 return fcntl.fcntl(context, fcntl.F_DUPFD_CLOEXEC, 0), f"descriptor {context}", None
             except OSError as error:
                 raise _failed(error, f"opening descriptor {context}") from error
+            except (ValueError, OverflowError) as error:
+                raise InvalidArgument(f"{context} is no descriptor; give one that is open") from error
         if context is None and flags & MapFlags.UNLINK:
             return os.memfd_create("shmtensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "anonymous memory", None
         name = context or f"/torch_{os.getpid()}_{secrets.randbits(63)}"

@@ -126,7 +126,10 @@ class RefcountedMapAllocator:
 
 
 def _mapping_of(region: Region) -> MappedRegion:
-    mapping = region.obj if isinstance(region, memoryview) else None
+    try:
+        mapping = region.obj
+    except (AttributeError, ValueError):  # no memoryview, or a released one
+        mapping = None
     if not isinstance(mapping, MappedRegion) or not mapping.released.alive:
         raise InvalidArgument("not a live region of a refcounted map allocator; pass what its malloc returned")
     return mapping

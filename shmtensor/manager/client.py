@@ -165,6 +165,12 @@ class Manager:
         """
         try:
             return self.native.allocate(nbytes)
+        except TypeError:
+            if isinstance(nbytes, int):
+                raise errors.InvalidArgument(
+                    f"a block of {nbytes} bytes was asked for; at least 1 is expected"
+                ) from None
+            raise
         except (Refused, BlockGone, NotHeld, LockBusy, ValueError) as problem:
             self._translate(problem)
 

@@ -236,6 +236,8 @@ class Requests:
                     return
                 except BlockingIOError:
                     self._wait(fd, select.POLLOUT, message, deadline, timeout)
+                except ConnectionError:
+                    return  # disconnected; the reason, if it gave one, is still to be read
                 except OSError as problem:
                     raise self._lost(problem.strerror or str(problem)) from None
         finally:
@@ -283,10 +285,13 @@ class Requests:
 def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
     """(data, descriptors, truncated) of one packet, b"" at end of file; None when nothing is there. Never blocks."""
     sock = _over(fd)
+    room, flags = socket.CMSG_SPACE(16 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     try:
-        data, ancillary, flags, _from = sock.recvmsg(
-            protocol.MAX_REPLY_BYTES + 1, socket.CMSG_SPACE(16 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-        )
+        try:
+            data, ancillary, found, _from = sock.recvmsg(protocol.MAX_REPLY_BYTES + 1, room, flags)
+        except ConnectionResetError:
+            # Told once, when the manager closed with requests unread; what it said before is behind that.
+            data, ancillary, found, _from = sock.recvmsg(protocol.MAX_REPLY_BYTES + 1, room, flags)
     except BlockingIOError:
         return None
     except ConnectionError:
@@ -298,7 +303,7 @@ def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             count = len(content) // 4
             descriptors.extend(struct.unpack(f"{count}i", content[: count * 4]))
-    return data, descriptors, bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
+    return data, descriptors, bool(found & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
 
 
 def hello(

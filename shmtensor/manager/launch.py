@@ -31,8 +31,8 @@ SUCCEED_SECONDS = 3.0
 _POLL_SECONDS = 0.005
 _BACKLOG = 4096
 
-# The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs); what
-# follows the options are the starter's own import paths, searched after the standard library.
+# The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs);
+# what follows the options are the starter's own import paths, searched after the standard library.
 _PROGRAM = (
     "import sys;sys.path+=sys.argv[3:];import shmtensor.manager.launch as launch;launch.background(*sys.argv[1:3])"
 )

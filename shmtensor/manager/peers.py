@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket: credentials, pidfds, and whether a process still uses a group's memory."""
+"""Who is at the other end of a socket: packets to and fro, credentials, pidfds, whether it still uses the memory."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH123
@@ -9,6 +9,8 @@ import os
 import select
 import socket
 import struct
+from collections import deque
+from time import monotonic
 
 from shmtensor import _native
 from shmtensor.manager.protocol import MAX_REQUEST_BYTES
@@ -18,6 +20,70 @@ SO_PASSPIDFD = 76
 SCM_PIDFD = 4
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _ANCILLARY_BYTES = socket.CMSG_SPACE(8 * 4) + socket.CMSG_SPACE(12) + socket.CMSG_SPACE(4)
+
+
+STRANGER, EMBRYO, CLIENT, WATCHER = range(4)
+"""Before HELLO; a child before its HELLO; with a slot; an observer."""
+
+
+class Connection:
+    """One socket of the manager and who is behind it. Sending never blocks: what cannot be sent waits in `out`."""
+
+    __slots__ = ("kind", "out", "pid", "since", "slot", "sock", "stalled")
+
+    def __init__(self, sock: socket.socket, kind: int, pid: int) -> None:
+        self.sock = sock
+        self.kind = kind
+        self.pid = pid
+        self.slot = 0
+        self.since = monotonic()
+        self.stalled = 0.0  # when a reply could first not be sent
+        self.out: deque[tuple[bytes, list[int]]] = deque()  # packets with descriptors of their own
+
+    def send(self, data: bytes, descriptors: list[int], ours: bool) -> None:
+        """Send a packet, or let it wait. `ours`: the descriptors are closed afterwards. Raises OSError (EMFILE)."""
+        if not self.out and self.sock.fileno() >= 0:
+            try:
+                self._send(data, descriptors)
+            except BlockingIOError:
+                # What waits keeps descriptors of its own: the segment may be destroyed before it can be sent.
+                self.out.append((data, descriptors if ours else [os.dup(fd) for fd in descriptors]))
+                return
+            except OSError:
+                pass  # the peer is gone; its end of file is on the way
+        elif self.out:
+            self.out.append((data, descriptors if ours else [os.dup(fd) for fd in descriptors]))
+            return
+        if ours:
+            _close_all(descriptors)
+
+    def _send(self, data: bytes, descriptors: list[int]) -> None:
+        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        if descriptors:
+            socket.send_fds(self.sock, [data], descriptors, flags)
+        else:
+            self.sock.send(data, flags)
+
+    def send_waiting(self) -> None:
+        """Send what waits, as far as it goes. Raises OSError when the peer is gone."""
+        while self.out:
+            data, descriptors = self.out[0]
+            try:
+                self._send(data, descriptors)
+            except BlockingIOError:
+                return
+            _close_all(descriptors)
+            self.out.popleft()
+
+    def drop_waiting(self) -> None:
+        """Forget what waits, with its descriptors."""
+        while self.out:
+            _close_all(self.out.popleft()[1])
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
 
 
 class Packet:
@@ -34,8 +100,7 @@ class Packet:
 
     def close(self) -> None:
         """Close every descriptor that nobody took."""
-        for fd in self.descriptors:
-            os.close(fd)
+        _close_all(self.descriptors)
         self.descriptors.clear()
         if self.pidfd >= 0:
             os.close(self.pidfd)

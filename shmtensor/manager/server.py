@@ -5,7 +5,7 @@ a death       pidfd readable, end of file, GOODBYE, whichever comes first (docs/
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH108, PTH208, SIM105
+# ruff: noqa: PTH108, SIM105
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import select
 import signal
 import socket
 import sys
-from collections import deque
 from time import monotonic, time
 
 from shmtensor import _native
 from shmtensor.manager import peers, protocol
 from shmtensor.manager.address import overflow_uid
-from shmtensor.manager.memory import Memory, document
-from shmtensor.manager.state import Refusal, Segment, State
+from shmtensor.manager.memory import Memory
+from shmtensor.manager.peers import CLIENT, EMBRYO, STRANGER, WATCHER, Connection
+from shmtensor.manager.service import Service
+from shmtensor.manager.state import Refusal, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 MAX_CLIENTS = 4096
@@ -51,24 +51,6 @@ _OBSERVER_MAY = (
     protocol.Lookup,
     protocol.Goodbye,
 )
-
-STRANGER, EMBRYO, CLIENT, WATCHER = range(4)
-
-
-class Connection:
-    """One socket and who is behind it."""
-
-    __slots__ = ("kind", "out", "pid", "pidfd", "since", "slot", "sock", "stalled")
-
-    def __init__(self, sock: socket.socket, kind: int, pid: int) -> None:
-        self.sock = sock
-        self.kind = kind
-        self.pid = pid
-        self.slot = 0
-        self.pidfd = -1
-        self.since = monotonic()
-        self.stalled = 0.0  # when a reply could first not be sent; 0: not stalled
-        self.out: deque[tuple[bytes, list[int], bool]] = deque()  # packet, descriptors, close them afterwards
 
 
 class Server:
@@ -97,8 +79,9 @@ class Server:
         self.group_id = int.from_bytes(os.urandom(8), "little")
         self.group = _native.Group.create(self.group_id)
         self._group_inode = os.fstat(self.group.fd).st_ino
-        self._memory = Memory(address)
-        self.state = State(self.group, self._memory, max_clients)
+        memory = Memory(address)
+        self.state = State(self.group, memory, max_clients)
+        self._service = Service(self.state, memory, self._facts)
         self.started = time()
         self._started = monotonic()
         self.requests = 0
@@ -118,19 +101,6 @@ class Server:
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._handlers: dict[type[protocol.Message], Callable[[Connection, Any, int], None]] = {
-            protocol.Create: self._on_create,
-            protocol.Map: self._on_map,
-            protocol.Return: self._on_return,
-            protocol.Export: self._on_export,
-            protocol.Lookup: self._on_lookup,
-            protocol.Unexport: self._on_unexport,
-            protocol.List: self._on_list,
-            protocol.Stats: self._on_stats,
-            protocol.Collect: self._on_collect,
-            protocol.Stop: self._on_stop,
-            protocol.Goodbye: self._on_goodbye,
-        }
 
     # ---------------------------------------------------------------------------------------------------------- loop
 
@@ -140,7 +110,8 @@ class Server:
 
     def __enter__(self) -> Server:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self.stop)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
+                signal.signal(number, self.stop)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self.listener.setblocking(False)
         self._poll.register(self.listener.fileno(), _READ)
@@ -235,7 +206,7 @@ class Server:
             pass
         self.listener.close()
         for connection in list(self._connections.values()):
-            self._drop_queue(connection)
+            connection.drop_waiting()
             connection.sock.close()
         self._connections.clear()
         for pidfd in self._pidfds:
@@ -322,16 +293,10 @@ class Server:
         self._strangers.pop(fd, None)
         self._stalled.pop(fd, None)
         self._poll.unregister(fd)
-        self._drop_queue(connection)
+        connection.drop_waiting()
         connection.sock.close()
         if self._by_slot.get(connection.slot) is connection:
             del self._by_slot[connection.slot]
-
-    def _drop_queue(self, connection: Connection) -> None:
-        for _data, descriptors, ours in connection.out:
-            if ours:
-                _close_all(descriptors)
-        connection.out.clear()
 
     def _disconnect(self, connection: Connection) -> None:
         """The socket is at its end, or we have had enough of it. Its client lives on, detached, if it uses memory."""
@@ -459,7 +424,13 @@ class Server:
             return
         if connection.kind == WATCHER and not isinstance(message, _OBSERVER_MAY):
             raise Refusal(protocol.DENIED, f"{type(message).__name__} is not open to observers, who have no slot")
-        self._handlers[type(message)](connection, message, request_id)
+        if isinstance(message, protocol.Stop):
+            self._on_stop(connection, request_id)
+        elif isinstance(message, protocol.Goodbye):
+            self._on_goodbye(connection, request_id)
+        else:
+            answer = self._service.answer(connection.slot, connection.pid, message)
+            self._reply(connection, answer.reply, request_id, answer.descriptors, answer.ours)
 
     def _reply(
         self,
@@ -470,54 +441,24 @@ class Server:
         ours: bool = False,
     ) -> None:
         """Send a reply now, or queue it and read no more from this client until then. `ours`: close afterwards."""
-        data = protocol.encode(message, request_id)
-        fds = list(descriptors)
-        if connection.sock.fileno() < 0:
-            if ours:
-                _close_all(fds)
-            return
-        if not connection.out:
-            try:
-                self._send(connection, data, fds)
-            except BlockingIOError:
-                pass
-            except OSError:
-                if ours:
-                    _close_all(fds)
-                return  # the peer is gone; its end of file is on the way
-            else:
-                if ours:
-                    _close_all(fds)
-                return
+        was_waiting = bool(connection.out)
+        connection.send(protocol.encode(message, request_id), list(descriptors), ours)
+        if connection.out and not was_waiting:
             fd = connection.sock.fileno()
             connection.stalled = monotonic()
             self._stalled[fd] = connection
             self._poll.modify(fd, select.EPOLLOUT)
-        # What waits keeps descriptors of its own: the segment may be destroyed before it can be sent.
-        connection.out.append((data, fds if ours else [os.dup(fd) for fd in fds], True))
-
-    def _send(self, connection: Connection, data: bytes, descriptors: list[int]) -> None:
-        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-        if descriptors:
-            socket.send_fds(connection.sock, [data], descriptors, flags)
-        else:
-            connection.sock.send(data, flags)
 
     def _send_more(self, connection: Connection) -> None:
-        while connection.out:
-            data, descriptors, _ours = connection.out[0]
-            try:
-                self._send(connection, data, descriptors)
-            except BlockingIOError:
-                return
-            except OSError:
-                self._disconnect(connection)
-                return
-            _close_all(descriptors)
-            connection.out.popleft()
-        fd = connection.sock.fileno()
-        self._stalled.pop(fd, None)
-        self._poll.modify(fd, _READ)
+        try:
+            connection.send_waiting()
+        except OSError:
+            self._disconnect(connection)
+            return
+        if not connection.out:
+            fd = connection.sock.fileno()
+            self._stalled.pop(fd, None)
+            self._poll.modify(fd, _READ)
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -604,85 +545,28 @@ class Server:
         sock.setblocking(False)
         self._add(embryo)
 
-    def _on_create(self, connection: Connection, message: protocol.Create, request_id: int) -> None:
-        if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
-            raise Refusal(
-                protocol.INVALID,
-                f"a segment of {message.nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible",
-            )
-        nbytes = (message.nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
-        dedicated, named = bool(message.flags & protocol.DEDICATED), bool(message.flags & protocol.NAMED)
-        memory = self._memory.make(self.state.next_segment, connection.slot, connection.pid, nbytes, dedicated, named)
-        segment = self.state.add_segment(memory.books, memory.payload, nbytes, dedicated, connection.slot, memory.name)
-        self._send_segment(connection, segment, request_id)
-
-    def _send_segment(self, connection: Connection, segment: Segment, request_id: int) -> None:
-        reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, segment.name)
-        self._reply(connection, reply, request_id, (segment.books.fd, segment.payload))
-
-    def _on_map(self, connection: Connection, message: protocol.Map, request_id: int) -> None:
-        self._send_segment(connection, self.state.segment(message.segment), request_id)
-
-    def _on_return(self, connection: Connection, message: protocol.Return, request_id: int) -> None:
-        self.state.return_segment(message.segment, connection.slot)
-        self._reply(connection, protocol.Ok(), request_id)
-
-    def _on_export(self, connection: Connection, message: protocol.Export, request_id: int) -> None:
-        name = self.state.export(message.segment, message.block, message.generation, connection.pid)
-        self._reply(connection, protocol.Handle(name), request_id)
-
-    def _on_lookup(self, connection: Connection, message: protocol.Lookup, request_id: int) -> None:
-        self._reply(connection, protocol.Block(*self.state.lookup(message.name)), request_id)
-
-    def _on_unexport(self, connection: Connection, message: protocol.Unexport, request_id: int) -> None:
-        self.state.unexport(message.name)
-        self._reply(connection, protocol.Ok(), request_id)
-
-    def _on_list(self, connection: Connection, _message: protocol.List, request_id: int) -> None:
-        self._send_document(connection, self.state.listing(), request_id)
-
-    def _on_stats(self, connection: Connection, _message: protocol.Stats, request_id: int) -> None:
-        import resource
-
-        figures = {
+    def _facts(self) -> dict[str, Any]:
+        """What STATS says about this process, beside what the state knows."""
+        return {
             "address": os.fsdecode(self.address),
             "pid": os.getpid(),
-            "version": getattr(sys.modules["shmtensor"], "__version__", "unknown"),
-            "protocol": protocol.PROTOCOL_VERSION,
-            "layout": _native.LAYOUT_VERSION,
             "group": f"{self.group_id:016x}",
             "private": self.idle_exit is not None,
             "started": self.started,
             "uptime_seconds": monotonic() - self._started,
             "log": self.log,
-            **self.state.figures(),
             "requests": self.requests,
             "refused": self.refused,
-            "descriptors": len(os.listdir("/proc/self/fd")) - 1,
-            "max_descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         }
-        self._send_document(connection, figures, request_id)
 
-    def _send_document(self, connection: Connection, content: dict[str, Any], request_id: int) -> None:
-        fd, nbytes = document(content)
-        self._reply(connection, protocol.Document(nbytes), request_id, (fd,), ours=True)
-
-    def _on_collect(self, connection: Connection, message: protocol.Collect, request_id: int) -> None:
-        self._reply(connection, self.state.collect(message.seconds), request_id)
-
-    def _on_stop(self, connection: Connection, _message: protocol.Stop, request_id: int) -> None:
+    def _on_stop(self, connection: Connection, request_id: int) -> None:
         self._note(f"stopped by pid {connection.pid}")
         self._reply(connection, protocol.Ok(), request_id)
         self.stopping = True
 
-    def _on_goodbye(self, connection: Connection, _message: protocol.Goodbye, request_id: int) -> None:
+    def _on_goodbye(self, connection: Connection, request_id: int) -> None:
+        if connection.kind == CLIENT:
+            connection.kind = WATCHER  # its end of file must not be taken for another death
+            self._bury(connection.slot)
         self._reply(connection, protocol.Ok(), request_id)
-        slot, kind = connection.slot, connection.kind
         self._forget(connection)
-        if kind == CLIENT:
-            self._bury(slot)
-
-
-def _close_all(descriptors: list[int]) -> None:
-    for fd in descriptors:
-        os.close(fd)

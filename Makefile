@@ -1,0 +1,98 @@
+# Each target does all its set-up. Needed beforehand: Python 3.11 or newer (with venv), make, a C++20 compiler.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
+NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
+
+.PHONY: help demo test bench model stress sanitize lint format clean check-tools native
+
+help:
+	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
+	@echo "make test      build, install, run every test"
+	@echo "make bench     compare with torch.multiprocessing and the standard library"
+	@echo "make model     the explicit-state models, with and without each safeguard"
+	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
+	@echo "make lint      ruff, mypy --strict, clang-format"
+
+demo: $(VENV)/.examples
+	$(BIN)/python examples/hogwild.py
+
+test: $(VENV)/.test native
+	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest $(TESTFLAGS)
+
+model: check-tools
+	$(PYTHON) native/model/run.py
+
+# ------------------------------------------------------------------------------------------------------------ building
+check-tools:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "shmtensor needs Python 3.11 or newer; found: $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "shmtensor needs Python's venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@echo 'int main() { auto f = []<class T>(T t) { return t; }; return f(0); }' | $${CXX:-c++} -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || \
+	  { echo "shmtensor needs a C++20 compiler (Debian: apt-get install g++); set CXX to another one" >&2; exit 1; }
+	@uname -s | grep -q Linux || { echo "shmtensor needs Linux" >&2; exit 1; }
+
+$(VENV)/.tools: | check-tools
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet "scikit-build-core>=0.11" "nanobind>=2.4" "numpy>=2.0" cmake ninja
+	@touch $@
+
+$(VENV)/.install: $(VENV)/.tools pyproject.toml $(NATIVE)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.examples $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: $(VENV)/.install
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[$(EXTRAS)]"
+	@touch $@
+$(VENV)/.examples: EXTRAS = examples
+$(VENV)/.test: EXTRAS = test,examples
+$(VENV)/.dev: EXTRAS = dev
+
+native: build/native/.built
+build/native/.built: $(VENV)/.tools $(NATIVE)
+	$(CMAKE) -S . -B build/native >/dev/null
+	$(BIN)/cmake --build build/native
+	@touch $@
+
+# -------------------------------------------------------------------------------------------------------- longer runs
+SECONDS ?= 60
+stress: native
+	build/native/failpoints
+	build/native/stress $(SECONDS)
+
+sanitize: $(VENV)/.tools
+	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null
+	$(BIN)/cmake --build build/asan
+	$(CMAKE) -S . -B build/tsan -DSHMTENSOR_SANITIZE=thread >/dev/null
+	$(BIN)/cmake --build build/tsan
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
+	build/tsan/stress $(SECONDS)
+
+# The peers live in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may bring CUDA.
+BENCH_VENV ?= .venv-bench
+TORCH ?= torch==2.13.0
+bench: native
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH_VENV)/bin/python -m pip install --quiet numpy matplotlib $(TORCH)
+	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
+	$(BENCH_VENV)/bin/python -P -m benchmarks $(BENCHFLAGS)
+
+# ------------------------------------------------------------------------------------------------------------- quality
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror native/*.?pp native/tests/*.?pp
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i native/*.?pp native/tests/*.?pp
+
+clean:
+	rm -rf build $(VENV) $(BENCH_VENV) shmtensor/_native*.so examples/output .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,116 @@
+"""What the manager answers to a client's requests. Knows messages and the state; no sockets."""
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH208
+
+from __future__ import annotations
+
+import os
+import sys
+
+from shmtensor import _native
+from shmtensor.manager import protocol
+from shmtensor.manager.memory import Memory, document
+from shmtensor.manager.state import Refusal, Segment, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class Answer:
+    """A reply with the descriptors that go along; `ours`: they are to be closed once sent."""
+
+    __slots__ = ("descriptors", "ours", "reply")
+
+    def __init__(self, reply: protocol.Message, descriptors: tuple[int, ...] = (), ours: bool = False) -> None:
+        self.reply = reply
+        self.descriptors = descriptors
+        self.ours = ours
+
+
+class Service:
+    """Answers requests of clients that said hello."""
+
+    def __init__(self, state: State, memory: Memory, facts: Callable[[], dict[str, Any]]) -> None:
+        """Args:
+        facts: what STATS says about the process beside what the state knows.
+        """
+        self._state = state
+        self._memory = memory
+        self._facts = facts
+        self._answers: dict[type[protocol.Message], Callable[[int, int, Any], Answer]] = {
+            protocol.Create: self._create,
+            protocol.Map: self._map,
+            protocol.Return: self._return,
+            protocol.Export: self._export,
+            protocol.Lookup: self._lookup,
+            protocol.Unexport: self._unexport,
+            protocol.List: self._list,
+            protocol.Stats: self._stats,
+            protocol.Collect: self._collect,
+        }
+
+    def answer(self, slot: int, pid: int, message: protocol.Message) -> Answer:
+        """The answer to `message` from the client in `slot`, process `pid`. Raises Refusal, OSError."""
+        return self._answers[type(message)](slot, pid, message)
+
+    def _create(self, slot: int, pid: int, message: protocol.Create) -> Answer:
+        if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
+            raise Refusal(
+                protocol.INVALID,
+                f"a segment of {message.nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible",
+            )
+        nbytes = (message.nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
+        dedicated, named = bool(message.flags & protocol.DEDICATED), bool(message.flags & protocol.NAMED)
+        made = self._memory.make(self._state.next_segment, slot, pid, nbytes, dedicated, named)
+        return _segment(self._state.add_segment(made.books, made.payload, nbytes, dedicated, slot, made.name))
+
+    def _map(self, _slot: int, _pid: int, message: protocol.Map) -> Answer:
+        return _segment(self._state.segment(message.segment))
+
+    def _return(self, slot: int, _pid: int, message: protocol.Return) -> Answer:
+        self._state.return_segment(message.segment, slot)
+        return Answer(protocol.Ok())
+
+    def _export(self, _slot: int, pid: int, message: protocol.Export) -> Answer:
+        return Answer(protocol.Handle(self._state.export(message.segment, message.block, message.generation, pid)))
+
+    def _lookup(self, _slot: int, _pid: int, message: protocol.Lookup) -> Answer:
+        return Answer(protocol.Block(*self._state.lookup(message.name)))
+
+    def _unexport(self, _slot: int, _pid: int, message: protocol.Unexport) -> Answer:
+        self._state.unexport(message.name)
+        return Answer(protocol.Ok())
+
+    def _list(self, _slot: int, _pid: int, _message: protocol.List) -> Answer:
+        return _document(self._state.listing())
+
+    def _stats(self, _slot: int, _pid: int, _message: protocol.Stats) -> Answer:
+        import resource
+
+        return _document(
+            {
+                **self._facts(),
+                "version": getattr(sys.modules["shmtensor"], "__version__", "unknown"),
+                "protocol": protocol.PROTOCOL_VERSION,
+                "layout": _native.LAYOUT_VERSION,
+                **self._state.figures(),
+                "descriptors": len(os.listdir("/proc/self/fd")) - 1,
+                "max_descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            }
+        )
+
+    def _collect(self, _slot: int, _pid: int, message: protocol.Collect) -> Answer:
+        return Answer(self._state.collect(message.seconds))
+
+
+def _segment(segment: Segment) -> Answer:
+    reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, segment.name)
+    return Answer(reply, (segment.books.fd, segment.payload))
+
+
+def _document(content: dict[str, Any]) -> Answer:
+    fd, nbytes = document(content)
+    return Answer(protocol.Document(nbytes), (fd,), ours=True)

@@ -1,0 +1,156 @@
+"""What lies under storages: sizes, flat arrays over regions, and which arrays a tensor can use as they are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from enum import IntFlag
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._native import Block
+from .allocators import MapAllocator, MapFlags, managed_allocator
+from .allocators.lease import Lease, allocate_array
+from .allocators.managed import allocate
+from .allocators.protocol import MAX_BYTES, Allocator, Region
+from .dtypes import BY_DTYPE, DType, require_supported
+from .errors import DTypeError, InvalidArgument, LayoutError
+
+FD_FLAGS: Final = MapFlags.SHAREDMEM | MapFlags.KEEPFD
+"""How a storage that is shared by descriptor is mapped."""
+
+
+class StorageFlags(IntFlag):
+    """What may be done with a storage's memory: TH_STORAGE_*, values and meanings as there."""
+
+    REFCOUNTED = 1
+    """The memory lives as long as something refers to it."""
+    RESIZABLE = 2
+    """`resize_` is allowed."""
+    FREEMEM = 4
+    """The memory goes back to the allocator with the last reference; without, it belongs to someone else."""
+    VIEW = 8
+    """A part of another storage."""
+
+
+OWN: Final = StorageFlags.REFCOUNTED | StorageFlags.FREEMEM
+"""Flags of memory that belongs to its storage."""
+
+moving: Final = threading.RLock()
+"""Guards moves and the making of storages; re-entrant, because a finalizer may get there while it is held."""
+os.register_at_fork(before=moving.acquire, after_in_parent=moving.release, after_in_child=moving.release)
+
+
+def span(array: NDArray[Any]) -> NDArray[Any]:
+    """The memory from the first to the last element of `array`, flat."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    if array.size == 0:
+        return np.empty(0, array.dtype)
+    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
+    return np.lib.stride_tricks.as_strided(array, (last + 1,), (array.itemsize,))
+
+
+def address_of(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def region_address(region: Region) -> int:
+    return address_of(np.frombuffer(region, np.uint8, 1))
+
+
+def lease_of(array: NDArray[Any]) -> Lease:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base, Lease)
+    return base
+
+
+def shared_by(allocator: Allocator) -> bool:
+    return bool(getattr(allocator, "shared", False))
+
+
+def anonymous() -> MapAllocator:
+    """Memory files without a name, one for each storage."""
+    return MapAllocator(None, FD_FLAGS | MapFlags.EXCLUSIVE | MapFlags.UNLINK)
+
+
+def fresh_array(allocator: Allocator, size: int, dtype: DType) -> tuple[Region, NDArray[Any]]:
+    """A region for `size` elements and the array over it."""
+    if allocator is managed_allocator:
+        block = allocate(size * dtype.itemsize)
+        return block, block.array(dtype, (size,))
+    region, data = allocate_array(allocator, size * dtype.itemsize)
+    if type(region) is Block:
+        # A managed allocator of the user's own making: the block is its own owner.
+        return region, region.array(dtype, (size,))
+    return region, data.view(dtype)
+
+
+def element_count(size: Any, dtype: DType) -> int:
+    """`size` as a number of elements that can exist."""
+    try:
+        count = size.__index__()
+    except AttributeError:
+        raise InvalidArgument(f"size {size!r} is not an integer; give a number of elements") from None
+    if not 0 <= count <= MAX_BYTES // dtype.itemsize:
+        raise InvalidArgument(f"asked for {count} elements of {dtype.name}; ask for 0 to {MAX_BYTES // dtype.itemsize}")
+    return int(count)
+
+
+def flat_values(content: Any, dtype: DType) -> NDArray[Any]:
+    """`content` as a flat array of a numeric type."""
+    try:
+        # Python values are checked against the type's range; arrays are converted as TH's typed copies are.
+        values = np.asarray(content) if hasattr(content, "__array__") else np.asarray(content, dtype)
+        if values.dtype != dtype:
+            require_supported(values.dtype)
+    except OverflowError as error:
+        raise InvalidArgument(f"a value does not fit into {dtype.name}: {error}") from error
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DTypeError):
+            raise
+        raise unfit(content, dtype, error) from error
+    if values.ndim != 1:
+        raise InvalidArgument(f"storage content has shape {values.shape}; a storage is flat, so give one dimension")
+    return values
+
+
+def unfit(value: object, dtype: DType, error: Exception) -> InvalidArgument | DTypeError:
+    shown = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
+    kind = InvalidArgument if isinstance(error, ValueError) and not isinstance(value, str) else DTypeError
+    return kind(f"{shown} cannot be stored as {dtype.name}: {error}; give values of that type, as many as asked for")
+
+
+def file_bytes(path: str | os.PathLike[str]) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except (OSError, ValueError):
+        return 0  # the mapping itself says what is wrong, by name
+
+
+def checked_array(array: NDArray[Any]) -> NDArray[Any]:
+    """`array` as an exact ndarray whose memory a tensor can use without a copy. Does not block.
+
+    Raises:
+        DTypeError: an object, structured, byte-swapped or unsupported dtype.
+        LayoutError: read-only, or strides that are negative or no multiples of the item size.
+    """
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"expected a numpy.ndarray, found {type(array).__name__}; use shmtensor.tensor(values)")
+    if array.dtype not in BY_DTYPE:
+        require_supported(array.dtype)
+    if not array.flags.writeable:
+        raise LayoutError("the array is read-only, and a tensor over it would write; pass array.copy()")
+    if not array.flags.aligned:
+        raise LayoutError("the array is not aligned to its item size; pass array.copy()")
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides) and array.size:
+        raise LayoutError(
+            f"the array has strides {array.strides} bytes; a tensor needs non-negative multiples of its item size "
+            f"({array.itemsize}): pass array.copy()"
+        )
+    return array.view(np.ndarray)

@@ -1,0 +1,197 @@
+"""The standard multiprocessing, with tensors and storages crossing as handles: `import shmtensor.multiprocessing as mp`.
+
+Everything that `multiprocessing` exports is here under its own name, submodules included (`mp.pool`, `mp.connection`).
+The contexts are this module's: `mp.set_start_method` here leaves the standard module's choice alone.
+
+Sending a tensor shares it: one that lies on the heap is moved into shared memory first (`share_memory_()`), and the
+receiver's tensor is the same memory. The sender may drop it, or exit, as soon as the message is written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing as _standard
+import multiprocessing.context as _context
+from multiprocessing import process as _process
+from typing import TYPE_CHECKING, Any
+
+from . import reductions as _reductions
+from .manager import address as _address
+from .manager.client import STRATEGIES as _STRATEGIES
+from .manager.client import set_strategy as _set_strategy
+from .manager.client import strategy as _strategy
+
+if TYPE_CHECKING:
+    from multiprocessing import *  # noqa: F403
+
+_METHOD = "shmtensor_start_method"  # in a process's _config, which children inherit
+
+
+def get_all_sharing_strategies() -> set[str]:
+    """The names that `set_sharing_strategy` takes."""
+    return set(_STRATEGIES)
+
+
+def get_sharing_strategy() -> str:
+    """How this process's new segments are made (`set_sharing_strategy`)."""
+    return _strategy()
+
+
+def set_sharing_strategy(new_strategy: str) -> None:
+    """Choose how new segments of this process are made; those that exist stay as they are. Does not block.
+
+    Args:
+        new_strategy: "file_descriptor" (sealed memory files without a name, the default) or "file_system" (POSIX
+            shared-memory objects, which other programs can open by name and which count against /dev/shm).
+
+    Raises:
+        InvalidArgument: another name.
+    """
+    _set_strategy(new_strategy)
+
+
+# --------------------------------------------------------------------------------------------------- starting processes
+
+
+def _launch(process_class: Any, process: Any) -> Any:
+    """Start `process` as the standard class does; then the sockets of its embryos are the child's alone."""
+    process._config[_METHOD] = process_class._start_method
+    popen = process_class._Popen(process)
+    for embryo in _reductions.embryos_of(popen).values():
+        embryo.close()
+    return popen
+
+
+def _settle(process_class: Any) -> None:
+    """In the child: what the standard class does, and the start method it was started by as the default."""
+    process_class._after_fork()
+    config: dict[str, Any] = getattr(_process.current_process(), "_config", {})
+    _default_context._actual_context = _contexts[config[_METHOD]]
+
+
+class ForkProcess(_context.ForkProcess):
+    """A process started by fork: it holds every block that its parent holds."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return _launch(_context.ForkProcess, process_obj)
+
+    @staticmethod
+    def _after_fork() -> None:
+        _settle(_context.ForkProcess)
+
+
+class SpawnProcess(_context.SpawnProcess):
+    """A process started afresh: it holds the blocks that its arguments name."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return _launch(_context.SpawnProcess, process_obj)
+
+    @staticmethod
+    def _after_fork() -> None:
+        _settle(_context.SpawnProcess)
+
+
+class ForkServerProcess(_context.ForkServerProcess):
+    """A process forked by the fork server: it holds the blocks that its arguments name."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return _launch(_context.ForkServerProcess, process_obj)
+
+    @staticmethod
+    def _after_fork() -> None:
+        _settle(_context.ForkServerProcess)
+
+
+class Process(_process.BaseProcess):
+    """A process started by the default method."""
+
+    _start_method = None
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return _default_context.get_context().Process._Popen(process_obj)
+
+    @staticmethod
+    def _after_fork() -> None:
+        config: dict[str, Any] = getattr(_process.current_process(), "_config", {})
+        process_class: Any = _contexts[config[_METHOD]].Process
+        process_class._after_fork()
+
+
+class ForkContext(_context.ForkContext):
+    """The standard fork context, starting this module's processes."""
+
+    Process = ForkProcess
+
+
+class SpawnContext(_context.SpawnContext):
+    """The standard spawn context, starting this module's processes."""
+
+    Process = SpawnProcess
+
+
+class ForkServerContext(_context.ForkServerContext):
+    """The standard forkserver context, starting this module's processes."""
+
+    Process = ForkServerProcess
+
+
+_contexts: dict[str, _context.BaseContext] = {
+    "fork": ForkContext(),
+    "spawn": SpawnContext(),
+    "forkserver": ForkServerContext(),
+}
+
+
+class DefaultContext(_context.DefaultContext):
+    """What this module's functions belong to. In a child its method is the one that started the child."""
+
+    Process = Process  # type: ignore[assignment]
+
+    def get_context(self, method: str | None = None) -> Any:
+        """The context of a start method, or the one in use.
+
+        Raises:
+            ValueError: there is no such method here.
+        """
+        if method is None:
+            return super().get_context()
+        context = _contexts.get(method)
+        if context is None:
+            raise ValueError(f"cannot find context for {method!r}; there are {', '.join(_contexts)}")
+        context._check_available()  # type: ignore[attr-defined]
+        return context
+
+
+_default_context = DefaultContext(_contexts[_standard.get_all_start_methods()[0]])
+
+_exported = [name for name in dir(_default_context) if not name.startswith("_")]
+globals().update((name, getattr(_default_context, name)) for name in _exported)
+SUBDEBUG = 5
+SUBWARNING = 25
+
+__all__ = [  # noqa: PLE0604
+    *_exported,
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "set_sharing_strategy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The standard package's submodules, and what else of its names is not ours."""
+    if hasattr(_standard, name):
+        return getattr(_standard, name)
+    if not name.startswith("__"):
+        try:
+            return importlib.import_module(f"multiprocessing.{name}")
+        except ModuleNotFoundError:
+            pass
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_reductions.register()
+_address.group_token()  # into the environment now, so that all descendants, however started, share one manager

@@ -1,0 +1,156 @@
+"""How storages and tensors cross between processes: by handle, through multiprocessing's pickler and no other.
+
+A message names the block and carries a *ticket*: a hold on it, owned by the group while the message is under way, which
+the receiver turns into its own. So the sender may drop the tensor, or exit, as soon as the message is written. While a
+process is being spawned, the ticket belongs to the child in the making (its embryo slot), and ends with it should it
+never come to life.
+"""
+
+from __future__ import annotations
+
+import os
+from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
+from typing import Any, TypeAlias
+
+from . import _tensor, storage
+from .allocators import MapAllocator, MapFlags
+from .dtypes import dtype_of
+from .errors import InvalidArgument, ManagerUnavailable, SegmentLost
+from .manager import client
+
+Rebuild: TypeAlias = tuple[Any, ...]
+
+
+class Embryo:
+    """A child about to be spawned, as a member of the group at `address`: what the parent gives it is held by its slot.
+
+    Pickled into the child, where the first storage that arrives makes the child a client through the socket that it
+    inherits.
+    """
+
+    def __init__(self, manager: client.Manager) -> None:
+        self.address = manager.address
+        self.slot, self._fd = manager.native.embryo()
+
+    def close(self) -> None:
+        """Close the parent's copy of the socket, once the child has its own or has failed to start."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    __del__ = close
+
+    def __reduce__(self) -> Rebuild:
+        return _arrive, (self.address, reduction.DupFd(self._fd))
+
+
+_kept: list[int] = []
+"""Sockets of embryos in a process that had become a client on its own before its arguments arrived. Each stays open:
+the manager takes its end of file as the end of what the embryo holds."""
+
+
+def _arrive(address: bytes, socket: Any) -> bytes:
+    fd: int = socket.detach()
+    spare = os.dup(fd)
+    try:
+        client.adopt(address, fd)
+    except InvalidArgument:  # a client at this address already; adopt() has closed its descriptor
+        _kept.append(spare)
+    except BaseException:
+        os.close(spare)
+        raise
+    else:
+        os.close(spare)
+    return address
+
+
+def embryos_of(popen: Any) -> dict[bytes, Embryo]:
+    """The embryos of a process that is being spawned, by manager address."""
+    found: dict[bytes, Embryo] = popen.__dict__.setdefault("_shmtensor_embryos", {})
+    return found
+
+
+def _traveller(manager: client.Manager) -> tuple[Any, int]:
+    """Where a message leads: (what names the manager in it, slot that owns its tickets)."""
+    popen = get_spawning_popen()
+    if popen is None:
+        return manager.address, 0
+    embryos = embryos_of(popen)
+    embryo = embryos.get(manager.address)
+    if embryo is None:
+        embryo = embryos[manager.address] = Embryo(manager)
+    return embryo, embryo.slot
+
+
+def reduce_storage(shared: storage.Storage) -> Rebuild:
+    """A storage by handle; one on this process's heap is moved into shared memory first, as `share_memory_()` does.
+
+    Raises:
+        OutOfMemory, ManagerError: as share_memory_.
+        InvalidArgument: memory that is shared in a way that no other process can follow.
+    """
+    if shared._view is not None:  # a part: its root goes by handle
+        return shared.__reduce_ex__(5)  # type: ignore[no-any-return]
+    region, allocator = shared.share_memory_()._region, shared.allocator
+    if isinstance(region, storage.Block):
+        manager = storage.manager_of(region)
+        where, owner = _traveller(manager)
+        hold, mark = manager.ticket(region, owner)
+        name = (region.segment, region.index, region.generation, hold, mark)
+        return rebuild_storage, (where, name, shared.dtype.name, shared.size())
+    if isinstance(allocator, MapAllocator):
+        fd = getattr(region, "fd", -1)
+        if fd >= 0:
+            return rebuild_from_descriptor, (reduction.DupFd(fd), shared.dtype.name, shared.size())
+        if isinstance(allocator.context, str):
+            return rebuild_from_name, (allocator.context, int(allocator.flags), shared.dtype.name, shared.size())
+    raise InvalidArgument(
+        f"a {type(shared).__name__} of {shared.size()} elements in memory of the {allocator.name} allocator cannot be "
+        "sent to another process; send a clone() of it"
+    )
+
+
+def rebuild_storage(where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int) -> storage.Storage:
+    """Redeem a ticket; gives the storage that this process has over the block already, if any.
+
+    Raises:
+        SegmentLost: the manager has ended and this process had not mapped the segment.
+        StaleHandle: the message was read before and its block has been freed since.
+    """
+    shown = os.fsdecode(where)
+    try:
+        block = client.at(where).redeem(*name)
+    except ManagerUnavailable as error:
+        raise SegmentLost(
+            f"a storage of {size} {dtype} elements was sent through the manager at {shown}, which has ended before this "
+            f"process mapped the memory; keep the sender or its manager alive until the message is received ({error})"
+        ) from error
+    return storage.Storage._from_block(block, dtype_of(dtype), size)
+
+
+def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> storage.Storage:
+    """A storage over a memory file, whose descriptor came along."""
+    fd: int = socket.detach()
+    try:
+        return storage.STORAGE_CLASSES[dtype_of(dtype)]._new_shared_fd(fd, size)
+    finally:
+        os.close(fd)
+
+
+def rebuild_from_name(name: str, flags: int, dtype: str, size: int) -> storage.Storage:
+    """A storage over a file or a POSIX shared-memory object that exists."""
+    kept = (MapFlags(flags) | MapFlags.NOCREATE) & ~(MapFlags.EXCLUSIVE | MapFlags.UNLINK)
+    return storage.STORAGE_CLASSES[dtype_of(dtype)](size, allocator=MapAllocator(name, kept))
+
+
+def reduce_tensor(tensor: _tensor.Tensor) -> Rebuild:
+    """A tensor as its storage, which goes by handle, and its place in it. The receiver's tensor aliases the sender's."""
+    return _tensor.Tensor._rebuild, tensor._parts()
+
+
+def register() -> None:
+    """Teach multiprocessing's pickler. Plain pickle, copy and deepcopy know nothing of it and go by value."""
+    for storage_class in storage.STORAGE_CLASSES.values():
+        reduction.ForkingPickler.register(storage_class, reduce_storage)
+    reduction.ForkingPickler.register(_tensor.Tensor, reduce_tensor)

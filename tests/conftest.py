@@ -1,0 +1,43 @@
+"""Every test session has a runtime directory of its own, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_directory = tempfile.mkdtemp(prefix="shmt-", dir="/tmp")  # short: a socket's path has a limit
+for _variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "XDG_RUNTIME_DIR"):
+    os.environ.pop(_variable, None)
+os.environ["SHMTENSOR_RUNTIME_DIR"] = _directory
+
+
+def shm_names() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left() -> Iterator[None]:
+    before = shm_names()
+    yield
+    gc.collect()
+    left = shm_names() - before
+    # Our own manager leaves after us, so its directory has to go from under it; it notices nothing.
+    shutil.rmtree(_directory, ignore_errors=True)
+    assert not left, f"left in /dev/shm: {sorted(left)}"
+
+
+@pytest.fixture(autouse=True)
+def no_children_left() -> Iterator[None]:
+    yield
+    left = multiprocessing.active_children()
+    for process in left:
+        process.kill()
+        process.join()
+    assert not left, f"processes left running: {left}"

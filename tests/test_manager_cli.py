@@ -1,0 +1,165 @@
+"""The command `shmtensor-manager`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from manager_world import BOUND, World, until, world
+
+from shmtensor.manager import client, display
+
+
+@pytest.fixture
+def here() -> Iterator[World]:
+    with world() as made:
+        yield made
+
+
+@pytest.fixture
+def user(here: World) -> Iterator[client.Manager]:
+    """A manager at the default place with this process as its client."""
+    made = client.at(here.serve())
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("command", ["status", "ls", "gc", "stop"])
+def test_none_running_is_said_and_fails(here: World, command: str) -> None:
+    done = here.command(command)
+    assert done.returncode == 1
+    assert "no manager runs at" in done.stderr and str(here.directory) in done.stderr
+    assert not done.stdout
+    assert not list(here.directory.iterdir())
+
+
+def test_wrong_usage(here: World) -> None:
+    wrong = ([], ["fly"], ["gc", "--in-flight", "-1"], ["gc", "--in-flight", "nan"], ["serve", "--max-clients", "0"])
+    for arguments in wrong:
+        assert here.command(*arguments).returncode == 2
+
+
+def test_serve_says_where_it_listens(here: World) -> None:
+    process = here.popen("-m", "shmtensor.manager", "serve")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert str(here.directory / "manager.sock") in line and str(process.pid) in line
+    assert here.command("stop").returncode == 0
+    assert process.wait(BOUND) == 0
+
+
+def test_status(here: World, user: client.Manager) -> None:
+    figures = json.loads(here.command("status", "--json").stdout)
+    assert figures["address"] == os.fsdecode(user.address)
+    assert figures["pid"] == here.server.pid
+    assert figures["clients"] == 1 and not figures["private"]
+    assert {"version", "uptime_seconds", "log", "segments", "live_bytes"} <= set(figures)
+    text = here.command("status").stdout
+    for word in ("address", "pid", "version", "uptime", "log", "clients", "segments", str(here.server.pid)):
+        assert word in text
+
+
+def test_ls(here: World, user: client.Manager) -> None:
+    assert "no segments" in here.command("ls").stdout
+    kept = user.allocate(10_000)
+    user.ticket(kept)
+    user.export(kept)
+    document = json.loads(here.command("ls", "--json").stdout)
+    (segment,) = document["segments"]
+    assert segment["live_blocks"] == 1 and segment["names"] == 1
+    assert {row["kind"] for row in segment["holders"]} == {"client", "ticket"}
+    (ticket,) = document["in_flight"]
+    assert ticket["bytes"] == 10_000 and ticket["age_seconds"] >= 0
+    text = here.command("ls").stdout
+    for word in ("SEGMENT", "arena", f"pid {os.getpid()}", "in flight", "9.8 KiB", "whoever receives it"):
+        assert word in text, text
+    assert here.command("gc", "--in-flight", "0").stdout.startswith("released 1 in flight")
+    assert "nothing is in flight" in here.command("ls").stdout
+    del kept
+
+
+def test_gc_json(here: World, user: client.Manager) -> None:
+    block = user.allocate(64)
+    user.export(block)
+    del block
+    assert json.loads(here.command("gc", "--json").stdout) == {
+        "tickets": 0,
+        "names": 1,
+        "segments": 0,
+        "nbytes": 0,
+        "busy": 0,
+    }
+
+
+def test_stop(here: World) -> None:
+    here.serve()
+    done = json.loads(here.command("stop", "--json").stdout)
+    assert done["pid"] == here.server.pid and done["stopped"]
+    assert here.server.wait(BOUND) == 0
+
+
+def test_address_variable_and_group_choose_the_manager(here: World) -> None:
+    path = here.directory / "own.sock"
+    address = os.fsdecode(here.serve(address=path))
+    assert json.loads(here.command("status", "--json", "--address", address).stdout)["address"] == address
+    env = {"SHMTENSOR_MANAGER": address}
+    assert json.loads(here.command("status", "--json", env=env).stdout)["address"] == address
+    env = {"SHMTENSOR_GROUP": "own"}
+    assert json.loads(here.command("status", "--json", env=env).stdout)["address"] == address
+    assert here.command("status").returncode == 1
+    wrong = here.command("status", "--address", str(here.directory / "no.sock"))
+    assert wrong.returncode == 1 and "no.sock" in wrong.stderr
+
+
+def test_status_all_lists_every_socket_and_the_log_of_a_private_one(here: World) -> None:
+    assert here.command("status", "--all").returncode == 1
+    here.serve()
+    code = (
+        "import sys; from shmtensor.manager import client; "
+        "print(client.default().address.decode(), flush=True); sys.stdin.readline()"
+    )
+    private = here.script(code, env={"SHMTENSOR_GROUP": "tree"})
+    assert private.stdout is not None and private.stdin is not None
+    assert private.stdout.readline().strip().endswith("manager.sock")  # the user's own comes first
+    here.command("stop")
+    assert here.server.wait(BOUND) == 0
+    alone = here.script(code, env={"SHMTENSOR_GROUP": "tree"})
+    assert alone.stdout is not None and alone.stdin is not None
+    assert alone.stdout.readline().strip().endswith("tree.sock")
+    (Path(here.directory) / "dead.sock").write_text("")
+    rows = json.loads(here.command("status", "--all", "--json").stdout)
+    assert [Path(row["address"]).name for row in rows] == ["dead.sock", "tree.sock"]
+    assert "not a socket" in rows[0]["error"]
+    assert rows[1]["private"] and Path(rows[1]["log"]).exists()
+    assert "tree.sock" in here.command("status", "--all").stdout
+    alone.communicate("end\n", timeout=BOUND)
+    until(lambda: not here.managers(), "the private manager to leave")
+    assert not Path(rows[1]["log"]).exists()
+
+
+def test_serve_refuses_a_directory_open_to_others(here: World) -> None:
+    open_to_all = here.directory / "open"
+    open_to_all.mkdir(mode=0o755)
+    open_to_all.chmod(0o755)
+    done = here.command("serve", "--address", str(open_to_all / "m.sock"))
+    assert done.returncode == 1 and "chmod 700" in done.stderr
+
+
+def test_sizes_and_times_for_people() -> None:
+    assert [display.size(value) for value in (0, 1023, 1024, 1536 << 20, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 GiB",
+        "5.0 TiB",
+    ]
+    assert [display.duration(value) for value in (0.04, 59, 185, 7800, 97200)] == [
+        "0.0 s",
+        "59 s",
+        "3 min 5 s",
+        "2 h 10 min",
+        "1 d 3 h",
+    ]

@@ -1,0 +1,280 @@
+"""The extension module: blocks, holds, forks; and the programs of native/tests."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from manager_world import BOUND, until
+
+from shmtensor import _native as native
+from shmtensor.manager import client
+
+FLOAT = np.dtype(np.float32)
+
+
+@pytest.fixture
+def mine() -> Iterator[native.Client]:
+    manager = client.default()
+    gc.collect()
+    yield manager.native
+    gc.collect()
+    manager.native.check_invariants()
+
+
+def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    directory = os.environ.get("SHMTENSOR_NATIVE_TESTS")  # `make test` builds them and says where
+    if directory is None:
+        pytest.skip("the native tests are not built; run `make test`")
+    return subprocess.run(
+        [Path(directory) / name, *arguments], capture_output=True, text=True, timeout=BOUND * 5, check=False
+    )
+
+
+def test_every_failpoint_in_every_role() -> None:
+    done = program("failpoints")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 never reached" in done.stdout
+
+
+def test_stress_with_kills() -> None:
+    done = program("stress", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "processes: ok" in done.stdout
+
+
+def test_a_block_is_bytes(mine: native.Client) -> None:
+    block = mine.allocate(1000)
+    assert block.nbytes == 1000
+    assert block.address % 64 == 0
+    view = memoryview(block)
+    view[:4] = b"abcd"
+    assert bytes(block)[:4] == b"abcd"
+    assert mine.allocate(1 << 20).address % native.PAGE == 0
+
+
+def test_the_same_block_is_the_same_object(mine: native.Client) -> None:
+    block = mine.allocate(64)
+    again = mine.attach(block.segment, block.index, block.generation)
+    assert again is block
+    assert mine.redeem(block.segment, block.index, block.generation, *mine.ticket(block)) is block
+
+
+def test_an_array_keeps_its_block(mine: native.Client) -> None:
+    array = mine.allocate(4000).array(FLOAT, (10, 100))
+    array[:] = 1
+    name = (array.base.segment, array.base.index, array.base.generation)  # type: ignore[union-attr]
+    view = array[3:, ::2].T
+    del array
+    others = [mine.allocate(4000) for _ in range(100)]
+    for other in others:
+        other.array(FLOAT, (1000,))[:] = 2
+    assert (view == 1).all()
+    del view
+    with pytest.raises(native.BlockGone):
+        mine.attach(*name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "offset", "strides"),
+    [
+        ((1025,), 0, None),
+        ((1,), 4096, None),
+        ((1,), -4, None),
+        ((2,), 0, (4096,)),
+        ((2,), 0, (-4,)),
+        ((1 << 40, 1 << 40), 0, None),
+        ((2,), 0, (2**62,)),
+        ((-1,), 0, None),
+    ],
+)
+def test_an_array_cannot_leave_its_block(
+    mine: native.Client, shape: tuple[int, ...], offset: int, strides: tuple[int, ...] | None
+) -> None:
+    block = mine.allocate(4096)
+    with pytest.raises(ValueError, match=r"shape|strides"):
+        block.array(FLOAT, shape, offset, strides)
+
+
+def test_arrays_of_objects_are_refused(mine: native.Client) -> None:
+    with pytest.raises(TypeError, match="Python objects"):
+        mine.allocate(64).array(np.dtype(object), (1,))
+
+
+def test_a_freed_name_stays_dead(mine: native.Client) -> None:
+    block = mine.allocate(64)
+    name = (block.segment, block.index, block.generation)
+    del block
+    again = mine.allocate(64)  # last in, first out: the same place
+    assert (again.segment, again.index) == name[:2]
+    assert again.generation != name[2]
+    for wrong in (name, (name[0], 2**32 - 1, 1), (name[0], name[1] + 1000, 1)):
+        with pytest.raises(native.BlockGone):
+            mine.attach(*wrong)
+
+
+def test_a_ticket_is_good_once_and_keeps_the_block(mine: native.Client) -> None:
+    block = mine.allocate(64)
+    block.array(FLOAT, (16,))[:] = 5
+    name = (block.segment, block.index, block.generation)
+    ticket = mine.ticket(block)
+    del block
+    arrived = mine.redeem(*name, *ticket)
+    assert (arrived.array(FLOAT, (16,)) == 5).all()
+    assert mine.redeem(*name, *ticket) is arrived  # read twice: attaches
+    del arrived
+    with pytest.raises(native.BlockGone):
+        mine.redeem(*name, *ticket)
+
+
+def test_sizes_out_of_range(mine: native.Client) -> None:
+    for nbytes in (0, native.MAX_SEGMENT_BYTES + 1):
+        with pytest.raises(ValueError, match="bytes"):
+            mine.allocate(nbytes)
+    with pytest.raises(TypeError):
+        mine.allocate(-1)
+
+
+def test_more_than_there_is(mine: native.Client) -> None:
+    with pytest.raises(native.Refused):
+        mine.allocate(1 << 45)
+    mine.allocate(64)
+
+
+def test_freed_memory_is_used_again_and_trimmed(mine: native.Client) -> None:
+    block = mine.allocate(8 << 20)
+    address = block.address
+    del block
+    assert mine.allocate(8 << 20).address == address
+    *_, reserved, free = mine.stats()
+    given = mine.trim()
+    assert given >= 8 << 20
+    assert mine.stats()[4] <= reserved - given
+    assert mine.stats()[5] <= free - given
+    block = mine.allocate(8 << 20)
+    assert (block.array(np.dtype(np.uint8), (8 << 20,)) == 0).all()  # the system's zeros, not the old content
+
+
+def test_a_large_block_has_a_segment_of_its_own(mine: native.Client) -> None:
+    nbytes = native.DEDICATED_FROM + (1 << 20)
+    block = mine.allocate(nbytes)
+    segment = block.segment
+    assert block.offset == 0
+    del block
+    assert mine.allocate(nbytes - 4096).segment == segment
+
+
+def test_a_forked_child_holds_what_it_inherited(mine: native.Client) -> None:
+    block = mine.allocate(64)
+    array = block.array(FLOAT, (16,))
+    array[:] = 3
+    name = (block.segment, block.index, block.generation)
+    slot = mine.slot
+    go, child_waits = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(child_waits)
+        os.read(go, 1)
+        try:
+            mine.attach(*name)
+            ok = mine.slot != slot and bool((array == 3).all()) and mine.allocate(64).nbytes == 64
+        except BaseException:
+            ok = False
+        os._exit(0 if ok else 1)
+    os.close(go)
+    del block, array
+    # The child holds it still, so it is not given out again.
+    later = [mine.allocate(64) for _ in range(50)]
+    for other in later:
+        other.array(FLOAT, (16,))[:] = 9
+    os.write(child_waits, b"x")
+    os.close(child_waits)
+    assert os.waitpid(pid, 0)[1] == 0
+
+    def freed() -> bool:
+        try:
+            mine.attach(*name)
+        except native.BlockGone:
+            return True
+        return False
+
+    until(freed, "the manager to release what the child held")
+
+
+def test_a_child_cloned_past_the_hooks_is_refused(mine: native.Client) -> None:
+    code = """
+import ctypes, os, sys
+from shmtensor import _native
+from shmtensor.manager import client
+mine = client.default().native
+block = mine.allocate(64)
+libc = ctypes.CDLL(None)
+pid = libc.syscall(56, 17, 0, 0, 0, 0)  # clone(SIGCHLD): a fork that runs no hooks
+if pid == 0:
+    try:
+        mine.allocate(64)
+    except _native.NotHeld:
+        os._exit(0)
+    os._exit(1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    if os.uname().machine != "x86_64":
+        pytest.skip("the number of clone() is that of x86-64")
+    assert subprocess.run([sys.executable, "-c", code], timeout=BOUND, check=False).returncode == 0
+
+
+def test_threads_allocate_side_by_side(mine: native.Client) -> None:
+    import threading
+
+    failures: list[BaseException] = []
+
+    def work(value: int) -> None:
+        try:
+            for i in range(2000):
+                array = mine.allocate(64 + i % 500).array(np.dtype(np.uint8), (64,))
+                array[:] = value
+                assert (array == value).all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(BOUND)
+    assert not failures
+
+
+def test_allocating_makes_no_system_call(tmp_path: Path) -> None:
+    import shutil
+
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    code = """
+import os
+from shmtensor.manager import client
+mine = client.default().native
+kept = mine.allocate(4096)
+name = (kept.segment, kept.index, kept.generation)
+def work():
+    for _ in range(1000):
+        mine.allocate(4096)
+        mine.attach(*name)
+        mine.redeem(*name, *mine.ticket(kept))
+work()
+os.write(2, b"BEGIN")
+work()
+os.write(2, b"END")
+"""
+    log = tmp_path / "calls"
+    subprocess.run(["strace", "-o", log, sys.executable, "-c", code], timeout=BOUND * 2, check=True, capture_output=True)
+    lines = log.read_text().splitlines()
+    begin = next(i for i, line in enumerate(lines) if '"BEGIN"' in line)
+    end = next(i for i, line in enumerate(lines) if '"END"' in line)
+    assert lines[begin + 1 : end] == []
