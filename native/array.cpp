@@ -88,8 +88,9 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
            !__builtin_add_overflow(offset, empty ? 0 : high, &last) && first >= 0 &&
            static_cast<std::uint64_t>(last) <= bytes;
     if (!fits) {
-        PyErr_Format(PyExc_ValueError, "an array of shape %R and dtype %R at byte %zd does not fit in a block of %llu bytes",
-                     shape, dtype, offset, static_cast<unsigned long long>(bytes));
+        PyErr_Format(PyExc_ValueError,
+                     "an array of shape %R and dtype %R at byte %zd does not fit in a block of %llu bytes", shape,
+                     dtype, offset, static_cast<unsigned long long>(bytes));
         return nullptr;
     }
     Py_INCREF(descr);  // NewFromDescr steals it

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::uint32_t kHoldStep = 4096;  // entries reserved at a time: 64 KiB
 
-std::uint64_t pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::uint64_t pages(std::uint64_t bytes) {
+    return (bytes + kPage - 1) / kPage * kPage;
+}
 
 }  // namespace
 
@@ -78,8 +80,8 @@ void Books::derive() {
     BooksHeader& h = header();
     const std::uint32_t blocks = std::min(h.blocks_high.load(), shape_.blocks);
     const std::uint32_t holds = std::min(h.holds_high.load(), shape_.holds);
-    // Counted beside the counts and then set by one store each: the manager looks at a count without the lock, and a live
-    // block must never look free.
+    // Counted beside the counts and then set by one store each: the manager looks at a count without the lock, and a
+    // live block must never look free.
     for (std::uint32_t b = 0; b < blocks; ++b) block(b).next = 0;
     SHMTENSOR_POINT("books.derive.begun");
     std::uint32_t chain = kNone;
@@ -131,8 +133,8 @@ int Books::reserve_blocks(std::uint32_t count) const {
 std::uint64_t Books::live_size(std::uint32_t index, std::uint32_t generation) const {
     if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return 0;
     const BlockRecord& r = block(index);
-    const bool live = r.count.load(std::memory_order_relaxed) > 0 &&
-                      r.generation.load(std::memory_order_relaxed) == generation;
+    const bool live =
+        r.count.load(std::memory_order_relaxed) > 0 && r.generation.load(std::memory_order_relaxed) == generation;
     return live ? r.size.load(std::memory_order_relaxed) : 0;
 }
 
@@ -246,7 +248,8 @@ Left Books::release(std::uint32_t index, bool by_owner) {
 
 void Books::take_returned(std::vector<std::uint32_t>& home) {
     BooksHeader& h = header();
-    for (std::uint32_t b = h.returned.load(std::memory_order_relaxed); b != kNone && b < shape_.blocks; b = block(b).next) {
+    for (std::uint32_t b = h.returned.load(std::memory_order_relaxed); b != kNone && b < shape_.blocks;
+         b = block(b).next) {
         block(b).where = static_cast<std::uint32_t>(Where::home);
         SHMTENSOR_POINT("books.take_returned.one");
         home.push_back(b);

@@ -176,8 +176,8 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     return Status::ok;
 }
 
-Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
-                          bool* existing, const std::pair<std::uint32_t, std::uint32_t>* ticket) {
+Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
+                          Block** block, bool* existing, const std::pair<std::uint32_t, std::uint32_t>* ticket) {
     Block* here = index < s.held.size() ? s.held[index] : nullptr;
     if (here && here->generation != generation) return Status::gone;  // held, so it cannot have been given anew
     if (here && !ticket) {

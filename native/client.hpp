@@ -59,14 +59,16 @@ class Client {
     Client& operator=(const Client&) = delete;
 
     // Takes over both descriptors, whatever the result. 0 or errno (EINVAL: not what the arguments say).
-    int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated, bool owned);
+    int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
+                    bool owned);
 
     // Each: patience 0 = no wait and no system call. `existing` tells that the block was held here already
     // and has one user more.
     Status allocate(std::uint64_t bytes, unsigned patience_ms, Block** block);
     Status attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
                   Block** block, bool* existing);
-    Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold, std::uint32_t* mark);
+    Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
+                  std::uint32_t* mark);
     Status redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
                   std::uint32_t mark, unsigned patience_ms, Block** block, bool* existing);
     void release(Block* block);  // one user less; waits for no other process

@@ -20,12 +20,12 @@ std::vector<const char*> all();   // names of every point linked into this binar
 
 }  // namespace shmtensor::failpoint
 
-#define SHMTENSOR_POINT(text)                                                                             \
-    do {                                                                                                  \
-        static const ::shmtensor::failpoint::Point point{text};                                           \
-        static const ::shmtensor::failpoint::Point* const entry                                           \
-            __attribute__((used, section("shmtensor_points"))) = &point;                                  \
-        ::shmtensor::failpoint::pass(*entry);                                                             \
+#define SHMTENSOR_POINT(text)                                                                                        \
+    do {                                                                                                             \
+        static const ::shmtensor::failpoint::Point point{text};                                                      \
+        static const ::shmtensor::failpoint::Point* const entry __attribute__((used, section("shmtensor_points"))) = \
+            &point;                                                                                                  \
+        ::shmtensor::failpoint::pass(*entry);                                                                        \
     } while (false)
 
 #else

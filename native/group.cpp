@@ -36,7 +36,8 @@ int Group::open(int fd) {
     const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) return errno;
     if (const int error = map(copy)) return error;
-    const bool ours = header().magic == kGroupMagic && header().version == kLayoutVersion && header().slots == kMaxSlots;
+    const bool ours =
+        header().magic == kGroupMagic && header().version == kLayoutVersion && header().slots == kMaxSlots;
     return ours ? 0 : EINVAL;
 }
 

@@ -16,7 +16,7 @@ class Group {
     ~Group();
 
     int create(std::uint64_t group_id);  // makes the memfd; 0 or errno
-    int open(int fd);                    // duplicates fd; EINVAL when what lies there is no group segment of this version
+    int open(int fd);  // duplicates fd; EINVAL when what lies there is no group segment of this version
 
     int fd() const { return fd_; }
     std::uint64_t id() const { return header().group_id; }

@@ -12,8 +12,12 @@ namespace {
 constexpr std::uint64_t kSpareMemory = 32 << 20;  // bytes that a reservation leaves to everybody else
 constexpr std::uint32_t kRecordStep = 16384;      // block records reserved at a time: 512 KiB
 
-std::uint64_t page_up(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-std::uint64_t page_down(std::uint64_t bytes) { return bytes / kPage * kPage; }
+std::uint64_t page_up(std::uint64_t bytes) {
+    return (bytes + kPage - 1) / kPage * kPage;
+}
+std::uint64_t page_down(std::uint64_t bytes) {
+    return bytes / kPage * kPage;
+}
 
 }  // namespace
 

@@ -22,19 +22,19 @@ struct Room {
 
 // Why no room could be reserved.
 struct Refusal {
-    int error = 0;              // errno
-    std::uint64_t bytes = 0;    // asked for
-    const char* limit = "";     // what set the bound
+    int error = 0;            // errno
+    std::uint64_t bytes = 0;  // asked for
+    const char* limit = "";   // what set the bound
 };
 
-constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;              // bytes; larger blocks get a segment of their own
-constexpr std::uint64_t kLeastStep = 1 << 20, kMostStep = 64 << 20;    // bytes reserved at a time
-constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;            // bytes of free dedicated segments kept reserved
+constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;            // bytes; larger blocks get a segment of their own
+constexpr std::uint64_t kLeastStep = 1 << 20, kMostStep = 64 << 20;  // bytes reserved at a time
+constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;          // bytes of free dedicated segments kept reserved
 
 class Heap {
    public:
-    void adopt(Segment& segment);   // a segment that this process owns from now on
-    void forget_all();              // after a fork: they are the parent's
+    void adopt(Segment& segment);  // a segment that this process owns from now on
+    void forget_all();             // after a fork: they are the parent's
 
     // Warm room; no system call.
     Room quick(std::uint64_t bytes);

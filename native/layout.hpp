@@ -7,8 +7,8 @@
 // Version rule: any change to the size, order or meaning of a field below raises kLayoutVersion. The manager tells its
 // version in the handshake and refuses a client of another one, so two versions never meet in one mapping.
 //
-// Only offsets and indices are stored, never pointers. (pthread_mutex_t keeps pointers of the thread that holds it; they
-// mean something to that thread and to the kernel alone.)
+// Only offsets and indices are stored, never pointers. (pthread_mutex_t keeps pointers of the thread that holds it;
+// they mean something to that thread and to the kernel alone.)
 #pragma once
 
 #include <pthread.h>
@@ -65,19 +65,26 @@ struct GroupHeader {
 //                  free -> embryo                      (a client, by compare-and-swap, before it forks or spawns)
 //                  embryo -> client | dead             (manager: on the child's hello, or when its socket closes first)
 // A slot leaves `dead` only when no hold names it, so that the next owner of the index inherits nothing.
-// State and claimer change in one store, so that a claimer who is killed leaves either nothing or an attributable embryo.
+// State and claimer change in one store, so that a claimer who is killed leaves either nothing or an attributable
+// embryo.
 struct alignas(kLine) Slot {
-    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer, else 0; the generation is
-    // raised by each claim, so that what was said of an earlier owner of the index is not taken for the present one.
+    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer, else 0; the generation
+    // is raised by each claim, so that what was said of an earlier owner of the index is not taken for the present one.
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint32_t> pid;         // as the manager sees it; 0 for an embryo
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
 };
 static_assert(sizeof(Slot) == kLine);
 
-constexpr SlotState state_of(std::uint64_t word) { return static_cast<SlotState>(word & 0xff); }
-constexpr std::uint32_t parent_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 8) & 0xffffff; }
-constexpr std::uint32_t generation_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
+constexpr SlotState state_of(std::uint64_t word) {
+    return static_cast<SlotState>(word & 0xff);
+}
+constexpr std::uint32_t parent_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 8) & 0xffffff;
+}
+constexpr std::uint32_t generation_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 32);
+}
 constexpr std::uint64_t slot_word(SlotState state, std::uint32_t parent, std::uint32_t generation) {
     return std::uint64_t{generation} << 32 | std::uint64_t{parent} << 8 | static_cast<std::uint64_t>(state);
 }
@@ -88,9 +95,9 @@ constexpr std::size_t kGroupBytes = kSlotsAt + kMaxSlots * sizeof(Slot);
 // ---------------------------------------------------------------------------------------------------------------------
 // Control part of a segment
 //
-// THE HOLD ENTRY IS THE TRUTH. A block is live exactly when a hold entry names it. One store of Hold::word makes or ends
-// a hold; everything marked (derived) follows from the entries and is rebuilt by whoever takes the lock from a dead
-// owner. All fields are written under BooksHeader::lock.
+// THE HOLD ENTRY IS THE TRUTH. A block is live exactly when a hold entry names it. One store of Hold::word makes or
+// ends a hold; everything marked (derived) follows from the entries and is rebuilt by whoever takes the lock from a
+// dead owner. All fields are written under BooksHeader::lock.
 //
 //   I1  count(b)          = number of holds h < holds_high with block(h) = b                       (derived)
 //   I2  live_blocks       = number of blocks with count > 0;  live_bytes = the sum of their sizes   (derived)
@@ -102,7 +109,7 @@ enum class HoldKind : std::uint32_t { none = 0, client = 1, ticket = 2 };
 // word = block << 32 | owner slot << 8 | kind;  0 = free entry.
 struct Hold {
     std::atomic<std::uint64_t> word;
-    std::atomic<std::uint32_t> mark;   // ticket: nonce of the message; free entry: next of the free-hold chain (derived)
+    std::atomic<std::uint32_t> mark;  // ticket: nonce of the message; free entry: next of the free-hold chain (derived)
     std::atomic<std::uint32_t> since;  // seconds of CLOCK_MONOTONIC when the hold was made
 };
 static_assert(sizeof(Hold) == 16);
@@ -110,9 +117,15 @@ static_assert(sizeof(Hold) == 16);
 constexpr std::uint64_t hold_word(std::uint32_t block, std::uint32_t owner, HoldKind kind) {
     return std::uint64_t{block} << 32 | std::uint64_t{owner} << 8 | static_cast<std::uint64_t>(kind);
 }
-constexpr std::uint32_t block_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
-constexpr std::uint32_t owner_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 8) & 0xffffff; }
-constexpr HoldKind kind_of(std::uint64_t word) { return static_cast<HoldKind>(word & 0xff); }
+constexpr std::uint32_t block_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 32);
+}
+constexpr std::uint32_t owner_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 8) & 0xffffff;
+}
+constexpr HoldKind kind_of(std::uint64_t word) {
+    return static_cast<HoldKind>(word & 0xff);
+}
 static_assert(kMaxSlots <= 1u << 24);
 
 enum class Where : std::uint32_t {

@@ -54,7 +54,9 @@ Locked take_lock(Lock& lock, std::uint32_t slot, unsigned patience_ms) {
     return result == 0 ? Locked::yes : Locked::after_death;
 }
 
-void made_consistent(Lock& lock) { ::pthread_mutex_consistent(&lock.mutex); }
+void made_consistent(Lock& lock) {
+    ::pthread_mutex_consistent(&lock.mutex);
+}
 
 void drop_lock(Lock& lock) {
     lock.holder.store(0, std::memory_order_relaxed);

@@ -8,9 +8,9 @@
 namespace shmtensor {
 
 enum class Locked {
-    yes,         // held by us; the last holder left in order
+    yes,          // held by us; the last holder left in order
     after_death,  // held by us; the last holder died inside: put things right, then call made_consistent()
-    busy,        // still held by another when the patience was over
+    busy,         // still held by another when the patience was over
 };
 
 void init_lock(Lock& lock);

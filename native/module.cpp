@@ -28,9 +28,9 @@ using namespace shmtensor;
 
 namespace {
 
-constexpr unsigned kSlice = 50;                            // ms between two looks at signals
-constexpr std::uint64_t kLockBound = 30'000'000'000;       // ns until a lock that stays busy is an error
-constexpr int kSegmentTries = 3;                           // need_segment calls for one allocation
+constexpr unsigned kSlice = 50;                       // ms between two looks at signals
+constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that stays busy is an error
+constexpr int kSegmentTries = 3;                      // need_segment calls for one allocation
 
 PyObject *lock_busy, *block_gone, *refused, *not_held;
 
@@ -65,7 +65,9 @@ struct PyBlock {
 struct PyClient {
     PyClient(nb::object group_object, Group& group, std::uint32_t slot, int connection, nb::object segments,
              nb::object mappings)
-        : keep(std::move(group_object)), need_segment(std::move(segments)), need_mapping(std::move(mappings)),
+        : keep(std::move(group_object)),
+          need_segment(std::move(segments)),
+          need_mapping(std::move(mappings)),
           client(group, slot, connection) {}
     nb::object keep;
     nb::object need_segment;
@@ -117,9 +119,10 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
             case Status::full:
                 raise_refused(self.client.refusal());
             case Status::not_held:
-                raise(not_held, self.client.connection() < 0
-                                    ? "this client is closed, or its process was forked while the fork could not be registered"
-                                    : "this process was cloned without the fork hooks");
+                raise(not_held,
+                      self.client.connection() < 0
+                          ? "this client is closed, or its process was forked while the fork could not be registered"
+                          : "this process was cloned without the fork hooks");
         }
         nb::gil_scoped_release release;
         status = call(kSlice);
@@ -128,11 +131,13 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
 
 int block_buffer(PyObject* exporter, Py_buffer* view, int flags) {
     auto* self = nb::inst_ptr<PyBlock>(exporter);
-    return PyBuffer_FillInfo(view, exporter, self->block->data(), static_cast<Py_ssize_t>(self->block->bytes), 0, flags);
+    return PyBuffer_FillInfo(view, exporter, self->block->data(), static_cast<Py_ssize_t>(self->block->bytes), 0,
+                             flags);
 }
 PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_buffer)}, {0, nullptr}};
 
-// ---------------------------------------------------------------------------------------------------- the manager's side
+// ---------------------------------------------------------------------------------------------------- the manager's
+// side
 
 // The manager takes locks as slot 0: it is no client.
 struct Locked_ {
@@ -159,10 +164,12 @@ std::vector<BlockRow> list_blocks(Books& books) {
     const std::uint32_t now = os::monotonic_seconds();
     {
         // Copied under the lock, worked through outside. Room is made before, since nothing may allocate under it.
-        const std::uint32_t most = std::min(books.is_open() ? books.header().holds_high.load() : 0, books.shape().holds);
+        const std::uint32_t most =
+            std::min(books.is_open() ? books.header().holds_high.load() : 0, books.shape().holds);
         holds.reserve(most + 1024);
         const Locked_ locked(books);
-        const std::uint32_t high = std::min(books.header().holds_high.load(), static_cast<std::uint32_t>(holds.capacity()));
+        const std::uint32_t high =
+            std::min(books.header().holds_high.load(), static_cast<std::uint32_t>(holds.capacity()));
         for (std::uint32_t i = 0; i < std::min(high, books.shape().holds); ++i)
             if (const std::uint64_t word = books.hold(i).word.load())
                 holds.emplace_back(word, books.hold(i).since.load(std::memory_order_relaxed));
@@ -216,19 +223,28 @@ NB_MODULE(_native, m) {
     refused = exception("Refused");
     not_held = exception("NotHeld");
 
-    m.def("make_payload", [](const std::string& name, std::uint64_t bytes) {
-        int fd = -1;
-        if (const int error = os::memfd(name.c_str(), bytes, &fd)) raise_os(error);
-        return fd;
-    }, nb::arg("name"), nb::arg("nbytes"));
-    m.def("punch", [](int fd, std::uint64_t offset, std::uint64_t bytes) {
-        if (const int error = os::punch(fd, offset, bytes)) raise_os(error);
-    }, nb::arg("fd"), nb::arg("offset"), nb::arg("nbytes"));
-    m.def("process_start_time", [](int pid) {
-        std::uint64_t ticks = 0;
-        if (const int error = os::start_time(pid, &ticks)) raise_os(error);
-        return ticks;
-    }, nb::arg("pid"));
+    m.def(
+        "make_payload",
+        [](const std::string& name, std::uint64_t bytes) {
+            int fd = -1;
+            if (const int error = os::memfd(name.c_str(), bytes, &fd)) raise_os(error);
+            return fd;
+        },
+        nb::arg("name"), nb::arg("nbytes"));
+    m.def(
+        "punch",
+        [](int fd, std::uint64_t offset, std::uint64_t bytes) {
+            if (const int error = os::punch(fd, offset, bytes)) raise_os(error);
+        },
+        nb::arg("fd"), nb::arg("offset"), nb::arg("nbytes"));
+    m.def(
+        "process_start_time",
+        [](int pid) {
+            std::uint64_t ticks = 0;
+            if (const int error = os::start_time(pid, &ticks)) raise_os(error);
+            return ticks;
+        },
+        nb::arg("pid"));
     m.def("memory_available", [] {
         const char* limit = "";
         const std::uint64_t bytes = os::memory_available(&limit);
@@ -236,46 +252,69 @@ NB_MODULE(_native, m) {
     });
 
     nb::class_<Group>(m, "Group", nb::is_final())
-        .def_static("create", [](std::uint64_t id) {
-            auto group = std::make_unique<Group>();
-            if (const int error = group->create(id)) raise_os(error);
-            return group;
-        }, nb::arg("group_id"))
-        .def_static("open", [](int fd) {
-            auto group = std::make_unique<Group>();
-            const int error = group->open(fd);
-            if (error == EINVAL) throw nb::value_error("the descriptor is not a group segment of this layout version");
-            if (error) raise_os(error);
-            return group;
-        }, nb::arg("fd"))
+        .def_static(
+            "create",
+            [](std::uint64_t id) {
+                auto group = std::make_unique<Group>();
+                if (const int error = group->create(id)) raise_os(error);
+                return group;
+            },
+            nb::arg("group_id"))
+        .def_static(
+            "open",
+            [](int fd) {
+                auto group = std::make_unique<Group>();
+                const int error = group->open(fd);
+                if (error == EINVAL)
+                    throw nb::value_error("the descriptor is not a group segment of this layout version");
+                if (error) raise_os(error);
+                return group;
+            },
+            nb::arg("fd"))
         .def_prop_ro("fd", &Group::fd)
         .def_prop_ro("group_id", &Group::id)
-        .def("claim", [](Group& self, int kind, std::uint32_t pid, std::uint64_t start, std::uint32_t parent) {
-            const std::uint32_t slot = self.claim(static_cast<SlotState>(kind), pid, start, parent);
-            if (slot == kNone) raise(PyExc_LookupError, "all slots of the group are taken");
-            return slot;
-        }, nb::arg("kind"), nb::arg("pid"), nb::arg("start_time"), nb::arg("parent") = 0)
-        .def("become_client", [](Group& self, std::uint32_t index, std::uint32_t pid, std::uint64_t start) {
-            Slot& slot = slot_at(self, index);
-            slot.pid.store(pid);
-            slot.start_time.store(start);
-            self.set_state(index, SlotState::client);
-        }, nb::arg("slot"), nb::arg("pid"), nb::arg("start_time"))
-        .def("mark_dead", [](Group& self, std::uint32_t index) {
-            slot_at(self, index);
-            self.set_state(index, SlotState::dead);
-        }, nb::arg("slot"))
-        .def("free", [](Group& self, std::uint32_t index) {
-            Slot& slot = slot_at(self, index);
-            slot.pid.store(0);
-            slot.start_time.store(0);
-            self.set_state(index, SlotState::free);
-        }, nb::arg("slot"))
-        .def("slot", [](Group& self, std::uint32_t index) {
-            const Slot& slot = slot_at(self, index);
-            const std::uint64_t word = slot.word.load();
-            return std::tuple{static_cast<int>(state_of(word)), slot.pid.load(), slot.start_time.load(), parent_of(word)};
-        }, nb::arg("index"))
+        .def(
+            "claim",
+            [](Group& self, int kind, std::uint32_t pid, std::uint64_t start, std::uint32_t parent) {
+                const std::uint32_t slot = self.claim(static_cast<SlotState>(kind), pid, start, parent);
+                if (slot == kNone) raise(PyExc_LookupError, "all slots of the group are taken");
+                return slot;
+            },
+            nb::arg("kind"), nb::arg("pid"), nb::arg("start_time"), nb::arg("parent") = 0)
+        .def(
+            "become_client",
+            [](Group& self, std::uint32_t index, std::uint32_t pid, std::uint64_t start) {
+                Slot& slot = slot_at(self, index);
+                slot.pid.store(pid);
+                slot.start_time.store(start);
+                self.set_state(index, SlotState::client);
+            },
+            nb::arg("slot"), nb::arg("pid"), nb::arg("start_time"))
+        .def(
+            "mark_dead",
+            [](Group& self, std::uint32_t index) {
+                slot_at(self, index);
+                self.set_state(index, SlotState::dead);
+            },
+            nb::arg("slot"))
+        .def(
+            "free",
+            [](Group& self, std::uint32_t index) {
+                Slot& slot = slot_at(self, index);
+                slot.pid.store(0);
+                slot.start_time.store(0);
+                self.set_state(index, SlotState::free);
+            },
+            nb::arg("slot"))
+        .def(
+            "slot",
+            [](Group& self, std::uint32_t index) {
+                const Slot& slot = slot_at(self, index);
+                const std::uint64_t word = slot.word.load();
+                return std::tuple{static_cast<int>(state_of(word)), slot.pid.load(), slot.start_time.load(),
+                                  parent_of(word)};
+            },
+            nb::arg("index"))
         .def("occupied", [](Group& self) {
             std::vector<std::uint32_t> indices;
             for (std::uint32_t i = 0; i < kMaxSlots; ++i)
@@ -287,25 +326,34 @@ NB_MODULE(_native, m) {
         .def_static("create", &create_books, nb::arg("segment_id"), nb::arg("owner"), nb::arg("payload_bytes"),
                     nb::arg("dedicated"))
         .def_prop_ro("fd", &Books::fd)
-        .def("reap", [](Books& self, std::uint32_t slot) { return Locked_(self).books.reap(slot); }, nb::arg("slot"))
-        .def("expire_tickets", [](Books& self, std::uint32_t seconds) {
-            const std::uint32_t now = os::monotonic_seconds();
-            return now < seconds ? 0u : Locked_(self).books.expire_tickets(now - seconds);
-        }, nb::arg("seconds"))
-        .def("retire", [](Books& self) {
-            if (!self.is_open()) throw nb::value_error("these books are closed");
-            self.header().retired.store(1);
-        })
-        .def("live", [](Books& self, std::uint32_t block, std::uint32_t generation) -> std::optional<std::uint64_t> {
-            if (!self.is_open()) throw nb::value_error("these books are closed");
-            const std::uint64_t size = self.live_size(block, generation);
-            return size ? std::optional{size} : std::nullopt;
-        }, nb::arg("block"), nb::arg("generation"))
-        .def("stats", [](Books& self) {
-            if (!self.is_open()) throw nb::value_error("these books are closed");
-            const BooksHeader& h = self.header();
-            return std::tuple{h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
-        })
+        .def(
+            "reap", [](Books& self, std::uint32_t slot) { return Locked_(self).books.reap(slot); }, nb::arg("slot"))
+        .def(
+            "expire_tickets",
+            [](Books& self, std::uint32_t seconds) {
+                const std::uint32_t now = os::monotonic_seconds();
+                return now < seconds ? 0u : Locked_(self).books.expire_tickets(now - seconds);
+            },
+            nb::arg("seconds"))
+        .def("retire",
+             [](Books& self) {
+                 if (!self.is_open()) throw nb::value_error("these books are closed");
+                 self.header().retired.store(1);
+             })
+        .def(
+            "live",
+            [](Books& self, std::uint32_t block, std::uint32_t generation) -> std::optional<std::uint64_t> {
+                if (!self.is_open()) throw nb::value_error("these books are closed");
+                const std::uint64_t size = self.live_size(block, generation);
+                return size ? std::optional{size} : std::nullopt;
+            },
+            nb::arg("block"), nb::arg("generation"))
+        .def("stats",
+             [](Books& self) {
+                 if (!self.is_open()) throw nb::value_error("these books are closed");
+                 const BooksHeader& h = self.header();
+                 return std::tuple{h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
+             })
         .def("blocks", &list_blocks)
         .def("close", &Books::close);
 
@@ -316,95 +364,131 @@ NB_MODULE(_native, m) {
         .def_prop_ro("index", [](PyBlock& b) { return b.block->index; })
         .def_prop_ro("generation", [](PyBlock& b) { return b.block->generation; })
         .def_prop_ro("offset", [](PyBlock& b) { return b.block->offset; })
-        .def_prop_ro("client", [](PyBlock& b) {
-            return nb::borrow(nb::handle(static_cast<PyObject*>(b.block->client->face)));
-        })
+        .def_prop_ro("client",
+                     [](PyBlock& b) { return nb::borrow(nb::handle(static_cast<PyObject*>(b.block->client->face))); })
         .def("descriptor", [](PyBlock& b) { return b.block->segment->payload_fd; })
-        .def("array", [](nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
-            const Block& b = *nb::inst_ptr<PyBlock>(self)->block;
-            PyObject* array = make_array(self.ptr(), b.data(), b.bytes, dtype.ptr(), shape.ptr(), offset, strides.ptr());
-            if (!array) throw nb::python_error();
-            return nb::steal(array);
-        }, nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0, nb::arg("strides") = nb::none());
+        .def(
+            "array",
+            [](nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
+                const Block& b = *nb::inst_ptr<PyBlock>(self)->block;
+                PyObject* array =
+                    make_array(self.ptr(), b.data(), b.bytes, dtype.ptr(), shape.ptr(), offset, strides.ptr());
+                if (!array) throw nb::python_error();
+                return nb::steal(array);
+            },
+            nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0, nb::arg("strides") = nb::none());
 
     nb::class_<PyClient>(m, "Client", nb::is_final())
-        .def("__init__", [](nb::pointer_and_handle<PyClient> self, nb::object group, std::uint32_t slot, int connection,
-                            nb::object need_segment, nb::object need_mapping) {
-            new (self.p) PyClient(group, nb::cast<Group&>(group), slot, connection, need_segment, need_mapping);
-            self.h.inc_ref();  // blocks point at it: it lives as long as the process
-            self.p->client.face = self.h.ptr();
-        }, nb::arg("group"), nb::arg("slot"), nb::arg("connection"), nb::arg("need_segment"), nb::arg("need_mapping"))
+        .def(
+            "__init__",
+            [](nb::pointer_and_handle<PyClient> self, nb::object group, std::uint32_t slot, int connection,
+               nb::object need_segment, nb::object need_mapping) {
+                new (self.p) PyClient(group, nb::cast<Group&>(group), slot, connection, need_segment, need_mapping);
+                self.h.inc_ref();  // blocks point at it: it lives as long as the process
+                self.p->client.face = self.h.ptr();
+            },
+            nb::arg("group"), nb::arg("slot"), nb::arg("connection"), nb::arg("need_segment"), nb::arg("need_mapping"))
         .def_prop_ro("group", [](PyClient& self) { return self.keep; })
         .def_prop_ro("slot", [](PyClient& self) { return self.client.slot(); })
         .def_prop_ro("connection", [](PyClient& self) { return self.client.connection(); })
-        .def("add_segment", [](PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes,
-                               bool dedicated, bool owned) {
-            const int error = self.client.add_segment(id, control, payload, bytes, dedicated, owned);
-            if (error == EINVAL) throw nb::value_error("the descriptors are not the segment that was announced");
-            if (error) raise_os(error);
-        }, nb::arg("segment"), nb::arg("control"), nb::arg("payload"), nb::arg("payload_bytes"), nb::arg("dedicated"),
-           nb::arg("owned"))
-        .def("allocate", [](nb::handle object, std::uint64_t bytes) {
-            auto& self = *nb::inst_ptr<PyClient>(object);
-            if (bytes == 0 || bytes > kMaxSegmentBytes)
-                raise(PyExc_ValueError, "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " + std::to_string(bytes));
-            Block* block = nullptr;
-            insist(self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0, bytes);
-            return face_of(block, false);
-        }, nb::arg("nbytes"))
-        .def("attach", [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
-            auto& self = *nb::inst_ptr<PyClient>(object);
-            Block* block = nullptr;
-            bool existing = false;
-            insist(self, object, [&](unsigned patience) {
-                return self.client.attach(segment, index, generation, patience, &block, &existing);
-            }, segment, 0);
-            return face_of(block, existing);
-        }, nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
-        .def("ticket", [](nb::handle object, PyBlock& block, std::uint32_t owner) {
-            auto& self = *nb::inst_ptr<PyClient>(object);
-            if (block.block->client != &self.client) throw nb::value_error("the block belongs to another client");
-            if (owner >= kMaxSlots) throw nb::value_error("no such slot");
-            std::uint32_t hold = 0, mark = 0;
-            insist(self, object, [&](unsigned patience) {
-                return self.client.ticket(*block.block, owner, patience, &hold, &mark);
-            }, 0, 0);
-            return std::tuple{hold, mark};
-        }, nb::arg("block"), nb::arg("owner") = 0)
-        .def("redeem", [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation,
-                          std::uint32_t hold, std::uint32_t mark) {
-            auto& self = *nb::inst_ptr<PyClient>(object);
-            Block* block = nullptr;
-            bool existing = false;
-            insist(self, object, [&](unsigned patience) {
-                return self.client.redeem(segment, index, generation, hold, mark, patience, &block, &existing);
-            }, segment, 0);
-            return face_of(block, existing);
-        }, nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"), nb::arg("mark"))
-        .def("embryo", [](PyClient& self) {
-            std::uint32_t slot = 0;
-            int socket = -1;
-            if (const int error = self.client.embryo(&slot, &socket)) raise_os(error);
-            return std::tuple{slot, socket};
-        })
-        .def("trim", [](PyClient& self) {
-            std::uint64_t bytes = 0;
-            Status status;
-            {
-                nb::gil_scoped_release release;
-                status = self.client.trim(&bytes);
-            }
-            if (status == Status::not_held) raise(not_held, "this client is closed, or was cloned without the fork hooks");
-            return bytes;
-        })
-        .def("stats", [](PyClient& self) {
-            const Client::Stats s = self.client.stats();
-            return std::tuple{s.mapped, s.owned, s.blocks, s.bytes, s.reserved, s.free};
-        })
-        .def("check_invariants", [](PyClient& self) {
-            const char* wrong = self.client.check();
-            if (wrong) raise(PyExc_AssertionError, wrong);
-        })
+        .def(
+            "add_segment",
+            [](PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes, bool dedicated,
+               bool owned) {
+                const int error = self.client.add_segment(id, control, payload, bytes, dedicated, owned);
+                if (error == EINVAL) throw nb::value_error("the descriptors are not the segment that was announced");
+                if (error) raise_os(error);
+            },
+            nb::arg("segment"), nb::arg("control"), nb::arg("payload"), nb::arg("payload_bytes"), nb::arg("dedicated"),
+            nb::arg("owned"))
+        .def(
+            "allocate",
+            [](nb::handle object, std::uint64_t bytes) {
+                auto& self = *nb::inst_ptr<PyClient>(object);
+                if (bytes == 0 || bytes > kMaxSegmentBytes)
+                    raise(PyExc_ValueError, "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " +
+                                                std::to_string(bytes));
+                Block* block = nullptr;
+                insist(
+                    self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0,
+                    bytes);
+                return face_of(block, false);
+            },
+            nb::arg("nbytes"))
+        .def(
+            "attach",
+            [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
+                auto& self = *nb::inst_ptr<PyClient>(object);
+                Block* block = nullptr;
+                bool existing = false;
+                insist(
+                    self, object,
+                    [&](unsigned patience) {
+                        return self.client.attach(segment, index, generation, patience, &block, &existing);
+                    },
+                    segment, 0);
+                return face_of(block, existing);
+            },
+            nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
+        .def(
+            "ticket",
+            [](nb::handle object, PyBlock& block, std::uint32_t owner) {
+                auto& self = *nb::inst_ptr<PyClient>(object);
+                if (block.block->client != &self.client) throw nb::value_error("the block belongs to another client");
+                if (owner >= kMaxSlots) throw nb::value_error("no such slot");
+                std::uint32_t hold = 0, mark = 0;
+                insist(
+                    self, object,
+                    [&](unsigned patience) { return self.client.ticket(*block.block, owner, patience, &hold, &mark); },
+                    0, 0);
+                return std::tuple{hold, mark};
+            },
+            nb::arg("block"), nb::arg("owner") = 0)
+        .def(
+            "redeem",
+            [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation,
+               std::uint32_t hold, std::uint32_t mark) {
+                auto& self = *nb::inst_ptr<PyClient>(object);
+                Block* block = nullptr;
+                bool existing = false;
+                insist(
+                    self, object,
+                    [&](unsigned patience) {
+                        return self.client.redeem(segment, index, generation, hold, mark, patience, &block, &existing);
+                    },
+                    segment, 0);
+                return face_of(block, existing);
+            },
+            nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"), nb::arg("mark"))
+        .def("embryo",
+             [](PyClient& self) {
+                 std::uint32_t slot = 0;
+                 int socket = -1;
+                 if (const int error = self.client.embryo(&slot, &socket)) raise_os(error);
+                 return std::tuple{slot, socket};
+             })
+        .def("trim",
+             [](PyClient& self) {
+                 std::uint64_t bytes = 0;
+                 Status status;
+                 {
+                     nb::gil_scoped_release release;
+                     status = self.client.trim(&bytes);
+                 }
+                 if (status == Status::not_held)
+                     raise(not_held, "this client is closed, or was cloned without the fork hooks");
+                 return bytes;
+             })
+        .def("stats",
+             [](PyClient& self) {
+                 const Client::Stats s = self.client.stats();
+                 return std::tuple{s.mapped, s.owned, s.blocks, s.bytes, s.reserved, s.free};
+             })
+        .def("check_invariants",
+             [](PyClient& self) {
+                 const char* wrong = self.client.check();
+                 if (wrong) raise(PyExc_AssertionError, wrong);
+             })
         .def("close", [](nb::handle object) {
             auto& self = *nb::inst_ptr<PyClient>(object);
             if (!self.client.close()) throw nb::value_error("blocks of this client are still in use; drop them first");

@@ -39,10 +39,12 @@ int map_shared(int fd, std::uint64_t bytes, std::byte** at) {
     return 0;
 }
 
-void unmap(std::byte* at, std::uint64_t bytes) { ::munmap(at, bytes); }
+void unmap(std::byte* at, std::uint64_t bytes) {
+    ::munmap(at, bytes);
+}
 
 int size_of(int fd, std::uint64_t* bytes) {
-    struct stat found {};
+    struct stat found{};
     if (::fstat(fd, &found) != 0) return errno;
     *bytes = static_cast<std::uint64_t>(found.st_size);
     return 0;
@@ -189,7 +191,9 @@ std::uint64_t random64() {
     return value;
 }
 
-int process_id() { return ::getpid(); }
+int process_id() {
+    return ::getpid();
+}
 
 int start_time(int pid, std::uint64_t* ticks) {
     char path[32];

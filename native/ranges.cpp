@@ -6,7 +6,9 @@
 namespace shmtensor {
 namespace {
 
-std::uint64_t up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::uint64_t up(std::uint64_t bytes, std::uint64_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
 
 struct Class {
     std::uint32_t first, second;
@@ -15,7 +17,8 @@ struct Class {
 Class class_of(std::uint64_t bytes) {
     const std::uint64_t units = bytes / kUnit;
     const auto first = static_cast<std::uint32_t>(std::bit_width(units) - 1);
-    const auto second = static_cast<std::uint32_t>(first >= 3 ? (units >> (first - 3)) & 7 : (units << (3 - first)) & 7);
+    const auto second =
+        static_cast<std::uint32_t>(first >= 3 ? (units >> (first - 3)) & 7 : (units << (3 - first)) & 7);
     return {first, second};
 }
 
@@ -201,7 +204,8 @@ std::uint64_t Ranges::largest_cold() const {
     if (!f.first) return 0;
     const auto first = static_cast<std::uint32_t>(std::bit_width(f.first) - 1);
     const auto second = static_cast<std::uint32_t>(std::bit_width(static_cast<unsigned>(f.second[first])) - 1);
-    for (std::uint32_t n = f.head[first][second]; n != kNone; n = nodes_[n].older) most = std::max(most, nodes_[n].bytes);
+    for (std::uint32_t n = f.head[first][second]; n != kNone; n = nodes_[n].older)
+        most = std::max(most, nodes_[n].bytes);
     return most;
 }
 

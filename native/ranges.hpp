@@ -14,9 +14,9 @@
 
 namespace shmtensor {
 
-constexpr std::uint64_t kUnit = 64;                 // bytes; least size and alignment of a block
-constexpr std::uint64_t kPagedFrom = 64 << 10;      // bytes; blocks from here on are page-aligned
-constexpr std::uint64_t kBinnedUpTo = 1 << 20;      // bytes; larger ranges are rounded to pages and not binned
+constexpr std::uint64_t kUnit = 64;             // bytes; least size and alignment of a block
+constexpr std::uint64_t kPagedFrom = 64 << 10;  // bytes; blocks from here on are page-aligned
+constexpr std::uint64_t kBinnedUpTo = 1 << 20;  // bytes; larger ranges are rounded to pages and not binned
 
 // Bytes a request occupies: steps of 64 up to 1 KiB, then four steps per doubling, then whole pages.
 std::uint64_t rounded(std::uint64_t bytes);
@@ -29,8 +29,8 @@ class Ranges {
     enum class State : std::uint8_t { unused, warm, cold, taken };
     struct Node {
         std::uint64_t offset = 0, bytes = 0;
-        std::uint32_t before = kNone, after = kNone;          // neighbours in the payload
-        std::uint32_t newer = kNone, older = kNone;           // neighbours in the free list
+        std::uint32_t before = kNone, after = kNone;  // neighbours in the payload
+        std::uint32_t newer = kNone, older = kNone;   // neighbours in the free list
         State state = State::unused;
     };
 

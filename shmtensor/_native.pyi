@@ -1,4 +1,7 @@
-"""The C++ core: the group segment, the books of a segment, the heap of a client. Imports no NumPy until an array is asked for."""
+"""The C++ core: the group segment, the books of a segment, the heap of a client.
+
+Imports no NumPy until an array is asked for.
+"""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -6,6 +9,10 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+ARENA_BYTES: int
+"""Payload of an arena, in bytes of address space."""
+DEDICATED_FROM: int
+"""Larger blocks get a segment of their own, in bytes."""
 LAYOUT_VERSION: int
 """Version of every struct in shared memory (native/layout.hpp). Group, manager and clients must agree on it."""
 PAGE: int
@@ -17,14 +24,14 @@ MAX_SEGMENT_BYTES: int
 
 # kinds of a slot, and of the owner of a hold
 SLOT_FREE: int
-SLOT_GROUP: int      # slot 0: owns what is in flight through plain pickles; ends with the group
+SLOT_GROUP: int  # slot 0: owns what is in flight through plain pickles; ends with the group
 SLOT_CLIENT: int
-SLOT_EMBRYO: int     # a child that is being forked or spawned and has not said hello yet
-SLOT_DEAD: int       # gone; the manager has still to release what it held
+SLOT_EMBRYO: int  # a child that is being forked or spawned and has not said hello yet
+SLOT_DEAD: int  # gone; the manager has still to release what it held
 
 # kinds of a hold
-HOLD_CLIENT: int     # a process that has the block open
-HOLD_TICKET: int     # in flight: pickled and not yet unpickled
+HOLD_CLIENT: int  # a process that has the block open
+HOLD_TICKET: int  # in flight: pickled and not yet unpickled
 
 class LockBusy(Exception):
     """The books are locked by another process just now; try again later. Only the manager's calls raise it."""
@@ -46,7 +53,7 @@ class Group:
         """Make the sealed memfd, map and initialise it (manager only). Raises OSError."""
     @staticmethod
     def open(fd: int) -> Group:
-        """Map the group segment behind fd (which is duplicated). Raises ValueError if magic, version or size are off."""
+        """Map the group segment behind fd (duplicated). Raises ValueError if magic, version or size are off."""
     @property
     def fd(self) -> int: ...
     @property
@@ -65,18 +72,22 @@ class Group:
 
 @final
 class Books:
-    """The control part of one segment, as the manager sees it. Trusts no value that it reads; never waits for a lock."""
+    """The control part of one segment, as the manager sees it. Trusts no value it reads; never waits for a lock."""
     @staticmethod
     def create(segment_id: int, owner: int, payload_bytes: int, dedicated: bool) -> Books:
         """Make the sealed control memfd for a segment of payload_bytes owned by slot `owner`. Raises OSError."""
     @property
     def fd(self) -> int: ...
     def reap(self, slot: int) -> int:
-        """Release every hold of `slot`; gives how many there were. Raises LockBusy: nothing, or a part, was done."""
+        """Release every hold of `slot`; gives how many there were. Raises LockBusy: nothing was done."""
+    def expire_tickets(self, seconds: int) -> int:
+        """Release the in-flight holds of slot 0 that are at least `seconds` old; gives how many. Raises LockBusy."""
+    def retire(self) -> None:
+        """Tell every process that maps the segment to unmap it as soon as nothing of it is held there."""
     def live(self, block: int, generation: int) -> int | None:
         """Size in bytes of the live block with this generation, or None."""
     def stats(self) -> tuple[int, int, int]:
-        """(live blocks, bytes in them, bytes of payload reserved). A racy snapshot: for display and for 'is it empty'."""
+        """(live blocks, bytes in them, bytes of payload reserved). A racy snapshot: to show, and for 'is it empty'."""
     def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
         """Every live block: (index, offset, size, generation, holds), a hold being (owner slot, hold kind, age in s).
         Raises LockBusy."""
@@ -85,15 +96,23 @@ class Books:
 
 def make_payload(name: str, nbytes: int) -> int:
     """A memfd of nbytes (sparse), sealed against shrinking and growing, close-on-exec; gives the descriptor."""
+
 def punch(fd: int, offset: int, nbytes: int) -> None:
     """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
+
+def memory_available() -> tuple[int, str]:
+    """(bytes that may be reserved, what bounds them): the least of MemAvailable and every memory cgroup up the tree."""
+
 def process_start_time(pid: int) -> int:
     """Start time of a process in clock ticks since boot (field 22 of /proc/pid/stat). Raises ProcessLookupError."""
 
 @final
 class Block:
-    """One hold of this process on one block. Supports the buffer protocol (writable bytes). Dropping the last reference
-    releases the hold; a NumPy array over it keeps it alive. Two Blocks of one process on one block are the same object."""
+    """One hold of this process on one block. Supports the buffer protocol (writable bytes).
+
+    Dropping the last reference releases the hold; a NumPy array over it keeps it alive. Two Blocks of one process on
+    one block are the same object.
+    """
     @property
     def address(self) -> int: ...
     @property
@@ -109,21 +128,30 @@ class Block:
     """Byte offset of the block in its segment's payload."""
     @property
     def client(self) -> Client: ...
-    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0,
-              strides: tuple[int, ...] | None = None) -> NDArray[Any]:
-        """A writable ndarray over the block, `offset` in bytes; its base is this Block. Raises ValueError out of bounds."""
+    def array(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0, strides: tuple[int, ...] | None = None
+    ) -> NDArray[Any]:
+        """A writable ndarray over the block, `offset` and `strides` in bytes; its base is this Block.
+
+        Raises ValueError out of bounds, TypeError for a dtype of Python objects."""
     def descriptor(self) -> int:
         """The payload's descriptor (owned by the client; duplicate it to keep it)."""
 
 @final
 class Client:
     """This process in one group: the segments it has mapped, the arenas it owns, the blocks it holds."""
-    def __init__(self, group: Group, slot: int, connection: int, need_segment: Callable[[Client, int], None],
-                 need_mapping: Callable[[Client, int], None]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        slot: int,
+        connection: int,
+        need_segment: Callable[[Client, int], None],
+        need_mapping: Callable[[Client, int], None],
+    ) -> None:
         """Args:
-            connection: descriptor of the socket to the manager; owned by the Client from now on.
-            need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) or raise.
-            need_mapping: called with (client, segment id) to attach to an unknown segment; must add_segment or raise.
+        connection: descriptor of the socket to the manager; owned by the Client from now on.
+        need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) or raise.
+        need_mapping: called with (client, segment id) to attach to an unknown segment; must add_segment or raise.
         """
     @property
     def group(self) -> Group: ...
@@ -133,7 +161,9 @@ class Client:
     @property
     def connection(self) -> int:
         """Descriptor of the socket; another one in a forked child, -1 once closed."""
-    def add_segment(self, segment: int, control: int, payload: int, payload_bytes: int, dedicated: bool, owned: bool) -> None:
+    def add_segment(
+        self, segment: int, control: int, payload: int, payload_bytes: int, dedicated: bool, owned: bool
+    ) -> None:
         """Map a segment; takes over both descriptors. Adding one that is known closes them and does nothing."""
     def allocate(self, nbytes: int) -> Block:
         """A block of at least 1 byte; 64-byte aligned, page-aligned from 64 KiB. No system call when warm memory fits.
@@ -145,15 +175,13 @@ class Client:
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:
         """Turn an in-flight hold into one of this process; a ticket that was redeemed already attaches instead.
         Raises BlockGone."""
-    def find(self, address: int) -> Block | None:
-        """The block held by this process whose bytes include address, or None."""
     def embryo(self) -> tuple[int, int]:
         """(slot, socket descriptor) for a child about to be spawned: holds given to the slot are the child's; it says
         hello on the socket. The caller closes its copy of the descriptor after the start."""
     def trim(self) -> int:
         """Give the pages of free ranges back to the system; gives the bytes. Slow; the memory is cold afterwards."""
     def stats(self) -> tuple[int, int, int, int, int, int]:
-        """(segments mapped, segments owned, blocks held, bytes in them, bytes reserved by this client, bytes free in it)."""
+        """(segments mapped, segments owned, blocks held, bytes in them, bytes reserved here, of which free)."""
     def check_invariants(self) -> None:
         """Raise AssertionError if the books or the private lists of any owned segment contradict each other. Slow."""
     def close(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._native import Block
-from .allocators import MapAllocator, MapFlags, managed_allocator
+from .allocators import MapAllocator, MapFlags, MappingError, managed_allocator
 from .allocators.lease import Lease, allocate_array
 from .allocators.managed import allocate
 from .allocators.protocol import MAX_BYTES, Allocator, Region
@@ -54,15 +54,18 @@ def span(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def address_of(array: NDArray[Any]) -> int:
+    """Address of the first element in this process."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 def region_address(region: Region) -> int:
+    """Address of the first byte of a region."""
     return address_of(np.frombuffer(region, np.uint8, 1))
 
 
 def lease_of(array: NDArray[Any]) -> Lease:
+    """The lease under an array that `fresh_array` made of an allocator's region."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -71,6 +74,7 @@ def lease_of(array: NDArray[Any]) -> Lease:
 
 
 def shared_by(allocator: Allocator) -> bool:
+    """Whether other processes can have what the allocator gives; one that does not say so is private."""
     return bool(getattr(allocator, "shared", False))
 
 
@@ -121,16 +125,21 @@ def flat_values(content: Any, dtype: DType) -> NDArray[Any]:
 
 
 def unfit(value: object, dtype: DType, error: Exception) -> InvalidArgument | DTypeError:
+    """Our error for one of NumPy's about values: InvalidArgument for a wrong number or nesting, else DTypeError."""
     shown = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
-    kind = InvalidArgument if isinstance(error, ValueError) and not isinstance(value, str) else DTypeError
+    nesting = any(word in str(error) for word in ("broadcast", "inhomogeneous", "sequence"))
+    kind = InvalidArgument if isinstance(error, ValueError) and nesting else DTypeError
     return kind(f"{shown} cannot be stored as {dtype.name}: {error}; give values of that type, as many as asked for")
 
 
 def file_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes of a file. Does not block. Raises MappingError, InvalidArgument (a path that cannot be one)."""
     try:
         return os.stat(path).st_size  # noqa: PTH116
-    except (OSError, ValueError):
-        return 0  # the mapping itself says what is wrong, by name
+    except OSError as error:
+        raise MappingError(error.errno, f"opening {os.fspath(path)}: {error.strerror}; check the path") from error
+    except ValueError as error:
+        raise InvalidArgument(f"{path!r} is no path: {error}") from error
 
 
 def checked_array(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The standard multiprocessing, with tensors and storages crossing as handles: `import shmtensor.multiprocessing as mp`.
+"""The standard multiprocessing, with tensors crossing as handles: `import shmtensor.multiprocessing as mp`.
 
 Everything that `multiprocessing` exports is here under its own name, submodules included (`mp.pool`, `mp.connection`).
 The contexts are this module's: `mp.set_start_method` here leaves the standard module's choice alone.
@@ -9,32 +9,29 @@ receiver's tensor is the same memory. The sender may drop it, or exit, as soon a
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import multiprocessing as _standard
 import multiprocessing.context as _context
 from multiprocessing import process as _process
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import reductions as _reductions
+from .errors import ManagerError as _ManagerError
 from .manager import address as _address
-from .manager.client import STRATEGIES as _STRATEGIES
-from .manager.client import set_strategy as _set_strategy
-from .manager.client import strategy as _strategy
-
-if TYPE_CHECKING:
-    from multiprocessing import *  # noqa: F403
+from .manager import client as _client
 
 _METHOD = "shmtensor_start_method"  # in a process's _config, which children inherit
 
 
 def get_all_sharing_strategies() -> set[str]:
     """The names that `set_sharing_strategy` takes."""
-    return set(_STRATEGIES)
+    return set(_client.STRATEGIES)
 
 
 def get_sharing_strategy() -> str:
     """How this process's new segments are made (`set_sharing_strategy`)."""
-    return _strategy()
+    return _client.strategy()
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
@@ -47,7 +44,7 @@ def set_sharing_strategy(new_strategy: str) -> None:
     Raises:
         InvalidArgument: another name.
     """
-    _set_strategy(new_strategy)
+    _client.set_strategy(new_strategy)
 
 
 # --------------------------------------------------------------------------------------------------- starting processes
@@ -56,6 +53,10 @@ def set_sharing_strategy(new_strategy: str) -> None:
 def _launch(process_class: Any, process: Any) -> Any:
     """Start `process` as the standard class does; then the sockets of its embryos are the child's alone."""
     process._config[_METHOD] = process_class._start_method
+    # A client before its children are: else what a child sends before it ends could be lost with the last client of its
+    # manager. A program that never shares a tensor must not fail for want of one.
+    with contextlib.suppress(_ManagerError):
+        _client.default()
     popen = process_class._Popen(process)
     for embryo in _reductions.embryos_of(popen).values():
         embryo.close()
@@ -66,7 +67,7 @@ def _settle(process_class: Any) -> None:
     """In the child: what the standard class does, and the start method it was started by as the default."""
     process_class._after_fork()
     config: dict[str, Any] = getattr(_process.current_process(), "_config", {})
-    _default_context._actual_context = _contexts[config[_METHOD]]
+    _default_context.set_start_method(config[_METHOD], force=True)
 
 
 class ForkProcess(_context.ForkProcess):
@@ -139,7 +140,7 @@ class ForkServerContext(_context.ForkServerContext):
     Process = ForkServerProcess
 
 
-_contexts: dict[str, _context.BaseContext] = {
+_contexts: dict[str, Any] = {
     "fork": ForkContext(),
     "spawn": SpawnContext(),
     "forkserver": ForkServerContext(),
@@ -149,7 +150,7 @@ _contexts: dict[str, _context.BaseContext] = {
 class DefaultContext(_context.DefaultContext):
     """What this module's functions belong to. In a child its method is the one that started the child."""
 
-    Process = Process  # type: ignore[assignment]
+    Process = Process
 
     def get_context(self, method: str | None = None) -> Any:
         """The context of a start method, or the one in use.
@@ -173,7 +174,7 @@ globals().update((name, getattr(_default_context, name)) for name in _exported)
 SUBDEBUG = 5
 SUBWARNING = 25
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     *_exported,
     "get_all_sharing_strategies",
     "get_sharing_strategy",

@@ -91,7 +91,7 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
         InvalidArgument: memory that is shared in a way that no other process can follow.
     """
     if shared._view is not None:  # a part: its root goes by handle
-        return shared.__reduce_ex__(5)  # type: ignore[no-any-return]
+        return shared.__reduce_ex__(5)
     region, allocator = shared.share_memory_()._region, shared.allocator
     if isinstance(region, storage.Block):
         manager = storage.manager_of(region)
@@ -123,8 +123,8 @@ def rebuild_storage(where: bytes, name: tuple[int, int, int, int, int], dtype: s
         block = client.at(where).redeem(*name)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a storage of {size} {dtype} elements was sent through the manager at {shown}, which has ended before this "
-            f"process mapped the memory; keep the sender or its manager alive until the message is received ({error})"
+            f"a storage of {size} {dtype} elements was sent through the manager at {shown}, which has ended before "
+            f"this process mapped the memory; keep the sender or its manager alive until then ({error})"
         ) from error
     return storage.Storage._from_block(block, dtype_of(dtype), size)
 
@@ -145,7 +145,7 @@ def rebuild_from_name(name: str, flags: int, dtype: str, size: int) -> storage.S
 
 
 def reduce_tensor(tensor: _tensor.Tensor) -> Rebuild:
-    """A tensor as its storage, which goes by handle, and its place in it. The receiver's tensor aliases the sender's."""
+    """A tensor as its storage, which goes by handle, and its place in it; the receiver's aliases the sender's."""
     return _tensor.Tensor._rebuild, tensor._parts()
 
 

@@ -100,6 +100,9 @@ class Storage(Sharing):
         region, flat = fresh_array(allocator, size, self.dtype)
         shared = shared_by(allocator) or isinstance(allocator, MapAllocator)
         self._adopt(flat, region, allocator, OWN if shared else OWN | StorageFlags.RESIZABLE)
+        if type(region) is Block:
+            with moving:
+                _of_block[id(region), self.dtype] = self
 
     def _adopt(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
         self._flat = flat

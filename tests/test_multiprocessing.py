@@ -452,3 +452,22 @@ def test_importing_starts_nothing() -> None:
         assert w.managers() == []
         assert list(w.directory.iterdir()) == []
     assert "shmtensor.multiprocessing" in sys.modules
+
+
+def test_what_a_child_sent_outlives_it_though_the_parent_never_shared() -> None:
+    with world() as w:
+        out = w.run(
+            """
+import os, time
+import shmtensor, shmtensor.multiprocessing as mp
+def work(out):
+    out.put(shmtensor.ones(4))
+out = mp.SimpleQueue()
+child = mp.Process(target=work, args=(out,))
+child.start()
+child.join()
+time.sleep(1.5)  # longer than a manager without clients lingers
+print(out.get().tolist())
+"""
+        )
+        assert out.strip() == "[1.0, 1.0, 1.0, 1.0]"

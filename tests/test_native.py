@@ -273,7 +273,8 @@ work()
 os.write(2, b"END")
 """
     log = tmp_path / "calls"
-    subprocess.run(["strace", "-o", log, sys.executable, "-c", code], timeout=BOUND * 2, check=True, capture_output=True)
+    command = ["strace", "-o", log, sys.executable, "-c", code]
+    subprocess.run(command, timeout=BOUND * 2, check=True, capture_output=True)
     lines = log.read_text().splitlines()
     begin = next(i for i, line in enumerate(lines) if '"BEGIN"' in line)
     end = next(i for i, line in enumerate(lines) if '"END"' in line)

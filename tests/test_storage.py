@@ -12,7 +12,7 @@ import pytest
 
 import shmtensor
 from shmtensor import FloatStorage, IntStorage, Storage, StorageFlags, Tensor
-from shmtensor.allocators import MapAllocator, MapFlags, RefcountedMapAllocator, managed_allocator
+from shmtensor.allocators import ManagedAllocator, MapAllocator, MapFlags, RefcountedMapAllocator, managed_allocator
 from shmtensor.dtypes import ELEMENT_TYPES
 from shmtensor.errors import (
     DTypeError,
@@ -83,9 +83,18 @@ def test_more_than_memory():
 
 @pytest.mark.parametrize(
     ("content", "error"),
-    [("text", DTypeError), (["x"], DTypeError), ([[1], [2]], InvalidArgument), ([1, [2]], ShmTensorError), ([300], InvalidArgument),
-     (np.array([1j]), DTypeError), (np.array([object()]), DTypeError), (None, ShmTensorError), (1.5, ShmTensorError)],
-)  # fmt: skip
+    [
+        ("text", DTypeError),
+        (["x"], DTypeError),
+        ([[1], [2]], InvalidArgument),
+        ([1, [2]], InvalidArgument),
+        ([300], InvalidArgument),
+        (np.array([1j]), DTypeError),
+        (np.array([object()]), DTypeError),
+        (None, ShmTensorError),
+        (1.5, ShmTensorError),
+    ],
+)
 def test_content_that_does_not_fit(content, error):
     with pytest.raises(error):
         shmtensor.ByteStorage(content)
@@ -282,6 +291,14 @@ def test_bad_handles():
     gc.collect()
     with pytest.raises((StaleHandle, UnknownHandle)):
         Storage._new_shared_filename(manager, handle, size)
+
+
+def test_a_storage_on_the_managed_allocator_is_found_again():
+    storage = IntStorage([1, 2], allocator=managed_allocator)
+    assert IntStorage._new_shared_filename(*storage._share_filename_()) is storage
+    own = IntStorage([1, 2], allocator=ManagedAllocator())
+    assert own.is_shared()
+    assert IntStorage._new_shared_filename(*own._share_filename_()) is own
 
 
 def test_new_using_filename_is_shared():

@@ -1,4 +1,5 @@
-// Time of allocating and freeing shared blocks without Python. One JSON object a line; nanoseconds for the pair of calls.
+// Time of allocating and freeing shared blocks without Python. One JSON object a line; nanoseconds for the pair of
+// calls.
 #include <algorithm>
 #include <numeric>
 #include <random>

@@ -30,7 +30,8 @@ struct Named {
     std::uint32_t index, generation, hold, mark;
 };
 
-// ------------------------------------------------------------------------------------------------------------ the roles
+// ------------------------------------------------------------------------------------------------------------ the
+// roles
 
 struct Role {
     Group group;
@@ -42,7 +43,8 @@ struct Role {
         client = std::make_unique<Client>(group, kRole, kConnectionFd);
         const auto copy = [](int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 100); };
         want(client->add_segment(kOwnId, copy(kOwnBooks), copy(kOwnPayload), kArenaBytes, false, true) == 0, "own");
-        want(client->add_segment(kPeerId, copy(kPeerBooks), copy(kPeerPayload), kArenaBytes, false, false) == 0, "peer");
+        want(client->add_segment(kPeerId, copy(kPeerBooks), copy(kPeerPayload), kArenaBytes, false, false) == 0,
+             "peer");
         want(own.open(copy(kOwnBooks), kOwnId, kArenaBytes, false) == 0, "own books");
     }
     Block* allocate(std::uint64_t bytes) {
@@ -55,7 +57,8 @@ struct Role {
         Block* block = nullptr;
         bool existing = false;
         want(insist([&](unsigned p) { return client->attach(kPeerId, n.index, n.generation, p, &block, &existing); }) ==
-                 Status::ok, "attach");
+                 Status::ok,
+             "attach");
         return block;
     }
     Block* redeem(const Named& n) {
@@ -63,7 +66,8 @@ struct Role {
         bool existing = false;
         want(insist([&](unsigned p) {
                  return client->redeem(kPeerId, n.index, n.generation, n.hold, n.mark, p, &block, &existing);
-             }) == Status::ok, "redeem");
+             }) == Status::ok,
+             "redeem");
         return block;
     }
 };
@@ -148,7 +152,8 @@ int play(const std::string& role, const std::vector<Named>& named) {
     return 0;
 }
 
-// ---------------------------------------------------------------------------------------------------------- the harness
+// ---------------------------------------------------------------------------------------------------------- the
+// harness
 
 struct Harness {
     Group group;
@@ -171,8 +176,7 @@ struct Harness {
             fill(*block, static_cast<unsigned char>(i + 1));
             Named n{block->index, block->generation, 0, 0};
             // 2, 3: in flight; 4, 5: held by the late client beside us
-            if (i >= 2)
-                want(client->ticket(*block, i < 4 ? 0 : kLate, 1000, &n.hold, &n.mark) == Status::ok, "ticket");
+            if (i >= 2) want(client->ticket(*block, i < 4 ? 0 : kLate, 1000, &n.hold, &n.mark) == Status::ok, "ticket");
             named.push_back(n);
             blocks.push_back(block);
         }
@@ -185,7 +189,7 @@ struct Harness {
     pid_t start(const std::string& self, const std::string& role, const std::string& spec) {
         posix_spawn_file_actions_t files;
         ::posix_spawn_file_actions_init(&files);
-        const int pass[][2] = {{group.fd(), kGroupFd}, {roles.ours, kConnectionFd}, {own.books.fd(), kOwnBooks},
+        const int pass[][2] = {{group.fd(), kGroupFd},     {roles.ours, kConnectionFd},   {own.books.fd(), kOwnBooks},
                                {own.payload, kOwnPayload}, {peer.books.fd(), kPeerBooks}, {peer.payload, kPeerPayload}};
         for (const auto& [from, to] : pass) ::posix_spawn_file_actions_adddup2(&files, from, to);
         std::vector<std::string> words = {self, role};
@@ -268,8 +272,8 @@ struct Harness {
         want(peer.books.lock(0, 1000), what);
         peer.books.expire_tickets(~0u);
         peer.books.unlock();
-        want(peer.books.header().live_blocks == 4, what + ": " + std::to_string(peer.books.header().live_blocks) +
-                                                       " blocks are live, the harness holds 4");
+        want(peer.books.header().live_blocks == 4,
+             what + ": " + std::to_string(peer.books.header().live_blocks) + " blocks are live, the harness holds 4");
         std::vector<Block*> more;
         for (int i = 0; i < 64; ++i) {
             Block* block = nullptr;
@@ -290,7 +294,8 @@ struct Harness {
 };
 
 // True when the point was passed.
-bool run(const std::string& self, const std::string& role, const std::string& point, int nth, const std::string& action) {
+bool run(const std::string& self, const std::string& role, const std::string& point, int nth,
+         const std::string& action) {
     const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
     Harness harness;
     int status = 0;

@@ -42,7 +42,9 @@ struct Member {
     std::unique_ptr<Arena> arena;
 };
 
-unsigned char value_of(const Block& b) { return static_cast<unsigned char>(b.index * 31 + b.generation * 7 + 1); }
+unsigned char value_of(const Block& b) {
+    return static_cast<unsigned char>(b.index * 31 + b.generation * 7 + 1);
+}
 
 // One thread: every block it makes is filled with a value that follows from its name, and checked before it is dropped.
 void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, const std::atomic<bool>& stop) {
@@ -82,7 +84,8 @@ void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, con
             want(insist([&](unsigned p) {
                      return client.redeem(mail.segment, mail.index, mail.generation, mail.hold, mail.mark, p, &block,
                                           &existing);
-                 }) == Status::ok, "redeem");
+                 }) == Status::ok,
+                 "redeem");
             want(filled(*block, mail.value), "a block changed in flight");
             mine.push_back(block);
         } else if (random() % 500 == 0) {
@@ -159,7 +162,8 @@ void processes(unsigned seconds, std::uint32_t seed) {
                 shared.add_to(client, false);
                 Post post;
                 const std::atomic<bool> never{false};
-                std::thread other([&] { work(client, slot + 10, post, static_cast<std::uint32_t>(os::random64()), never); });
+                std::thread other(
+                    [&] { work(client, slot + 10, post, static_cast<std::uint32_t>(os::random64()), never); });
                 std::thread forker([&] {
                     for (;;) {
                         const pid_t child = ::fork();
@@ -205,7 +209,8 @@ void processes(unsigned seconds, std::uint32_t seed) {
 
 int main(int argc, char** argv) {
     const unsigned seconds = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 5;
-    const auto seed = argc > 2 ? static_cast<std::uint32_t>(std::atoi(argv[2])) : static_cast<std::uint32_t>(os::random64());
+    const auto seed =
+        argc > 2 ? static_cast<std::uint32_t>(std::atoi(argv[2])) : static_cast<std::uint32_t>(os::random64());
     std::printf("seed %u\n", seed);
     ::alarm(seconds * 4 + 60);
     threads(seconds, seed);

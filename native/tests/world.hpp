@@ -47,7 +47,8 @@ struct Arena {
     ~Arena() { os::close(payload); }
     void add_to(Client& client, bool owned) {
         want(client.add_segment(books.header().segment, ::fcntl(books.fd(), F_DUPFD_CLOEXEC, 3),
-                                ::fcntl(payload, F_DUPFD_CLOEXEC, 3), kArenaBytes, false, owned) == 0, "add_segment");
+                                ::fcntl(payload, F_DUPFD_CLOEXEC, 3), kArenaBytes, false, owned) == 0,
+             "add_segment");
     }
     // As the manager does, but without giving up: every holder of the lock is dead or about to let go.
     std::uint32_t reap(std::uint32_t slot) {
@@ -78,7 +79,9 @@ struct Connection {
     }
 };
 
-inline void fill(const Block& block, unsigned char value) { std::memset(block.data(), value, block.bytes); }
+inline void fill(const Block& block, unsigned char value) {
+    std::memset(block.data(), value, block.bytes);
+}
 inline bool filled(const Block& block, unsigned char value) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(block.data());
     for (std::uint64_t i = 0; i < block.bytes; i += 61)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,8 @@ class Lease:
         }  # fmt: skip
 
     def __del__(self) -> None:
-        # A finalizer may run while the interpreter goes down, with half of the modules gone.
-        with contextlib.suppress(AttributeError, TypeError):
-            self._view.release()
-            self.allocator.free(self.region)
+        self._view.release()  # so that a mapping can be closed
+        self.allocator.free(self.region)
 
 
 def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[Any]]:

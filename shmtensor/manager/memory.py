@@ -83,7 +83,8 @@ class Memory:
             return name, fd
 
     def destroy(self, segment: Segment) -> None:
-        """Give a segment back. The pages go first: a peer may keep it mapped, and must not keep the memory."""
+        """Give a segment back. The pages go first: a peer may have it mapped still, and must not keep the memory."""
+        segment.books.retire()  # peers unmap it when they next add or trim
         self.punch(segment, 0, segment.nbytes)
         self.release(segment)
 
