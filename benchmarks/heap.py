@@ -114,10 +114,11 @@ def measure() -> Iterator[Figure]:
 
     for line in sorted((line for line in native if line["bytes"] == SMALL), key=lambda line: line["bench"]):
         target = "flat" if "last in first out" in line["bench"] else ""
-        work = f"{line['bench']}, 64 B, {line['live']:,} live"
-        yield Figure(work, "shmtensor native", line["ns"] * 1e-9, "s", target)
+        contender = f"shmtensor native, {line['live']:,} live"
+        yield Figure(f"{line['bench']}, 64 B", contender, line["ns"] * 1e-9, "s", target)
     figures = {live: run_contender("heap:python_live", live) for live in LIVE}
-    for order, words in (("lifo", "last in first out"), ("random", "random order")):
+    for order, words in (("lifo", "last in first out"), ("random", "random live block")):
         for live, seconds in figures.items():
-            work = f"free+allocate, {words}, 64 B, {live:,} live"
-            yield Figure(work, "shmtensor `Manager.allocate`", seconds[order], "s", "flat" if order == "lifo" else "")
+            contender = f"shmtensor `Manager.allocate`, {live:,} live"
+            target = "flat" if order == "lifo" else ""
+            yield Figure(f"free+allocate from Python, {words}, 64 B", contender, seconds[order], "s", target)

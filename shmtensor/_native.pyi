@@ -183,6 +183,6 @@ class Client:
     def stats(self) -> tuple[int, int, int, int, int, int]:
         """(segments mapped, segments owned, blocks held, bytes in them, bytes reserved here, of which free)."""
     def check_invariants(self) -> None:
-        """Raise AssertionError if the books or the private lists of any owned segment contradict each other. Slow."""
+        """Raise AssertionError if the books or the private lists of an owned segment contradict each other. Slow."""
     def close(self) -> None:
         """Release everything held, unmap, close the connection. Raises ValueError while Blocks are alive."""

@@ -150,7 +150,7 @@ _contexts: dict[str, Any] = {
 class DefaultContext(_context.DefaultContext):
     """What this module's functions belong to. In a child its method is the one that started the child."""
 
-    Process = Process
+    Process = Process  # type: ignore[assignment]
 
     def get_context(self, method: str | None = None) -> Any:
         """The context of a start method, or the one in use.
@@ -163,7 +163,7 @@ class DefaultContext(_context.DefaultContext):
         context = _contexts.get(method)
         if context is None:
             raise ValueError(f"cannot find context for {method!r}; there are {', '.join(_contexts)}")
-        context._check_available()  # type: ignore[attr-defined]
+        context._check_available()
         return context
 
 
