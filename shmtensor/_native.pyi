@@ -169,7 +169,7 @@ class Client:
         """A block of at least 1 byte; 64-byte aligned, page-aligned from 64 KiB. No system call when warm memory fits.
         The content is arbitrary. Raises Refused, ValueError, and what need_segment raises."""
     def attach(self, segment: int, index: int, generation: int) -> Block:
-        """Open a live block. No system call when the segment is mapped. Raises BlockGone and what need_mapping raises."""
+        """Open a live block. No system call when its segment is mapped. Raises BlockGone, what need_mapping raises."""
     def ticket(self, block: Block, owner: int = 0) -> tuple[int, int]:
         """Add an in-flight hold for slot `owner`; gives (hold index, mark), which redeem() takes."""
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:

@@ -19,7 +19,7 @@ os.environ["SHMTENSOR_RUNTIME_DIR"] = _directory
 
 
 def shm_names() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
+    return {path.name for path in Path("/dev/shm").glob("torch_*")}
 
 
 @pytest.fixture(scope="session", autouse=True)
