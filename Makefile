@@ -61,6 +61,7 @@ build/native/.built: $(VENV)/.tools $(NATIVE)
 SECONDS ?= 60
 stress: native
 	build/native/failpoints
+	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
 
 sanitize: $(VENV)/.tools
@@ -69,6 +70,7 @@ sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/tsan -DSHMTENSOR_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
 	build/tsan/stress $(SECONDS)
 
@@ -80,7 +82,7 @@ bench: native
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(BENCH_VENV)/bin/python -m pip install --quiet numpy matplotlib $(TORCH)
 	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
-	$(BENCH_VENV)/bin/python -P -m benchmarks $(BENCHFLAGS)
+	$(BENCH_VENV)/bin/python -P benchmarks $(BENCHFLAGS)
 
 # ------------------------------------------------------------------------------------------------------------- quality
 lint: $(VENV)/.dev

@@ -1,1 +1,1 @@
-"""Benchmarks of shmtensor beside torch.multiprocessing and the standard library. Run with `python -m benchmarks`."""
+"""Benchmarks of shmtensor beside torch.multiprocessing and the standard library. Run with `python benchmarks`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...]`: run benchmarks, print their tables, and with --write keep them."""
+"""`python benchmarks [name ...]`: run benchmarks, print their tables, and with --write keep them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import argparse
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import attach, daemon, descriptors, handover, heap, measure, share
 from benchmarks.measure import ContenderFailed, Figure
@@ -60,7 +63,7 @@ def show_table(title: str, figures: Sequence[Figure]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
     parser.add_argument("--write", action="store_true", help="keep results/NAME.json and renew the table in README.md")
     arguments = parser.parse_args()
@@ -69,6 +72,14 @@ def main() -> int:
         if name not in BENCHMARKS:
             parser.error(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
 
+    if (
+        subprocess.run(
+            [sys.executable, "-P", "-c", "import shmtensor._native"], check=False, capture_output=True
+        ).returncode
+        != 0
+    ):
+        print(f"shmtensor is not installed in {sys.prefix}: run `make bench`, or pip install .", file=sys.stderr)
+        return 2
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
     for variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP"):
         os.environ.pop(variable, None)

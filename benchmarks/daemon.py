@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.measure import ROOT, Figure, collector_off, run_contender, seconds_per_call
+from benchmarks.measure import Figure, collector_off, run_contender, seconds_per_call
 
 CLIENTS = 1_000
 STARTS = 15
@@ -58,8 +58,8 @@ def serving(folder: str) -> Iterator[tuple[Path, subprocess.Popen[bytes], float]
     """`shmtensor-manager serve` in a process of its own: (address, process, seconds from start to first reply)."""
     address = Path(folder) / "bench.sock"
     start = time.perf_counter()
-    command = [sys.executable, "-m", "shmtensor.manager", "serve", "--address", str(address)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-P", "-m", "shmtensor.manager", "serve", "--address", str(address)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while True:
             try:
@@ -166,7 +166,7 @@ def import_times() -> tuple[float, float]:
     runs = []
     for _ in range(STARTS):
         done = subprocess.run(
-            [sys.executable, "-c", IMPORT], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-P", "-c", IMPORT], capture_output=True, text=True, check=True, timeout=60
         )
         runs.append([float(word) for word in done.stdout.split()])
     return statistics.median(run[0] for run in runs), statistics.median(run[1] for run in runs)

@@ -79,7 +79,7 @@ def echo(module: str, there: Any, back: Any, strategy: str) -> None:
 def measure() -> Iterator[Figure]:
     for kind in ("SimpleQueue", "Queue"):
         for words, nbytes in SIZES.items():
-            contenders = {"shmtensor": ("handover:shmtensor_pair", kind, nbytes)}
+            contenders: dict[str, tuple[Any, ...]] = {"shmtensor": ("handover:shmtensor_pair", kind, nbytes)}
             if have("torch"):
                 for strategy in ("file_descriptor", "file_system"):
                     contenders[f"torch, {strategy}"] = ("handover:torch_pair", kind, nbytes, strategy)

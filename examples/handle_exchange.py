@@ -54,8 +54,8 @@ def parse_handle(text: str) -> Handle:
     except (ValueError, SyntaxError):
         handle = None
     match handle:
-        case (bytes(), bytes(), int()):
-            return handle
+        case (bytes() as manager, bytes() as name, int() as size):
+            return manager, name, size
         case _:
             raise argparse.ArgumentTypeError(
                 f"{text!r} is not a tuple (bytes, bytes, int) as the other process prints it"

@@ -10,7 +10,10 @@ namespace {
 constexpr int kMostDimensions = 32;
 
 bool load_numpy() {
-    static const bool loaded = _import_array() >= 0;
+    // Guarded by the GIL alone: the import lets go of it, and a thread that waited for the guard of a local static with
+    // the GIL held would wait for ever. Importing twice is harmless; an import that was interrupted is tried again.
+    static bool loaded = false;
+    if (!loaded) loaded = _import_array() >= 0;
     if (!loaded && !PyErr_Occurred()) PyErr_SetString(PyExc_ImportError, "NumPy could not be loaded");
     return loaded;
 }

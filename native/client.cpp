@@ -10,6 +10,7 @@
 namespace shmtensor {
 namespace {
 
+constexpr unsigned kMoment = 10;  // ms that a release waits for the books: a holder who lost its core gets it back
 constexpr unsigned kForkPatience = 5000;  // ms that a fork waits for the books of one segment
 
 // The two messages that fork hooks send (docs/protocol.md, "Messages sent by native code"). Little endian, as both of
@@ -45,6 +46,8 @@ void child() {
 }
 
 }  // namespace
+
+thread_local Refusal Client::refusal_;
 
 Client::Client(Group& group, std::uint32_t slot, int connection)
     : group_(group), slot_(slot), connection_(connection), next_mark_(static_cast<std::uint32_t>(os::random64())) {
@@ -177,13 +180,12 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
 }
 
 Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
-                          Block** block, bool* existing, const std::pair<std::uint32_t, std::uint32_t>* ticket) {
+                          Block** block, const std::pair<std::uint32_t, std::uint32_t>* ticket) {
     Block* here = index < s.held.size() ? s.held[index] : nullptr;
     if (here && here->generation != generation) return Status::gone;  // held, so it cannot have been given anew
     if (here && !ticket) {
         ++here->users;
         *block = here;
-        *existing = true;
         return Status::ok;
     }
     for (;;) {
@@ -206,12 +208,10 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
         if (here) {
             ++here->users;
             *block = here;
-            *existing = true;
             return Status::ok;
         }
         if (hold != kNone) {
             *block = new Block{this, &s, index, generation, hold, kNone, offset, size};
-            *existing = false;
             note(*block);
             return Status::ok;
         }
@@ -220,7 +220,7 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
 }
 
 Status Client::attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
-                      Block** block, bool* existing) {
+                      Block** block) {
     std::unique_lock guard(private_, std::defer_lock);
     if (patience_ms > 0) {
         guard.lock();
@@ -229,11 +229,11 @@ Status Client::attach(std::uint64_t segment, std::uint32_t index, std::uint32_t 
     }
     if (!alive() || !held_) return Status::not_held;
     Segment* s = known(segment);
-    return s ? open_block(*s, index, generation, patience_ms, block, existing, nullptr) : Status::need_mapping;
+    return s ? open_block(*s, index, generation, patience_ms, block, nullptr) : Status::need_mapping;
 }
 
 Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
-                      std::uint32_t mark, unsigned patience_ms, Block** block, bool* existing) {
+                      std::uint32_t mark, unsigned patience_ms, Block** block) {
     std::unique_lock guard(private_, std::defer_lock);
     if (patience_ms > 0) {
         guard.lock();
@@ -244,7 +244,7 @@ Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t 
     Segment* s = known(segment);
     if (!s) return Status::need_mapping;
     const std::pair ticket{hold, mark};
-    return open_block(*s, index, generation, patience_ms, block, existing, &ticket);
+    return open_block(*s, index, generation, patience_ms, block, &ticket);
 }
 
 Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
@@ -267,16 +267,17 @@ Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience
     }
 }
 
-// pre: private lock held.
-void Client::end_hold(Segment& s, std::uint32_t hold) {
-    if (!s.books.lock(slot_, 0)) {
+// pre: private lock held. False: the books were busy, and the hold ends later.
+bool Client::end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms) {
+    if (!s.books.lock(slot_, patience_ms)) {
         deferred_.emplace_back(&s, hold);
-        return;
+        return false;
     }
     const std::uint32_t index = block_of(s.books.hold(hold).word.load(std::memory_order_relaxed));
     const Left left = s.books.release(hold, s.owned);
     s.books.unlock();
     if (left == Left::home) heap_.put_back(s, index);
+    return true;
 }
 
 void Client::release(Block* block) {
@@ -287,13 +288,23 @@ void Client::release(Block* block) {
     Segment& s = *block->segment;
     s.held[block->index] = nullptr;
     --s.held_count;
-    if (held_) end_hold(s, block->hold);
+    if (!held_) return;
+    if (!deferred_.empty()) finish_deferred();
+    // Whoever does nothing after this release would keep the block if it were put off. A stopped holder costs one wait.
+    end_hold(s, block->hold, deferred_.empty() ? kMoment : 0);
 }
 
 void Client::finish_deferred() {
-    auto again = std::move(deferred_);
+    const auto again = std::move(deferred_);
     deferred_.clear();
-    for (const auto& [segment, hold] : again) end_hold(*segment, hold);
+    const Segment* busy = nullptr;
+    for (const auto& [segment, hold] : again) {
+        if (segment == busy) {
+            deferred_.emplace_back(segment, hold);
+        } else if (!end_hold(*segment, hold, 0)) {
+            busy = segment;
+        }
+    }
 }
 
 void Client::take_returned(unsigned patience_ms) {
@@ -440,7 +451,7 @@ const char* Client::check() {
 
 bool Client::close() {
     const std::lock_guard guard(private_);
-    finish_deferred();
+    if (alive()) finish_deferred();
     for (const auto& [id, segment] : segments_)
         if (segment->held_count > 0) return false;
     heap_.forget_all();

@@ -62,16 +62,15 @@ class Client {
     int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
                     bool owned);
 
-    // Each: patience 0 = no wait and no system call. `existing` tells that the block was held here already
-    // and has one user more.
+    // Each: patience 0 = no wait and no system call. The block has one user more: a new one, or one that was held here.
     Status allocate(std::uint64_t bytes, unsigned patience_ms, Block** block);
     Status attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
-                  Block** block, bool* existing);
+                  Block** block);
     Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
                   std::uint32_t* mark);
     Status redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
-                  std::uint32_t mark, unsigned patience_ms, Block** block, bool* existing);
-    void release(Block* block);  // one user less; waits for no other process
+                  std::uint32_t mark, unsigned patience_ms, Block** block);
+    void release(Block* block);  // one user less; waits a moment at most for another process
     Status trim(std::uint64_t* bytes);
 
     // A slot and a socket for a child about to be started. 0 or errno.
@@ -87,8 +86,8 @@ class Client {
     Group& group() const { return group_; }
     std::uint32_t slot() const { return slot_; }
     int connection() const { return connection_; }
-    Refusal refusal() const { return refusal_; }
-    void* face = nullptr;  // the Python object over it; set once
+    static Refusal refusal() { return refusal_; }  // of this thread's last call
+    void* face = nullptr;                          // the Python object over it; set once
 
     // pthread_atfork
     void before_fork();
@@ -100,10 +99,10 @@ class Client {
     Segment* known(std::uint64_t id);
     int make_embryo(std::uint32_t* slot, int* socket);
     Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
-                      bool* existing, const std::pair<std::uint32_t, std::uint32_t>* ticket);
+                      const std::pair<std::uint32_t, std::uint32_t>* ticket);
     Status more_holds(Segment& s, unsigned patience_ms);
     void note(Block* block);
-    void end_hold(Segment& s, std::uint32_t hold);
+    bool end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms);
     void finish_deferred();
     void take_returned(unsigned patience_ms);
     void unmap_retired();
@@ -118,7 +117,7 @@ class Client {
     std::unordered_map<std::uint64_t, std::unique_ptr<Segment>> segments_;
     Segment* last_ = nullptr;  // the segment asked for last
     Heap heap_;
-    Refusal refusal_;
+    static thread_local Refusal refusal_;
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
     std::vector<std::uint32_t> home_;                           // kept for its capacity
     std::uint32_t next_mark_;

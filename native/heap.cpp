@@ -1,6 +1,7 @@
 #include "heap.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "failpoint.hpp"
@@ -20,6 +21,14 @@ std::uint64_t page_down(std::uint64_t bytes) {
 }
 
 }  // namespace
+
+// Sizes of dedicated segments come in eight steps per doubling, or a program whose blocks grow a little each time would
+// own a segment of each size, with its descriptors. What a block does not use stays unreserved.
+std::uint64_t payload_for(std::uint64_t bytes) {
+    if (bytes <= kDedicatedFrom) return bytes;
+    const std::uint64_t step = std::bit_floor(bytes - 1) / 8;
+    return (bytes + step - 1) / step * step;
+}
 
 void Heap::adopt(Segment& segment) {
     segment.owned = true;
@@ -86,9 +95,15 @@ int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, R
     }
     if (refusal.error) return refusal.error;
     SHMTENSOR_POINT("heap.reserve.done");
-    segment.reserved += to - from;
-    segment.books.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
+    if (segment.dedicated) segment.reserved += to - from;
+    note_reserved(segment);
     return 0;
+}
+
+// A dedicated segment's pages are a prefix that is counted; an arena's lie anywhere, so the file is asked.
+void Heap::note_reserved(Segment& segment) {
+    if (!segment.dedicated) os::reserved_of(segment.payload_fd, &segment.reserved);
+    segment.books.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
 }
 
 Room Heap::grow(Segment& arena, std::uint64_t bytes, Refusal& refusal) {
@@ -109,6 +124,17 @@ Room Heap::grow(Segment& arena, std::uint64_t bytes, Refusal& refusal) {
 }
 
 Room Heap::thorough(std::uint64_t bytes, Refusal& refusal) {
+    Room room = search(bytes, refusal);
+    const char* limit = "";
+    // What is short may lie idle in our own free ranges. A request beyond all reason does not cost us the warm ones.
+    if (!room && refusal.error && bytes <= os::memory_available(&limit) + free_bytes()) {
+        trim();
+        room = search(bytes, refusal);
+    }
+    return room;
+}
+
+Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
     refusal = {};
     for (Segment* s : owned_) {  // pages for more records, where the last step is used up
         const std::uint32_t nodes = s->dedicated ? 1 : s->ranges->node_count() + 2;
@@ -145,8 +171,6 @@ Room Heap::thorough(std::uint64_t bytes, Refusal& refusal) {
         }
         return room;
     }
-    if (first.error && empty_bins())
-        if (const Room room = quick(bytes)) return room;
     refusal = first;
     return {};
 }
@@ -159,6 +183,7 @@ void Heap::put_back(const Room& room) {
         for (const Segment* other : owned_)
             if (other->dedicated && other->free) warm += other->reserved;
         if (warm > kKeptWarm && s.reserved > 0 && os::punch(s.payload_fd, 0, s.payload_bytes) == 0) s.reserved = 0;
+        note_reserved(s);
         return;
     }
     const auto& range = (*s.ranges)[room.node];
@@ -185,23 +210,20 @@ std::uint64_t Heap::trim() {
     empty_bins();
     std::uint64_t given = 0;
     for (Segment* s : owned_) {
+        const std::uint64_t before = s->reserved;
         if (s->dedicated) {
-            if (!s->free || s->reserved == 0 || os::punch(s->payload_fd, 0, s->payload_bytes) != 0) continue;
-            given += s->reserved;
-            s->reserved = 0;
+            if (s->free && s->reserved > 0 && os::punch(s->payload_fd, 0, s->payload_bytes) == 0) s->reserved = 0;
         } else {
             for (std::uint32_t node = 0; node < s->ranges->node_count(); ++node) {
                 const auto range = (*s->ranges)[node];
                 const std::uint64_t from = page_up(range.offset), to = page_down(range.offset + range.bytes);
                 if (to <= from || !s->ranges->take_whole(node)) continue;
                 const bool punched = os::punch(s->payload_fd, from, to - from) == 0;
-                s->ranges->give(node, punched ? Ranges::State::cold : Ranges::State::warm);
-                if (!punched) continue;
-                given += to - from;
-                s->reserved -= std::min(s->reserved, to - from);
+                s->ranges->give(node, punched ? Ranges::State::cold : range.state);
             }
         }
-        s->books.header().reserved_bytes.store(s->reserved, std::memory_order_relaxed);
+        note_reserved(*s);
+        given += before - std::min(before, s->reserved);
     }
     return given;
 }
@@ -214,7 +236,10 @@ std::uint64_t Heap::reserved_bytes() const {
 
 std::uint64_t Heap::free_bytes() const {
     std::uint64_t bytes = binned_;
-    for (const Segment* s : owned_) bytes += s->dedicated ? (s->free ? s->reserved : 0) : s->ranges->warm_bytes();
+    for (const Segment* s : owned_) {
+        const std::uint64_t used = s->dedicated ? (s->free ? 0 : s->reserved) : s->ranges->taken_bytes();
+        bytes += s->reserved - std::min(s->reserved, used);
+    }
     return bytes;
 }
 

@@ -31,6 +31,9 @@ constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;            // bytes; l
 constexpr std::uint64_t kLeastStep = 1 << 20, kMostStep = 64 << 20;  // bytes reserved at a time
 constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;          // bytes of free dedicated segments kept reserved
 
+// What to ask the manager for when there is no room: up to kDedicatedFrom an arena, above it the payload returned here.
+std::uint64_t payload_for(std::uint64_t bytes);
+
 class Heap {
    public:
     void adopt(Segment& segment);  // a segment that this process owns from now on
@@ -51,7 +54,9 @@ class Heap {
 
    private:
     Room quick_dedicated(std::uint64_t bytes, bool warm_only);
+    Room search(std::uint64_t bytes, Refusal& refusal);
     Room grow(Segment& arena, std::uint64_t bytes, Refusal& refusal);
+    void note_reserved(Segment& segment);
     int reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
     bool empty_bins();
 

@@ -44,7 +44,7 @@ PyObject *lock_busy, *block_gone, *refused, *not_held;
     throw nb::python_error();
 }
 [[noreturn]] void raise_refused(const Refusal& refusal) {
-    nb::tuple args = nb::make_tuple(std::strerror(refusal.error), refusal.error, refusal.bytes, refusal.limit);
+    nb::tuple args = nb::make_tuple("reserving pages", refusal.error, refusal.bytes, refusal.limit);
     PyErr_SetObject(refused, args.ptr());
     throw nb::python_error();
 }
@@ -56,10 +56,11 @@ struct PyBlock {
     explicit PyBlock(Block* held) : block(held) {}
     PyBlock(const PyBlock&) = delete;
     ~PyBlock() {
-        block->face = nullptr;
+        if (block->face == face) block->face = nullptr;
         block->client->release(block);
     }
     Block* block;
+    PyObject* face = nullptr;  // itself
 };
 
 struct PyClient {
@@ -75,14 +76,18 @@ struct PyClient {
     Client client;
 };
 
-nb::object face_of(Block* block, bool existing) {
-    if (existing && block->face) {
-        nb::object face = nb::borrow(nb::handle(static_cast<PyObject*>(block->face)));
-        block->client->release(block);  // the user that we were given; the face is one already
+// The one face of a block; takes over the user that the core gave us.
+nb::object face_of(Block* block) {
+    auto* known = static_cast<PyObject*>(block->face);
+    if (known &&
+        Py_REFCNT(known) > 0) {  // 0: its weak references are being told just now, so that it is on its way out
+        nb::object face = nb::borrow(nb::handle(known));
+        block->client->release(block);  // the face is a user already
         return face;
     }
-    nb::object face = nb::cast(new PyBlock(block), nb::rv_policy::take_ownership);
-    block->face = face.ptr();
+    auto* made = new PyBlock(block);
+    nb::object face = nb::cast(made, nb::rv_policy::take_ownership);
+    block->face = made->face = face.ptr();
     return face;
 }
 
@@ -107,7 +112,7 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
                 break;
             case Status::need_segment:
                 if (++tries > kSegmentTries) raise(PyExc_MemoryError, "new segments have no room for the request");
-                self.need_segment(self_object, bytes);
+                self.need_segment(self_object, payload_for(bytes));
                 break;
             case Status::need_mapping:
                 if (++tries > kSegmentTries) raise(PyExc_RuntimeError, "need_mapping did not add the segment");
@@ -412,7 +417,7 @@ NB_MODULE(_native, m) {
                 insist(
                     self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0,
                     bytes);
-                return face_of(block, false);
+                return face_of(block);
             },
             nb::arg("nbytes"))
         .def(
@@ -420,14 +425,11 @@ NB_MODULE(_native, m) {
             [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
                 auto& self = *nb::inst_ptr<PyClient>(object);
                 Block* block = nullptr;
-                bool existing = false;
                 insist(
                     self, object,
-                    [&](unsigned patience) {
-                        return self.client.attach(segment, index, generation, patience, &block, &existing);
-                    },
+                    [&](unsigned patience) { return self.client.attach(segment, index, generation, patience, &block); },
                     segment, 0);
-                return face_of(block, existing);
+                return face_of(block);
             },
             nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
         .def(
@@ -450,14 +452,13 @@ NB_MODULE(_native, m) {
                std::uint32_t hold, std::uint32_t mark) {
                 auto& self = *nb::inst_ptr<PyClient>(object);
                 Block* block = nullptr;
-                bool existing = false;
                 insist(
                     self, object,
                     [&](unsigned patience) {
-                        return self.client.redeem(segment, index, generation, hold, mark, patience, &block, &existing);
+                        return self.client.redeem(segment, index, generation, hold, mark, patience, &block);
                     },
                     segment, 0);
-                return face_of(block, existing);
+                return face_of(block);
             },
             nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"), nb::arg("mark"))
         .def("embryo",

@@ -50,6 +50,13 @@ int size_of(int fd, std::uint64_t* bytes) {
     return 0;
 }
 
+int reserved_of(int fd, std::uint64_t* bytes) {
+    struct stat found{};
+    if (::fstat(fd, &found) != 0) return errno;
+    *bytes = static_cast<std::uint64_t>(found.st_blocks) * 512;  // the unit of st_blocks, whatever st_blksize says
+    return 0;
+}
+
 int reserve(int fd, std::uint64_t offset, std::uint64_t bytes) {
     while (::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
         if (errno != EINTR) return errno;
@@ -102,19 +109,22 @@ std::string own_cgroup() {
     ::close(fd);
     if (got <= 0) return {};
     text[got] = 0;
-    const char* line = std::strstr(text, "0::");
+    char* line = std::strstr(text, "0::");
     if (!line) return {};
-    std::string path = std::string{"/sys/fs/cgroup"} + (line + 3);
-    path.resize(std::min(path.find('\n'), path.size()));
-    return path;
+    line[std::strcspn(line, "\n")] = 0;
+    return std::string{"/sys/fs/cgroup"} + (line + 3);
 }
 
 }  // namespace
 
+constexpr std::uint64_t kPartKept = 64;  // a 64th of the machine's memory is never counted as available
+
 std::uint64_t memory_available(const char** limit) {
-    std::uint64_t kilobytes = 0, most = ~std::uint64_t{0};
-    if (number_in("/proc/meminfo", "MemAvailable:", &kilobytes)) {
-        most = kilobytes * 1024;
+    std::uint64_t kilobytes = 0, all = 0, most = ~std::uint64_t{0};
+    if (number_in("/proc/meminfo", "MemAvailable:", &kilobytes) && number_in("/proc/meminfo", "MemTotal:", &all)) {
+        // A part stays for everybody's private memory: a process that filled 24 GB to the last 32 MiB was killed.
+        const std::uint64_t kept = all / kPartKept;
+        most = (kilobytes > kept ? kilobytes - kept : 0) * 1024;
         *limit = "memory of the machine";
     }
     for (std::string path = own_cgroup(); path.size() >= std::strlen("/sys/fs/cgroup"); path.resize(path.rfind('/'))) {

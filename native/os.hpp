@@ -12,6 +12,7 @@ int memfd(const char* name, std::uint64_t bytes, int* fd);
 int map_shared(int fd, std::uint64_t bytes, std::byte** at);  // read-write; left out of core dumps
 void unmap(std::byte* at, std::uint64_t bytes);
 int size_of(int fd, std::uint64_t* bytes);
+int reserved_of(int fd, std::uint64_t* bytes);  // bytes of the file that have pages
 // Reserve the pages of a range, so that touching them cannot fail later. pre: offset and bytes are page multiples.
 int reserve(int fd, std::uint64_t offset, std::uint64_t bytes);
 // Give the pages of a range back; it reads as zeros and must be reserved again before use.

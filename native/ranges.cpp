@@ -6,6 +6,8 @@
 namespace shmtensor {
 namespace {
 
+constexpr std::uint32_t kNodesOfTake = 3;  // most that a take and the cut after it make: lead, rest, rest of the cut
+
 std::uint64_t up(std::uint64_t bytes, std::uint64_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -38,7 +40,8 @@ std::uint32_t bin_of(std::uint64_t bytes) {
     return 16 + doubling * 4 + step;
 }
 
-Ranges::Ranges(std::uint64_t bytes, std::uint32_t max_nodes) : max_nodes_(max_nodes), bytes_(bytes / kUnit * kUnit) {
+Ranges::Ranges(std::uint64_t bytes, std::uint32_t max_nodes)
+    : max_nodes_(max_nodes), bytes_(bytes / kUnit * kUnit), taken_(bytes_) {
     for (Free& f : free_)
         for (auto& row : f.head) std::fill(std::begin(row), std::end(row), kNone);
     nodes_.emplace_back();
@@ -52,7 +55,6 @@ std::uint32_t Ranges::new_node() {
         spare_.pop_back();
         return node;
     }
-    if (nodes_.size() == max_nodes_) return kNone;
     nodes_.emplace_back();
     return static_cast<std::uint32_t>(nodes_.size() - 1);
 }
@@ -68,13 +70,13 @@ void Ranges::link(std::uint32_t node, State kind) {
     f.head[c.first][c.second] = node;
     f.second[c.first] = static_cast<std::uint8_t>(f.second[c.first] | 1u << c.second);
     f.first |= std::uint64_t{1} << c.first;
-    if (kind == State::warm) warm_ += n.bytes;
+    taken_ -= n.bytes;
 }
 
 void Ranges::unlink(std::uint32_t node) {
     Node& n = nodes_[node];
     Free& f = free_of(n.state);
-    if (n.state == State::warm) warm_ -= n.bytes;
+    taken_ += n.bytes;
     if (n.older != kNone) nodes_[n.older].newer = n.newer;
     if (n.newer != kNone) {
         nodes_[n.newer].older = n.older;
@@ -106,6 +108,8 @@ std::uint32_t Ranges::find(std::uint64_t bytes, State kind) {
 }
 
 std::uint32_t Ranges::take(std::uint64_t bytes, State kind) {
+    // A block never gets more than it asked for because a rest has no node: that could be all that is free.
+    if (spare_.size() + max_nodes_ - nodes_.size() < kNodesOfTake) return kNone;
     const std::uint64_t align = bytes >= kPagedFrom ? kPage : kUnit;
     std::uint32_t node = find(bytes, kind);
     if (node == kNone) return kNone;
@@ -118,10 +122,6 @@ std::uint32_t Ranges::take(std::uint64_t bytes, State kind) {
     unlink(node);
     if (lead > 0) {
         const std::uint32_t main = new_node();
-        if (main == kNone) {
-            link(node, kind);
-            return kNone;
-        }
         Node& front = nodes_[node];
         Node& back = nodes_[main];
         back = {front.offset + lead, front.bytes - lead, node, front.after, kNone, kNone, State::taken};
@@ -138,7 +138,6 @@ std::uint32_t Ranges::take(std::uint64_t bytes, State kind) {
 void Ranges::cut(std::uint32_t node, std::uint64_t bytes, State kind) {
     if (nodes_[node].bytes == bytes) return;
     const std::uint32_t rest = new_node();
-    if (rest == kNone) return;  // the block keeps the whole range
     Node& n = nodes_[node];
     nodes_[rest] = {n.offset + bytes, n.bytes - bytes, node, n.after, kNone, kNone, State::taken};
     if (n.after != kNone) nodes_[n.after].before = rest;
@@ -173,7 +172,7 @@ void Ranges::give(std::uint32_t node, State kind) {
 }
 
 bool Ranges::take_whole(std::uint32_t node) {
-    if (nodes_[node].state != State::warm) return false;
+    if (nodes_[node].state != State::warm && nodes_[node].state != State::cold) return false;
     unlink(node);
     return true;
 }
@@ -210,17 +209,17 @@ std::uint64_t Ranges::largest_cold() const {
 }
 
 const char* Ranges::check() const {
-    std::uint64_t at = 0, warm = 0, spares = 0;
+    std::uint64_t at = 0, taken = 0, spares = 0;
     std::uint32_t before = kNone, seen = 0;
     for (std::uint32_t n = 0; n != kNone; before = n, n = nodes_[n].after, ++seen) {
         if (nodes_[n].offset != at || nodes_[n].before != before) return "ranges do not tile the payload";
         if (nodes_[n].bytes == 0 || nodes_[n].bytes % kUnit) return "a range has no proper size";
         if (nodes_[n].state == State::unused) return "a range in use is marked unused";
-        if (nodes_[n].state == State::warm) warm += nodes_[n].bytes;
+        if (nodes_[n].state == State::taken) taken += nodes_[n].bytes;
         at += nodes_[n].bytes;
     }
     if (at != bytes_) return "ranges end before the payload does";
-    if (warm != warm_) return "the count of warm bytes is off";
+    if (taken != taken_) return "the count of taken bytes is off";
     for (const Node& n : nodes_) spares += n.state == State::unused;
     if (spares != spare_.size() || seen + spares != nodes_.size()) return "a node is lost";
     return nullptr;

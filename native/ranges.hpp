@@ -36,20 +36,20 @@ class Ranges {
 
     Ranges(std::uint64_t bytes, std::uint32_t max_nodes);
 
-    // A range of rounded size from the free ranges of one kind; kNone when there is none (or no node is left).
-    // A cold one is taken as it is: the caller reserves its pages.
+    // A range of exactly this rounded size from the free ranges of one kind; kNone when there is none, or when the
+    // nodes are used up. A cold one is taken as it is: the caller reserves its pages.
     std::uint32_t take(std::uint64_t bytes, State kind);
     void give(std::uint32_t node, State kind);  // back, joined with free neighbours of the same kind
-    // Cut a taken range down to `bytes`; the rest becomes free of `kind`. Does nothing when no node is left.
+    // Cut a range that was just taken down to `bytes`; the rest becomes free of `kind`.
     void cut(std::uint32_t node, std::uint64_t bytes, State kind);
-    bool take_whole(std::uint32_t node);  // a free warm range as it stands; false when the node is none
+    bool take_whole(std::uint32_t node);  // a free range as it stands; false when the node is none
     // Join every cold range with its free neighbours, as cold: for requests that fit in neither kind alone.
     bool join_all();
 
     const Node& operator[](std::uint32_t node) const { return nodes_[node]; }
     std::uint32_t node_count() const { return static_cast<std::uint32_t>(nodes_.size()); }
     std::uint64_t largest_cold() const;
-    std::uint64_t warm_bytes() const { return warm_; }
+    std::uint64_t taken_bytes() const { return taken_; }
     const char* check() const;
 
    private:
@@ -65,13 +65,13 @@ class Ranges {
     void link(std::uint32_t node, State kind);
     void unlink(std::uint32_t node);
     void absorb(std::uint32_t node, std::uint32_t next);
-    std::uint32_t new_node();
+    std::uint32_t new_node();  // pre: one is left
 
     std::vector<Node> nodes_;
     std::vector<std::uint32_t> spare_;  // nodes that name no range
     std::uint32_t max_nodes_;
     std::uint64_t bytes_;
-    std::uint64_t warm_ = 0;
+    std::uint64_t taken_;
     Free free_[2];
 };
 

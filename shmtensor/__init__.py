@@ -1,7 +1,7 @@
 """shmtensor: processes on one Linux machine share tensors without copying.
 
 Everything here is loaded on first use, so that `import shmtensor` costs nothing: the manager, which is a part of this
-package, runs without NumPy. `shmtensor.errors`, `shmtensor.allocators`, `shmtensor.manager` and
+package, runs without NumPy. `shmtensor.errors` (every error), `shmtensor.allocators`, `shmtensor.manager` and
 `shmtensor.multiprocessing` are modules; what else stands in `__all__` comes from modules of the tensor layer.
 """
 
@@ -43,15 +43,6 @@ if TYPE_CHECKING:
     from .dtypes import int32 as int32
     from .dtypes import int64 as int64
     from .dtypes import uint8 as uint8
-    from .errors import DTypeError as DTypeError
-    from .errors import InvalidArgument as InvalidArgument
-    from .errors import LayoutError as LayoutError
-    from .errors import ManagerError as ManagerError
-    from .errors import OutOfMemory as OutOfMemory
-    from .errors import SegmentLost as SegmentLost
-    from .errors import ShmTensorError as ShmTensorError
-    from .errors import StaleHandle as StaleHandle
-    from .errors import UnknownHandle as UnknownHandle
     from .memory import StorageFlags as StorageFlags
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
@@ -69,15 +60,10 @@ __version__ = "0.1.0"
 _MODULES = frozenset({"allocators", "dtypes", "errors", "manager", "multiprocessing", "storage"})
 _TYPES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool")
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool_")
-_ERRORS = (
-    "DTypeError", "InvalidArgument", "LayoutError", "ManagerError", "OutOfMemory", "SegmentLost", "ShmTensorError",
-    "StaleHandle", "UnknownHandle",
-)  # fmt: skip
 _CREATION = ("arange", "empty", "from_numpy", "full", "ones", "tensor", "zeros")
 _HOME = {
     **dict.fromkeys(_CREATION, "creation"),
     **dict.fromkeys(_DTYPES, "dtypes"),
-    **dict.fromkeys(_ERRORS, "errors"),
     **dict.fromkeys(["Storage", *(f"{name}Storage" for name in _TYPES)], "storage"),
     **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "_tensor"),
     "MapFlags": "allocators",

@@ -16,7 +16,7 @@ DEDICATED_FROM: int
 LAYOUT_VERSION: int
 """Version of every struct in shared memory (native/layout.hpp). Group, manager and clients must agree on it."""
 PAGE: int
-"""Bytes of a page of this machine."""
+"""Unit of reservation, and alignment of blocks from 64 KiB on, in bytes: 4096, also where pages are larger."""
 MAX_SLOTS: int
 """Entries of a group's slot table: clients, embryos and the group itself (slot 0)."""
 MAX_SEGMENT_BYTES: int
@@ -150,7 +150,8 @@ class Client:
     ) -> None:
         """Args:
         connection: descriptor of the socket to the manager; owned by the Client from now on.
-        need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) or raise.
+        need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) an arena for up
+            to DEDICATED_FROM bytes, else a dedicated segment of just that size, or raise.
         need_mapping: called with (client, segment id) to attach to an unknown segment; must add_segment or raise.
         """
     @property

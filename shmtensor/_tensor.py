@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import operators
-from .conversion import INTEGERS, SEQUENCES, array_from, empty_array, refused, shape_from, view_shape
+from .conversion import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from, view_shape
 from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, dtype_of, require_supported
-from .errors import DTypeError, InvalidArgument, LayoutError
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
 from .memory import address_of, moving
-from .storage import IndexOutOfRange, Storage, storage_of
+from .storage import Storage, storage_of
 
 _new = object.__new__
 _ndarray = np.ndarray
@@ -154,7 +154,7 @@ class Tensor(operators.Operators):
             raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
         try:
             t._array = np.ndarray(size, dtype, flat, offset * width, tuple(s * width for s in stride))
-        except (TypeError, ValueError) as error:
+        except (OverflowError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
             ) from error
@@ -258,7 +258,7 @@ class Tensor(operators.Operators):
         return self._live().view()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self._live(), dtype=dtype, copy=copy)
+        return np.array(self._live().view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
     def item(self) -> Any:
         """The only element as a Python value. Does not block. Raises InvalidArgument when there is not exactly one."""
@@ -295,7 +295,7 @@ class Tensor(operators.Operators):
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self._live() == operand(value)).any())
+        return bool(self.eq(value)._array.any())
 
     # -- views --------------------------------------------------------------------------------------------------------
 
@@ -393,6 +393,7 @@ class Tensor(operators.Operators):
         """
         axis = self._axis(dim)
         have = self._array.shape[axis]
+        start, length = index_of(start), index_of(length)
         if start < 0:
             start += have
         if not 0 <= start <= have or not 0 <= length <= have - start:
@@ -473,21 +474,21 @@ class Tensor(operators.Operators):
 
     # -- reductions ---------------------------------------------------------------------------------------------------
 
-    def sum(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def sum(self, dim: Any = None, keepdim: bool = False, **numpys: Any) -> Tensor:
         """Sum over all axes or some. Does not block. Raises IndexOutOfRange."""
-        return self._reduce(np.add.reduce, dim, keepdim)
+        return self._reduce(np.add.reduce, dim, keepdim, **numpys)
 
-    def mean(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def mean(self, dim: Any = None, keepdim: bool = False, **numpys: Any) -> Tensor:
         """Mean over all axes or some. Does not block. Raises IndexOutOfRange."""
-        return self._reduce(np.mean, dim, keepdim)
+        return self._reduce(np.mean, dim, keepdim, **numpys)
 
-    def min(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def min(self, dim: Any = None, keepdim: bool = False, **numpys: Any) -> Tensor:
         """Smallest value over all axes or some. Does not block. Raises IndexOutOfRange, InvalidArgument if empty."""
-        return self._reduce(np.min, dim, keepdim)
+        return self._reduce(np.min, dim, keepdim, **numpys)
 
-    def max(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def max(self, dim: Any = None, keepdim: bool = False, **numpys: Any) -> Tensor:
         """Largest value over all axes or some. Does not block. Raises IndexOutOfRange, InvalidArgument if empty."""
-        return self._reduce(np.max, dim, keepdim)
+        return self._reduce(np.max, dim, keepdim, **numpys)
 
     def argmax(self, dim: int | None = None) -> Tensor:
         """Index of the largest value, flat or along an axis. Does not block. Raises as max."""
@@ -497,20 +498,22 @@ class Tensor(operators.Operators):
         """Index of the smallest value, flat or along an axis. Does not block. Raises as min."""
         return self._reduce(np.argmin, dim, False)
 
-    def all(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def all(self, dim: Any = None, keepdim: bool = False, **numpys: Any) -> Tensor:
         """Whether every value is true. Does not block. Raises IndexOutOfRange."""
-        return self._reduce(np.all, dim, keepdim)
+        return self._reduce(np.all, dim, keepdim, **numpys)
 
-    def any(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def any(self, dim: Any = None, keepdim: bool = False, **numpys: Any) -> Tensor:
         """Whether some value is true. Does not block. Raises IndexOutOfRange."""
-        return self._reduce(np.any, dim, keepdim)
+        return self._reduce(np.any, dim, keepdim, **numpys)
 
-    def _reduce(self, function: Callable[..., Any], dim: Any, keepdim: bool) -> Tensor:
+    def _reduce(self, function: Callable[..., Any], dim: Any, keepdim: bool, **numpys: Any) -> Tensor:
+        # `numpy.sum(tensor)` and its kin call the method of that name with NumPy's own keywords (axis, out, dtype).
         a = self._live()
+        dim = numpys.pop("axis", dim)
         if dim is not None:
             dim = tuple(self._axis(d) for d in dim) if isinstance(dim, SEQUENCES) else self._axis(dim)
         try:
-            return wrap(function(a, axis=dim, keepdims=keepdim))
+            return wrap(function(a, axis=dim, **{"keepdims": keepdim, **numpys}))
         except ValueError as error:
             raise refused(error, "reducing", a) from error
 
@@ -529,17 +532,12 @@ def wrap(array: Any) -> Tensor:
     return t
 
 
-def operand(value: Any) -> Any:
-    """What NumPy is to compute with for `value`."""
-    return value._live() if isinstance(value, Tensor) else value
-
-
 def index_of(value: Any) -> int:
     """An integer, of whatever class. Raises InvalidArgument."""
     try:
-        return int(value.__index__())
-    except AttributeError:
-        raise InvalidArgument(f"index {value!r} is not an integer") from None
+        return integer(value)
+    except TypeError:
+        raise InvalidArgument(f"index {value!r} is not an integer; give one") from None
 
 
 def index_key(key: Any) -> Any:
@@ -548,7 +546,7 @@ def index_key(key: Any) -> Any:
         return tuple([part._live() if isinstance(part, Tensor) else part for part in key])
     if isinstance(key, Tensor):
         return key._live()
-    return np.asarray(key) if isinstance(key, list) else key
+    return key
 
 
 operators.install(Tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,13 @@ SEQUENCES: Final = (tuple, list)
 INTEGERS: Final = (int, np.integer)
 MAX_AXES: Final = 64
 """Axes of an array at most: NumPy's bound."""
+
+
+def integer(value: Any) -> int:
+    """An integer, of whatever class but bool. Does not block. Raises TypeError."""
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no number of anything")
+    return operator.index(value)
 
 
 def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], int]:
@@ -51,8 +59,8 @@ def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], 
 
 def _integers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     try:
-        return tuple([int(size.__index__()) for size in sizes])
-    except (AttributeError, TypeError):
+        return tuple([integer(size) for size in sizes])
+    except TypeError:
         raise InvalidArgument(f"sizes {sizes} are not all integers; give integers or one tuple of them") from None
 
 

@@ -16,6 +16,10 @@ class InvalidArgument(ShmTensorError, ValueError):
     """A value that cannot be used: a negative size, a malformed handle, a shape that does not fit."""
 
 
+class IndexOutOfRange(InvalidArgument, IndexError):
+    """An element or axis that is not there; the message names the index and the range."""
+
+
 class DTypeError(ShmTensorError, TypeError):
     """Data of another type than was asked for; the message names both types."""
 
@@ -26,6 +30,10 @@ class LayoutError(ShmTensorError, ValueError):
 
 class OutOfMemory(ShmTensorError, MemoryError):
     """No memory for the request; the message names its size, what is free, the limit hit and the largest holders."""
+
+
+class MappingError(ShmTensorError, OSError):
+    """A file, shared-memory object or descriptor could not be opened or mapped; `errno` says why."""
 
 
 class StaleHandle(ShmTensorError, LookupError):

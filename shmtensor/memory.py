@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._native import Block
-from .allocators import MapAllocator, MapFlags, MappingError, managed_allocator
+from .allocators import MapAllocator, MapFlags, managed_allocator
 from .allocators.lease import Lease, allocate_array
 from .allocators.managed import allocate
 from .allocators.protocol import MAX_BYTES, Allocator, Region
+from .conversion import integer
 from .dtypes import BY_DTYPE, DType, require_supported
-from .errors import DTypeError, InvalidArgument, LayoutError
+from .errors import DTypeError, InvalidArgument, LayoutError, MappingError
 
 FD_FLAGS: Final = MapFlags.SHAREDMEM | MapFlags.KEEPFD
 """How a storage that is shared by descriptor is mapped."""
@@ -98,12 +99,12 @@ def fresh_array(allocator: Allocator, size: int, dtype: DType) -> tuple[Region, 
 def element_count(size: Any, dtype: DType) -> int:
     """`size` as a number of elements that can exist."""
     try:
-        count = size.__index__()
-    except AttributeError:
+        count = integer(size)
+    except TypeError:
         raise InvalidArgument(f"size {size!r} is not an integer; give a number of elements") from None
     if not 0 <= count <= MAX_BYTES // dtype.itemsize:
         raise InvalidArgument(f"asked for {count} elements of {dtype.name}; ask for 0 to {MAX_BYTES // dtype.itemsize}")
-    return int(count)
+    return count
 
 
 def flat_values(content: Any, dtype: DType) -> NDArray[Any]:
@@ -135,11 +136,11 @@ def unfit(value: object, dtype: DType, error: Exception) -> InvalidArgument | DT
 def file_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes of a file. Does not block. Raises MappingError, InvalidArgument (a path that cannot be one)."""
     try:
-        return os.stat(path).st_size  # noqa: PTH116
+        return os.stat(os.fspath(path)).st_size  # noqa: PTH116
     except OSError as error:
         raise MappingError(error.errno, f"opening {os.fspath(path)}: {error.strerror}; check the path") from error
-    except ValueError as error:
-        raise InvalidArgument(f"{path!r} is no path: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{path!r} is no path: {error}; give the path of a file") from error
 
 
 def checked_array(array: NDArray[Any]) -> NDArray[Any]:

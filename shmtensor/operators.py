@@ -12,6 +12,7 @@ import numpy as np
 
 from .conversion import refused
 from .dtypes import BY_DTYPE, require_supported
+from .errors import DTypeError
 
 if TYPE_CHECKING:
     from ._tensor import Tensor
@@ -161,10 +162,13 @@ def install(tensor: type[Tensor]) -> None:
         if op != "matmul":
             define(f"__i{op}__", _inplace(tensor, function), into)
         if stem is not None:
-            define(stem, _binary(tensor, function), text)
-            define(f"{stem}_", _inplace(tensor, function), into)
-    for name, function in {**{f"__{op}__": f for op, f in COMPARISON.items()}, **COMPARISON, **METHODS}.items():
-        define(name, _binary(tensor, function), f"`numpy.{function.__name__}`, element by element. {raises}")
+            define(stem, _named(_binary(tensor, function), stem), text)
+            define(f"{stem}_", _named(_inplace(tensor, function), f"{stem}_"), into)
+    for op, function in COMPARISON.items():
+        define(f"__{op}__", _binary(tensor, function), f"`numpy.{function.__name__}`, element by element. {raises}")
+    for name, function in {**COMPARISON, **METHODS}.items():
+        text = f"`numpy.{function.__name__}` of this tensor and another, an array or a number; a new tensor. {raises}"
+        define(name, _named(_binary(tensor, function), name), text)
     for name, function in UNARY.items():
         define(name, _unary(tensor, function), f"`numpy.{function.__name__}`; a new tensor. {raises}")
         if not name.startswith("_"):
@@ -194,6 +198,18 @@ def _binary(cls: type[Tensor], function: Callable[..., Any]) -> Callable[..., An
         return t
 
     return method
+
+
+def _named(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A method that must not answer NotImplemented, as an operator may: nobody would look."""
+
+    def named(self: Tensor, other: Any) -> Any:
+        result = method(self, other)
+        if result is NotImplemented:
+            raise DTypeError(f"{name} of a tensor and a {type(other).__name__}; give a tensor, an array or a number")
+        return result
+
+    return named
 
 
 def _reflected(cls: type[Tensor], function: Callable[..., Any]) -> Callable[..., Any]:

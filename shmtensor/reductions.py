@@ -9,6 +9,8 @@ never come to life.
 from __future__ import annotations
 
 import os
+import pickle
+import threading
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, TypeAlias
@@ -83,6 +85,30 @@ def _traveller(manager: client.Manager) -> tuple[Any, int]:
     return embryo, embryo.slot
 
 
+class _Message(threading.local):
+    """The message that this thread is pickling."""
+
+    tickets: list[tuple[storage.Block, int, int]] | None = None
+    """(block, hold, mark) of the tickets in it."""
+
+
+_message = _Message()
+
+
+def dump(pickler: pickle.Pickler, message: Any) -> None:
+    """ForkingPickler.dump, which takes the tickets of a message back that it could not pickle to its end."""
+    outer = _message.tickets
+    made = _message.tickets = []
+    try:
+        pickle.Pickler.dump(pickler, message)
+    except BaseException:
+        for block, hold, mark in made:
+            storage.manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
+        raise
+    finally:
+        _message.tickets = outer
+
+
 def reduce_storage(shared: storage.Storage) -> Rebuild:
     """A storage by handle; one on this process's heap is moved into shared memory first, as `share_memory_()` does.
 
@@ -97,6 +123,8 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
         manager = storage.manager_of(region)
         where, owner = _traveller(manager)
         hold, mark = manager.ticket(region, owner)
+        if owner == 0 and _message.tickets is not None:
+            _message.tickets.append((region, hold, mark))
         name = (region.segment, region.index, region.generation, hold, mark)
         return rebuild_storage, (where, name, shared.dtype.name, shared.size())
     if isinstance(allocator, MapAllocator):
@@ -115,16 +143,16 @@ def rebuild_storage(where: bytes, name: tuple[int, int, int, int, int], dtype: s
     """Redeem a ticket; gives the storage that this process has over the block already, if any.
 
     Raises:
+        InvalidArgument: what is no ticket, or another type or size than the block's.
         SegmentLost: the manager has ended and this process had not mapped the segment.
         StaleHandle: the message was read before and its block has been freed since.
     """
-    shown = os.fsdecode(where)
     try:
         block = client.at(where).redeem(*name)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a storage of {size} {dtype} elements was sent through the manager at {shown}, which has ended before "
-            f"this process mapped the memory; keep the sender or its manager alive until then ({error})"
+            f"a storage of {size} {dtype} elements was sent through the manager at {os.fsdecode(where)}, which has "
+            f"ended before this process mapped the memory; keep the sender or its manager alive until then ({error})"
         ) from error
     return storage.Storage._from_block(block, dtype_of(dtype), size)
 
@@ -154,3 +182,4 @@ def register() -> None:
     for storage_class in storage.STORAGE_CLASSES.values():
         reduction.ForkingPickler.register(storage_class, reduce_storage)
     reduction.ForkingPickler.register(_tensor.Tensor, reduce_tensor)
+    reduction.ForkingPickler.dump = dump  # type: ignore[method-assign]

@@ -186,8 +186,8 @@ class Sharing:
         size = element_count(size, cls.dtype)
         flags = MapFlags.SHARED if shared else MapFlags(0)
         if size == 0:
-            allocator = MapAllocator(path, flags | MapFlags.NOCREATE)
             nbytes = file_bytes(path)
+            allocator = MapAllocator(path, flags | MapFlags.NOCREATE)
             size, rest = divmod(nbytes, cls.dtype.itemsize)
             if rest or not size:
                 raise InvalidArgument(

@@ -21,9 +21,9 @@ from .allocators.lease import Lease
 from .allocators.managed import allocate
 from .allocators.managed import manager_of as manager_of
 from .allocators.protocol import Allocator, Region
-from .conversion import INTEGERS
+from .conversion import INTEGERS, integer
 from .dtypes import DEFAULT, ELEMENT_TYPES, DType, require_supported
-from .errors import InvalidArgument
+from .errors import IndexOutOfRange, InvalidArgument
 from .memory import (
     OWN,
     StorageFlags,
@@ -37,11 +37,6 @@ from .memory import (
     unfit,
 )
 from .sharing import Sharing
-
-
-class IndexOutOfRange(InvalidArgument, IndexError):
-    """An element or axis that is not there; the message names the index and the range."""
-
 
 # The storage of a block, while one lives: what was sent to this process twice is one storage. The key holds an id, so
 # whoever looks up compares the block too.
@@ -233,15 +228,18 @@ class Storage(Sharing):
     def _position(self, index: Any) -> int:
         size = self._flat.shape[0]
         try:
-            at = index.__index__()
-        except AttributeError:
+            at = integer(index)
+        except TypeError:
             raise InvalidArgument(f"storage index {index!r} is neither an integer nor a slice") from None
         if not -size <= at < size:
             raise IndexOutOfRange(f"asked for element {at} of a storage of {size}; use {-size} to {size - 1}")
-        return int(at) + size if at < 0 else int(at)
+        return at + size if at < 0 else at
 
     def _part(self, index: slice) -> Self:
-        start, stop, step = index.indices(self.size())
+        try:
+            start, stop, step = index.indices(self.size())
+        except TypeError as error:
+            raise InvalidArgument(f"storage slice {index!r}: {error}") from error
         if step != 1:
             raise InvalidArgument(f"asked for a slice of step {step}; a storage is flat memory, so use step 1")
         with moving:
@@ -271,7 +269,7 @@ class Storage(Sharing):
         return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self._flat, dtype=dtype, copy=copy)
+        return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
     def __eq__(self, other: object) -> bool:
         """Same type, same size, same values."""

@@ -19,12 +19,11 @@ from shmtensor.allocators import (
     ManagedAllocator,
     MapAllocator,
     MapFlags,
-    MappingError,
     PoolAllocator,
     RefcountedMapAllocator,
 )
 from shmtensor.allocators.lease import allocate_array
-from shmtensor.errors import InvalidArgument, LayoutError, OutOfMemory, ShmTensorError, StaleHandle
+from shmtensor.errors import InvalidArgument, LayoutError, MappingError, OutOfMemory, ShmTensorError, StaleHandle
 
 ANONYMOUS = MapFlags.SHAREDMEM | MapFlags.EXCLUSIVE | MapFlags.UNLINK
 MAKERS = {
@@ -237,6 +236,13 @@ def test_map_full_file_system_is_an_exception_and_leaves_nothing(tmp_path):
     with pytest.raises(OutOfMemory):
         MapAllocator(path, MapFlags.SHARED).malloc(1 << 46)
     assert path.read_bytes() == b"precious"
+
+
+def test_map_more_than_memory_is_an_exception(shm_name):
+    for context, flags in ((shm_name, 0), (None, MapFlags.UNLINK)):
+        with pytest.raises(OutOfMemory, match=str(1 << 44)):
+            MapAllocator(context, MapFlags.SHAREDMEM | flags).malloc(1 << 44)
+    assert not named(shm_name)
 
 
 def test_map_shared_memory_by_name(shm_name):

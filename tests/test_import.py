@@ -14,11 +14,11 @@ ROOT = Path(shmtensor.__file__).parent
 # Layers from the bottom, by the first part of a module's name below the package. A module imports from its own layer
 # and from lower ones.
 LAYERS = [
-    {"errors", "_native", "failpoints"},
+    {"errors", "_native"},
     {"manager"},
     {"dtypes", "allocators"},
     {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation"},
-    {"reductions", "multiprocessing", "multiprocessing_parts", "spawn", "queues", "contexts"},
+    {"reductions", "multiprocessing"},
 ]
 SERVER = {"manager.server", "manager.state", "manager.protocol"}
 

@@ -31,7 +31,7 @@ def user(here: World) -> Iterator[client.Manager]:
 def test_none_running_is_said_and_fails(here: World, command: str) -> None:
     done = here.command(command)
     assert done.returncode == 1
-    assert "no manager runs at" in done.stderr and str(here.directory) in done.stderr
+    assert "no manager runs at" in done.stderr and str(here.directory) in done.stderr and "--all" in done.stderr
     assert not done.stdout
     assert not list(here.directory.iterdir())
 
@@ -40,6 +40,9 @@ def test_wrong_usage(here: World) -> None:
     wrong = ([], ["fly"], ["gc", "--in-flight", "-1"], ["gc", "--in-flight", "nan"], ["serve", "--max-clients", "0"])
     for arguments in wrong:
         assert here.command(*arguments).returncode == 2
+    for arguments in (["serve", "--max-clients", "x"], ["serve", "--idle-exit", "x"]):
+        said = here.command(*arguments).stderr
+        assert "x is not a number" in said
 
 
 def test_serve_says_where_it_listens(here: World) -> None:
@@ -145,7 +148,7 @@ def test_serve_refuses_a_directory_open_to_others(here: World) -> None:
     open_to_all.mkdir(mode=0o755)
     open_to_all.chmod(0o755)
     done = here.command("serve", "--address", str(open_to_all / "m.sock"))
-    assert done.returncode == 1 and "chmod 700" in done.stderr
+    assert done.returncode == 1 and "mode 0755" in done.stderr and "mkdir -m 700" in done.stderr
 
 
 def test_sizes_and_times_for_people() -> None:

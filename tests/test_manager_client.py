@@ -1,19 +1,17 @@
-"""Finding, starting and using a manager, from real processes."""
+"""Using a manager: blocks, names, its end, forks; from real processes."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, is_alive, kill, until, world
+from manager_world import BOUND, World, kill, until, world
 
 from shmtensor import _native, errors
-from shmtensor.manager import client, launch, protocol
+from shmtensor.manager import client, protocol
 from shmtensor.manager.connection import Observer, connect
 
 
@@ -29,251 +27,6 @@ def manager(here: World) -> Iterator[client.Manager]:
     made = client.at(here.serve())
     yield made
     made.close()
-
-
-PRINT = (
-    "from shmtensor.manager import client; m = client.default(); print(m.address.decode(), m.stats().pid, flush=True)"
-)
-
-
-def test_the_first_need_starts_a_private_manager_that_leaves(here: World) -> None:
-    address, pid = here.run(PRINT).split()
-    assert Path(address).parent == here.directory
-    assert int(pid) not in (0, os.getpid())
-    until(lambda: not is_alive(int(pid)), "the private manager to leave")
-    until(lambda: {entry.name for entry in here.directory.iterdir()} == {"start.lock"}, "its files to be gone")
-
-
-def test_descendants_find_it_without_being_told(here: World) -> None:
-    code = f"import subprocess, sys; {PRINT}; subprocess.run([sys.executable, '-c', {PRINT!r}], check=True)"
-    first, second = here.run(code).splitlines()
-    assert first == second
-
-
-def test_many_starting_at_once_end_up_with_one(here: World) -> None:
-    code = f"import sys; sys.stdin.readline(); {PRINT}; sys.stdin.readline()"
-    processes = [here.script(code, env={"SHMTENSOR_GROUP": "together"}) for _ in range(8)]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    answers = set()
-    for process in processes:
-        assert process.stdout is not None
-        answers.add(process.stdout.readline())
-    assert len(answers) == 1, answers
-    assert len(here.managers()) == 1
-    for process in processes:
-        process.communicate("end\n", timeout=BOUND)
-        assert process.returncode == 0
-
-
-def test_starting_again_and_again_while_the_last_one_leaves(here: World) -> None:
-    code = (
-        "import os\n"
-        "from shmtensor.manager import client, launch\n"
-        "pids = set()\n"
-        "for _ in range(15):\n"
-        "    m = client.default(); pids.add(m.stats().pid); m.allocate(64); m.close()\n"
-        "print(len(pids))\n"
-    )
-    code = code.replace("from shmtensor", "os.environ['SHMTENSOR_GROUP'] = 'again'\nfrom shmtensor", 1)
-    original = here.run(code)
-    assert int(original) >= 1
-
-
-def test_threads_share_one_connection(here: World) -> None:
-    code = (
-        "import threading\n"
-        "from shmtensor.manager import client\n"
-        "found = []\n"
-        "threads = [threading.Thread(target=lambda: found.append(client.default())) for _ in range(8)]\n"
-        "[t.start() for t in threads]; [t.join() for t in threads]\n"
-        "assert len(set(map(id, found))) == 1\n"
-        "m = found[0]; block = m.allocate(64); names = []\n"
-        "many = lambda: names.extend(m.export(block) for _ in range(200))\n"
-        "threads = [threading.Thread(target=many) for _ in range(8)]\n"
-        "[t.start() for t in threads]; [t.join() for t in threads]\n"
-        "assert len(names) == 1600 and len(set(names)) == 1\n"
-        "assert m.stats().clients == 1\n"
-    )
-    here.run(code)
-
-
-def test_the_daemon_holds_nothing_of_its_starter(here: World) -> None:
-    code = (
-        "import os, sys; read_end, write_end = os.pipe(); os.set_inheritable(write_end, True); "
-        f"{PRINT}; print(os.getsid(0), os.getpgrp(), flush=True); sys.stdin.readline()"
-    )
-    process = here.script(code)
-    assert process.stdout is not None
-    pid = int(process.stdout.readline().split()[1])
-    session = int(process.stdout.readline().split()[0])
-    assert os.getsid(pid) != session
-    stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    assert int(stat[1]) != process.pid, "it must not be a child of its starter"
-    pipes = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
-    theirs = {str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()}
-    assert not [pipe for pipe in pipes if pipe.startswith("pipe:") and pipe in theirs]
-    kill(process)
-    until(lambda: not is_alive(pid), "the manager to leave after its only client was killed")
-
-
-def test_the_users_own_manager_comes_before_a_private_one(here: World) -> None:
-    address = here.serve()
-    assert here.run(PRINT).split()[0] == os.fsdecode(address)
-    other = here.serve(address=here.directory / "third.sock")
-    named = here.run(PRINT, env={"SHMTENSOR_MANAGER": os.fsdecode(other)})
-    assert named.split()[0] == os.fsdecode(other)
-
-
-def failure(here: World, env: dict[str, str]) -> str:
-    code = (
-        "from shmtensor import errors\nfrom shmtensor.manager import client\n"
-        "try:\n    client.default()\n"
-        "except errors.ManagerError as problem:\n    print(type(problem).__name__, problem)\n"
-    )
-    return here.run(code, env=env)
-
-
-def test_a_manager_named_by_the_user_is_never_started(here: World) -> None:
-    path = here.directory / "nothing.sock"
-    said = failure(here, {"SHMTENSOR_MANAGER": str(path)})
-    assert said.startswith("ManagerUnavailable") and "SHMTENSOR_MANAGER" in said and str(path) in said
-    assert not list(here.directory.iterdir())
-
-
-def test_what_is_not_a_socket(here: World) -> None:
-    path = here.directory / "file"
-    path.write_text("x")
-    said = failure(here, {"SHMTENSOR_MANAGER": str(path)})
-    assert said.startswith("ManagerUnavailable") and "not a socket" in said
-
-
-def test_a_socket_of_another_kind_or_a_stale_one(here: World) -> None:
-    path = str(here.directory / "stream.sock")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
-        assert "another type" in failure(here, {"SHMTENSOR_MANAGER": path})
-    assert "nobody listens" in failure(here, {"SHMTENSOR_MANAGER": path})
-
-
-def imposter(path: str, reply: bytes) -> tuple[socket.socket, threading.Thread]:
-    """Something that listens like a manager and answers every HELLO with `reply`."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(path)
-    listener.listen()
-
-    def answer() -> None:
-        while True:
-            try:
-                sock, _ = listener.accept()
-            except OSError:
-                return
-            with sock:
-                if not sock.recv(4096):
-                    return
-                sock.send(reply)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    return listener, thread
-
-
-def dismiss(path: str, listener: socket.socket, thread: threading.Thread) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as last:
-        last.connect(path)
-    thread.join(BOUND)
-    listener.close()
-
-
-def test_another_version_is_an_error_where_it_was_named_and_passed_over_where_not(here: World) -> None:
-    path = str(here.directory / "manager.sock")
-    text = "the manager speaks protocol 9, this process speaks 1"
-    reply = protocol.encode(protocol.Error(protocol.VERSION, 9, text), 1)
-    listener, thread = imposter(path, reply)
-    try:
-        said = failure(here, {"SHMTENSOR_MANAGER": path})
-        assert said.startswith("ProtocolError") and "protocol 9" in said
-        found = here.run(PRINT).split()[0]
-        assert found != path and found.startswith(str(here.directory))
-    finally:
-        dismiss(path, listener, thread)
-
-
-def test_what_speaks_something_else(here: World) -> None:
-    path = str(here.directory / "other.sock")
-    listener, thread = imposter(path, b"HTTP/1.0 400 Bad Request\r\n\r\n")
-    try:
-        assert failure(here, {"SHMTENSOR_MANAGER": path}).startswith("ProtocolError")
-    finally:
-        dismiss(path, listener, thread)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a socket of another user")
-def test_another_users_socket(here: World) -> None:
-    path = str(here.directory / "theirs.sock")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(path)
-        os.chown(path, 12345, 12345)
-        said = failure(here, {"SHMTENSOR_MANAGER": path})
-    assert "another user" in said and "12345" in said
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_the_manager_refuses_another_uid(here: World) -> None:
-    address = here.serve()
-    here.directory.chmod(0o711)
-    Path(os.fsdecode(address)).chmod(0o666)
-    code = (
-        "import os, socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); os.setuid(12345); "
-        "s.connect(sys.argv[1]); print(s.recv(4096)[24:].decode(), len(s.recv(10))); s.close()"
-    )
-    said = here.run(code, os.fsdecode(address))
-    assert "you are uid 12345" in said
-
-
-def test_a_directory_that_is_not_ours_alone(here: World) -> None:
-    shared = here.directory / "shared"
-    shared.mkdir()
-    shared.chmod(0o755)
-    assert "open to other users" in failure(here, {"SHMTENSOR_RUNTIME_DIR": str(shared)})
-    link = here.directory / "link"
-    link.symlink_to(here.directory)
-    assert "symbolic link" in failure(here, {"SHMTENSOR_RUNTIME_DIR": str(link)})
-    file = here.directory / "plain"
-    file.write_text("")
-    assert "SHMTENSOR_RUNTIME_DIR" in failure(here, {"SHMTENSOR_RUNTIME_DIR": str(file)})
-
-
-def test_where_no_process_may_be_started(here: World) -> None:
-    code = (
-        "import os, subprocess\n"
-        "from shmtensor import errors\nfrom shmtensor.manager import client, launch\n"
-        "import sys; sys.executable = '/nonexistent/python'\n"
-        "try:\n    client.default()\nexcept errors.ManagerUnavailable as problem:\n    print(problem)\n"
-    )
-    said = here.run(code)
-    assert "No such file" in said and "SHMTENSOR_MANAGER" in said
-
-
-def test_a_path_too_long_for_a_socket(here: World) -> None:
-    with pytest.raises(errors.InvalidArgument, match="at most 100"):
-        client.at("/tmp/" + "x" * 120)
-    for wrong in ("", b"a\0b"):
-        with pytest.raises(errors.InvalidArgument):
-            client.at(wrong)
-
-
-def test_start_lock_is_waited_for_with_a_bound(here: World) -> None:
-    with launch.StartLock(str(here.directory)):
-        code = (
-            "import sys\nfrom shmtensor import errors\nfrom shmtensor.manager import launch\n"
-            "try:\n    launch.StartLock(sys.argv[1], 0.05).__enter__()\n"
-            "except errors.ManagerTimeout as problem:\n    print(problem)\n"
-        )
-        assert "start.lock" in here.run(code, str(here.directory))
 
 
 def test_blocks_and_names(manager: client.Manager) -> None:
@@ -302,6 +55,20 @@ def test_blocks_and_names(manager: client.Manager) -> None:
     for wrong in (b"", b"torch", b"/a/b", b"/" + b"x" * 64):
         with pytest.raises(errors.InvalidArgument):
             manager.open(wrong)
+
+
+def test_numbers_that_no_block_can_have(manager: client.Manager) -> None:
+    for ask in (
+        lambda: manager.attach(-1, 0, 0),
+        lambda: manager.attach(1, 1 << 32, 0),
+        lambda: manager.redeem(1, 0, 1, 1 << 40, 5),
+        lambda: manager.return_segment(-1),
+        lambda: manager.allocate(1 << 70),
+        lambda: client.at("\ud800"),
+        lambda: client.at(-1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(errors.InvalidArgument):
+            ask()
 
 
 def test_a_name_opens_in_another_process(here: World) -> None:
@@ -366,24 +133,6 @@ def test_a_private_manager_makes_named_segments_too(here: World) -> None:
     )
     path = Path(here.run(code).strip())
     until(lambda: not path.exists(), "the name to go with the private manager")
-
-
-def test_sigkill_of_everyone_leaves_nothing_but_files(here: World) -> None:
-    code = f"import sys; block = None; {PRINT}; block = m.allocate(1 << 20); sys.stdin.readline()"
-    processes = [here.script(code, env={"SHMTENSOR_GROUP": "doomed"}) for _ in range(3)]
-    pids = set()
-    for process in processes:
-        assert process.stdout is not None
-        pids.add(int(process.stdout.readline().split()[1]))
-    (pid,) = pids
-    os.kill(pid, signal.SIGKILL)
-    for process in processes:
-        kill(process)
-    until(lambda: not here.managers(), "the manager to be dead")
-    assert {entry.suffix for entry in here.directory.iterdir()} <= {".sock", ".lock", ".log"}
-    again = here.run(PRINT, env={"SHMTENSOR_GROUP": "next"}).split()[1]
-    until(lambda: not is_alive(int(again)), "the next manager to leave")
-    assert {entry.name for entry in here.directory.iterdir()} == {"start.lock"}
 
 
 def test_gc_ends_what_is_in_flight(manager: client.Manager) -> None:
@@ -626,3 +375,33 @@ def test_an_observer_counts_as_nobody(here: World) -> None:
     with Observer(address) as observer:
         assert observer.welcome.slot == 0
         assert here.observe(address)["stats"]["clients"] == 0
+
+
+def test_no_descriptor_left_for_what_the_manager_sends(here: World) -> None:
+    code = (
+        "import os, resource, sys\nfrom shmtensor import errors\nfrom shmtensor.manager import client\n"
+        "m = client.at(sys.argv[1]); m.stats()\n"
+        "limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "free = os.dup(0); os.close(free); resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))\n"
+        "for ask in (lambda: m.allocate(64), m.stats, m.list):\n"
+        "    try:\n        ask()\n"
+        "    except errors.QuotaExceeded as problem:\n        print('ulimit -n' in str(problem))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, limits)\n"
+        "print(m.stats().segments)\n"
+        "b = m.allocate(64); print(m.stats().segments)\n"
+    )
+    assert here.run(code, os.fsdecode(here.serve())).split() == ["True", "True", "True", "0", "1"]
+
+
+def test_no_address_space_left_for_a_segment(here: World) -> None:
+    code = (
+        "import os, pathlib, resource, sys\nfrom shmtensor import errors\nfrom shmtensor.manager import client\n"
+        "m = client.at(sys.argv[1]); used = int(pathlib.Path('/proc/self/statm').read_text().split()[0]) * 4096\n"
+        "limits = resource.getrlimit(resource.RLIMIT_AS); before = len(os.listdir('/proc/self/fd'))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20), limits[1]))\n"
+        "try:\n    m.allocate(64)\nexcept errors.OutOfMemory as problem:\n    print('ulimit -v' in str(problem))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, limits)\n"
+        "print(m.stats().segments, len(os.listdir('/proc/self/fd')) - before)\n"
+        "b = m.allocate(64); print(m.stats().segments)\n"
+    )
+    assert here.run(code, os.fsdecode(here.serve())).split() == ["True", "0", "0", "1"]

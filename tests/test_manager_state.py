@@ -317,6 +317,18 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     assert segment["busy"] and segment["holders"] is None
 
 
+def test_a_listing_walks_a_bounded_number_of_blocks(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "WALK_BLOCKS", 3)
+    monkeypatch.setattr(state_module, "WALK_LISTING", 5)
+    owner = made.state.add_client(1, 1)
+    for count in (3, 4, 3, 2):
+        books = made.segment(owner)
+        for block in range(count):
+            books.add(block, 64 * block, 64, (owner, CLIENT))
+    walked = [row["holders"] is not None for row in made.state.listing()["segments"]]
+    assert walked == [True, False, False, True]
+
+
 def test_many_deaths_are_worked_off_in_turns(made: Fixture) -> None:
     slots = [made.state.add_client(number + 1, 1) for number in range(4)]
     for slot in slots:

@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import shm_names
 from manager_world import BOUND, until, world
 
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
 from shmtensor.manager import client
+from shmtensor.reductions import reduce_storage
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -238,6 +240,27 @@ def test_what_was_never_read_can_be_collected() -> None:
         pickle.loads(message)
 
 
+@pytest.mark.parametrize("value", [-1, 2**64, None, "x", 1.5])
+def test_forged_messages(value: Any) -> None:
+    tensor = shmtensor.ones(10)
+    rebuild, (where, name, dtype, size) = reduce_storage(tensor.storage())
+    for i in range(len(name)):
+        with pytest.raises(errors.InvalidArgument):
+            rebuild(where, (*name[:i], value, *name[i + 1 :]), dtype, size)
+    assert rebuild(where, name, dtype, size) is tensor.storage()
+
+
+def test_what_could_not_be_sent_is_not_in_flight() -> None:
+    before = in_flight()
+    tensor = shmtensor.ones(10)
+    near, far = mp.Pipe()
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        near.send([tensor, lambda: 0])
+    assert in_flight() == before
+    near.send(tensor)
+    assert far.recv().storage() is tensor.storage()
+
+
 def _send_and_die(out: Any) -> None:
     out.put(shmtensor.full((1 << 16,), 3.0))  # a SimpleQueue writes before put() returns
     os.kill(os.getpid(), signal.SIGKILL)
@@ -356,7 +379,7 @@ def test_a_killed_client_is_reaped_within_a_second() -> None:
 
 
 def test_killing_everyone_leaves_nothing() -> None:
-    before = set(Path("/dev/shm").glob("torch_*"))
+    before = shm_names()
     with world() as w:
         process = w.script(HOLDER)
         assert process.stdout is not None
@@ -370,7 +393,7 @@ def test_killing_everyone_leaves_nothing() -> None:
         assert {path.suffix for path in w.directory.iterdir()} <= {".sock", ".lock", ".log"}
         # The next one clears the stale socket away.
         assert w.run("import shmtensor; print(shmtensor.ones(2, shared=True).tolist())").strip() == "[1.0, 1.0]"
-    assert set(Path("/dev/shm").glob("torch_*")) == before
+    assert not shm_names() - before
 
 
 def test_many_processes_that_start_at_once_share_one_manager() -> None:

@@ -49,6 +49,11 @@ def test_stress_with_kills() -> None:
     assert "processes: ok" in done.stdout
 
 
+def test_ranges_and_books_against_a_model() -> None:
+    done = program("ranges", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_block_is_bytes(mine: native.Client) -> None:
     block = mine.allocate(1000)
     assert block.nbytes == 1000
@@ -64,6 +69,23 @@ def test_the_same_block_is_the_same_object(mine: native.Client) -> None:
     again = mine.attach(block.segment, block.index, block.generation)
     assert again is block
     assert mine.redeem(block.segment, block.index, block.generation, *mine.ticket(block)) is block
+
+
+def test_a_dying_block_may_be_opened_again(mine: native.Client) -> None:
+    import weakref
+
+    block = mine.allocate(64)
+    name = (block.segment, block.index, block.generation)
+    opened: list[native.Block] = []
+    watch = weakref.ref(block, lambda _: opened.append(mine.attach(*name)))  # runs while the old object goes
+    block.array(FLOAT, (16,))[:] = 4
+    del block
+    assert watch() is None
+    assert (opened[0].array(FLOAT, (16,)) == 4).all()
+    assert mine.attach(*name) is opened[0]
+    opened.clear()
+    with pytest.raises(native.BlockGone):
+        mine.attach(*name)
 
 
 def test_an_array_keeps_its_block(mine: native.Client) -> None:
@@ -149,9 +171,11 @@ def test_more_than_there_is(mine: native.Client) -> None:
 
 def test_freed_memory_is_used_again_and_trimmed(mine: native.Client) -> None:
     block = mine.allocate(8 << 20)
-    address = block.address
+    *_, reserved, free = mine.stats()
     del block
-    assert mine.allocate(8 << 20).address == address
+    block = mine.allocate(8 << 20)
+    assert mine.stats()[4:] == (reserved, free)  # the freed pages, and none besides
+    del block
     *_, reserved, free = mine.stats()
     given = mine.trim()
     assert given >= 8 << 20
@@ -168,6 +192,57 @@ def test_a_large_block_has_a_segment_of_its_own(mine: native.Client) -> None:
     assert block.offset == 0
     del block
     assert mine.allocate(nbytes - 4096).segment == segment
+
+
+def test_growing_blocks_share_their_segments(mine: native.Client) -> None:
+    for step in range(40):
+        mine.allocate(native.DEDICATED_FROM + 1 + (step << 20))
+    segments = {mine.allocate(native.DEDICATED_FROM + (step << 20)).segment for step in range(1, 41)}
+    assert len(segments) <= 3
+
+
+def test_more_blocks_than_an_arena_has_records(mine: native.Client) -> None:
+    before = mine.stats()[4]
+    blocks = [mine.allocate(64) for _ in range((1 << 20) + 1000)]
+    assert len({block.segment for block in blocks}) > 1
+    assert mine.stats()[4] - before < 256 << 20
+    del blocks
+    mine.trim()
+
+
+def test_little_room_in_dev_shm(tmp_path: Path) -> None:
+    code = """
+import os
+from shmtensor import errors
+from shmtensor.manager import client
+client.set_strategy("file_system")
+mine = client.default()
+assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 400 << 20
+large = mine.allocate(260 << 20)
+del large  # kept for the next one of its size, but not when memory is short
+kept = [mine.allocate(200 << 20)]
+try:
+    while True:
+        kept.append(mine.allocate(1 << 20))
+        memoryview(kept[-1])[:] = bytes([len(kept) % 256]) * (1 << 20)
+except errors.OutOfMemory as problem:
+    assert "/dev/shm" in str(problem), problem
+for at, block in enumerate(kept[1:], 2):
+    assert bytes(block) == bytes([at % 256]) * (1 << 20)
+del kept[0]
+mine.allocate(100 << 20)
+mine.native.check_invariants()
+"""
+    inside = 'mount -t tmpfs -o size=400m tmpfs /dev/shm && exec "$0" -c "$1"'
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*unshare, "true"], capture_output=True, timeout=BOUND, check=False).returncode:
+        pytest.skip("no mount namespace of its own can be had here")
+    command = [*unshare, "sh", "-c", inside, sys.executable, code]
+    # With a manager of its own: one from outside would take its memory from the /dev/shm there.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SHMTENSOR_")}
+    environment["SHMTENSOR_RUNTIME_DIR"] = str(tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_forked_child_holds_what_it_inherited(mine: native.Client) -> None:

@@ -16,6 +16,7 @@ from shmtensor.allocators import ManagedAllocator, MapAllocator, MapFlags, Refco
 from shmtensor.dtypes import ELEMENT_TYPES
 from shmtensor.errors import (
     DTypeError,
+    IndexOutOfRange,
     InvalidArgument,
     LayoutError,
     ManagerError,
@@ -24,7 +25,7 @@ from shmtensor.errors import (
     StaleHandle,
     UnknownHandle,
 )
-from shmtensor.storage import STORAGE_CLASSES, IndexOutOfRange
+from shmtensor.storage import STORAGE_CLASSES
 
 
 def run(code):
@@ -74,11 +75,20 @@ def test_impossible_sizes(size):
         FloatStorage(size)
 
 
+@pytest.mark.parametrize("size", [True, None, "3", np.ones((1, 2))])
+def test_sizes_that_are_no_integers(size):
+    for make in (FloatStorage._new_using_fd, FloatStorage._new_using_filename, FloatStorage(1).resize_):
+        with pytest.raises(InvalidArgument, match="not an integer"):
+            make(size)
+
+
 def test_more_than_memory():
     with pytest.raises(OutOfMemory):
         FloatStorage(2**45)
     with pytest.raises((OutOfMemory, InvalidArgument)):
         FloatStorage(2**45, allocator=managed_allocator)
+    with pytest.raises(OutOfMemory, match=str(2**44)):
+        FloatStorage._new_using_fd(2**42)  # the kernel would kill this process rather than refuse
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_impossible_sizes(make, size):
 
 
 def test_sizes_that_are_no_integers():
-    for size in ((1.5,), ("a",), (None,), ([1, "b"],)):
+    for size in ((1.5,), ("a",), (None,), ([1, "b"],), (True,), (2, False), (np.ones((1, 2)),)):
         with pytest.raises(InvalidArgument, match="integers"):
             shmtensor.zeros(*size)
 
@@ -198,6 +198,8 @@ def test_the_callers_array_object_is_its_own():
     tensor = from_numpy(array)
     out = tensor.numpy()
     out.flags.writeable = False
+    np.asarray(tensor).flags.writeable = False
+    np.asarray(tensor.storage()).flags.writeable = False
     array.flags.writeable = False
     tensor.fill_(1)
     assert tensor.shape == (4,)
@@ -260,7 +262,7 @@ def test_views_that_are_not_there(t):
     for make in (
         lambda: t.view(5, 5), lambda: t.view(-1, 5), lambda: t.view(-1, -1), lambda: t.view(-2, 6),
         lambda: t.reshape(7), lambda: t[::-1], lambda: t.view("a"), lambda: t.select(0, "x"),
-        lambda: t.view(1, 4, 3).t(),
+        lambda: t.view(1, 4, 3).t(), lambda: t.narrow(0, 1.5, 1), lambda: t.narrow(0, 0, "x"), lambda: t[[1, [2]]],
     ):  # fmt: skip
         with pytest.raises(InvalidArgument):
             make()
@@ -357,6 +359,10 @@ def test_operations_that_do_not_go_together(t):
         t + "x"
     with pytest.raises(TypeError):
         None + t
+    for method in (t.add, t.add_, t.mul_, t.eq, t.maximum, t.matmul):
+        for other in (None, "x", (1, 2, 3, 4), t.storage()):
+            with pytest.raises(DTypeError, match=f"{method.__name__} of a tensor and a {type(other).__name__}"):
+                method(other)
     assert integers.tolist() == [0, 1, 2]
     with pytest.raises(InvalidArgument, match="ambiguous"):
         bool(t)
@@ -367,6 +373,10 @@ def test_reductions_and_products(t):
     assert t.sum().item() == array.sum()
     assert t.sum(dim=0).tolist() == array.sum(0).tolist()
     assert t.mean(dim=(0, 1)).item() == array.mean()
+    for function in (np.sum, np.mean, np.min, np.max, np.any, np.all, np.argmax, np.argmin):
+        assert np.array_equal(function(t, axis=1), function(array, axis=1))
+        assert np.array_equal(function(t), function(array))
+    assert np.sum(t, keepdims=True, dtype="i8").shape == (1, 1)
     assert t.max(dim=1, keepdim=True).shape == (3, 1)
     assert (t.min().item(), t.max().item(), t.argmax().item(), t.argmin(dim=0).tolist()) == (0, 11, 11, [0] * 4)
     assert (t @ t.t()).tolist() == (array @ array.T).tolist()

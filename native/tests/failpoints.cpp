@@ -55,17 +55,15 @@ struct Role {
     }
     Block* attach(const Named& n) {
         Block* block = nullptr;
-        bool existing = false;
-        want(insist([&](unsigned p) { return client->attach(kPeerId, n.index, n.generation, p, &block, &existing); }) ==
-                 Status::ok,
-             "attach");
+        want(
+            insist([&](unsigned p) { return client->attach(kPeerId, n.index, n.generation, p, &block); }) == Status::ok,
+            "attach");
         return block;
     }
     Block* redeem(const Named& n) {
         Block* block = nullptr;
-        bool existing = false;
         want(insist([&](unsigned p) {
-                 return client->redeem(kPeerId, n.index, n.generation, n.hold, n.mark, p, &block, &existing);
+                 return client->redeem(kPeerId, n.index, n.generation, n.hold, n.mark, p, &block);
              }) == Status::ok,
              "redeem");
         return block;
@@ -75,7 +73,7 @@ struct Role {
 void play_owner() {
     Role role;
     std::vector<Block*> blocks;
-    for (const std::uint64_t bytes : {100, 5000, 70000, 3 << 20}) blocks.push_back(role.allocate(bytes));
+    for (const std::uint64_t bytes : {100u, 5000u, 70000u, 3u << 20}) blocks.push_back(role.allocate(bytes));
     std::uint32_t hold = 0, mark = 0;
     want(role.client->ticket(*blocks[1], 0, 1000, &hold, &mark) == Status::ok, "ticket");
     for (Block* b : blocks) role.client->release(b);

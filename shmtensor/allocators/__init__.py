@@ -2,7 +2,7 @@
 
 from .default import DefaultAllocator, default_allocator
 from .managed import ManagedAllocator, managed_allocator
-from .map import MapAllocator, MapFlags, MappedRegion, MappingError
+from .map import MapAllocator, MapFlags, MappedRegion
 from .pool import PoolAllocator
 from .protocol import MAX_BYTES, Allocator, AllocatorStats, Region
 from .refcounted import RefcountedMapAllocator
@@ -16,7 +16,6 @@ __all__ = [
     "MapAllocator",
     "MapFlags",
     "MappedRegion",
-    "MappingError",
     "PoolAllocator",
     "RefcountedMapAllocator",
     "Region",

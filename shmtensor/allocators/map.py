@@ -7,6 +7,7 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import secrets
 import stat
 import sys
@@ -16,10 +17,14 @@ from typing import Any, Final, Self
 
 import posix_ipc
 
-from ..errors import InvalidArgument, OutOfMemory, ShmTensorError
+from .._native import memory_available
+from ..errors import InvalidArgument, MappingError, OutOfMemory
 from .protocol import AllocatorStats, Meter, Region, require_size
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
+
+
+_SHM_NAME: Final = re.compile(r"/(?!\.{1,2}$)[^/\0]{1,254}")
 
 
 class MapFlags(IntFlag):
@@ -39,10 +44,6 @@ class MapFlags(IntFlag):
     """Map the given descriptor; the name is only for messages."""
     UNLINK = 64
     """Remove the name as soon as it is mapped."""
-
-
-class MappingError(ShmTensorError, OSError):
-    """A file, shared-memory object or descriptor could not be opened or mapped; `errno` says why."""
 
 
 class MappedRegion(mmap.mmap):
@@ -107,7 +108,15 @@ class MapAllocator:
             raise InvalidArgument("map allocator: EXCLUSIVE creates, which needs SHARED or SHAREDMEM")
         if context is None and flags & MapFlags.NOCREATE:
             raise InvalidArgument("map allocator: NOCREATE opens what exists; give its name")
-        self._context = context if isinstance(context, int) or context is None else os.fspath(context)
+        try:
+            self._context = context if isinstance(context, int) or context is None else os.fsdecode(context)
+        except TypeError as error:
+            raise InvalidArgument(f"map allocator: {context!r} is neither a path nor a name; give a string") from error
+        # Checked here, because shm_open's wrapper crashes on some names that it cannot use ("." for one).
+        if flags & MapFlags.SHAREDMEM and isinstance(context, str) and not _SHM_NAME.fullmatch(context):
+            raise InvalidArgument(
+                f"map allocator: {context!r} is no name of shared memory; give '/' and 1 to 254 bytes without another '/'"
+            )
         self._meter = Meter()
 
     @property
@@ -192,7 +201,7 @@ class MapAllocator:
                 raise InvalidArgument(f"{context} is no descriptor; give one that is open") from error
         if context is None and flags & MapFlags.UNLINK:
             return os.memfd_create("shmtensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "anonymous memory", None
-        name = context or f"/torch_{os.getpid()}_{secrets.randbits(63)}"
+        name = context if context is not None else f"/torch_{os.getpid()}_{secrets.randbits(63)}"
         exclusive = bool(flags & MapFlags.EXCLUSIVE) or context is None
         try:
             if flags & MapFlags.NOCREATE:
@@ -229,8 +238,10 @@ class MapAllocator:
         try:
             if nbytes > present:
                 os.ftruncate(fd, nbytes)
-            found = os.fstat(fd)
-            if found.st_blocks * 512 < nbytes:  # there are holes
+            missing = nbytes - os.fstat(fd).st_blocks * 512
+            if missing > 0:  # there are holes
+                if _lies_in_memory(fd):
+                    _require_memory(missing, label)
                 os.posix_fallocate(fd, 0, nbytes)
         except OSError as error:
             if error.errno in _NO_ROOM:
@@ -284,6 +295,28 @@ def _open_name(name: str, flags: MapFlags, create: int) -> int:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES)) from error
     writable = flags & MapFlags.SHARED
     return os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | create, 0o600)
+
+
+def _lies_in_memory(fd: int) -> bool:
+    """Whether the pages of a file are memory: a tmpfs, or the mount of memfds, which no list of mounts shows."""
+    device = os.fstat(fd).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:  # noqa: PTH123
+        for line in lines:
+            mount, _, file_system = line.partition(" - ")
+            if mount.split()[2] == number:
+                return file_system.split()[0] in ("tmpfs", "ramfs")
+    return True
+
+
+def _require_memory(nbytes: int, label: str) -> None:
+    """Refuse what the system has not: it may kill this process for asking rather than say no. Raises OutOfMemory."""
+    free, limit = memory_available()
+    if nbytes > free:
+        raise OutOfMemory(
+            f"asked for {nbytes} more bytes in {label}, which lies in memory, and {free} are available ({limit}); "
+            "ask for less, or free memory first"
+        )
 
 
 def _failed(error: OSError, doing: str) -> MappingError:

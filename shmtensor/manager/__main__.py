@@ -13,7 +13,7 @@ import sys
 from shmtensor.errors import ManagerError, ShmTensorError
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
-from shmtensor.manager.connection import Observer
+from shmtensor.manager.connection import NothingThere, Observer
 from shmtensor.manager.shortage import size
 
 TYPE_CHECKING = False
@@ -47,14 +47,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds >= 0")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number >= 1")
     return value
@@ -75,14 +78,22 @@ def _candidates(options: argparse.Namespace) -> list[bytes]:
 
 
 def _observe(options: argparse.Namespace) -> Observer:
-    problems: list[ManagerError] = []
+    """A connection to the first manager that serves us. Raises ManagerError: what refused, or that there is none."""
+    nothing: list[str] = []
+    refused: list[ManagerError] = []
     for address in _candidates(options):
         try:
             return Observer(address)
+        except NothingThere as problem:
+            nothing.append(str(problem))
         except ManagerError as problem:
-            problems.append(problem)
-    # What is wrong with a manager that exists says more than that another does not exist.
-    raise min(problems, key=lambda problem: type(problem).__name__ == "NothingThere")
+            refused.append(problem)
+    if refused:
+        raise refused[0]
+    text = "; ".join(nothing)
+    if not options.address and not os.environ.get(addresses.MANAGER_VARIABLE):
+        text += ". `shmtensor-manager status --all` shows the private ones of running programs; --address chooses one"
+    raise NothingThere(text)
 
 
 def _say(options: argparse.Namespace, document: Any, text: str) -> None:

@@ -16,13 +16,38 @@ RUNTIME_VARIABLE = "SHMTENSOR_RUNTIME_DIR"
 GROUP_VARIABLE = "SHMTENSOR_GROUP"
 
 
-def overflow_uid() -> int:
-    """The uid that stands for every user whom this namespace cannot name."""
+def own_uid() -> int:
+    """The uid of this process, which the other side of a socket and the owner of a directory are compared with.
+
+    Raises:
+        ManagerUnavailable: it is the overflow uid of a user namespace that cannot name every user: not ours alone.
+    """
+    uid = os.geteuid()
+    if uid == _overflow_uid() and not _names_every_user():
+        raise ManagerUnavailable(
+            f"this process has uid {uid}, which in its user namespace stands for every user without a name there, so "
+            "it cannot be told from theirs; run as another user, or map this one (`unshare --map-root-user`)"
+        )
+    return uid
+
+
+def _overflow_uid() -> int:
+    """The uid that stands for every user whom a user namespace cannot name."""
     try:
         with open("/proc/sys/kernel/overflowuid", "rb") as file:
             return int(file.read())
     except (OSError, ValueError):
         return 65534
+
+
+def _names_every_user() -> bool:
+    try:
+        with open("/proc/self/uid_map", "rb") as file:
+            return sum(int(line.split()[2]) for line in file) >= 0xFFFFFFFF
+    except FileNotFoundError:
+        return True  # a kernel without user namespaces
+    except OSError:
+        return False
 
 
 def own_directory(path: str) -> str:
@@ -35,27 +60,27 @@ def own_directory(path: str) -> str:
     """
     path = os.path.abspath(path)
     try:
-        os.makedirs(path, 0o700, exist_ok=True)
+        if not os.path.lexists(path):
+            os.makedirs(path, 0o700, exist_ok=True)
         found = os.lstat(path)
     except OSError as problem:
         raise ManagerUnavailable(
-            f"the directory {path} for the manager's socket cannot be made: {problem.strerror}; set "
-            f"{RUNTIME_VARIABLE} to a "
-            f"directory that you can write to, or {MANAGER_VARIABLE} to the socket of a running manager"
+            f"the directory {path} for the manager's socket cannot be made: {problem.strerror}; set {RUNTIME_VARIABLE} "
+            f"to a directory that you can write to, or {MANAGER_VARIABLE} to the socket of a running manager"
         ) from None
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
         what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a directory"
         raise ManagerUnavailable(f"{path} is {what}; set {RUNTIME_VARIABLE} to a directory of your own")
-    if found.st_uid != os.geteuid():
+    uid = own_uid()
+    if found.st_uid != uid:
         raise ManagerUnavailable(
-            f"the directory {path} belongs to another user (uid {found.st_uid}, this is uid {os.geteuid()}); set "
+            f"the directory {path} belongs to another user (uid {found.st_uid}, this is uid {uid}); set "
             f"{RUNTIME_VARIABLE} to a directory of your own"
         )
     if found.st_mode & 0o077:
         raise ManagerUnavailable(
-            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); `chmod 700 "
-            f"{path}`, or set "
-            f"{RUNTIME_VARIABLE} to another"
+            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); a manager's socket "
+            f"must lie in one of your own, made by `mkdir -m 700`, say: set {RUNTIME_VARIABLE} to such a directory"
         )
     return path
 
@@ -90,14 +115,16 @@ def check_address(address: bytes | str) -> bytes:
     Raises:
         InvalidArgument: it is empty, holds a NUL, or is longer than 100 bytes (sockets cannot have longer paths).
     """
-    path = os.path.abspath(os.fsencode(address)) if address else b""
+    try:
+        path = os.path.abspath(os.fsencode(address)) if address else b""
+    except (TypeError, UnicodeEncodeError):
+        path = b""
     if not path or b"\0" in path:
         raise InvalidArgument(f"{address!r} is not the address of a manager: the path of its socket is expected")
     if len(path) > MAX_ADDRESS_BYTES:
         raise InvalidArgument(
-            f"the manager address {os.fsdecode(path)} has {len(path)} bytes and at most {MAX_ADDRESS_BYTES} fit "
-            "into a socket "
-            f"address; set {RUNTIME_VARIABLE} to a shorter path"
+            f"the manager address {os.fsdecode(path)} has {len(path)} bytes and at most {MAX_ADDRESS_BYTES} fit into a "
+            f"socket address; give a shorter path ({RUNTIME_VARIABLE} sets the directory of those that shmtensor makes)"
         )
     return path
 

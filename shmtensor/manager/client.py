@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from time import monotonic, sleep
+from time import monotonic
 
 from shmtensor import _native, errors
 from shmtensor._native import BlockGone, LockBusy, NotHeld, Refused
@@ -127,16 +127,30 @@ class Manager:
 
     def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
         # A segment whose request was given up (Ctrl-C, a timeout) is ours all the same.
-        if isinstance(request, protocol.Create) and isinstance(reply, protocol.Segment):
-            self._add(self.native, reply, descriptors, owned=True)
+        if not isinstance(request, protocol.Create) or not isinstance(reply, protocol.Segment):
+            return False
+        if not descriptors:
+            self.return_segment(reply.segment)
             return True
-        return False
+        try:
+            self._add(self.native, reply, descriptors, owned=True)
+        except errors.OutOfMemory:
+            pass  # given back; nobody waits for it
+        return True
 
     def _add(self, native: _native.Client, reply: protocol.Message, descriptors: list[int], owned: bool) -> None:
         assert isinstance(reply, protocol.Segment)
         control, payload = descriptors
         dedicated = bool(reply.flags & protocol.DEDICATED)
-        native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, owned)
+        try:
+            native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, owned)
+        except OSError as problem:
+            if owned:
+                self.return_segment(reply.segment)
+            raise errors.OutOfMemory(
+                f"a segment of {shortage.size(reply.nbytes)} cannot be mapped: {problem.strerror}; raise the limit of "
+                "address space (ulimit -v) or of mappings (vm.max_map_count)"
+            ) from None
 
     def _need_segment(self, native: _native.Client, nbytes: int) -> None:
         flags = protocol.NAMED if _strategy == "file_system" else 0
@@ -168,7 +182,7 @@ class Manager:
         except TypeError:
             if isinstance(nbytes, int):
                 raise errors.InvalidArgument(
-                    f"a block of {nbytes} bytes was asked for; at least 1 is expected"
+                    f"a block of {nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible"
                 ) from None
             raise
         except (Refused, BlockGone, NotHeld, LockBusy, ValueError) as problem:
@@ -179,10 +193,13 @@ class Manager:
 
         Raises:
             StaleHandle: it was freed. UnknownHandle: there never was such a segment.
+            InvalidArgument: these cannot be the numbers of a block.
             ForkedWithoutHold, LockTimeout, ManagerError, OutOfMemory.
         """
         try:
             return self.native.attach(segment, index, generation)
+        except TypeError as problem:
+            raise errors.InvalidArgument(f"no block has the numbers {(segment, index, generation)!r}") from problem
         except (Refused, BlockGone, NotHeld, LockBusy) as problem:
             self._translate(problem)
 
@@ -201,6 +218,9 @@ class Manager:
         """Turn an in-flight hold into one of this process. Raises as `attach` does."""
         try:
             return self.native.redeem(segment, index, generation, hold, mark)
+        except TypeError as problem:
+            numbers = (segment, index, generation, hold, mark)
+            raise errors.InvalidArgument(f"no block in flight has the numbers {numbers!r}") from problem
         except (Refused, BlockGone, NotHeld, LockBusy) as problem:
             self._translate(problem)
 
@@ -246,20 +266,12 @@ class Manager:
         Raises:
             InvalidArgument: the name is malformed. UnknownHandle: nobody gave it out. StaleHandle: its block was freed.
         """
-        try:
-            protocol.check_name(name)
-        except protocol.Malformed as problem:
-            raise errors.InvalidArgument(str(problem)) from None
         reply, _ = self._request(protocol.Lookup(name))
         assert isinstance(reply, protocol.Block)
         return self.attach(reply.segment, reply.block, reply.generation)
 
     def unexport(self, name: bytes) -> None:
         """Take a name back; the block is untouched. Raises as `open` does."""
-        try:
-            protocol.check_name(name)
-        except protocol.Malformed as problem:
-            raise errors.InvalidArgument(str(problem)) from None
         self._request(protocol.Unexport(name))
 
     def return_segment(self, segment: int) -> None:
@@ -420,6 +432,8 @@ def _find() -> Manager:
                 return at(address)
             except NothingThere:
                 if monotonic() > deadline:
-                    raise
+                    raise errors.ManagerUnavailable(
+                        f"managers were started at {os.fsdecode(address)} for {launch.START_SECONDS:g} s and each left "
+                        f"at once; {os.fsdecode(addresses.log_path(address))} may say why"
+                    ) from None
             launch.start(address)
-            sleep(0)

@@ -16,7 +16,7 @@ from time import monotonic, sleep
 
 from shmtensor import errors
 from shmtensor.manager import protocol
-from shmtensor.manager.address import check_address
+from shmtensor.manager.address import check_address, own_uid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,22 +83,25 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
         raise errors.ManagerUnavailable(
             f"the manager address {shown} is not a socket; give the path of a manager's socket"
         )
-    if found.st_uid != os.geteuid():
+    own = own_uid()
+    if found.st_uid != own:
         raise errors.ManagerUnavailable(
-            f"the manager at {shown} belongs to another user (uid {found.st_uid}, this is uid {os.geteuid()}); "
-            f"each user needs a manager of their own"
+            f"the manager at {shown} belongs to another user (uid {found.st_uid}, this is uid {own}); each user needs "
+            "a manager of their own"
         )
     deadline = monotonic() + timeout
     while True:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as problem:
+            raise errors.ManagerUnavailable(f"cannot connect to the manager at {shown}: {problem.strerror}") from None
         try:
             sock.setblocking(False)
             sock.connect(path)
             uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-            if uid != os.geteuid():
+            if uid != own:
                 raise errors.ManagerUnavailable(
-                    f"the process that listens at {shown} belongs to another user (uid {uid}, this is uid "
-                    f"{os.geteuid()})"
+                    f"the process that listens at {shown} belongs to another user (uid {uid}, this is uid {own})"
                 )
             sock.setblocking(True)
             return sock.detach()
@@ -133,7 +136,8 @@ class Requests:
         self, address: bytes, late: Callable[[protocol.Message, protocol.Message, list[int]], bool] | None = None
     ):
         """Args:
-        late: called with (request, reply, descriptors) for a reply whose request was given up; True: it took them.
+        late: called with (request, reply, descriptors) for a reply that `request` does not return, because it was given
+        up or (then without descriptors) because this process had none left; True: it took them.
         """
         self.address = address
         self._late = late
@@ -161,7 +165,9 @@ class Requests:
             (reply, descriptors), the latter the caller's to close.
         Raises:
             ManagerTimeout: no reply within the bound.
+            InvalidArgument: a field is out of range, a name malformed.
             ManagerError: the connection is gone.
+            QuotaExceeded: this process has no file descriptor left for those that came with the reply.
             ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md).
         """
         deadline = monotonic() + timeout
@@ -171,7 +177,10 @@ class Requests:
         try:
             self._check(fd)
             self._id = number = self._id % 0xFFFFFFFF + 1
-            data = protocol.encode(message, number)
+            try:
+                data = protocol.encode(message, number)
+            except protocol.Malformed as problem:
+                raise errors.InvalidArgument(str(problem)) from None
             self._open[number] = message
             try:
                 self._send(fd, data, message, deadline, timeout)
@@ -189,6 +198,13 @@ class Requests:
             self._lock.release()
         if isinstance(reply, protocol.Error):
             raise error_of(reply, self._shown)
+        if len(descriptors) != reply.DESCRIPTORS:
+            self._drop(message, reply, descriptors)
+            raise errors.QuotaExceeded(
+                f"this process has no file descriptor left for the answer to {type(message).__name__} from the manager "
+                f"at {self._shown} ({reply.DESCRIPTORS} are needed); close files, or raise the limit of open files "
+                "(ulimit -n)"
+            )
         return reply, descriptors
 
     def _too_slow(self, message: protocol.Message, timeout: float) -> errors.ManagerTimeout:
@@ -208,7 +224,7 @@ class Requests:
     def _check(self, fd: int) -> None:
         """Refuse to write into a descriptor that is not our socket any more (a program may close all it finds)."""
         if fd < 0:
-            raise self._lost("it was closed by this process")
+            raise self._lost("it was closed by this process, or could not be had when it was forked")
         try:
             found = os.fstat(fd)
         except OSError:
@@ -248,16 +264,17 @@ class Requests:
         received = receive(fd)
         if received is None:
             return
-        data, descriptors, truncated = received
+        data, descriptors, lost = received
         if not data:
             _close_all(descriptors)
             raise self._lost("it ended, or closed the connection")
         try:
-            if truncated:
-                raise protocol.Malformed("the reply was truncated")
             number, reply = protocol.decode_reply(data)
             expected = reply.DESCRIPTORS
-            if len(descriptors) != expected:
+            if lost and len(descriptors) < expected:
+                _close_all(descriptors)
+                descriptors = []
+            elif len(descriptors) != expected:
                 raise protocol.Malformed(
                     f"{len(descriptors)} descriptors came with {type(reply).__name__} and not {expected}"
                 )
@@ -283,7 +300,12 @@ class Requests:
 
 
 def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
-    """(data, descriptors, truncated) of one packet, b"" at end of file; None when nothing is there. Never blocks."""
+    """One packet; None when nothing is there. Never blocks.
+
+    Returns:
+        (data, b"" at end of file; descriptors; True when some were lost because this process may have no more, or too
+        many came).
+    """
     sock = _over(fd)
     room, flags = socket.CMSG_SPACE(16 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     try:
@@ -303,7 +325,7 @@ def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             count = len(content) // 4
             descriptors.extend(struct.unpack(f"{count}i", content[: count * 4]))
-    return data, descriptors, bool(found & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
+    return data, descriptors, bool(found & socket.MSG_CTRUNC)
 
 
 def hello(

@@ -13,7 +13,7 @@ import fcntl
 import os
 import socket
 import sys
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 
 from shmtensor.errors import ManagerTimeout, ManagerUnavailable
 from shmtensor.manager import address as addresses
@@ -28,6 +28,8 @@ IDLE_EXIT_SECONDS = 0.5
 """A private manager leaves this long after its last client."""
 SUCCEED_SECONDS = 3.0
 """A manager that is just leaving may hold the lock for this long."""
+KEEP_LOG_SECONDS = 7 * 86400.0
+"""What a dead manager logged can be read for this long; then the next one to start clears it away."""
 _POLL_SECONDS = 0.005
 _BACKLOG = 4096
 
@@ -204,6 +206,23 @@ def _remove(path: bytes) -> None:
         pass
 
 
+def _remove_empty_log(address: bytes) -> None:
+    """The caller holds the lock of the address: nobody writes to its log."""
+    log = addresses.log_path(address)
+    if os.path.exists(log) and not os.path.getsize(log):
+        _remove(log)
+
+
+def _remove_old_log(log: bytes) -> None:
+    if os.path.exists(addresses.lock_path(log.removesuffix(b".log") + b".sock")):
+        return  # its manager lives, or is cleared away by this sweep
+    try:
+        if time() - os.stat(log).st_mtime > KEEP_LOG_SECONDS:
+            os.unlink(log)
+    except OSError:
+        pass  # as in `_sweep`
+
+
 def _clear(address: bytes) -> None:
     """Remove what a dead manager left at `address`; the caller holds its lock."""
     path = addresses.names_path(address)
@@ -222,8 +241,10 @@ def _clear(address: bytes) -> None:
 
 
 def _sweep(directory: bytes, own: bytes) -> None:
-    """Clear away what dead managers left in the directory: sockets, locks, names of POSIX shm objects."""
+    """Clear away what dead managers left in the directory: sockets, locks, names of POSIX shm objects, old logs."""
     for entry in os.listdir(directory):
+        if entry.endswith(b".log"):
+            _remove_old_log(os.path.join(directory, entry))
         if not entry.endswith(b".sock.lock"):
             continue
         address = os.path.join(directory, entry.removesuffix(b".lock"))
@@ -236,9 +257,7 @@ def _sweep(directory: bytes, own: bytes) -> None:
         try:
             if _try_lock(fd):
                 _clear(address)
-                log = addresses.log_path(address)
-                if os.path.exists(log) and not os.path.getsize(log):
-                    _remove(log)
+                _remove_empty_log(address)
                 _remove(addresses.lock_path(address))
         except OSError:
             pass  # someone else's trouble; it must not keep this manager from starting
@@ -281,10 +300,12 @@ def serve(
     *,
     max_clients: int | None = None,
     idle_exit: float | None = None,
-    log: str = "",
+    log: str | None = None,
 ) -> None:
     """Serve at `address` in this process until stopped or idle; `ready` is called when connections are accepted.
 
+    Args:
+        log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
         ManagerUnavailable: directory, lock or socket are refused.
@@ -292,6 +313,8 @@ def serve(
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
     lock = _take_life_lock(address)
     try:
+        # Not before the lock: a manager that leaves takes its log along if it is empty.
+        shown = _open_log(address) if log is None else log
         from shmtensor.manager.server import MAX_CLIENTS, Server
 
         _clear(address)
@@ -304,7 +327,7 @@ def serve(
                 listener,
                 max_clients=MAX_CLIENTS if max_clients is None else max_clients,
                 idle_exit=idle_exit,
-                log=log,
+                log=shown,
             )
         except OSError as problem:
             listener.close()
@@ -313,8 +336,17 @@ def serve(
         with server:
             ready()
             server.run()
+    except ManagerUnavailable:
+        raise
+    except BaseException:
+        if log is None:
+            import traceback
+
+            traceback.print_exc()
+        raise
     finally:
         _remove(addresses.names_path(address))
+        _remove_empty_log(address)
         _remove(addresses.lock_path(address))
         os.close(lock)
 
@@ -348,26 +380,19 @@ def background(address_text: str, idle: str) -> None:
             os.close(write_end)
 
     try:
-        _detach(address)
-        log = os.fsdecode(addresses.log_path(address))
-        serve(address, lambda: report(b"ready"), idle_exit=float(idle) if idle else None, log=log)
+        _detach()
+        serve(address, lambda: report(b"ready"), idle_exit=float(idle) if idle else None)
     except AlreadyRunning:
         report(b"ready")  # all that was wanted
     except BaseException as problem:
         code = 1
         report(f"{problem}\n".encode("utf-8", "replace"))
-        if not isinstance(problem, ManagerUnavailable):
-            import traceback
-
-            traceback.print_exc()
     sys.stderr.flush()
-    if not code and idle and os.fstat(2).st_size == 0:
-        _remove(addresses.log_path(address))
     os._exit(code)
 
 
-def _detach(address: bytes) -> None:
-    """Hold nothing of the starter: streams, directory, signal mask, and no write access for others by default."""
+def _detach() -> None:
+    """Keep nothing of the starter: directory, umask, signal mask and handlers, name."""
     import signal
 
     os.chdir("/")
@@ -375,19 +400,21 @@ def _detach(address: bytes) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
-    addresses.own_directory(os.path.dirname(os.fsdecode(address)))
-    try:
-        log = os.open(
-            addresses.log_path(address), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-    except OSError as problem:
-        raise ManagerUnavailable(
-            f"the log {os.fsdecode(addresses.log_path(address))} cannot be written: {problem.strerror}"
-        ) from None
-    os.dup2(log, 2)
-    os.close(log)
     try:
         with open("/proc/self/comm", "wb") as file:
             file.write(b"shmtensor-mgr")
     except OSError:
         pass
+
+
+def _open_log(address: bytes) -> str:
+    """Send stderr to the log beside the socket; gives its path. Raises ManagerUnavailable."""
+    path = addresses.log_path(address)
+    shown = os.fsdecode(path)
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as problem:
+        raise ManagerUnavailable(f"the log {shown} cannot be written: {problem.strerror}") from None
+    os.dup2(log, 2)
+    os.close(log)
+    return shown

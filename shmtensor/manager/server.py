@@ -19,7 +19,7 @@ from time import monotonic, time
 
 from shmtensor import _native
 from shmtensor.manager import peers, protocol
-from shmtensor.manager.address import overflow_uid
+from shmtensor.manager.address import own_uid
 from shmtensor.manager.memory import Memory
 from shmtensor.manager.peers import CLIENT, EMBRYO, STRANGER, WATCHER, Connection
 from shmtensor.manager.service import Service
@@ -72,6 +72,7 @@ class Server:
         idle_exit: end this many seconds after the last client; None: never.
         log: where the daemon's stderr goes, for STATS.
         """
+        self._uid = own_uid()
         self.address = address
         self.listener = listener
         self.idle_exit = idle_exit
@@ -87,8 +88,6 @@ class Server:
         self.requests = 0
         self.refused = 0
         self.stopping = False
-        self._uid = os.geteuid()
-        self._overflow = overflow_uid()
         self._connections: dict[int, Connection] = {}  # by descriptor of the socket
         self._pidfds: dict[int, int] = {}  # pidfd -> slot
         self._by_slot: dict[int, Connection] = {}
@@ -236,7 +235,7 @@ class Server:
                 return
             pid, uid = peers.credentials(sock)
             refusal = None
-            if uid != self._uid or (uid == self._overflow and self._uid != self._overflow):
+            if uid != self._uid:
                 refusal = (protocol.DENIED, f"this manager belongs to uid {self._uid} and you are uid {uid}")
             elif len(self._connections) >= 2 * self.state.max_clients + 64:
                 refusal = (protocol.LIMIT, f"{len(self._connections)} connections are open, as many as allowed")
