@@ -144,7 +144,7 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     } else if (!guard.try_lock()) {
         return Status::busy;
     }
-    if (!alive() || !held_) return Status::not_held;
+    if (!may_touch()) return Status::not_held;
     if (!deferred_.empty()) finish_deferred();
     Room room = heap_.quick(bytes);
     if (!room) {
@@ -227,7 +227,7 @@ Status Client::attach(std::uint64_t segment, std::uint32_t index, std::uint32_t 
     } else if (!guard.try_lock()) {
         return Status::busy;
     }
-    if (!alive() || !held_) return Status::not_held;
+    if (!may_touch()) return Status::not_held;
     Segment* s = known(segment);
     return s ? open_block(*s, index, generation, patience_ms, block, nullptr) : Status::need_mapping;
 }
@@ -240,7 +240,7 @@ Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t 
     } else if (!guard.try_lock()) {
         return Status::busy;
     }
-    if (!alive() || !held_) return Status::not_held;
+    if (!may_touch()) return Status::not_held;
     Segment* s = known(segment);
     if (!s) return Status::need_mapping;
     const std::pair ticket{hold, mark};
@@ -255,7 +255,7 @@ Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience
     } else if (!guard.try_lock()) {
         return Status::busy;
     }
-    if (!alive() || !held_) return Status::not_held;
+    if (!may_touch()) return Status::not_held;
     Segment& s = *block.segment;
     *mark = next_mark_++;
     for (;;) {
@@ -322,7 +322,7 @@ void Client::take_returned(unsigned patience_ms) {
 
 Status Client::trim(std::uint64_t* bytes) {
     const std::lock_guard guard(private_);
-    if (!alive() || !held_) return Status::not_held;
+    if (!may_touch()) return Status::not_held;
     finish_deferred();
     take_returned(50);
     *bytes = heap_.trim();
@@ -334,7 +334,7 @@ Status Client::trim(std::uint64_t* bytes) {
 
 int Client::embryo(std::uint32_t* slot, int* socket) {
     const std::lock_guard guard(private_);
-    return alive() && held_ ? make_embryo(slot, socket) : EPERM;
+    return make_embryo(slot, socket);
 }
 
 // pre: private lock held.
@@ -382,7 +382,7 @@ bool Client::hold_for_embryo(Segment& s) {
 void Client::before_fork() {
     private_.lock();
     fork_ = {};
-    if (!alive() || !held_ || connection_ < 0) return;
+    if (!may_touch() || connection_ < 0) return;
     if (make_embryo(&fork_.slot, &fork_.socket) != 0) {
         fork_ = {};
         return;

@@ -86,6 +86,9 @@ class Client {
     Group& group() const { return group_; }
     std::uint32_t slot() const { return slot_; }
     int connection() const { return connection_; }
+    // False in a process that was cloned without the fork hooks, or whose fork could not be registered, and once
+    // closed.
+    bool may_touch() const { return alive() && held_; }
     static Refusal refusal() { return refusal_; }  // of this thread's last call
     void* face = nullptr;                          // the Python object over it; set once
 

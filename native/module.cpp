@@ -49,6 +49,19 @@ PyObject *lock_busy, *block_gone, *refused, *not_held;
     throw nb::python_error();
 }
 
+void set_not_held(const Client& client) {
+    PyErr_Format(not_held,
+                 "shared memory cannot be used in this process: %s. Start children by fork, spawn or forkserver of "
+                 "shmtensor.multiprocessing",
+                 client.connection() < 0
+                     ? "its client is closed, or it was forked while the fork could not be registered"
+                     : "it was cloned without the fork hooks");
+}
+[[noreturn]] void raise_not_held(const Client& client) {
+    set_not_held(client);
+    throw nb::python_error();
+}
+
 // ------------------------------------------------------------------------------------------------------------- blocks
 
 // The Python object over a Block: one user of it.
@@ -124,10 +137,7 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
             case Status::full:
                 raise_refused(self.client.refusal());
             case Status::not_held:
-                raise(not_held,
-                      self.client.connection() < 0
-                          ? "this client is closed, or its process was forked while the fork could not be registered"
-                          : "this process was cloned without the fork hooks");
+                raise_not_held(self.client);
         }
         nb::gil_scoped_release release;
         status = call(kSlice);
@@ -135,9 +145,13 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
 }
 
 int block_buffer(PyObject* exporter, Py_buffer* view, int flags) {
-    auto* self = nb::inst_ptr<PyBlock>(exporter);
-    return PyBuffer_FillInfo(view, exporter, self->block->data(), static_cast<Py_ssize_t>(self->block->bytes), 0,
-                             flags);
+    const Block& b = *nb::inst_ptr<PyBlock>(exporter)->block;
+    if (!b.client->may_touch()) {  // the memory may be somebody else's by now
+        set_not_held(*b.client);
+        view->obj = nullptr;
+        return -1;
+    }
+    return PyBuffer_FillInfo(view, exporter, b.data(), static_cast<Py_ssize_t>(b.bytes), 0, flags);
 }
 PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_buffer)}, {0, nullptr}};
 
@@ -218,15 +232,17 @@ NB_MODULE(_native, m) {
     m.attr("HOLD_CLIENT") = static_cast<int>(HoldKind::client);
     m.attr("HOLD_TICKET") = static_cast<int>(HoldKind::ticket);
 
-    const auto exception = [&](const char* name) {
-        PyObject* type = PyErr_NewException((std::string{"shmtensor._native."} + name).c_str(), nullptr, nullptr);
+    const auto exception = [&](const char* name, PyObject* base = nullptr) {
+        PyObject* type = PyErr_NewException((std::string{"shmtensor._native."} + name).c_str(), base, nullptr);
         m.attr(name) = nb::handle(type);
         return type;
     };
     lock_busy = exception("LockBusy");
     block_gone = exception("BlockGone");
     refused = exception("Refused");
-    not_held = exception("NotHeld");
+    // May come out of a memoryview or an array as well, where no Python of ours can translate it.
+    const nb::object forked = nb::module_::import_("shmtensor.errors").attr("ForkedWithoutHold");
+    not_held = exception("NotHeld", forked.ptr());
 
     m.def(
         "make_payload",
@@ -376,6 +392,7 @@ NB_MODULE(_native, m) {
             "array",
             [](nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
                 const Block& b = *nb::inst_ptr<PyBlock>(self)->block;
+                if (!b.client->may_touch()) raise_not_held(*b.client);
                 PyObject* array =
                     make_array(self.ptr(), b.data(), b.bytes, dtype.ptr(), shape.ptr(), offset, strides.ptr());
                 if (!array) throw nb::python_error();
@@ -465,6 +482,7 @@ NB_MODULE(_native, m) {
              [](PyClient& self) {
                  std::uint32_t slot = 0;
                  int socket = -1;
+                 if (!self.client.may_touch()) raise_not_held(self.client);
                  if (const int error = self.client.embryo(&slot, &socket)) raise_os(error);
                  return std::tuple{slot, socket};
              })
@@ -476,8 +494,7 @@ NB_MODULE(_native, m) {
                      nb::gil_scoped_release release;
                      status = self.client.trim(&bytes);
                  }
-                 if (status == Status::not_held)
-                     raise(not_held, "this client is closed, or was cloned without the fork hooks");
+                 if (status == Status::not_held) raise_not_held(self.client);
                  return bytes;
              })
         .def("stats",

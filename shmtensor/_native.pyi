@@ -9,6 +9,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import ForkedWithoutHold
+
 ARENA_BYTES: int
 """Payload of an arena, in bytes of address space."""
 DEDICATED_FROM: int
@@ -42,8 +44,8 @@ class BlockGone(Exception):
 class Refused(Exception):
     """A system call refused memory. args = (what, errno, bytes asked, name of limit)."""
 
-class NotHeld(Exception):
-    """This process was cloned without the fork hooks, or its fork could not be registered."""
+class NotHeld(ForkedWithoutHold):
+    """This process was cloned without the fork hooks, or its fork could not be registered, or the client is closed."""
 
 @final
 class Group:
@@ -128,6 +130,7 @@ class Block:
     """Byte offset of the block in its segment's payload."""
     @property
     def client(self) -> Client: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
     def array(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0, strides: tuple[int, ...] | None = None
     ) -> NDArray[Any]:

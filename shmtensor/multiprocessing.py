@@ -19,7 +19,6 @@ from typing import Any
 
 from . import reductions as _reductions
 from .errors import ManagerError as _ManagerError
-from .manager import address as _address
 from .manager import client as _client
 
 _METHOD = "shmtensor_start_method"  # in a process's _config, which children inherit
@@ -196,4 +195,3 @@ def __getattr__(name: str) -> Any:
 
 
 _reductions.register()
-_address.group_token()  # into the environment now, so that all descendants, however started, share one manager

@@ -126,13 +126,13 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
         if owner == 0 and _message.tickets is not None:
             _message.tickets.append((region, hold, mark))
         name = (region.segment, region.index, region.generation, hold, mark)
-        return rebuild_storage, (where, name, shared.dtype.name, shared.size())
+        return rebuild_storage, (where, name, shared.dtype.char, shared.size())
     if isinstance(allocator, MapAllocator):
         fd = getattr(region, "fd", -1)
         if fd >= 0:
-            return rebuild_from_descriptor, (reduction.DupFd(fd), shared.dtype.name, shared.size())
+            return rebuild_from_descriptor, (reduction.DupFd(fd), shared.dtype.char, shared.size())
         if isinstance(allocator.context, str):
-            return rebuild_from_name, (allocator.context, int(allocator.flags), shared.dtype.name, shared.size())
+            return rebuild_from_name, (allocator.context, int(allocator.flags), shared.dtype.char, shared.size())
     raise InvalidArgument(
         f"a {type(shared).__name__} of {shared.size()} elements in memory of the {allocator.name} allocator cannot be "
         "sent to another process; send a clone() of it"
@@ -151,8 +151,9 @@ def rebuild_storage(where: bytes, name: tuple[int, int, int, int, int], dtype: s
         block = client.at(where).redeem(*name)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a storage of {size} {dtype} elements was sent through the manager at {os.fsdecode(where)}, which has "
-            f"ended before this process mapped the memory; keep the sender or its manager alive until then ({error})"
+            f"a storage of {size} {dtype_of(dtype)} elements was sent through the manager at {os.fsdecode(where)}, which "
+            f"has ended before this process mapped the memory; keep the sender or its manager alive until then "
+            f"({error})"
         ) from error
     return storage.Storage._from_block(block, dtype_of(dtype), size)
 

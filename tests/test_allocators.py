@@ -225,6 +225,17 @@ def test_map_missing_file_and_existing_file(tmp_path):
         MapAllocator(tmp_path, 0).malloc(8)
     with pytest.raises(InvalidArgument):
         MapAllocator("a\0b", 0).malloc(8)
+    with pytest.raises(MappingError):
+        MapAllocator("", MapFlags.SHARED).malloc(8)
+    os.mkfifo(tmp_path / "pipe")
+    for flags in (0, MapFlags.SHARED):  # without waiting for its other end
+        with pytest.raises(InvalidArgument, match="regular file"):
+            MapAllocator(tmp_path / "pipe", flags).malloc(8)
+    for name in ("", "/", ".", "/.", "/..", "/a/b", "a", "/" + "x" * 255, "/a\0"):
+        with pytest.raises(InvalidArgument, match="name of shared memory"):
+            MapAllocator(name, MapFlags.SHAREDMEM)
+    with pytest.raises(InvalidArgument, match="path"):
+        MapAllocator([], 0)
 
 
 def test_map_full_file_system_is_an_exception_and_leaves_nothing(tmp_path):

@@ -354,3 +354,26 @@ os.write(2, b"END")
     begin = next(i for i, line in enumerate(lines) if '"BEGIN"' in line)
     end = next(i for i, line in enumerate(lines) if '"END"' in line)
     assert lines[begin + 1 : end] == []
+
+
+def test_a_child_whose_fork_could_not_be_registered_cannot_look(mine: native.Client) -> None:
+    code = """
+import os, resource, sys
+from shmtensor import errors
+from shmtensor.manager import client
+block = client.default().native.allocate(64)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), 64))
+pid = os.fork()
+if pid == 0:
+    failed = 0
+    mine = client.default().native
+    for look in (lambda: memoryview(block), lambda: mine.allocate(64), mine.embryo):
+        try:
+            look()
+        except errors.ForkedWithoutHold:
+            failed += 1
+    os._exit(3 - failed)
+assert bytes(memoryview(block)[:0]) == b""
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=BOUND, check=False).returncode == 0

@@ -6,11 +6,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidArgument, ManagerError
+from ..manager import address
 from .protocol import AllocatorStats, Region, require_size
 
 if TYPE_CHECKING:
     from .._native import Block
     from ..manager.client import Manager
+
+address.group_token()  # into the environment, so that all descendants, however they are started, share one manager
 
 _client: ModuleType | None = None  # shmtensor.manager.client, once something was shared
 
@@ -89,11 +92,10 @@ def manager_of(block: Block) -> Manager:
     """
     from ..manager import client
 
-    native = block.client
-    for manager in list(client._managers.values()):
-        if manager.native is native:
-            return manager
-    raise ManagerError(f"this process has left the group of the block in segment {block.segment}; copy the tensor")
+    manager = client.of(block.client)
+    if manager is None:
+        raise ManagerError(f"this process has left the group of the block in segment {block.segment}; copy the tensor")
+    return manager
 
 
 managed_allocator: Final = ManagedAllocator()

@@ -115,7 +115,7 @@ class MapAllocator:
         # Checked here, because shm_open's wrapper crashes on some names that it cannot use ("." for one).
         if flags & MapFlags.SHAREDMEM and isinstance(context, str) and not _SHM_NAME.fullmatch(context):
             raise InvalidArgument(
-                f"map allocator: {context!r} is no name of shared memory; give '/' and 1 to 254 bytes without another '/'"
+                f"map allocator: {context!r} is no name of shared memory; give '/' and 1 to 254 characters but '/'"
             )
         self._meter = Meter()
 
@@ -200,7 +200,10 @@ class MapAllocator:
             except (ValueError, OverflowError) as error:
                 raise InvalidArgument(f"{context} is no descriptor; give one that is open") from error
         if context is None and flags & MapFlags.UNLINK:
-            return os.memfd_create("shmtensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "anonymous memory", None
+            try:
+                return os.memfd_create("shmtensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "anonymous memory", None
+            except OSError as error:
+                raise _failed(error, "making anonymous memory") from error
         name = context if context is not None else f"/torch_{os.getpid()}_{secrets.randbits(63)}"
         exclusive = bool(flags & MapFlags.EXCLUSIVE) or context is None
         try:
@@ -294,7 +297,8 @@ def _open_name(name: str, flags: MapFlags, create: int) -> int:
         except posix_ipc.PermissionsError as error:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES)) from error
     writable = flags & MapFlags.SHARED
-    return os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | create, 0o600)
+    # O_NONBLOCK: opening a pipe, which is refused later on, waits for its other end.
+    return os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | create, 0o600)
 
 
 def _lies_in_memory(fd: int) -> bool:
@@ -320,7 +324,7 @@ def _require_memory(nbytes: int, label: str) -> None:
 
 
 def _failed(error: OSError, doing: str) -> MappingError:
-    why = os.strerror(error.errno or 0)
+    why = os.strerror(error.errno) if error.errno else error  # posix_ipc gives no number for some
     return MappingError(error.errno, f"{doing}: {why}; check the name, its rights and the flags")
 
 

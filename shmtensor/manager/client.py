@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from shmtensor import _native, errors
-from shmtensor._native import BlockGone, LockBusy, NotHeld, Refused
+from shmtensor._native import BlockGone, LockBusy, Refused
 from shmtensor.manager import address as addresses
 from shmtensor.manager import launch, protocol, shortage
 from shmtensor.manager.connection import (
@@ -31,10 +31,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-ARENA_BYTES = 1 << 30
-"""Address space of an arena, in bytes; only what is used is backed by memory."""
-DEDICATED_ABOVE = ARENA_BYTES // 4
-"""Larger blocks get a segment of their own, in bytes."""
 STRATEGIES = ("file_descriptor", "file_system")
 
 _strategy = "file_descriptor"
@@ -158,8 +154,8 @@ class Manager:
             raise errors.InvalidArgument(
                 f"a block of {nbytes} bytes was asked for; at most {_native.MAX_SEGMENT_BYTES} are possible"
             )
-        if nbytes <= DEDICATED_ABOVE:
-            size = ARENA_BYTES
+        if nbytes <= _native.DEDICATED_FROM:
+            size = _native.ARENA_BYTES
         else:
             size = (nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
             flags |= protocol.DEDICATED
@@ -185,7 +181,7 @@ class Manager:
                     f"a block of {nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible"
                 ) from None
             raise
-        except (Refused, BlockGone, NotHeld, LockBusy, ValueError) as problem:
+        except (Refused, BlockGone, LockBusy, ValueError) as problem:
             self._translate(problem)
 
     def attach(self, segment: int, index: int, generation: int) -> _native.Block:
@@ -200,7 +196,7 @@ class Manager:
             return self.native.attach(segment, index, generation)
         except TypeError as problem:
             raise errors.InvalidArgument(f"no block has the numbers {(segment, index, generation)!r}") from problem
-        except (Refused, BlockGone, NotHeld, LockBusy) as problem:
+        except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 
     def ticket(self, block: _native.Block, owner: int = 0) -> tuple[int, int]:
@@ -211,7 +207,7 @@ class Manager:
         """
         try:
             return self.native.ticket(block, owner)
-        except (Refused, BlockGone, NotHeld, LockBusy) as problem:
+        except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> _native.Block:
@@ -221,7 +217,7 @@ class Manager:
         except TypeError as problem:
             numbers = (segment, index, generation, hold, mark)
             raise errors.InvalidArgument(f"no block in flight has the numbers {numbers!r}") from problem
-        except (Refused, BlockGone, NotHeld, LockBusy) as problem:
+        except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 
     def _translate(self, problem: Exception) -> NoReturn:
@@ -238,12 +234,6 @@ class Manager:
         if isinstance(problem, BlockGone):
             raise errors.StaleHandle(
                 f"the block has been freed ({problem}); whoever sends a handle must keep the tensor until it was opened"
-            ) from None
-        if isinstance(problem, NotHeld):
-            raise errors.ForkedWithoutHold(
-                f"shared memory cannot be used in this process: {problem}. Start children by fork, spawn or "
-                "forkserver of "
-                f"shmtensor.multiprocessing"
             ) from None
         if isinstance(problem, LockBusy):
             raise errors.LockTimeout(
@@ -356,15 +346,23 @@ def at(address: bytes | str, timeout: float = REQUEST_SECONDS) -> Manager:
         ProtocolError: another version, or no manager at all.
         ManagerTimeout, QuotaExceeded, InvalidArgument.
     """
+    known = _managers.get(address)  # type: ignore[arg-type]
+    if known is not None:
+        return known
     path = addresses.check_address(address)
-    manager = _managers.get(path)
-    if manager is not None:
-        return manager
     with _lock:
         manager = _managers.get(path)
         if manager is None:
             manager = _managers[path] = Manager(path, connect(path, timeout), timeout)
         return manager
+
+
+def of(native: _native.Client) -> Manager | None:
+    """The manager whose client `native` is; None when this process has left its group. Does not block."""
+    for manager in list(_managers.values()):
+        if manager.native is native:
+            return manager
+    return None
 
 
 def adopt(address: bytes | str, fd: int) -> Manager:
