@@ -151,8 +151,8 @@ def rebuild_storage(where: bytes, name: tuple[int, int, int, int, int], dtype: s
         block = client.at(where).redeem(*name)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a storage of {size} {dtype_of(dtype)} elements was sent through the manager at {os.fsdecode(where)}, which "
-            f"has ended before this process mapped the memory; keep the sender or its manager alive until then "
+            f"a storage of {size} {dtype_of(dtype)} elements was sent through the manager at {os.fsdecode(where)}, "
+            "which has ended before this process mapped the memory; keep the sender or its manager alive until then "
             f"({error})"
         ) from error
     return storage.Storage._from_block(block, dtype_of(dtype), size)

@@ -89,11 +89,11 @@ def test_sizes(manager: client.Manager) -> None:
     for wrong in (0, -1, _native.MAX_SEGMENT_BYTES + 1):
         with pytest.raises(errors.InvalidArgument):
             manager.allocate(wrong)
-    large = manager.allocate(client.DEDICATED_ABOVE + 1)
+    large = manager.allocate(_native.DEDICATED_FROM + 1)
     small = manager.allocate(1)
     listing = {row["id"]: row for row in manager.list()["segments"]}
     assert listing[large.segment]["dedicated"] and not listing[small.segment]["dedicated"]
-    assert listing[small.segment]["payload_bytes"] == client.ARENA_BYTES
+    assert listing[small.segment]["payload_bytes"] == _native.ARENA_BYTES
     del large, small
 
 
@@ -116,7 +116,7 @@ def test_named_strategy(manager: client.Manager) -> None:
     client.set_strategy("file_system")
     try:
         assert client.strategy() == "file_system"
-        block = manager.allocate(client.DEDICATED_ABOVE + 1)
+        block = manager.allocate(_native.DEDICATED_FROM + 1)
     finally:
         client.set_strategy("file_descriptor")
     (row,) = [row for row in manager.list()["segments"] if row["id"] == block.segment]
