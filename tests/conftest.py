@@ -8,21 +8,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from manager_world import shm_names
 
 _directory = tempfile.mkdtemp(prefix="shmt-", dir="/tmp")  # short: a socket's path has a limit
 for _variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "XDG_RUNTIME_DIR"):
     os.environ.pop(_variable, None)
 os.environ["SHMTENSOR_RUNTIME_DIR"] = _directory
-
-
-def shm_names() -> set[str]:
-    """Names in /dev/shm, but for those of other programs that run at the same time."""
-    ours = str(os.getpid())
-    makers = {path.name: path.name.split("_")[1] for path in Path("/dev/shm").glob("torch_*")}
-    return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -43,6 +43,13 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def shm_names() -> set[str]:
+    """Names in /dev/shm, but for those of other programs that run at the same time."""
+    ours = str(os.getpid())
+    makers = {path.name: path.name.split("_")[1] for path in Path("/dev/shm").glob("torch_*")}
+    return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
+
+
 class World:
     """A runtime directory and the processes started in it."""
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import shm_names
-from manager_world import BOUND, until, world
+from manager_world import BOUND, shm_names, until, world
 
 import shmtensor
 import shmtensor.multiprocessing as mp
