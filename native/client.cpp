@@ -137,14 +137,19 @@ void Client::note(Block* block) {
     ++s.held_count;
 }
 
-Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block) {
-    std::unique_lock guard(private_, std::defer_lock);
+// The private lock, at once or with patience; then whether this process may act at all.
+Status Client::enter(std::unique_lock<std::mutex>& guard, unsigned patience_ms) {
     if (patience_ms > 0) {
         guard.lock();
     } else if (!guard.try_lock()) {
         return Status::busy;
     }
-    if (!may_touch()) return Status::not_held;
+    return may_touch() ? Status::ok : Status::not_held;
+}
+
+Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
     if (!deferred_.empty()) finish_deferred();
     Room room = heap_.quick(bytes);
     if (!room) {
@@ -222,12 +227,7 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
 Status Client::attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
                       Block** block) {
     std::unique_lock guard(private_, std::defer_lock);
-    if (patience_ms > 0) {
-        guard.lock();
-    } else if (!guard.try_lock()) {
-        return Status::busy;
-    }
-    if (!may_touch()) return Status::not_held;
+    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
     Segment* s = known(segment);
     return s ? open_block(*s, index, generation, patience_ms, block, nullptr) : Status::need_mapping;
 }
@@ -235,12 +235,7 @@ Status Client::attach(std::uint64_t segment, std::uint32_t index, std::uint32_t 
 Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
                       std::uint32_t mark, unsigned patience_ms, Block** block) {
     std::unique_lock guard(private_, std::defer_lock);
-    if (patience_ms > 0) {
-        guard.lock();
-    } else if (!guard.try_lock()) {
-        return Status::busy;
-    }
-    if (!may_touch()) return Status::not_held;
+    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
     Segment* s = known(segment);
     if (!s) return Status::need_mapping;
     const std::pair ticket{hold, mark};
@@ -250,12 +245,7 @@ Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t 
 Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
                       std::uint32_t* mark) {
     std::unique_lock guard(private_, std::defer_lock);
-    if (patience_ms > 0) {
-        guard.lock();
-    } else if (!guard.try_lock()) {
-        return Status::busy;
-    }
-    if (!may_touch()) return Status::not_held;
+    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
     Segment& s = *block.segment;
     *mark = next_mark_++;
     for (;;) {

@@ -99,6 +99,7 @@ class Client {
 
    private:
     bool alive() const { return *intact_ != 0; }
+    Status enter(std::unique_lock<std::mutex>& guard, unsigned patience_ms);
     Segment* known(std::uint64_t id);
     int make_embryo(std::uint32_t* slot, int* socket);
     Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,

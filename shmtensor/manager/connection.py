@@ -135,9 +135,11 @@ class Requests:
     def __init__(
         self, address: bytes, late: Callable[[protocol.Message, protocol.Message, list[int]], bool] | None = None
     ):
-        """Args:
-        late: called with (request, reply, descriptors) for a reply that `request` does not return, because it was given
-        up or (then without descriptors) because this process had none left; True: it took them.
+        """For the manager at `address`.
+
+        Args:
+            late: called with (request, reply, descriptors) for a reply that `request` does not return, because it was
+                given up or (then without descriptors) because this process had none left; True: it took them.
         """
         self.address = address
         self._late = late

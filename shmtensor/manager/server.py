@@ -65,12 +65,14 @@ class Server:
         idle_exit: float | None = None,
         log: str = "",
     ) -> None:
-        """Args:
-        address: path of the socket.
-        listener: bound to it and listening; closed at the end of the `with`.
-        max_clients: more are refused.
-        idle_exit: end this many seconds after the last client; None: never.
-        log: where the daemon's stderr goes, for STATS.
+        """Serve on `listener` once `run` is called, inside a `with`.
+
+        Args:
+            address: path of the socket.
+            listener: bound to it and listening; closed at the end of the `with`.
+            max_clients: more are refused.
+            idle_exit: end this many seconds after the last client; None: never.
+            log: where the daemon's stderr goes, for STATS.
         """
         self._uid = own_uid()
         self.address = address

@@ -34,8 +34,10 @@ class Service:
     """Answers requests of clients that said hello."""
 
     def __init__(self, state: State, memory: Memory, facts: Callable[[], dict[str, Any]]) -> None:
-        """Args:
-        facts: what STATS says about the process beside what the state knows.
+        """Answer from `state` and `memory`.
+
+        Args:
+            facts: what STATS says about the process beside what the state knows.
         """
         self._state = state
         self._memory = memory
