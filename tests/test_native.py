@@ -326,6 +326,21 @@ def test_threads_allocate_side_by_side(mine: native.Client) -> None:
     assert not failures
 
 
+def test_shared_memory_stays_out_of_core_dumps(mine: native.Client) -> None:
+    block = mine.allocate(64)
+    wanted = f"{block.address - block.offset:x}-"
+    flags = []
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            mapped = line if "/memfd:shmtensor" in line else ""
+        elif words[0] == "VmFlags:" and mapped:
+            flags.append((mapped.split("-")[0] + "-", words[1:]))
+    assert any(start == wanted for start, _ in flags)
+    assert len(flags) >= 3  # the group segment, the books, the payload
+    assert all("dd" in each for _, each in flags)
+
+
 def test_allocating_makes_no_system_call(tmp_path: Path) -> None:
     import shutil
 
