@@ -4,10 +4,16 @@
 #define NPY_TARGET_VERSION NPY_1_25_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include <cstring>
+
 namespace shmtensor {
+
+ErrorTypes error_types;
+
 namespace {
 
 constexpr int kMostDimensions = 32;
+constexpr Py_ssize_t kMostIndices = 64;  // axes of an array in any version of NumPy
 
 bool load_numpy() {
     // Guarded by the GIL alone: the import lets go of it, and a thread that waited for the guard of a local static with
@@ -34,6 +40,55 @@ int read_sizes(PyObject* from, const char* what, npy_intp* into) {
         if (into[i] == -1 && PyErr_Occurred()) return -1;
     }
     return static_cast<int>(count);
+}
+
+PyArrayObject* as_array(PyObject* object) {
+    if (!load_numpy()) return nullptr;
+    if (PyArray_Check(object)) return reinterpret_cast<PyArrayObject*>(object);
+    PyErr_Format(PyExc_TypeError, "an ndarray is needed, not %.100s", Py_TYPE(object)->tp_name);
+    return nullptr;
+}
+
+bool has_type(PyArrayObject* array, char kind, npy_intp bytes) {
+    PyArray_Descr* descr = PyArray_DESCR(array);
+    return descr->kind == kind && PyDataType_ELSIZE(descr) == bytes && PyArray_ISNOTSWAPPED(array);
+}
+
+bool element_of(PyArrayObject* array, const char* allowed, bool integers, bool floats, atomics::Element* element) {
+    using atomics::Element;
+    if (integers && has_type(array, 'i', 8)) return *element = Element::int64, true;
+    if (integers && has_type(array, 'i', 4)) return *element = Element::int32, true;
+    if (floats && has_type(array, 'f', 4)) return *element = Element::float32, true;
+    if (floats && has_type(array, 'f', 8)) return *element = Element::float64, true;
+    PyErr_Format(error_types.dtype, "the operation is on elements of %s, and the tensor has %S; use Tensor.to()",
+                 allowed, reinterpret_cast<PyObject*>(PyArray_DESCR(array)));
+    return false;
+}
+
+// Whether every element lies at a multiple of `bytes`, as atomic access needs.
+bool aligned(PyArrayObject* array, std::size_t bytes) {
+    std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(PyArray_DATA(array));
+    for (int i = 0; i < PyArray_NDIM(array); ++i)
+        if (PyArray_DIM(array, i) > 1) bits |= static_cast<std::uintptr_t>(PyArray_STRIDE(array, i));
+    if (bits % bytes == 0) return true;
+    PyErr_Format(error_types.layout, "elements of %zu bytes that are not aligned to that; use Tensor.clone()", bytes);
+    return false;
+}
+
+bool writable(PyArrayObject* array) {
+    if (PyArray_ISWRITEABLE(array)) return true;
+    PyErr_SetString(error_types.layout, "the memory is read-only, and the operation writes; use Tensor.clone()");
+    return false;
+}
+
+bool read_index(PyObject* from, npy_intp* into) {
+    if (PyIndex_Check(from) && !PyBool_Check(from)) {
+        *into = PyNumber_AsSsize_t(from, nullptr);  // clipped: out of range as well
+        if (*into != -1 || !PyErr_Occurred()) return true;
+        PyErr_Clear();
+    }
+    PyErr_Format(error_types.argument, "index %R is not an integer; give one for each axis", from);
+    return false;
 }
 
 }  // namespace
@@ -107,6 +162,87 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
         return nullptr;
     }
     return array;
+}
+
+bool element_at(PyObject* object, PyObject* index, Allowed allowed, bool writes, Place* place) {
+    PyArrayObject* array = as_array(object);
+    if (!array) return false;
+    npy_intp indices[kMostIndices];
+    const Py_ssize_t count = PyTuple_Check(index) ? PyTuple_GET_SIZE(index) : 1;
+    if (count == PyArray_NDIM(array))
+        for (Py_ssize_t i = 0; i < count; ++i)
+            if (!read_index(PyTuple_Check(index) ? PyTuple_GET_ITEM(index, i) : index, &indices[i])) return false;
+    // From here on no Python runs, so that what is checked stays true.
+    if (count != PyArray_NDIM(array)) {
+        PyErr_Format(error_types.argument, "index %R for a tensor of %d axes; give one integer for each axis", index,
+                     PyArray_NDIM(array));
+        return false;
+    }
+    const bool integers = allowed == Allowed::integers;
+    if (!element_of(array, integers ? "int32 or int64" : "float32 or float64", integers, !integers, &place->element))
+        return false;
+    if ((writes && !writable(array)) || !aligned(array, atomics::size_of(place->element))) return false;
+    auto* cell = static_cast<std::byte*>(PyArray_DATA(array));
+    for (int i = 0; i < PyArray_NDIM(array); ++i) {
+        const npy_intp size = PyArray_DIM(array, i);
+        if (indices[i] < -size || indices[i] >= size) {
+            PyErr_Format(error_types.range, "index %R: axis %d has %zd elements", index, i, size);
+            return false;
+        }
+        cell += (indices[i] < 0 ? indices[i] + size : indices[i]) * PyArray_STRIDE(array, i);
+    }
+    place->cell = cell;
+    return true;
+}
+
+bool plan_index_add(PyObject* out_object, PyObject* index_object, PyObject* source_object, atomics::IndexAdd* work) {
+    PyArrayObject *out = as_array(out_object), *index = out ? as_array(index_object) : nullptr;
+    PyArrayObject* source = index ? as_array(source_object) : nullptr;
+    if (!source || !element_of(out, "int32, int64, float32 or float64", true, true, &work->element)) return false;
+    const std::size_t item = atomics::size_of(work->element);
+    if (!has_type(source, PyArray_DESCR(out)->kind, static_cast<npy_intp>(item))) {
+        PyErr_Format(error_types.dtype, "a source of %S for a tensor of %S; convert it with Tensor.to()",
+                     reinterpret_cast<PyObject*>(PyArray_DESCR(source)),
+                     reinterpret_cast<PyObject*>(PyArray_DESCR(out)));
+        return false;
+    }
+    if (!has_type(index, 'i', 8) || PyArray_NDIM(index) != 1) {
+        PyErr_SetString(error_types.argument, "the index must have one axis of integers");
+        return false;
+    }
+    if (!writable(out) || !aligned(out, item) || !aligned(source, item)) return false;
+    const int axes = PyArray_NDIM(out);
+    const npy_intp rows = PyArray_DIM(index, 0);
+    bool matches = axes > 0 && PyArray_NDIM(source) == axes && PyArray_DIM(source, 0) == rows;
+    for (int i = 1; matches && i < axes; ++i) matches = PyArray_DIM(source, i) == PyArray_DIM(out, i);
+    if (!matches) {
+        PyErr_Format(error_types.argument,
+                     "%zd indices and a source whose sizes are not those of the tensor with %zd along the axis", rows,
+                     rows);
+        return false;
+    }
+    work->out = static_cast<std::byte*>(PyArray_DATA(out));
+    work->source = static_cast<const std::byte*>(PyArray_DATA(source));
+    work->out_step = PyArray_STRIDE(out, 0);
+    work->source_step = PyArray_STRIDE(source, 0);
+    for (int i = 1; i < axes; ++i)
+        if (PyArray_DIM(out, i) != 1)
+            work->axes.push_back({PyArray_DIM(out, i), PyArray_STRIDE(out, i), PyArray_STRIDE(source, i)});
+    // Copied, then checked: the index may be a shared tensor that somebody is writing to.
+    work->index.resize(static_cast<std::size_t>(rows));
+    const auto* from = static_cast<const std::byte*>(PyArray_DATA(index));
+    for (npy_intp r = 0; r < rows; ++r)
+        std::memcpy(&work->index[static_cast<std::size_t>(r)], from + r * PyArray_STRIDE(index, 0),
+                    sizeof(std::int64_t));
+    const npy_intp size = PyArray_DIM(out, 0);
+    for (npy_intp r = 0; r < rows; ++r) {
+        const std::int64_t row = work->index[static_cast<std::size_t>(r)];
+        if (row >= 0 && row < size) continue;
+        PyErr_Format(error_types.range, "entry %zd of the index is %lld; the axis has %zd elements, use 0 to %zd", r,
+                     static_cast<long long>(row), size, size - 1);
+        return false;
+    }
+    return true;
 }
 
 }  // namespace shmtensor

@@ -1,5 +1,5 @@
-// shmtensor._native: the core as Python sees it. The only file that includes nanobind, and with array.cpp the only one
-// that raises. What each name does is written in shmtensor/_native.pyi.
+// shmtensor._native: the core as Python sees it. With module_atomics.cpp the only file that includes nanobind, and with
+// that and array.cpp the only one that raises. What each name does is written in shmtensor/_native.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -25,6 +25,10 @@
 
 namespace nb = nanobind;
 using namespace shmtensor;
+
+namespace shmtensor {
+void add_atomics(nb::module_& m);  // module_atomics.cpp
+}
 
 namespace {
 
@@ -241,8 +245,11 @@ NB_MODULE(_native, m) {
     block_gone = exception("BlockGone");
     refused = exception("Refused");
     // May come out of a memoryview or an array as well, where no Python of ours can translate it.
-    const nb::object forked = nb::module_::import_("shmtensor.errors").attr("ForkedWithoutHold");
-    not_held = exception("NotHeld", forked.ptr());
+    const nb::object errors = nb::module_::import_("shmtensor.errors");
+    not_held = exception("NotHeld", errors.attr("ForkedWithoutHold").ptr());
+    error_types = {errors.attr("DTypeError").inc_ref().ptr(), errors.attr("InvalidArgument").inc_ref().ptr(),
+                   errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
+    add_atomics(m);
 
     m.def(
         "make_payload",

@@ -1,8 +1,9 @@
 """shmtensor: processes on one Linux machine share tensors without copying.
 
 Everything here is loaded on first use, so that `import shmtensor` costs nothing: the manager, which is a part of this
-package, runs without NumPy. `shmtensor.errors` (every error), `shmtensor.allocators`, `shmtensor.manager` and
-`shmtensor.multiprocessing` are modules; what else stands in `__all__` comes from modules of the tensor layer.
+package, runs without NumPy. `shmtensor.errors` (every error), `shmtensor.allocators`, `shmtensor.atomics`,
+`shmtensor.manager` and `shmtensor.multiprocessing` are modules; what else stands in `__all__` comes from modules of the
+tensor layer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import allocators as allocators
+    from . import atomics as atomics
     from . import dtypes as dtypes
     from . import errors as errors
     from . import manager as manager
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"allocators", "dtypes", "errors", "manager", "multiprocessing", "storage"})
+_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "manager", "multiprocessing", "storage"})
 _TYPES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool")
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool_")
 _CREATION = ("arange", "empty", "from_numpy", "full", "ones", "tensor", "zeros")

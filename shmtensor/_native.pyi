@@ -108,6 +108,22 @@ def memory_available() -> tuple[int, str]:
 def process_start_time(pid: int) -> int:
     """Start time of a process in clock ticks since boot (field 22 of /proc/pid/stat). Raises ProcessLookupError."""
 
+def atomic_load(array: NDArray[Any], index: int | tuple[int, ...], order: str, /) -> int:
+    """Of an int32 or int64 element. All of these raise InvalidArgument, IndexOutOfRange, DTypeError, LayoutError of
+    shmtensor.errors, and then have touched nothing; an ndarray is needed (TypeError)."""
+
+def atomic_store(array: NDArray[Any], index: int | tuple[int, ...], value: int, order: str, /) -> None: ...
+def atomic_exchange(array: NDArray[Any], index: int | tuple[int, ...], value: int, order: str, /) -> int: ...
+def atomic_fetch_add(array: NDArray[Any], index: int | tuple[int, ...], value: int, order: str, /) -> int: ...
+def atomic_compare_exchange(
+    array: NDArray[Any], index: int | tuple[int, ...], expected: int, desired: int, order: str, /
+) -> tuple[bool, int]: ...
+def atomic_add(array: NDArray[Any], index: int | tuple[int, ...], value: float, /) -> None:
+    """Of a float32 or float64 element, in the order seq_cst."""
+
+def atomic_index_add(out: NDArray[Any], index: NDArray[np.int64], source: NDArray[Any], alpha: float, /) -> None:
+    """out[index[r], ...] += alpha * source[r, ...], each element atomic and relaxed. Without the GIL when large."""
+
 @final
 class Block:
     """One hold of this process on one block. Supports the buffer protocol (writable bytes).

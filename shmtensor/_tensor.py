@@ -472,6 +472,12 @@ class Tensor(operators.Operators):
             raise refused(error, f"copying a tensor of shape {values.shape} to", a) from error
         return self
 
+    def index_add_atomic_(self, dim: int, index: Any, source: Tensor, alpha: float = 1) -> Tensor:
+        """`atomics.index_add_atomic_` on this tensor; gives self. Does not block. Raises as that does."""
+        from .atomics import index_add_atomic_
+
+        return index_add_atomic_(self, dim, index, source, alpha)
+
     # -- reductions ---------------------------------------------------------------------------------------------------
 
     def sum(self, dim: Any = None, keepdim: bool = False, **numpys: Any) -> Tensor:

@@ -17,8 +17,8 @@ LAYERS = [
     {"errors", "_native"},
     {"manager"},
     {"dtypes", "allocators"},
-    {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation"},
-    {"reductions", "multiprocessing"},
+    {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
+    {"reductions", "multiprocessing", "spawn"},
 ]
 SERVER = {"manager.server", "manager.state", "manager.protocol"}
 
