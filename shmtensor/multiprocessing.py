@@ -20,6 +20,14 @@ from typing import Any
 from . import reductions as _reductions
 from .errors import ManagerError as _ManagerError
 from .manager import client as _client
+from .spawn import (
+    ProcessContext,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
+    spawn,
+    start_processes,
+)
 
 _METHOD = "shmtensor_start_method"  # in a process's _config, which children inherit
 
@@ -176,9 +184,15 @@ SUBWARNING = 25
 
 __all__ = [
     *_exported,
+    "ProcessContext",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
     "get_all_sharing_strategies",
     "get_sharing_strategy",
     "set_sharing_strategy",
+    "spawn",
+    "start_processes",
 ]
 
 
