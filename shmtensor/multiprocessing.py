@@ -18,7 +18,7 @@ from multiprocessing import process as _process
 from typing import Any
 
 from . import reductions as _reductions
-from .errors import ManagerError as _ManagerError
+from .errors import ShmTensorError as _ShmTensorError
 from .manager import client as _client
 from .spawn import (
     ProcessContext,
@@ -63,7 +63,7 @@ def _launch(process_class: Any, process: Any) -> Any:
     process._config[_METHOD] = process_class._start_method
     # A client before its children are: else what a child sends before it ends could be lost with the last client of its
     # manager. A program that never shares a tensor must not fail for want of one.
-    with contextlib.suppress(_ManagerError):
+    with contextlib.suppress(_ShmTensorError):
         _client.default()
     popen = process_class._Popen(process)
     for embryo in _reductions.embryos_of(popen).values():

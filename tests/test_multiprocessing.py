@@ -493,3 +493,20 @@ print(out.get().tolist())
 """
         )
         assert out.strip() == "[1.0, 1.0, 1.0, 1.0]"
+
+
+def test_a_program_without_tensors_needs_no_manager() -> None:
+    with world() as w:
+        code = """
+import shmtensor.multiprocessing as mp
+def work(out):
+    out.put("worked")
+out = mp.SimpleQueue()
+child = mp.Process(target=work, args=(out,))
+child.start()
+print(out.get())
+child.join()
+"""
+        too_long = str(w.directory / ("x" * 100))  # for the path of a socket
+        for variable, value in (("SHMTENSOR_RUNTIME_DIR", too_long), ("SHMTENSOR_MANAGER", "/no/such/socket")):
+            assert w.run(code, env={variable: value}).strip() == "worked"
