@@ -21,79 +21,45 @@
 #include "client.hpp"
 #include "group.hpp"
 #include "layout.hpp"
+#include "module.hpp"
 #include "os.hpp"
 
-namespace nb = nanobind;
 using namespace shmtensor;
 
 namespace shmtensor {
+
 void add_atomics(nb::module_& m);  // module_atomics.cpp
-}
 
-namespace {
+NativeErrors native_errors;
 
-constexpr unsigned kSlice = 50;                       // ms between two looks at signals
-constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that stays busy is an error
-constexpr int kSegmentTries = 3;                      // need_segment calls for one allocation
-
-PyObject *lock_busy, *block_gone, *refused, *not_held;
-
-[[noreturn]] void raise_os(int error) {
+void raise_os(int error) {
     errno = error;
     PyErr_SetFromErrno(PyExc_OSError);
     throw nb::python_error();
 }
-[[noreturn]] void raise(PyObject* type, const std::string& message) {
+void raise(PyObject* type, const std::string& message) {
     PyErr_SetString(type, message.c_str());
     throw nb::python_error();
 }
-[[noreturn]] void raise_refused(const Refusal& refusal) {
+void raise_refused(const Refusal& refusal) {
     nb::tuple args = nb::make_tuple("reserving pages", refusal.error, refusal.bytes, refusal.limit);
-    PyErr_SetObject(refused, args.ptr());
+    PyErr_SetObject(native_errors.refused, args.ptr());
     throw nb::python_error();
 }
 
 void set_not_held(const Client& client) {
-    PyErr_Format(not_held,
+    PyErr_Format(native_errors.not_held,
                  "shared memory cannot be used in this process: %s. Start children by fork, spawn or forkserver of "
                  "shmtensor.multiprocessing",
                  client.connection() < 0
                      ? "its client is closed, or it was forked while the fork could not be registered"
                      : "it was cloned without the fork hooks");
 }
-[[noreturn]] void raise_not_held(const Client& client) {
+void raise_not_held(const Client& client) {
     set_not_held(client);
     throw nb::python_error();
 }
 
-// ------------------------------------------------------------------------------------------------------------- blocks
-
-// The Python object over a Block: one user of it.
-struct PyBlock {
-    explicit PyBlock(Block* held) : block(held) {}
-    PyBlock(const PyBlock&) = delete;
-    ~PyBlock() {
-        if (block->face == face) block->face = nullptr;
-        block->client->release(block);
-    }
-    Block* block;
-    PyObject* face = nullptr;  // itself
-};
-
-struct PyClient {
-    PyClient(nb::object group_object, Group& group, std::uint32_t slot, int connection, nb::object segments,
-             nb::object mappings)
-        : keep(std::move(group_object)),
-          need_segment(std::move(segments)),
-          need_mapping(std::move(mappings)),
-          client(group, slot, connection) {}
-    nb::object keep;
-    nb::object need_segment;
-    nb::object need_mapping;
-    Client client;
-};
-
-// The one face of a block; takes over the user that the core gave us.
 nb::object face_of(Block* block) {
     auto* known = static_cast<PyObject*>(block->face);
     if (known &&
@@ -108,45 +74,9 @@ nb::object face_of(Block* block) {
     return face;
 }
 
-// Make a call of the core until it is through: first at once, then with patience and without the GIL, looking at
-// signals in between; what it lacks is asked for in Python.
-template <class Call>
-Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t segment, std::uint64_t bytes) {
-    Status status = call(0u);
-    if (status == Status::ok) [[likely]]
-        return status;
-    const std::uint64_t until = os::monotonic_ns() + kLockBound;
-    for (int tries = 0;;) {
-        switch (status) {
-            case Status::ok:
-                return status;
-            case Status::busy:
-                if (PyErr_CheckSignals() != 0) throw nb::python_error();
-                if (os::monotonic_ns() > until)
-                    raise(lock_busy, "the books of a segment stayed locked by another process for 30 s");
-                break;
-            case Status::slow:
-                break;
-            case Status::need_segment:
-                if (++tries > kSegmentTries) raise(PyExc_MemoryError, "new segments have no room for the request");
-                self.need_segment(self_object, payload_for(bytes));
-                break;
-            case Status::need_mapping:
-                if (++tries > kSegmentTries) raise(PyExc_RuntimeError, "need_mapping did not add the segment");
-                self.need_mapping(self_object, segment);
-                break;
-            case Status::gone:
-                raise(block_gone, "no live block of this generation");
-            case Status::refused:
-            case Status::full:
-                raise_refused(self.client.refusal());
-            case Status::not_held:
-                raise_not_held(self.client);
-        }
-        nb::gil_scoped_release release;
-        status = call(kSlice);
-    }
-}
+}  // namespace shmtensor
+
+namespace {
 
 int block_buffer(PyObject* exporter, Py_buffer* view, int flags) {
     const Block& b = *nb::inst_ptr<PyBlock>(exporter)->block;
@@ -166,7 +96,7 @@ PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_buf
 struct Locked_ {
     explicit Locked_(Books& b) : books(b) {
         if (!books.is_open()) raise(PyExc_ValueError, "these books are closed");
-        if (!books.lock(0, 0)) raise(lock_busy, "the books are locked just now");
+        if (!books.lock(0, 0)) raise(native_errors.lock_busy, "the books are locked just now");
     }
     ~Locked_() { books.unlock(); }
     Books& books;
@@ -241,12 +171,12 @@ NB_MODULE(_native, m) {
         m.attr(name) = nb::handle(type);
         return type;
     };
-    lock_busy = exception("LockBusy");
-    block_gone = exception("BlockGone");
-    refused = exception("Refused");
+    native_errors.lock_busy = exception("LockBusy");
+    native_errors.block_gone = exception("BlockGone");
+    native_errors.refused = exception("Refused");
     // May come out of a memoryview or an array as well, where no Python of ours can translate it.
     const nb::object errors = nb::module_::import_("shmtensor.errors");
-    not_held = exception("NotHeld", errors.attr("ForkedWithoutHold").ptr());
+    native_errors.not_held = exception("NotHeld", errors.attr("ForkedWithoutHold").ptr());
     error_types = {errors.attr("DTypeError").inc_ref().ptr(), errors.attr("InvalidArgument").inc_ref().ptr(),
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
     add_atomics(m);

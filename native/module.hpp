@@ -1,0 +1,100 @@
+// What the bindings share: clients and blocks as Python objects, errors, and calls of the core that may have to wait.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <string>
+
+#include "client.hpp"
+#include "os.hpp"
+
+namespace shmtensor {
+
+namespace nb = nanobind;
+
+constexpr unsigned kSlice = 50;                       // ms between two looks at signals
+constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that stays busy is an error
+constexpr int kSegmentTries = 3;                      // need_segment calls for one allocation
+
+// Exceptions of the module; made in module.cpp.
+struct NativeErrors {
+    PyObject *lock_busy, *block_gone, *refused, *not_held;
+};
+extern NativeErrors native_errors;
+
+[[noreturn]] void raise_os(int error);
+[[noreturn]] void raise(PyObject* type, const std::string& message);
+[[noreturn]] void raise_refused(const Refusal& refusal);
+void set_not_held(const Client& client);
+[[noreturn]] void raise_not_held(const Client& client);
+
+// The Python object over a Block: one user of it.
+struct PyBlock {
+    explicit PyBlock(Block* held) : block(held) {}
+    PyBlock(const PyBlock&) = delete;
+    ~PyBlock() {
+        if (block->face == face) block->face = nullptr;
+        block->client->release(block);
+    }
+    Block* block;
+    PyObject* face = nullptr;  // itself
+};
+
+struct PyClient {
+    PyClient(nb::object group_object, Group& group, std::uint32_t slot, int connection, nb::object segments,
+             nb::object mappings)
+        : keep(std::move(group_object)),
+          need_segment(std::move(segments)),
+          need_mapping(std::move(mappings)),
+          client(group, slot, connection) {}
+    nb::object keep;
+    nb::object need_segment;
+    nb::object need_mapping;
+    Client client;
+};
+
+// The one face of a block; takes over the user that the core gave us.
+nb::object face_of(Block* block);
+
+// Make a call of the core until it is through: first at once, then with patience and without the GIL, looking at
+// signals in between; what it lacks is asked for in Python.
+template <class Call>
+Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t segment, std::uint64_t bytes) {
+    Status status = call(0u);
+    if (status == Status::ok) [[likely]]
+        return status;
+    const std::uint64_t until = os::monotonic_ns() + kLockBound;
+    for (int tries = 0;;) {
+        switch (status) {
+            case Status::ok:
+                return status;
+            case Status::busy:
+                if (PyErr_CheckSignals() != 0) throw nb::python_error();
+                if (os::monotonic_ns() > until)
+                    raise(native_errors.lock_busy, "the books of a segment stayed locked by another process for 30 s");
+                break;
+            case Status::slow:
+                break;
+            case Status::need_segment:
+                if (++tries > kSegmentTries) raise(PyExc_MemoryError, "new segments have no room for the request");
+                self.need_segment(self_object, payload_for(bytes));
+                break;
+            case Status::need_mapping:
+                if (++tries > kSegmentTries) raise(PyExc_RuntimeError, "need_mapping did not add the segment");
+                self.need_mapping(self_object, segment);
+                break;
+            case Status::gone:
+                raise(native_errors.block_gone, "no live block of this generation");
+            case Status::refused:
+            case Status::full:
+                raise_refused(self.client.refusal());
+            case Status::not_held:
+                raise_not_held(self.client);
+        }
+        nb::gil_scoped_release release;
+        status = call(kSlice);
+    }
+}
+
+}  // namespace shmtensor
