@@ -3,6 +3,7 @@
 // Two kinds of mapping are described here:
 //   group segment   GroupHeader, Slot[kMaxSlots]                              one per manager
 //   control part    BooksHeader, BlockRecord[blocks], Hold[holds]             one per segment, beside its payload
+//   ring            RingHeader, messages                                      the payload of a segment made for it
 //
 // Version rule: any change to the size, order or meaning of a field below raises kLayoutVersion. The manager tells its
 // version in the handshake and refuses a client of another one, so two versions never meet in one mapping.
@@ -19,9 +20,10 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 1;
+constexpr std::uint32_t kLayoutVersion = 2;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;  // "SHMGROUP", little endian
 constexpr std::uint64_t kBooksMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
+constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;   // "SHMRING*"
 
 constexpr std::size_t kLine = 64;                              // bytes; no two writers share a line that is hot
 constexpr std::size_t kPage = 4096;                            // bytes; unit of reservation and of page alignment
@@ -104,12 +106,21 @@ constexpr std::size_t kGroupBytes = kSlotsAt + kMaxSlots * sizeof(Slot);
 //   I3  free-hold chain   = exactly the h < holds_high with word(h) = 0, each once                  (derived)
 //   I4  returned chain    = exactly the b < blocks_high with where(b) = out and count(b) = 0        (derived)
 //   I5  count(b) > 0      implies where(b) = out, and the bytes of b overlap those of no other live block
-enum class HoldKind : std::uint32_t { none = 0, client = 1, ticket = 2 };
+//
+// The owner of a hold is a slot, or (from kFirstRing on) a ring with messages inside.
+enum class HoldKind : std::uint32_t {
+    none = 0,
+    client = 1,   // a process that has the block open
+    ticket = 2,   // in flight through a pickle
+    message = 3,  // in flight through a ring: the sender's until it is published, then the ring's
+};
+constexpr std::uint32_t kFirstRing = kMaxSlots;  // owner numbers of rings: [kFirstRing, kLastRing]
+constexpr std::uint32_t kLastRing = (1u << 24) - 1;
 
 // word = block << 32 | owner slot << 8 | kind;  0 = free entry.
 struct Hold {
     std::atomic<std::uint64_t> word;
-    std::atomic<std::uint32_t> mark;  // ticket: nonce of the message; free entry: next of the free-hold chain (derived)
+    std::atomic<std::uint32_t> mark;  // ticket, message: nonce of the message; free entry: next of the chain (derived)
     std::atomic<std::uint32_t> since;  // seconds of CLOCK_MONOTONIC when the hold was made
 };
 static_assert(sizeof(Hold) == 16);
@@ -182,5 +193,109 @@ constexpr Shape shape_of(bool dedicated) {
     const std::size_t blocks_bytes = (blocks * sizeof(BlockRecord) + kPage - 1) / kPage * kPage;
     return {blocks, holds, kPage, kPage + blocks_bytes, kPage + blocks_bytes + holds * sizeof(Hold)};
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Ring
+//
+// A queue of messages of any length, for many producers and many consumers. It is the only block of a segment that is
+// used for nothing else. Positions count units of 64 bytes since the beginning and wrap; the message at a position lies
+// at position mod capacity, whole.
+//
+//   R1  what lies from head to tail is whole messages (and fillers before the wrap), in order
+//   R2  head.count - tail.count messages are inside; a message is published by the one store of `tail`, and taken by the
+//       one store of `head`
+//   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
+//   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
+//
+// A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who died,
+// and the taker undoes it first. The manager undoes what a dead client left before it releases that client's holds.
+constexpr std::uint32_t kUnit = 64;                  // bytes
+constexpr std::uint32_t kRingUnits = 1u << 24;       // units of a ring at most: 1 GiB
+constexpr std::uint32_t kFirstRingUnits = 1u << 10;  // and at first: 64 KiB
+constexpr std::uint32_t kReaders = 1024;             // readers of a broadcast at most
+
+// position << 32 | messages before it. Its low half changes with every message: that is what waiters wait on.
+struct Position {
+    std::atomic<std::uint64_t> word;
+};
+constexpr std::uint32_t units_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 32);
+}
+constexpr std::uint32_t count_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word);
+}
+constexpr std::uint64_t position_word(std::uint32_t units, std::uint32_t count) {
+    return std::uint64_t{units} << 32 | count;
+}
+
+// position << 32 | slot << 8 | 1; 0: nothing to undo. Written by the holder of the lock, before the first hold moves.
+struct Undo {
+    std::atomic<std::uint64_t> word;
+};
+constexpr std::uint64_t undo_word(std::uint32_t units, std::uint32_t slot) {
+    return std::uint64_t{units} << 32 | std::uint64_t{slot} << 8 | 1;
+}
+constexpr std::uint32_t undo_slot(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 8) & 0xffffff;
+}
+
+struct RingHeader {
+    // written once by the manager
+    std::uint64_t magic;
+    std::uint32_t version;
+    std::uint32_t number;  // owner number of the holds inside
+    // written once by the creator, before anybody else knows of the ring; 0: no bound
+    std::atomic<std::uint32_t> max_messages;
+    std::atomic<std::uint32_t> kind;  // what the creator made of it; told apart in Python
+    std::atomic<std::uint64_t> max_bytes;
+    std::atomic<std::uint64_t> reserved_bytes;  // bytes whose pages are reserved; under put_lock
+    std::atomic<std::uint32_t> capacity;        // units, a power of two; changed under both locks
+    std::atomic<std::uint32_t> watched;         // 1: there is an event descriptor, to be kept readable while not empty
+
+    Lock put_lock;
+    alignas(kLine) Position tail;  // under put_lock
+    std::atomic<std::uint32_t> getters_asleep;  // 1: somebody may sleep until tail moves
+    Undo put_undo;                              // under put_lock, as the next
+    std::atomic<std::uint64_t> put_bytes;       // of all messages ever put, before the one that is being put
+
+    Lock get_lock;
+    alignas(kLine) Position head;               // under get_lock
+    std::atomic<std::uint32_t> putters_asleep;  // 1: somebody may sleep until head moves
+    Undo get_undo;                              // under get_lock, as the next
+    std::atomic<std::uint64_t> got_bytes;       // of all messages ever taken
+
+    alignas(kLine) std::atomic<std::uint32_t> done;  // messages that task_done() was called for
+    std::atomic<std::uint32_t> joiners_asleep;       // 1: somebody may sleep until done moves
+    std::atomic<std::uint32_t> most;                 // messages inside, at most so far; a statistic
+};
+static_assert(offsetof(RingHeader, put_lock) % kLine == 0 && offsetof(RingHeader, get_lock) % kLine == 0);
+static_assert(sizeof(RingHeader) <= kPage);
+
+constexpr std::uint32_t kFiller = 1;       // nothing in here: the next message begins at the wrap
+constexpr std::uint32_t kBodyInBlock = 2;  // the body is the content of the last hold's block
+
+// At a position: Message, MessageHold[holds], the body.
+struct Message {
+    std::uint32_t units;  // with the holds and the body
+    std::uint32_t flags;
+    std::uint32_t holds;
+    std::uint32_t mark;  // of its hold entries
+    std::uint64_t body_bytes;
+    std::uint64_t bytes_before;  // put_bytes before it
+    std::uint64_t bytes;         // what it counts for: body and blocks
+};
+static_assert(sizeof(Message) == 40);
+
+struct MessageHold {
+    std::uint64_t segment;
+    std::uint32_t block;
+    std::uint32_t generation;
+    std::uint32_t hold;  // index of the entry in the segment's books
+    std::uint32_t spare;
+};
+static_assert(sizeof(MessageHold) == 24);
+
+constexpr std::size_t kMessagesAt = 4 * kPage;  // the readers of a broadcast lie between header and messages
+constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kUnit;
 
 }  // namespace shmtensor

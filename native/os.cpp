@@ -1,10 +1,12 @@
 #include "os.hpp"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -180,6 +182,16 @@ int send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
 
 void close(int fd) {
     if (fd >= 0) ::close(fd);
+}
+
+int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {
+    const timespec left{static_cast<time_t>(timeout_ns / 1'000'000'000), static_cast<long>(timeout_ns % 1'000'000'000)};
+    return ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &left, nullptr, 0) == 0 ? 0 : errno;
+}
+
+int futex_wake(const std::atomic<std::uint32_t>& word, int count) {
+    const long woken = ::syscall(SYS_futex, &word, FUTEX_WAKE, count, nullptr, nullptr, 0);
+    return woken > 0 ? static_cast<int>(woken) : 0;
 }
 
 std::uint64_t monotonic_ns() {

@@ -1,6 +1,7 @@
 // The only system calls of the core. Each returns 0 or an errno; none throws, none retries what the caller should see.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -27,6 +28,11 @@ std::uint64_t memory_available(const char** limit);
 int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
 int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);  // fd < 0: none; never blocks
 void close(int fd);
+
+// Sleep until somebody wakes the word, at most timeout_ns, if it is still `expected`. 0, or EAGAIN (it is not),
+// ETIMEDOUT, EINTR. Between processes: the word may lie in shared memory.
+int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns);
+int futex_wake(const std::atomic<std::uint32_t>& word, int count);  // gives how many were woken
 
 std::uint32_t monotonic_seconds();
 std::uint64_t monotonic_ns();
