@@ -77,6 +77,13 @@ Segment* Client::known(std::uint64_t id) {
     return last_ = found->second.get();
 }
 
+// Under the lock of a ring, whose messages keep their segments from being given up.
+Books* Client::find(std::uint64_t segment) {
+    const std::lock_guard table(table_);
+    const auto found = segments_.find(segment);
+    return found == segments_.end() ? nullptr : &found->second->books;
+}
+
 int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
                         bool owned) {
     auto segment = std::make_unique<Segment>();
@@ -97,6 +104,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     if (segments_.contains(id)) return 0;
     segment->held.resize(dedicated ? 1 : 0);
     if (owned) heap_.adopt(*segment);
+    const std::lock_guard table(table_);
     segments_.emplace(id, std::move(segment));
     return 0;
 }
@@ -108,6 +116,7 @@ void Client::unmap_retired() {
         const bool awaited = std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; });
         if (!s.owned && s.held_count == 0 && !awaited && s.books.header().retired.load() != 0) {
             if (last_ == &s) last_ = nullptr;
+            const std::lock_guard table(table_);
             it = segments_.erase(it);
         } else {
             ++it;
@@ -242,19 +251,62 @@ Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t 
     return open_block(*s, index, generation, patience_ms, block, &ticket);
 }
 
-Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
-                      std::uint32_t* mark) {
+Status Client::add_hold(const Block& block, std::uint32_t owner, HoldKind kind, std::uint32_t mark,
+                        unsigned patience_ms, std::uint32_t* hold) {
     std::unique_lock guard(private_, std::defer_lock);
     if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
     Segment& s = *block.segment;
-    *mark = next_mark_++;
     for (;;) {
         if (!s.books.lock(slot_, patience_ms)) return Status::busy;
-        *hold = s.books.add_hold(block.index, owner, HoldKind::ticket, *mark);
+        *hold = s.books.add_hold(block.index, owner, kind, mark);
         s.books.unlock();
         if (*hold != kNone) return Status::ok;
         if (const Status status = more_holds(s, patience_ms); status != Status::ok) return status;
     }
+}
+
+Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
+                      std::uint32_t* mark) {
+    *mark = new_mark();
+    return add_hold(block, owner, HoldKind::ticket, *mark, patience_ms, hold);
+}
+
+Status Client::lend(const Block& block, std::uint32_t mark, unsigned patience_ms, MessageHold* hold) {
+    *hold = {block.segment->id, block.index, block.generation, kNone, 0};
+    return add_hold(block, slot_, HoldKind::message, mark, patience_ms, &hold->hold);
+}
+
+void Client::drop(const MessageHold& hold) {
+    const std::lock_guard guard(private_);
+    Segment* s = known(hold.segment);
+    if (s && may_touch() && hold.hold < s->books.shape().holds) end_hold(*s, hold.hold, kMoment);
+}
+
+Status Client::receive(const MessageHold& hold, Block** block) {
+    const std::lock_guard guard(private_);
+    if (!may_touch()) return Status::not_held;
+    Segment* s = known(hold.segment);
+    if (!s || hold.hold >= s->books.shape().holds || hold.block >= s->books.shape().blocks) return Status::gone;
+    const std::uint64_t word = s->books.hold(hold.hold).word.load(std::memory_order_acquire);
+    const BlockRecord& record = s->books.block(hold.block);
+    if (word != hold_word(hold.block, slot_, HoldKind::client) || !s->books.is_live(hold.block, hold.generation))
+        return Status::gone;
+    Block* here = hold.block < s->held.size() ? s->held[hold.block] : nullptr;
+    if (here) {
+        ++here->users;
+        end_hold(*s, hold.hold, kMoment);
+    } else {
+        here = new Block{this,      s,     hold.block,    hold.generation,
+                         hold.hold, kNone, record.offset, record.size.load(std::memory_order_relaxed)};
+        note(here);
+    }
+    *block = here;
+    return Status::ok;
+}
+
+void Client::share(Block& block) {
+    const std::lock_guard guard(private_);
+    ++block.users;
 }
 
 // pre: private lock held. False: the books were busy, and the hold ends later.
@@ -371,6 +423,7 @@ bool Client::hold_for_embryo(Segment& s) {
 
 void Client::before_fork() {
     private_.lock();
+    table_.lock();
     fork_ = {};
     if (!may_touch() || connection_ < 0) return;
     if (make_embryo(&fork_.slot, &fork_.socket) != 0) {
@@ -385,6 +438,7 @@ void Client::before_fork() {
 void Client::after_fork_in_parent() {
     os::close(fork_.socket);  // when the fork failed, this tells the manager so
     SHMTENSOR_POINT("client.fork.parent");
+    table_.unlock();
     private_.unlock();
 }
 
@@ -411,6 +465,7 @@ void Client::after_fork_in_child() {
         os::close(connection_);
         connection_ = -1;
     }
+    table_.unlock();
     private_.unlock();
 }
 
@@ -445,6 +500,7 @@ bool Client::close() {
     for (const auto& [id, segment] : segments_)
         if (segment->held_count > 0) return false;
     heap_.forget_all();
+    const std::lock_guard table(table_);
     segments_.clear();
     last_ = nullptr;
     deferred_.clear();

@@ -2,8 +2,9 @@
 // all that.
 //
 // Locks: the private lock guards everything in this process; it is taken first, and the lock of one segment's books
-// after it. No Python, no request to the manager and no endless wait happens under either. A call that would have to
-// wait says `busy` (or `slow`, when it wants system calls) and is made again with patience, without the GIL.
+// after it. The lock of a ring is taken without it. No Python, no request to the manager and no endless wait happens
+// under either. A call that would have to wait says `busy` (or `slow`, when it wants system calls) and is made again
+// with patience, without the GIL.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "books.hpp"
 #include "group.hpp"
 #include "heap.hpp"
+#include "ring.hpp"
 #include "segment.hpp"
 
 namespace shmtensor {
@@ -50,7 +52,7 @@ enum class Status {
     not_held,      // cloned without the fork hooks, or the fork could not be registered
 };
 
-class Client {
+class Client final : public Shelf {
    public:
     // `group` must outlive the client. Owns `connection` from now on.
     Client(Group& group, std::uint32_t slot, int connection);
@@ -71,6 +73,15 @@ class Client {
     Status redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
                   std::uint32_t mark, unsigned patience_ms, Block** block);
     void release(Block* block);  // one user less; waits a moment at most for another process
+    void share(Block& block);    // one user more
+
+    // A hold of ours for a message on its way into a ring: the ring takes it, or drop() ends it.
+    Status lend(const Block& block, std::uint32_t mark, unsigned patience_ms, MessageHold* hold);
+    void drop(const MessageHold& hold);
+    // The block of a hold that was a message's and has become ours: one user more. `gone` when it names no such block.
+    Status receive(const MessageHold& hold, Block** block);
+    std::uint32_t new_mark() { return next_mark_.fetch_add(1, std::memory_order_relaxed); }
+    Books* find(std::uint64_t segment) override;
     Status trim(std::uint64_t* bytes);
 
     // A slot and a socket for a child about to be started. 0 or errno.
@@ -105,6 +116,8 @@ class Client {
     Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
                       const std::pair<std::uint32_t, std::uint32_t>* ticket);
     Status more_holds(Segment& s, unsigned patience_ms);
+    Status add_hold(const Block& block, std::uint32_t owner, HoldKind kind, std::uint32_t mark, unsigned patience_ms,
+                    std::uint32_t* hold);
     void note(Block* block);
     bool end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms);
     void finish_deferred();
@@ -118,13 +131,16 @@ class Client {
     std::byte* page_ = nullptr;
     volatile unsigned char* intact_;  // on a page that is wiped in a child nobody told us about
     std::mutex private_;
+    // The table of segments changes under both this and the private lock, so either will do to look something up; this
+    // one is held for no longer than a look, so that it may be taken under the lock of a ring.
+    std::mutex table_;
     std::unordered_map<std::uint64_t, std::unique_ptr<Segment>> segments_;
     Segment* last_ = nullptr;  // the segment asked for last
     Heap heap_;
     static thread_local Refusal refusal_;
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
     std::vector<std::uint32_t> home_;                           // kept for its capacity
-    std::uint32_t next_mark_;
+    std::atomic<std::uint32_t> next_mark_;
     bool held_ = true;  // false: this process is a child whose holds could not be made
     struct {
         std::uint32_t slot = kNone;

@@ -120,7 +120,7 @@ constexpr std::uint32_t kLastRing = (1u << 24) - 1;
 // word = block << 32 | owner slot << 8 | kind;  0 = free entry.
 struct Hold {
     std::atomic<std::uint64_t> word;
-    std::atomic<std::uint32_t> mark;  // ticket, message: nonce of the message; free entry: next of the chain (derived)
+    std::atomic<std::uint32_t> mark;   // ticket, message: nonce of the message; free entry: next of the chain (derived)
     std::atomic<std::uint32_t> since;  // seconds of CLOCK_MONOTONIC when the hold was made
 };
 static_assert(sizeof(Hold) == 16);
@@ -202,14 +202,16 @@ constexpr Shape shape_of(bool dedicated) {
 // at position mod capacity, whole.
 //
 //   R1  what lies from head to tail is whole messages (and fillers before the wrap), in order
-//   R2  head.count - tail.count messages are inside; a message is published by the one store of `tail`, and taken by the
+//   R2  head.count - tail.count messages are inside; a message is published by the one store of `tail`, and taken by
+//   the
 //       one store of `head`
 //   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
 //   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
 //
-// A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who died,
-// and the taker undoes it first. The manager undoes what a dead client left before it releases that client's holds.
-constexpr std::uint32_t kUnit = 64;                  // bytes
+// A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who
+// died, and the taker undoes it first. The manager undoes what a dead client left before it releases that client's
+// holds.
+constexpr std::uint32_t kRingUnit = 64;              // bytes
 constexpr std::uint32_t kRingUnits = 1u << 24;       // units of a ring at most: 1 GiB
 constexpr std::uint32_t kFirstRingUnits = 1u << 10;  // and at first: 64 KiB
 constexpr std::uint32_t kReaders = 1024;             // readers of a broadcast at most
@@ -253,7 +255,7 @@ struct RingHeader {
     std::atomic<std::uint32_t> watched;         // 1: there is an event descriptor, to be kept readable while not empty
 
     Lock put_lock;
-    alignas(kLine) Position tail;  // under put_lock
+    alignas(kLine) Position tail;               // under put_lock
     std::atomic<std::uint32_t> getters_asleep;  // 1: somebody may sleep until tail moves
     Undo put_undo;                              // under put_lock, as the next
     std::atomic<std::uint64_t> put_bytes;       // of all messages ever put, before the one that is being put
@@ -296,6 +298,7 @@ struct MessageHold {
 static_assert(sizeof(MessageHold) == 24);
 
 constexpr std::size_t kMessagesAt = 4 * kPage;  // the readers of a broadcast lie between header and messages
-constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kUnit;
+constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kRingUnit;
+constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnits} * kRingUnit;
 
 }  // namespace shmtensor

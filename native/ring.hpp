@@ -5,8 +5,10 @@
 // receiver by one store of its entry, which leaves the block as it is and so needs no lock of the books.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "books.hpp"
@@ -19,87 +21,98 @@ namespace shmtensor {
 class Shelf {
    public:
     virtual Books* find(std::uint64_t segment) = 0;  // nullptr: not here
+    std::uint64_t missing = 0;                       // what was not found
 
    protected:
     ~Shelf() = default;
 };
 
-// A message that is complete but for its place in a ring.
-struct Sending {
-    std::vector<std::byte> body;
-    std::vector<MessageHold> holds;  // their entries belong to the sender, kind message, with this mark
-    std::uint32_t flags = 0;
-    std::uint32_t mark = 0;
-    std::uint64_t bytes = 0;
-};
-
-// A message that was taken: its holds belong to the receiver, kind client.
-struct Taken {
+// A message: complete but for its place in a ring, or taken out of one. Until it is put, and once it is taken, its
+// entries belong to this process.
+struct Letter {
     std::vector<std::byte> body;
     std::vector<MessageHold> holds;
     std::uint32_t flags = 0;
-    std::uint32_t count = 0;  // messages before it
+    std::uint32_t mark = 0;
+    std::uint64_t bytes = 0;  // what it counts for
 };
 
 enum class Ringed {
     ok,
     busy,          // a lock is taken: again, with patience
     empty,         // no message
-    full,          // max_messages or max_bytes would be passed
-    too_large,     // no ring can hold it
+    full,          // max_messages, max_bytes, or all that a ring can hold
+    too_large,     // no ring, or not this one, will ever take it
     no_room,       // pages must be reserved first: reserve(), then again
-    need_mapping,  // a segment is not on the shelf: missing()
+    need_mapping,  // a segment is not on the shelf
     damaged,       // what lies there is no message; see R1
 };
 
 class Ring {
    public:
-    // Write the header of a new ring into zeroed pages [0, kMessagesAt + the first messages), which are reserved.
+    // Write the header of a new ring into zeroed memory, of which the first kFirstRingBytes are reserved.
     static void make(std::byte* at, std::uint32_t number);
-    // False when what lies there is no ring of this version. `bytes` of it are mapped, `fd` is the file.
+    // False when what lies there is no ring of this version. `bytes` of the file `fd` are mapped.
     bool open(std::byte* at, std::uint64_t bytes, int fd);
 
     RingHeader& header() const { return *reinterpret_cast<RingHeader*>(at_); }
     std::uint32_t size() const;  // messages inside, just now
     bool is_full() const;
-    std::uint64_t missing() const { return missing_; }
 
-    // Publish a message as `slot`. After `ok` its holds are the ring's.
-    Ringed put(const Sending& message, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    // Take the oldest message as `slot`. `receipt`, if any, is set to its count + 1 before the message is taken.
-    // `lose`: a message whose segment is missing is taken all the same, without its holds.
-    Ringed get(Taken& message, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+    // Publish messages as `slot`, in order, as many as fit; `done` says how many. After that their holds are the
+    // ring's. Not ok: why the next one was not published.
+    Ringed put(std::span<const Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+               std::size_t* done);
+    // Take the oldest messages as `slot`, at most letters.size(). ok: `done` is at least 1. `receipt`, if any, is set
+    // to a message's number + 1 before it is taken. `lose`: a message that needs a missing segment is taken without
+    // holds.
+    Ringed get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
                std::atomic<std::uint64_t>* receipt = nullptr, bool lose = false);
-    // Reserve pages for twice the capacity. 0 or errno. Without a lock.
+    // Reserve pages for twice the capacity. 0 or errno (ENOMEM also when the machine has not that much left).
     int reserve();
 
-    // Wait until a message may be there (or room, or task_done), at most timeout_ns and at most kLook. `seen` is the
-    // position looked at last. Spins for a moment first when that has paid. EINTR: a signal came.
-    int await_message(std::uint64_t seen, std::uint64_t timeout_ns);
-    int await_room(std::uint64_t seen, std::uint64_t timeout_ns);
-    int await_done(std::uint32_t seen, std::uint64_t timeout_ns);
-    bool task_done();  // false: more often than there were messages
+    // Wait until there may be a message, room, a task_done(); at most timeout_ns, and not beyond the moment to look
+    // again (100 ms). Spins first when that has paid. EINTR when a signal came. `taken`: as taken() was before the put
+    // that found no room.
+    int await_message(std::uint64_t timeout_ns);
+    int await_room(std::uint32_t taken, std::uint64_t timeout_ns);
+    std::uint32_t taken() const { return count_of(header().head.word.load(std::memory_order_acquire)); }
+    int await_done(std::uint64_t timeout_ns);
+    bool task_done();  // false: called more often than there were messages
+    bool is_all_done() const;
 
-    // The manager's part, for a dead client: whether an undo record names it, the segments needed to undo, the undoing.
+    // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
     bool names(std::uint32_t slot) const;
     std::vector<std::uint64_t> segments_to_undo() const;
     Ringed settle(std::uint32_t slot, Shelf& shelf);
 
-    // First broken invariant in words, or nullptr; with both locks held.
+    // First broken invariant in words, or nullptr. pre: nobody uses the ring.
     const char* check(Shelf& shelf) const;
 
    private:
-    bool lock(bool getting, std::uint32_t slot, unsigned patience_ms, Shelf& shelf, Ringed* why);
+    struct Found {
+        const Message* message;  // nullptr: damaged
+        std::uint32_t next;      // the position after it
+    };
+    Ringed take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed undo(bool getting, Shelf& shelf);
-    Ringed grow(std::uint32_t units, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    const Message* message_at(std::uint32_t position) const;  // nullptr: damaged
-    std::byte* unit(std::uint32_t position) const;
+    Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf);
+    Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt, bool lose);
+    Ringed grow(std::uint32_t slot, Shelf& shelf);
+    Found message_at(std::uint32_t position) const;
+    std::byte* unit(std::uint32_t position, std::uint32_t capacity) const {
+        return at_ + kMessagesAt + std::size_t{position & (capacity - 1)} * kRingUnit;
+    }
+    std::uint32_t capacity() const;
+    template <class Changed>
+    int await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
+              std::uint64_t timeout_ns, Changed&& changed);
 
     std::byte* at_ = nullptr;
     std::uint64_t bytes_ = 0;
     int fd_ = -1;
-    std::uint64_t missing_ = 0;
-    std::uint32_t spin_ = 0;  // how long the next wait spins; adapts
+    // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.
+    std::atomic<std::uint32_t> unspun_{0}, penalty_{0};
 };
 
 }  // namespace shmtensor

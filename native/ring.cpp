@@ -1,0 +1,530 @@
+#include "ring.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "failpoint.hpp"
+#include "os.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::uint64_t kLook =
+    100'000'000;                         // ns between two looks of a sleeper: whoever was woken may have been killed
+constexpr std::uint64_t kSpin = 50'000;  // ns; about what going to sleep and being woken costs both sides
+constexpr std::uint64_t kPreempted = 20'000;  // ns between two turns of a spin: somebody else wants this core
+constexpr std::uint32_t kMostPenalty = 64;    // waits
+constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
+
+// The half of a position that changes with every message, for futexes. (Both supported machines are little endian.)
+const std::atomic<std::uint32_t>& count_word(const Position& position) {
+    return *reinterpret_cast<const std::atomic<std::uint32_t>*>(&position.word);
+}
+
+// Several may sleep: one is woken, and wakes the next if there is something for that one too.
+void wake_one(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep) {
+    if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, 1);
+}
+
+bool other_cores() {
+    static const bool others = [] {
+        cpu_set_t set;
+        return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1;
+    }();
+    return others;
+}
+
+inline void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+std::uint32_t units_for(const Letter& letter) {
+    const std::uint64_t bytes = sizeof(Message) + letter.holds.size() * sizeof(MessageHold) + letter.body.size();
+    const std::uint64_t units = (bytes + kRingUnit - 1) / kRingUnit;
+    return units > kRingUnits ? kRingUnits + 1 : static_cast<std::uint32_t>(units);
+}
+
+const MessageHold* holds_of(const Message& message) {
+    return reinterpret_cast<const MessageHold*>(&message + 1);
+}
+
+// The entry of a listed hold, or nullptr when there can be none of that number.
+Hold* entry_of(const MessageHold& hold, Shelf& shelf, bool* found) {
+    Books* books = shelf.find(hold.segment);
+    *found = books != nullptr;
+    if (!books) {
+        shelf.missing = hold.segment;
+        return nullptr;
+    }
+    return hold.hold < books->shape().holds ? &books->hold(hold.hold) : nullptr;
+}
+
+// Remembers the segment asked for last: most messages have all their blocks in one.
+class Near final : public Shelf {
+   public:
+    explicit Near(Shelf& all) : all_(all) {}
+    Books* find(std::uint64_t segment) override {
+        if (!books_ || segment != segment_) {
+            books_ = all_.find(segment);
+            segment_ = segment;
+            if (!books_) all_.missing = segment;
+        }
+        return books_;
+    }
+
+   private:
+    Shelf& all_;
+    Books* books_ = nullptr;
+    std::uint64_t segment_ = 0;
+};
+
+}  // namespace
+
+void Ring::make(std::byte* at, std::uint32_t number) {
+    auto* h = new (at) RingHeader{};
+    h->magic = kRingMagic;
+    h->version = kLayoutVersion;
+    h->number = number;
+    h->capacity.store(kFirstRingUnits);
+    h->reserved_bytes.store(kFirstRingBytes);
+    init_lock(h->put_lock);
+    init_lock(h->get_lock);
+}
+
+bool Ring::open(std::byte* at, std::uint64_t bytes, int fd) {
+    at_ = at;
+    bytes_ = bytes;
+    fd_ = fd;
+    if (bytes != kRingBytes) return false;
+    const RingHeader& h = header();
+    return h.magic == kRingMagic && h.version == kLayoutVersion && h.number >= kFirstRing && h.number <= kLastRing &&
+           capacity() != 0;
+}
+
+// 0: damaged.
+std::uint32_t Ring::capacity() const {
+    const std::uint32_t units = header().capacity.load(std::memory_order_acquire);
+    return units >= kFirstRingUnits && units <= kRingUnits && (units & (units - 1)) == 0 ? units : 0;
+}
+
+std::uint32_t Ring::size() const {
+    // Head first: it never passes a tail read later.
+    const std::uint32_t got = count_of(header().head.word.load(std::memory_order_acquire));
+    return count_of(header().tail.word.load(std::memory_order_acquire)) - got;
+}
+
+bool Ring::is_full() const {
+    const RingHeader& h = header();
+    const std::uint32_t most = h.max_messages.load(std::memory_order_relaxed);
+    const std::uint64_t bytes = h.max_bytes.load(std::memory_order_relaxed);
+    const std::uint64_t got = h.got_bytes.load(std::memory_order_acquire);
+    return (most != 0 && size() >= most) ||
+           (bytes != 0 && h.put_bytes.load(std::memory_order_relaxed) - got >= bytes && size() > 0);
+}
+
+Ring::Found Ring::message_at(std::uint32_t position) const {
+    const std::uint32_t all = capacity();
+    if (all == 0) return {nullptr, position};
+    for (int fillers = 0; fillers < 2; ++fillers) {
+        const std::uint32_t at = position & (all - 1);
+        const auto* message = reinterpret_cast<const Message*>(unit(position, all));
+        const std::uint32_t units = message->units;
+        if (units == 0 || units > all - at) return {nullptr, position};
+        position += units;
+        if (message->flags & kFiller) continue;
+        const std::uint64_t list = sizeof(Message) + std::uint64_t{message->holds} * sizeof(MessageHold);
+        const std::uint64_t room = std::uint64_t{units} * kRingUnit;
+        if (list > room || message->body_bytes > room - list) return {nullptr, position};
+        return {message, position};
+    }
+    return {nullptr, position};
+}
+
+// --------------------------------------------------------------------------------------------------------------- locks
+
+Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+    RingHeader& h = header();
+    Lock& lock = getting ? h.get_lock : h.put_lock;
+    const Locked locked = take_lock(lock, slot, patience_ms);
+    if (locked == Locked::busy) return Ringed::busy;
+    // All that a dead holder can have left is in the undo record, which stays until it is followed.
+    if (locked == Locked::after_death) made_consistent(lock);
+    SHMTENSOR_POINT("ring.locked");
+    if ((getting ? h.get_undo : h.put_undo).word.load(std::memory_order_relaxed) == 0) [[likely]]
+        return Ringed::ok;
+    const Ringed undone = undo(getting, shelf);
+    if (undone != Ringed::ok) drop_lock(lock);
+    return undone;
+}
+
+// Take back what a dead holder of the lock did before its commit. Each store sets a definite value: undoing again, by
+// whoever finds the one who was undoing dead, is harmless.
+Ringed Ring::undo(bool getting, Shelf& shelf) {
+    RingHeader& h = header();
+    Undo& record = getting ? h.get_undo : h.put_undo;
+    const std::uint64_t word = record.word.load(std::memory_order_relaxed);
+    const std::uint64_t end = (getting ? h.head : h.tail).word.load(std::memory_order_relaxed);
+    if (units_of(end) == units_of(word)) {  // not committed
+        const Found found = message_at(units_of(word));
+        const std::uint32_t holds = found.message ? found.message->holds : 0;
+        for (std::uint32_t i = 0; i < holds; ++i) {
+            const MessageHold& hold = holds_of(*found.message)[i];
+            bool known = false;
+            Hold* entry = entry_of(hold, shelf, &known);
+            if (!known) return Ringed::need_mapping;
+            const std::uint64_t of_ring = hold_word(hold.block, h.number, HoldKind::message);
+            const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
+            const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
+            if (entry && entry->word.load(std::memory_order_relaxed) == from)
+                entry->word.store(back, std::memory_order_release);
+            SHMTENSOR_POINT("ring.undo.one");
+        }
+        if (!getting && found.message) h.put_bytes.store(found.message->bytes_before, std::memory_order_relaxed);
+    }
+    SHMTENSOR_POINT("ring.undo.done");
+    record.word.store(0, std::memory_order_release);
+    return Ringed::ok;
+}
+
+bool Ring::names(std::uint32_t slot) const {
+    const RingHeader& h = header();
+    for (const Undo* record : {&h.put_undo, &h.get_undo}) {
+        const std::uint64_t word = record->word.load(std::memory_order_acquire);
+        if (word != 0 && undo_slot(word) == slot) return true;
+    }
+    return false;
+}
+
+std::vector<std::uint64_t> Ring::segments_to_undo() const {
+    std::vector<std::uint64_t> segments;
+    const RingHeader& h = header();
+    for (const Undo* record : {&h.put_undo, &h.get_undo}) {
+        const std::uint64_t word = record->word.load(std::memory_order_acquire);
+        const Message* message = word == 0 ? nullptr : message_at(units_of(word)).message;
+        const std::uint32_t holds = message ? message->holds : 0;
+        for (std::uint32_t i = 0; i < holds; ++i) segments.push_back(holds_of(*message)[i].segment);
+    }
+    std::sort(segments.begin(), segments.end());
+    segments.erase(std::unique(segments.begin(), segments.end()), segments.end());
+    return segments;
+}
+
+Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
+    RingHeader& h = header();
+    for (const bool getting : {false, true}) {
+        const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);
+        if (word == 0 || undo_slot(word) != slot) continue;
+        const Ringed taken = take(getting, 0, shelf, 0);
+        if (taken != Ringed::ok) return taken;
+        drop_lock(getting ? h.get_lock : h.put_lock);
+    }
+    return Ringed::ok;
+}
+
+// ----------------------------------------------------------------------------------------------------------------- put
+
+Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+                 std::size_t* done) {
+    RingHeader& h = header();
+    *done = 0;
+    Near near(shelf);
+    Ringed result = take(false, slot, shelf, patience_ms);
+    if (result != Ringed::ok) return result;
+    while (*done < letters.size() && result == Ringed::ok) {
+        result = put_one(letters[*done], slot, near);
+        if (result == Ringed::ok) ++*done;
+    }
+    const bool more_room = !is_full();
+    drop_lock(h.put_lock);
+    if (*done > 0) {
+        wake_one(count_word(h.tail), h.getters_asleep);
+        if (more_room) wake_one(count_word(h.head), h.putters_asleep);
+    }
+    return result;
+}
+
+Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
+    RingHeader& h = header();
+    const std::uint32_t units = units_for(letter);
+    const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
+    if (units > kRingUnits / 2 || (max_bytes != 0 && letter.bytes > max_bytes)) return Ringed::too_large;
+    const std::uint64_t tail = h.tail.word.load(std::memory_order_relaxed);
+    const std::uint64_t head = h.head.word.load(std::memory_order_acquire);  // SYNC: head
+    const std::uint32_t inside = count_of(tail) - count_of(head);
+    const std::uint32_t most = h.max_messages.load(std::memory_order_relaxed);
+    const std::uint64_t before = h.put_bytes.load(std::memory_order_relaxed);
+    if (most != 0 && inside >= most) return Ringed::full;
+    if (max_bytes != 0 && inside > 0 && before - h.got_bytes.load(std::memory_order_relaxed) + letter.bytes > max_bytes)
+        return Ringed::full;
+    std::uint32_t all = 0, filler = 0;
+    for (;;) {
+        all = capacity();
+        if (all == 0) return Ringed::damaged;
+        const std::uint32_t at = units_of(tail) & (all - 1);
+        filler = units > all - at ? all - at : 0;
+        const std::uint32_t used = units_of(tail) - units_of(head);
+        if (used > all) return Ringed::damaged;
+        if (units <= all && filler + units <= all - used) break;
+        if (all == kRingUnits) return Ringed::full;
+        if (const Ringed grown = grow(slot, shelf); grown != Ringed::ok) return grown;
+    }
+    if (filler > 0) {
+        auto* gap = reinterpret_cast<Message*>(unit(units_of(tail), all));
+        gap->units = filler;
+        gap->flags = kFiller;
+    }
+    std::byte* at = unit(units_of(tail) + filler, all);
+    const auto holds = static_cast<std::uint32_t>(letter.holds.size());
+    *reinterpret_cast<Message*>(at) = {units,  letter.flags, holds, letter.mark, letter.body.size(),
+                                       before, letter.bytes};
+    at += sizeof(Message);
+    if (holds > 0) std::memcpy(at, letter.holds.data(), holds * sizeof(MessageHold));
+    if (!letter.body.empty()) std::memcpy(at + holds * sizeof(MessageHold), letter.body.data(), letter.body.size());
+    SHMTENSOR_POINT("ring.put.written");
+    h.put_undo.word.store(undo_word(units_of(tail), slot), std::memory_order_release);
+    SHMTENSOR_POINT("ring.put.noted");
+    for (const MessageHold& hold : letter.holds) {
+        bool known = false;
+        Hold* entry = entry_of(hold, shelf, &known);
+        if (entry) entry->word.store(hold_word(hold.block, h.number, HoldKind::message), std::memory_order_release);
+        SHMTENSOR_POINT("ring.put.one_moved");
+    }
+    h.put_bytes.store(before + letter.bytes, std::memory_order_relaxed);
+    SHMTENSOR_POINT("ring.put.moved");
+    h.tail.word.store(position_word(units_of(tail) + filler + units, count_of(tail) + 1));  // SYNC: tail
+    SHMTENSOR_POINT("ring.put.published");
+    h.put_undo.word.store(0, std::memory_order_release);
+    SHMTENSOR_POINT("ring.put.cleared");
+    if (inside + 1 > h.most.load(std::memory_order_relaxed)) h.most.store(inside + 1, std::memory_order_relaxed);
+    return Ringed::ok;
+}
+
+// pre: put_lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
+// also stays where it is; the one store of `capacity` commits.
+Ringed Ring::grow(std::uint32_t slot, Shelf& shelf) {
+    RingHeader& h = header();
+    const std::uint32_t all = capacity();
+    if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
+        return Ringed::no_room;
+    if (const Ringed taken = take(true, slot, shelf, kGetterMoment); taken != Ringed::ok) return taken;
+    const std::uint32_t head = units_of(h.head.word.load(std::memory_order_relaxed));
+    const std::uint32_t tail = units_of(h.tail.word.load(std::memory_order_relaxed));
+    for (std::uint32_t left = tail - head; left > 0;) {
+        const std::uint32_t from = tail - left;
+        const std::uint32_t part = std::min(left, all - (from & (all - 1)));
+        if (from & all) std::memcpy(unit(from, all * 2), unit(from, all), std::size_t{part} * kRingUnit);
+        left -= part;
+    }
+    SHMTENSOR_POINT("ring.grow.copied");
+    h.capacity.store(all * 2, std::memory_order_release);
+    SHMTENSOR_POINT("ring.grow.done");
+    drop_lock(h.get_lock);
+    return Ringed::ok;
+}
+
+int Ring::reserve() {
+    RingHeader& h = header();
+    const std::uint64_t have = h.reserved_bytes.load(std::memory_order_acquire);
+    const std::uint32_t all = capacity();
+    if (all == 0) return EINVAL;
+    const std::uint64_t want = kMessagesAt + std::uint64_t{std::min(all * 2, kRingUnits)} * kRingUnit;
+    if (have >= want) return 0;
+    const char* limit = "";
+    if (os::memory_available(&limit) < want - have) return ENOMEM;
+    if (const int error = os::reserve(fd_, 0, want)) return error;
+    for (std::uint64_t now = have; now < want && !h.reserved_bytes.compare_exchange_weak(now, want);) {
+    }
+    return 0;
+}
+
+// ----------------------------------------------------------------------------------------------------------------- get
+
+Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
+                 std::atomic<std::uint64_t>* receipt, bool lose) {
+    RingHeader& h = header();
+    *done = 0;
+    if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
+        return Ringed::empty;
+    Near near(shelf);
+    for (;;) {
+        Ringed result = take(true, slot, shelf, patience_ms);
+        if (result != Ringed::ok) return result;
+        std::size_t body = 0, holds = 0;
+        while (*done < letters.size()) {
+            Letter& letter = letters[*done];
+            result = get_one(letter, slot, near, receipt, lose);
+            if (result == Ringed::no_room) {
+                body = letter.bytes;
+                holds = letter.mark;
+            }
+            if (result != Ringed::ok) break;
+            ++*done;
+        }
+        const bool more = size() > 0;
+        drop_lock(h.get_lock);
+        if (*done > 0) {
+            wake_one(count_word(h.head), h.putters_asleep);
+            if (more) wake_one(count_word(h.tail), h.getters_asleep);
+            return Ringed::ok;
+        }
+        if (result != Ringed::no_room) return result;
+        // Nothing is allocated under the lock; a letter keeps its room for the next message.
+        letters[0].body.reserve(body);
+        letters[0].holds.reserve(holds);
+    }
+}
+
+// no_room: the letter must be given room for `bytes` of body and `mark` holds first.
+Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt, bool lose) {
+    RingHeader& h = header();
+    const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
+    const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
+    if (count_of(head) == count_of(tail)) return Ringed::empty;
+    const Found found = message_at(units_of(head));
+    if (!found.message || found.next - units_of(head) > units_of(tail) - units_of(head)) return Ringed::damaged;
+    const Message& message = *found.message;
+    const MessageHold* holds = holds_of(message);
+    if (letter.body.capacity() < message.body_bytes || letter.holds.capacity() < message.holds) {
+        letter.bytes = message.body_bytes;
+        letter.mark = message.holds;
+        return Ringed::no_room;
+    }
+    bool lost = false;
+    for (std::uint32_t i = 0; i < message.holds && !lost; ++i) {
+        bool known = false;
+        entry_of(holds[i], shelf, &known);
+        lost = !known;
+    }
+    if (lost && !lose) return Ringed::need_mapping;
+    const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
+    letter.body.assign(body, body + message.body_bytes);
+    letter.holds.assign(holds, holds + (lost ? 0 : message.holds));
+    letter.flags = message.flags;
+    letter.mark = message.mark;
+    letter.bytes = message.bytes;
+    if (!letter.holds.empty()) {
+        h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
+        SHMTENSOR_POINT("ring.get.noted");
+        for (const MessageHold& hold : letter.holds) {
+            bool known = false;
+            Hold* entry = entry_of(hold, shelf, &known);
+            if (entry) entry->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
+            SHMTENSOR_POINT("ring.get.one_moved");
+        }
+    }
+    h.got_bytes.store(message.bytes_before + message.bytes, std::memory_order_relaxed);
+    if (receipt) receipt->store(std::uint64_t{count_of(head)} + 1, std::memory_order_release);
+    SHMTENSOR_POINT("ring.get.moved");
+    h.head.word.store(position_word(found.next, count_of(head) + 1));  // SYNC: head
+    SHMTENSOR_POINT("ring.get.taken");
+    h.get_undo.word.store(0, std::memory_order_release);
+    SHMTENSOR_POINT("ring.get.cleared");
+    return Ringed::ok;
+}
+
+// --------------------------------------------------------------------------------------------------------------- waits
+
+// Wait until changed(), or the word is not `seen` any more, or it is time to look.
+template <class Changed>
+int Ring::await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
+                std::uint64_t timeout_ns, Changed&& changed) {
+    if (changed()) return 0;
+    const std::uint32_t unspun = unspun_.load(std::memory_order_relaxed);
+    if (unspun > 0) {
+        unspun_.store(unspun - 1, std::memory_order_relaxed);
+    } else if (other_cores() && timeout_ns > 0) {
+        const std::uint64_t start = os::monotonic_ns();
+        std::uint64_t now = start;
+        bool preempted = false;
+        do {
+            for (int i = 0; i < 20; ++i) {
+                relax();
+                if (changed()) {
+                    penalty_.store(0, std::memory_order_relaxed);
+                    return 0;
+                }
+            }
+            const std::uint64_t then = now;
+            now = os::monotonic_ns();
+            preempted = now - then > kPreempted;
+        } while (!preempted && now - start < std::min(kSpin, timeout_ns));
+        const std::uint32_t penalty = std::min(penalty_.load(std::memory_order_relaxed) * 2 + 1, kMostPenalty);
+        penalty_.store(penalty, std::memory_order_relaxed);
+        unspun_.store(penalty, std::memory_order_relaxed);
+    }
+    asleep.store(1);
+    if (changed()) return 0;
+    const int result = os::futex_wait(word, seen, std::min(timeout_ns, kLook));
+    // Others may sleep here still: whoever comes next shall find that said.
+    asleep.store(1);
+    return result == EINTR ? EINTR : 0;
+}
+
+int Ring::await_message(std::uint64_t timeout_ns) {
+    RingHeader& h = header();
+    const std::uint32_t seen = count_of(h.tail.word.load(std::memory_order_acquire));
+    return await(count_word(h.tail), seen, h.getters_asleep, timeout_ns,
+                 [&] { return count_of(h.tail.word.load()) != count_of(h.head.word.load(std::memory_order_relaxed)); });
+}
+
+int Ring::await_room(std::uint32_t taken, std::uint64_t timeout_ns) {
+    RingHeader& h = header();
+    return await(count_word(h.head), taken, h.putters_asleep, timeout_ns,
+                 [&] { return count_of(h.head.word.load()) != taken; });
+}
+
+int Ring::await_done(std::uint64_t timeout_ns) {
+    RingHeader& h = header();
+    const std::uint32_t seen = h.done.load(std::memory_order_acquire);
+    return await(h.done, seen, h.joiners_asleep, timeout_ns, [&] { return is_all_done() || h.done.load() != seen; });
+}
+
+bool Ring::is_all_done() const {
+    const RingHeader& h = header();
+    return h.done.load() == count_of(h.tail.word.load());
+}
+
+bool Ring::task_done() {
+    RingHeader& h = header();
+    std::uint32_t done = h.done.load();
+    do {
+        if (done == count_of(h.tail.word.load())) return false;
+    } while (!h.done.compare_exchange_weak(done, done + 1));
+    if (h.joiners_asleep.load() != 0 && is_all_done() && h.joiners_asleep.exchange(0) != 0)
+        os::futex_wake(h.done, 0x7fffffff);
+    return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------- inspection
+
+const char* Ring::check(Shelf& shelf) const {
+    const RingHeader& h = header();
+    if (h.put_undo.word.load() != 0 || h.get_undo.word.load() != 0) return "R4: an undo record is left";
+    const std::uint64_t head = h.head.word.load(), tail = h.tail.word.load();
+    std::uint32_t position = units_of(head), messages = 0;
+    while (position != units_of(tail)) {
+        const Found found = message_at(position);
+        if (!found.message) return "R1: what lies inside is no message";
+        if (found.next - units_of(head) > units_of(tail) - units_of(head)) return "R1: a message passes the tail";
+        for (std::uint32_t i = 0; i < found.message->holds; ++i) {
+            const MessageHold& hold = holds_of(*found.message)[i];
+            bool known = false;
+            const Hold* entry = entry_of(hold, shelf, &known);
+            if (!entry || entry->word.load() != hold_word(hold.block, h.number, HoldKind::message))
+                return "R3: a block of a message inside is not held by the ring";
+        }
+        position = found.next;
+        ++messages;
+    }
+    return messages == count_of(tail) - count_of(head) ? nullptr : "R2: the count differs from the messages";
+}
+
+}  // namespace shmtensor
