@@ -29,6 +29,7 @@ using namespace shmtensor;
 namespace shmtensor {
 
 void add_atomics(nb::module_& m);  // module_atomics.cpp
+void add_queue(nb::module_& m);    // module_queue.cpp
 
 NativeErrors native_errors;
 
@@ -180,6 +181,7 @@ NB_MODULE(_native, m) {
     error_types = {errors.attr("DTypeError").inc_ref().ptr(), errors.attr("InvalidArgument").inc_ref().ptr(),
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
     add_atomics(m);
+    add_queue(m);
 
     m.def(
         "make_payload",

@@ -340,7 +340,8 @@ int main(int argc, char** argv) {
     ::alarm(900);  // the bound of the whole matrix
     const std::string self = "/proc/self/exe";
     std::set<std::string> points;
-    for (const char* name : failpoint::all()) points.insert(name);
+    for (const char* name : failpoint::all())
+        if (!std::string{name}.starts_with("ring.")) points.insert(name);  // those are ring.cpp's
     std::map<std::string, int> reached;
     int runs = 0;
     for (const std::string& point : points)

@@ -1,0 +1,453 @@
+// Producers and consumers of one ring, killed: at every failpoint of the ring in every role, and at random.
+//
+//   ring                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
+//   ring storm [KILLS] [SEED]     random kills of producers and consumers under load
+//
+// The harness is the manager: it settles the ring for a dead client, then releases what that one held.
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+
+#include "../failpoint.hpp"
+#include "../ring.hpp"
+#include "world.hpp"
+
+using namespace world;
+
+namespace {
+
+constexpr std::uint64_t kRingSegment = 100;
+constexpr std::uint32_t kMany = 1 << 25;  // numbers of messages that can be told apart
+constexpr int kArenas = 24;
+
+// What processes tell each other beside the ring.
+struct Board {
+    std::atomic<std::uint32_t> next;  // number of the next message
+    std::atomic<bool> stop;
+    std::atomic<std::uint8_t> put[kMany];           // put() has returned
+    std::atomic<std::uint8_t> got[kMany];           // times received whole
+    std::atomic<std::uint32_t> working[kMaxSlots];  // consumer: number of the message in its hands + 1
+};
+
+std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
+    return (std::uint64_t{number} + 1) * 0x9e3779b97f4a7c15u ^ bytes;
+}
+
+struct World {
+    Group group;
+    std::deque<Arena> arenas;  // number i + 1
+    int ring_fd = -1;
+    std::byte* ring_at = nullptr;
+    Ring ring;
+    Board* board = nullptr;
+
+    explicit World(int count = 4) {
+        want(group.create(7) == 0, "group.create");
+        for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
+        want(os::memfd("ring", kRingBytes, &ring_fd) == 0, "memfd");
+        want(os::reserve(ring_fd, 0, kFirstRingBytes) == 0, "reserve");
+        want(os::map_shared(ring_fd, kRingBytes, &ring_at) == 0, "map");
+        Ring::make(ring_at, kFirstRing);
+        want(ring.open(ring_at, kRingBytes, ring_fd), "ring.open");
+        void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        want(at != MAP_FAILED, "mmap");
+        board = new (at) Board{};
+    }
+    ~World() {
+        os::unmap(ring_at, kRingBytes);
+        os::close(ring_fd);
+        ::munmap(board, sizeof(Board));
+    }
+    World(const World&) = delete;
+
+    struct All final : Shelf {
+        explicit All(World& w) : world(w) {}
+        Books* find(std::uint64_t segment) override {
+            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].books : nullptr;
+        }
+        World& world;
+    };
+
+    // What the manager does about a dead client: undo first, then release.
+    void bury(std::uint32_t slot) {
+        All all(*this);
+        for (int tries = 0; ring.names(slot); ++tries) {
+            want(tries < 5000, "a dead client's transfer cannot be undone");
+            if (ring.settle(slot, all) != Ringed::ok) ::usleep(1000);
+        }
+        for (Arena& arena : arenas) arena.reap(slot);
+        board->working[slot] = 0;
+        group.set_state(slot, SlotState::free);
+    }
+};
+
+// One process at the ring.
+struct Member {
+    World& world;
+    std::uint32_t slot;
+    Connection connection;
+    Client client;
+    Ring ring;
+
+    struct Mine final : Shelf {
+        explicit Mine(Client& c) : client(c) {}
+        Books* find(std::uint64_t segment) override { return client.find(segment); }
+        Client& client;
+    } shelf{client};
+
+    // `owned`: the arena that it allocates from, 0: none
+    Member(World& w, std::uint32_t s, int owned)
+        : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
+        for (std::size_t i = 0; i < w.arenas.size(); ++i) w.arenas[i].add_to(client, static_cast<int>(i) + 1 == owned);
+        want(ring.open(w.ring_at, kRingBytes, w.ring_fd), "open");
+    }
+
+    template <class Again>
+    Ringed insist_ring(Again&& again) {
+        for (int tries = 0;; ++tries) {
+            const Ringed result = again(tries == 0 ? 0u : 50u);
+            if (result == Ringed::no_room) {
+                want(ring.reserve() == 0, "reserve");
+            } else if (result != Ringed::busy) {
+                return result;
+            }
+            want(tries < 600, "the lock of the ring cannot be had");
+        }
+    }
+
+    // Message `number` with this many blocks and a body of its number and filling.
+    void put(std::uint32_t number, int blocks, std::size_t filling) {
+        Letter letter;
+        letter.mark = client.new_mark();
+        letter.body.resize(sizeof number + filling, static_cast<std::byte>(number));
+        std::memcpy(letter.body.data(), &number, sizeof number);
+        letter.bytes = letter.body.size();
+        std::vector<Block*> mine;
+        for (int i = 0; i < blocks; ++i) {
+            Block* block = nullptr;
+            const std::uint64_t bytes = 64 + (number * 37 + static_cast<std::uint32_t>(i) * 1000) % 5000;
+            want(insist([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok, "allocate");
+            fill(*block, static_cast<unsigned char>(number));
+            const std::uint64_t sum = sum_of(number, bytes);
+            std::memcpy(block->data(), &sum, sizeof sum);
+            MessageHold hold{};
+            want(insist([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok, "lend");
+            letter.holds.push_back(hold);
+            mine.push_back(block);
+        }
+        std::size_t done = 0;
+        for (;;) {
+            const std::uint32_t taken = ring.taken();
+            const Ringed result =
+                insist_ring([&](unsigned p) { return ring.put({&letter, 1}, slot, shelf, p, &done); });
+            if (result == Ringed::ok) break;
+            want(result == Ringed::full, "put");
+            ring.await_room(taken, 50'000'000);
+        }
+        world.board->put[number] = 1;
+        for (Block* b : mine) client.release(b);
+    }
+
+    // False: nothing came within the time.
+    bool get(std::uint64_t patience_ns) {
+        Letter letter;
+        std::size_t done = 0;
+        const Ringed result = insist_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, shelf, p, &done); });
+        if (result == Ringed::empty) {
+            if (patience_ns > 0) ring.await_message(patience_ns);
+            return false;
+        }
+        want(result == Ringed::ok && done == 1, "get");
+        std::uint32_t number = 0;
+        want(letter.body.size() >= sizeof number, "a body is short");
+        std::memcpy(&number, letter.body.data(), sizeof number);
+        want(number < kMany, "a body is wrong");
+        world.board->working[slot] = number + 1;
+        for (std::size_t i = sizeof number; i < letter.body.size(); ++i)
+            want(letter.body[i] == static_cast<std::byte>(number), "a body is torn");
+        for (const MessageHold& hold : letter.holds) {
+            Block* block = nullptr;
+            want(client.receive(hold, &block) == Status::ok, "a block of a message is gone");
+            std::uint64_t sum = 0;
+            std::memcpy(&sum, block->data(), sizeof sum);
+            want(sum == sum_of(number, block->bytes), "a block has another's content");
+            const auto* bytes = reinterpret_cast<const unsigned char*>(block->data());
+            want(block->bytes == sizeof sum || bytes[block->bytes - 1] == static_cast<unsigned char>(number),
+                 "a block is torn");
+            client.release(block);
+        }
+        ++world.board->got[number];
+        world.board->working[slot] = 0;
+        return true;
+    }
+};
+
+// ---------------------------------------------------------------------------------------------------------- the matrix
+
+constexpr int kMessages = 8;
+const std::vector<std::string> kRoles = {"producer",           "consumer",           "grower",
+                                         "heir of a producer", "heir of a consumer", "manager"};
+
+void play(World& world, const std::string& role, std::uint32_t slot) {
+    if (role == "manager") {
+        World::All all(world);
+        for (std::uint32_t dead = 1; dead < slot; ++dead)
+            if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.settle(dead, all);
+        return;
+    }
+    const bool produces = role == "producer" || role == "grower" || role == "heir of a producer";
+    Member me(world, slot, static_cast<int>(slot));  // nobody has allocated from this arena before
+    const bool grows = role == "grower";
+    for (int i = 0; i < kMessages; ++i) {
+        if (produces) {
+            me.put(world.board->next++, grows ? i % 2 : i % 4, grows ? 30000 : static_cast<std::size_t>(i) * 100);
+        } else {
+            me.get(0);
+        }
+    }
+}
+
+pid_t start(World& world, const std::string& role, std::uint32_t slot, const std::string& spec) {
+    const pid_t pid = ::fork();
+    want(pid >= 0, "fork");
+    if (pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        failpoint::arm(spec);
+        play(world, role, slot);
+        std::_Exit(0);
+    }
+    return pid;
+}
+
+std::uint32_t claim(World& world) {
+    const std::uint32_t slot = world.group.claim(SlotState::client, 1, 1, 0);
+    want(slot != kNone, "claim");
+    return slot;
+}
+
+void audit(World& world, const std::string& what, std::size_t may_lose) {
+    World::All all(world);
+    if (const char* wrong = world.ring.check(all)) fail(what + ": " + wrong);
+    const std::uint32_t slot = claim(world);
+    {
+        Member me(world, slot, 0);
+        while (world.ring.size() > 0) want(me.get(0), what + ": a message cannot be taken");
+        want(me.client.close(), what + ": the last consumer cannot close");
+    }
+    world.bury(slot);
+    std::size_t lost = 0;
+    for (std::uint32_t i = 0; i < world.board->next; ++i) {
+        want(world.board->got[i] <= 1, what + ": a message was received twice");
+        if (world.board->put[i] && !world.board->got[i]) ++lost;
+    }
+    want(lost <= may_lose, what + ": " + std::to_string(lost) + " messages are lost");
+    for (Arena& arena : world.arenas) {
+        arena.check(what);
+        want(arena.books.header().live_blocks == 0,
+             what + ": " + std::to_string(arena.books.header().live_blocks) + " blocks are left");
+    }
+}
+
+bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
+    const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
+    World world;
+    {
+        const std::uint32_t slot = claim(world);
+        Member first(world, slot, 1);
+        for (int i = 0; i < kMessages; ++i) first.put(world.board->next++, i % 4, 10);
+        want(first.client.close(), what);
+        world.bury(slot);
+    }
+    int status = 0;
+    std::vector<std::uint32_t> dead;
+    const auto victim = [&](const std::string& as, const std::string& spec) {
+        dead.push_back(claim(world));
+        const pid_t pid = start(world, as, dead.back(), spec);
+        want(::waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), what + ": the victim lives");
+    };
+    // Somebody died in the middle before: the role has to undo.
+    if (role == "heir of a producer" || role == "manager") victim("producer", "ring.put.one_moved:2:kill");
+    if (role == "heir of a consumer" || role == "manager") victim("consumer", "ring.get.one_moved:2:kill");
+    dead.push_back(claim(world));
+    const pid_t pid = start(world, role, dead.back(), point + ":" + std::to_string(nth) + ":" + action);
+    want(::waitpid(pid, &status, WUNTRACED) == pid, what);
+    if (WIFSTOPPED(status)) {
+        // A stopped holder stops nobody for longer than they are ready to wait.
+        World::All all(world);
+        Letter letter;
+        std::size_t done = 0;
+        const Ringed got = world.ring.get({&letter, 1}, kMaxSlots - 1, all, 10, &done);
+        want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty || got == Ringed::need_mapping,
+             what + ": get beside a stopped process");
+        if (got == Ringed::ok) {
+            std::uint32_t number = 0;
+            std::memcpy(&number, letter.body.data(), sizeof number);
+            ++world.board->got[number];
+            dead.push_back(kMaxSlots - 1);
+        }
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, &status, 0);
+    }
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    const bool exited = WIFEXITED(status) && WEXITSTATUS(status) == 70;
+    if (!killed && !exited) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
+    for (const std::uint32_t slot : dead) world.bury(slot);
+    audit(world, what, 2);
+    return killed || exited;
+}
+
+int matrix() {
+    std::set<std::string> points;
+    for (const char* name : failpoint::all())
+        if (std::string{name}.starts_with("ring.")) points.insert(name);
+    std::map<std::string, int> reached;
+    int runs = 0;
+    for (const std::string& point : points)
+        for (const std::string& role : kRoles)
+            for (int nth = 1; nth <= 40; nth = nth < 3 ? nth + 1 : nth * 2) {
+                if (!run(role, point, nth, "kill")) break;
+                ++reached[point];
+                ++runs;
+                for (const char* action : {"stop", "exit"}) {
+                    want(run(role, point, nth, action), point + " is not repeatable");
+                    ++runs;
+                }
+            }
+    int missed = 0;
+    for (const std::string& point : points)
+        if (!reached.contains(point)) {
+            std::printf("never reached: %s\n", point.c_str());
+            ++missed;
+        }
+    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
+    return missed ? 1 : 0;
+}
+
+// ----------------------------------------------------------------------------------------------------------- the storm
+
+int storm(int kills, std::uint32_t seed) {
+    World world(kArenas);
+    std::mt19937 random(seed);
+    struct One {
+        pid_t pid;
+        std::uint32_t slot;
+        bool produces;
+        int arena;
+    };
+    std::vector<One> all;
+    std::vector<int> spare;
+    for (int i = kArenas; i > 0; --i) spare.push_back(i);
+    const auto begin = [&](bool produces) {
+        want(!spare.empty(), "arenas");
+        const int arena = spare.back();
+        spare.pop_back();
+        const std::uint32_t slot = claim(world);
+        const auto own_seed = static_cast<std::uint32_t>(random());
+        const pid_t pid = ::fork();
+        want(pid >= 0, "fork");
+        if (pid == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            Member me(world, slot, produces ? arena : 0);
+            std::mt19937 dice(own_seed);
+            while (!world.board->stop) {
+                if (produces) {
+                    const std::uint32_t number = world.board->next++;
+                    if (number >= kMany) break;
+                    me.put(number, static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
+                } else {
+                    me.get(20'000'000);
+                }
+            }
+            if (!me.client.close()) std::_Exit(3);
+            std::_Exit(0);
+        }
+        all.push_back({pid, slot, produces, arena});
+    };
+    world.ring.header().max_messages = 500;
+    for (int i = 0; i < 3; ++i) {
+        begin(true);
+        begin(false);
+    }
+    // Once nothing in it lives, a dead producer's arena is emptied for the next one, as everybody has it mapped
+    // already.
+    std::vector<int> orphans;
+    std::size_t may_lose = 0;
+    int killed = 0;
+    while (killed < kills) {
+        ::usleep(static_cast<useconds_t>(random() % 3000));
+        const std::size_t which = random() % all.size();
+        const One one = all[which];
+        int status = 0;
+        if (::waitpid(one.pid, &status, WNOHANG) == one.pid)
+            fail("a process ended by itself: " + std::to_string(status));
+        ::kill(one.pid, SIGKILL);
+        want(::waitpid(one.pid, &status, 0) == one.pid, "waitpid");
+        ++killed;
+        if (!one.produces) ++may_lose;
+        world.bury(one.slot);
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
+        orphans.push_back(one.arena);
+        const auto recycle = [&] {
+            std::erase_if(orphans, [&](int orphan) {
+                Books& books = world.arenas[static_cast<std::size_t>(orphan) - 1].books;
+                if (books.header().live_blocks != 0 || !books.lock(0, 1000)) return false;
+                for (std::uint32_t b = 0; b < books.header().blocks_high; ++b)
+                    books.block(b).where = static_cast<std::uint32_t>(Where::home);
+                books.header().blocks_high = books.header().holds_high = 0;
+                books.header().free_hold = books.header().returned = kNone;
+                books.unlock();
+                spare.insert(spare.begin(), orphan);
+                return true;
+            });
+        };
+        recycle();
+        for (int waits = 0; spare.empty(); ++waits) {
+            want(waits < 2000, "no arena becomes free: a block is stranded");
+            ::usleep(5000);
+            recycle();
+        }
+        begin(one.produces);
+    }
+    world.board->stop = true;
+    for (const One& one : all) {
+        int status = 0;
+        // Producers that wait for room need somebody to make it.
+        for (int waits = 0; ::waitpid(one.pid, &status, WNOHANG) == 0; ++waits) {
+            want(waits < 2000, "a process hangs at the end");
+            if (world.ring.is_full()) {
+                const std::uint32_t slot = claim(world);
+                {
+                    Member me(world, slot, 0);
+                    for (int i = 0; i < 100 && me.get(0); ++i) {
+                    }
+                    me.client.close();
+                }
+                world.bury(slot);
+            }
+            ::usleep(5000);
+        }
+        want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
+        world.bury(one.slot);
+    }
+    const std::uint32_t messages = std::min(world.board->next.load(), kMany);
+    audit(world, "storm", may_lose);
+    std::printf("%d kills, %u messages, none wrong, none twice, lost at most what was in dead hands\n", killed,
+                messages);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    ::alarm(900);
+    if (argc > 1 && std::string{argv[1]} == "storm")
+        return storm(argc > 2 ? std::atoi(argv[2]) : 1000,
+                     argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
+    return matrix();
+}
