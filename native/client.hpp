@@ -52,7 +52,7 @@ enum class Status {
     not_held,      // cloned without the fork hooks, or the fork could not be registered
 };
 
-class Client final : public Shelf {
+class Client {
    public:
     // `group` must outlive the client. Owns `connection` from now on.
     Client(Group& group, std::uint32_t slot, int connection);
@@ -81,7 +81,7 @@ class Client final : public Shelf {
     // The block of a hold that was a message's and has become ours: one user more. `gone` when it names no such block.
     Status receive(const MessageHold& hold, Block** block);
     std::uint32_t new_mark() { return next_mark_.fetch_add(1, std::memory_order_relaxed); }
-    Books* find(std::uint64_t segment) override;
+    Books* find(std::uint64_t segment);  // for a Shelf
     Status trim(std::uint64_t* bytes);
 
     // A slot and a socket for a child about to be started. 0 or errno.

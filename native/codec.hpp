@@ -23,7 +23,8 @@ struct Parcel {
     Parcel() = default;
     Parcel(const Parcel&) = delete;
     Parcel& operator=(const Parcel&) = delete;
-    ~Parcel();
+    ~Parcel() { clear(); }
+    void clear();  // keeps the room of its vectors
 
     std::vector<std::byte> body;
     std::vector<Block*> blocks;

@@ -145,6 +145,19 @@ std::uint64_t memory_available(const char** limit) {
     return most;
 }
 
+// Non-blocking: a counter that is full is readable all the same, one that is empty is clear.
+void event_set(int fd) {
+    const std::uint64_t one = 1;
+    while (::write(fd, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+void event_clear(int fd) {
+    std::uint64_t count = 0;
+    while (::read(fd, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+}
+
 int socket_pair(int* ours, int* theirs) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return errno;

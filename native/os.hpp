@@ -25,6 +25,9 @@ int wipe_on_fork_page(std::byte** at);
 // The kernel kills rather than refuses once that is passed, so it has to be asked for beforehand.
 std::uint64_t memory_available(const char** limit);
 
+void event_set(int fd);    // an eventfd becomes readable
+void event_clear(int fd);  // and is not
+
 int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
 int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);  // fd < 0: none; never blocks
 void close(int fd);

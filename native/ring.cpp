@@ -178,13 +178,13 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
         for (std::uint32_t i = 0; i < holds; ++i) {
             const MessageHold& hold = holds_of(*found.message)[i];
             bool known = false;
-            Hold* entry = entry_of(hold, shelf, &known);
+            Hold* held = entry_of(hold, shelf, &known);
             if (!known) return Ringed::need_mapping;
             const std::uint64_t of_ring = hold_word(hold.block, h.number, HoldKind::message);
             const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
             const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
-            if (entry && entry->word.load(std::memory_order_relaxed) == from)
-                entry->word.store(back, std::memory_order_release);
+            if (held && held->word.load(std::memory_order_relaxed) == from)
+                held->word.store(back, std::memory_order_release);
             SHMTENSOR_POINT("ring.undo.one");
         }
         if (!getting && found.message) h.put_bytes.store(found.message->bytes_before, std::memory_order_relaxed);
@@ -293,8 +293,8 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
     SHMTENSOR_POINT("ring.put.noted");
     for (const MessageHold& hold : letter.holds) {
         bool known = false;
-        Hold* entry = entry_of(hold, shelf, &known);
-        if (entry) entry->word.store(hold_word(hold.block, h.number, HoldKind::message), std::memory_order_release);
+        Hold* held = entry_of(hold, shelf, &known);
+        if (held) held->word.store(hold_word(hold.block, h.number, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
     h.put_bytes.store(before + letter.bytes, std::memory_order_relaxed);
@@ -415,8 +415,8 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
         SHMTENSOR_POINT("ring.get.noted");
         for (const MessageHold& hold : letter.holds) {
             bool known = false;
-            Hold* entry = entry_of(hold, shelf, &known);
-            if (entry) entry->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
+            Hold* held = entry_of(hold, shelf, &known);
+            if (held) held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
             SHMTENSOR_POINT("ring.get.one_moved");
         }
     }
@@ -517,8 +517,8 @@ const char* Ring::check(Shelf& shelf) const {
         for (std::uint32_t i = 0; i < found.message->holds; ++i) {
             const MessageHold& hold = holds_of(*found.message)[i];
             bool known = false;
-            const Hold* entry = entry_of(hold, shelf, &known);
-            if (!entry || entry->word.load() != hold_word(hold.block, h.number, HoldKind::message))
+            const Hold* held = entry_of(hold, shelf, &known);
+            if (!held || held->word.load() != hold_word(hold.block, h.number, HoldKind::message))
                 return "R3: a block of a message inside is not held by the ring";
         }
         position = found.next;

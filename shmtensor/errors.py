@@ -78,3 +78,15 @@ class ForkedWithoutHold(ShmTensorError, RuntimeError):
 
 class LockTimeout(ShmTensorError, TimeoutError):
     """The books of a segment stayed locked by a live process (stopped, say) for longer than the bound."""
+
+
+class MessageTooLarge(ShmTensorError, ValueError):
+    """A message that this queue will never take: larger than its `maxbytes`, or than any queue holds."""
+
+
+class QueueDamaged(ShmTensorError, RuntimeError):
+    """What lies in a queue's shared memory is no queue, or no message: something wrote over it."""
+
+
+class StallWarning(RuntimeWarning):
+    """A process keeps the lock of a queue (it may be stopped); the message names its pid. The wait goes on."""

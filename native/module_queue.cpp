@@ -1,0 +1,510 @@
+// The binding of ring.hpp as a client uses it: values in and out, waits without the GIL, what is lacking asked for in
+// Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "codec.hpp"
+#include "module.hpp"
+#include "ring.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::uint64_t kForever = ~std::uint64_t{0};
+constexpr std::uint64_t kStall = 10'000'000'000;  // ns of a lock that stays taken until that is reported
+constexpr std::size_t kInline = 16 * 1024;        // bytes of a body that travel in the ring; longer ones in a block
+constexpr std::size_t kKept = 1 << 20;            // bytes of room that a scratch letter keeps
+constexpr std::size_t kBatch = 64;                // messages that get_many takes under one lock
+
+struct QueueErrors {
+    PyObject *full, *empty, *too_large, *damaged, *lost, *stall;
+};
+QueueErrors queue_errors;
+
+struct Look final : Shelf {
+    explicit Look(Client& c) : client(c) {}
+    Books* find(std::uint64_t segment) override { return client.find(segment); }
+    Client& client;
+};
+
+// A value on its way, with room that is used again and again. Encoding runs Python, which may put or get: each call in
+// progress has a draft of its own.
+struct Draft {
+    Parcel parcel;
+    Letter letter;
+};
+struct DraftLease {
+    DraftLease() {
+        auto& free = drafts();
+        if (free.empty()) {
+            draft = std::make_unique<Draft>();
+        } else {
+            draft = std::move(free.back());
+            free.pop_back();
+        }
+    }
+    ~DraftLease() {
+        if (draft->letter.body.capacity() > kKept || draft->parcel.body.capacity() > kKept) return;
+        draft->parcel.clear();
+        draft->letter.body.clear();
+        draft->letter.holds.clear();
+        drafts().push_back(std::move(draft));
+    }
+    Draft* operator->() const { return draft.get(); }
+    std::unique_ptr<Draft> draft;
+
+   private:
+    static std::vector<std::unique_ptr<Draft>>& drafts() {
+        static thread_local std::vector<std::unique_ptr<Draft>> free;
+        return free;
+    }
+};
+
+struct PyRing {
+    PyRing(nb::object client_object_, nb::object block_object_, nb::object need_event_)
+        : client_object(std::move(client_object_)),
+          block_object(std::move(block_object_)),
+          need_event(std::move(need_event_)),
+          self(*nb::inst_ptr<PyClient>(client_object)),
+          block(*nb::inst_ptr<PyBlock>(block_object)->block) {
+        if (block.client != &self.client) throw nb::value_error("the block belongs to another client");
+        if (!ring.open(block.data(), block.bytes, block.segment->payload_fd))
+            raise(queue_errors.damaged, "the block is no queue of this version; open it with what made it");
+    }
+    Client& client() const { return self.client; }
+
+    nb::object client_object, block_object, need_event;
+    PyClient& self;
+    Block& block;
+    Ring ring;
+    int event = -1;
+};
+
+std::uint64_t deadline_of(bool wait, nb::handle timeout) {
+    if (!wait) return 0;
+    if (timeout.is_none()) return kForever;
+    const double seconds = PyFloat_AsDouble(timeout.ptr());
+    if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
+    if (!(seconds > 0)) return 0;
+    if (seconds > 1e9) return kForever;
+    return os::monotonic_ns() + static_cast<std::uint64_t>(seconds * 1e9);
+}
+
+std::uint64_t left_of(std::uint64_t deadline) {
+    if (deadline == kForever) return kForever;
+    const std::uint64_t now = deadline == 0 ? 0 : os::monotonic_ns();
+    return deadline > now ? deadline - now : 0;
+}
+
+[[noreturn]] void raise_damaged() {
+    raise(queue_errors.damaged, "the queue's shared memory does not hold what queues write; something wrote over it");
+}
+
+void check_signals() {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+// Waits that go on for long because a lock is taken, not because there is nothing to do.
+class Stall {
+   public:
+    explicit Stall(PyRing& ring) : ring_(ring) {}
+    void look(bool getting) {
+        const std::uint64_t now = os::monotonic_ns();
+        if (since_ == 0) since_ = now;
+        if (now - since_ < kStall) return;
+        since_ = now;
+        const RingHeader& h = ring_.ring.header();
+        const std::uint32_t slot = (getting ? h.get_lock : h.put_lock).holder.load(std::memory_order_relaxed);
+        const std::uint32_t pid = slot < kMaxSlots ? ring_.client().group().slot(slot).pid.load() : 0;
+        if (PyErr_WarnFormat(queue_errors.stall, 1,
+                             "process %u has kept the lock for %s a queue for 10 s; if it is stopped, continue or kill "
+                             "it",
+                             pid, getting ? "taking from" : "putting on") != 0)
+            throw nb::python_error();
+    }
+
+   private:
+    PyRing& ring_;
+    std::uint64_t since_ = 0;
+};
+
+int event_of(PyRing& self) {
+    if (self.event < 0) self.event = nb::cast<int>(self.need_event());
+    return self.event;
+}
+
+// The event is readable while there are messages: put sets it, and whoever takes the last one clears it.
+void signal_put(PyRing& self) {
+    if (self.ring.header().watched.load() != 0) os::event_set(event_of(self));
+}
+void signal_got(PyRing& self) {
+    if (self.ring.header().watched.load() == 0 || self.ring.size() > 0) return;
+    const int event = event_of(self);
+    os::event_clear(event);
+    if (self.ring.size() > 0) os::event_set(event);
+}
+
+// ----------------------------------------------------------------------------------------------------------------- put
+
+// What is not sent ends here.
+struct Unsent {
+    Client& client;
+    std::span<Letter> letters;
+    ~Unsent() {
+        for (Letter& letter : letters)
+            for (const MessageHold& hold : letter.holds) client.drop(hold);
+    }
+};
+
+void write_letter(PyRing& self, PyObject* value, Parcel& parcel, Letter& letter) {
+    letter.holds.clear();
+    if (!encode(self.client_object.ptr(), value, parcel)) throw nb::python_error();
+    letter.flags = 0;
+    letter.bytes = parcel.body.size() + parcel.bytes;
+    if (parcel.body.size() > kInline) {
+        Block* block = nullptr;
+        insist(
+            self.self, self.client_object,
+            [&](unsigned patience) { return self.client().allocate(parcel.body.size(), patience, &block); }, 0,
+            parcel.body.size());
+        parcel.blocks.push_back(block);
+        std::memcpy(block->data(), parcel.body.data(), parcel.body.size());
+        parcel.body.clear();
+        letter.flags = kBodyInBlock;
+    }
+    letter.body.swap(parcel.body);
+    if (parcel.blocks.empty()) return;
+    letter.mark = self.client().new_mark();
+    letter.holds.reserve(parcel.blocks.size());
+    Unsent unsent{self.client(), {&letter, 1}};
+    for (const Block* block : parcel.blocks) {
+        MessageHold hold{};
+        insist(
+            self.self, self.client_object,
+            [&](unsigned patience) { return self.client().lend(*block, letter.mark, patience, &hold); }, 0, 0);
+        letter.holds.push_back(hold);
+    }
+    unsent.letters = {};
+}
+
+// Publish letters in order until all are in or the time is up; gives how many.
+std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline) {
+    Unsent unsent{self.client(), letters};
+    Look look(self.client());
+    Stall stall(self);
+    std::size_t sent = 0;
+    for (unsigned patience = 0;;) {
+        const std::uint32_t taken = self.ring.taken();
+        std::size_t done = 0;
+        Ringed result;
+        if (patience == 0) {
+            result = self.ring.put(letters.subspan(sent), self.client().slot(), look, 0, &done);
+        } else {
+            nb::gil_scoped_release release;
+            result = self.ring.put(letters.subspan(sent), self.client().slot(), look, patience, &done);
+        }
+        sent += done;
+        unsent.letters = letters.subspan(sent);
+        if (done > 0) signal_put(self);
+        patience = 0;
+        switch (result) {
+            case Ringed::ok:
+                return sent;
+            case Ringed::busy:
+                check_signals();
+                if (left_of(deadline) == 0 && deadline != 0) return sent;
+                stall.look(false);
+                // A put that must not wait for room still waits for a lock that is held for no longer than a copy.
+                patience = static_cast<unsigned>(
+                    std::clamp<std::uint64_t>(left_of(deadline) / 1'000'000, deadline == 0 ? kSlice : 1, kSlice));
+                break;
+            case Ringed::full: {
+                const std::uint64_t left = left_of(deadline);
+                if (left == 0) return sent;
+                {
+                    nb::gil_scoped_release release;
+                    self.ring.await_room(taken, left);
+                }
+                check_signals();
+                break;
+            }
+            case Ringed::no_room: {
+                int error = 0;
+                {
+                    nb::gil_scoped_release release;
+                    error = self.ring.reserve();
+                }
+                if (error)
+                    raise_refused({error, std::uint64_t{self.ring.header().capacity.load()} * kRingUnit, "the queue"});
+                break;
+            }
+            case Ringed::need_mapping:
+                self.self.need_mapping(self.client_object, look.missing);
+                break;
+            case Ringed::too_large:
+                raise(queue_errors.too_large,
+                      "a message of " + std::to_string(letters[sent].bytes) + " bytes and " +
+                          std::to_string(letters[sent].holds.size()) + " blocks does not fit into this queue (" +
+                          (self.ring.header().max_bytes.load()
+                               ? "maxbytes " + std::to_string(self.ring.header().max_bytes.load())
+                               : std::string{"no bound of bytes"}) +
+                          "); send it in parts");
+            case Ringed::damaged:
+            case Ringed::empty:
+                raise_damaged();
+        }
+    }
+}
+
+void require_members(PyRing& self) {
+    if (!self.client().may_touch()) raise_not_held(self.client());
+}
+
+bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
+    require_members(self);
+    const std::uint64_t deadline = deadline_of(wait, timeout);
+    DraftLease draft;
+    write_letter(self, value.ptr(), draft->parcel, draft->letter);
+    if (deliver(self, {&draft->letter, 1}, deadline) == 0) {
+        PyErr_SetNone(queue_errors.full);
+        throw nb::python_error();
+    }
+    return true;
+}
+
+std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeout) {
+    require_members(self);
+    const std::uint64_t deadline = deadline_of(wait, timeout);
+    std::vector<Letter> letters;
+    std::vector<std::unique_ptr<Parcel>> parcels;
+    letters.reserve(values.size());
+    {
+        Unsent unsent{self.client(), letters};
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            parcels.push_back(std::make_unique<Parcel>());
+            letters.emplace_back();
+            unsent.letters = letters;
+            const nb::object value = values[i];
+            write_letter(self, value.ptr(), *parcels.back(), letters.back());
+        }
+        unsent.letters = {};
+    }
+    const std::size_t sent = deliver(self, letters, deadline);
+    if (sent == 0 && !letters.empty()) {
+        PyErr_SetNone(queue_errors.full);
+        throw nb::python_error();
+    }
+    return sent;
+}
+
+// ----------------------------------------------------------------------------------------------------------------- get
+
+// Take messages until at least one is here or the time is up; gives how many.
+std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
+                    std::atomic<std::uint64_t>* receipt) {
+    Look look(self.client());
+    Stall stall(self);
+    bool lose = false;
+    nb::object cause;
+    for (unsigned patience = 0;;) {
+        std::size_t done = 0;
+        Ringed result;
+        const std::size_t most = lose ? 1 : letters.size();
+        if (patience == 0) {
+            result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt, lose);
+        } else {
+            nb::gil_scoped_release release;
+            result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt, lose);
+        }
+        patience = 0;
+        switch (result) {
+            case Ringed::ok:
+                signal_got(self);
+                if (lose && letters[0].holds.empty() && letters[0].flags != 0) raise_damaged();
+                return done;
+            case Ringed::busy:
+                check_signals();
+                if (left_of(deadline) == 0 && deadline != 0) return 0;
+                stall.look(true);
+                patience = static_cast<unsigned>(
+                    std::clamp<std::uint64_t>(left_of(deadline) / 1'000'000, deadline == 0 ? kSlice : 1, kSlice));
+                break;
+            case Ringed::empty: {
+                const std::uint64_t left = left_of(deadline);
+                if (left == 0) return 0;
+                {
+                    nb::gil_scoped_release release;
+                    self.ring.await_message(left);
+                }
+                check_signals();
+                break;
+            }
+            case Ringed::need_mapping:
+                self.self.need_mapping(self.client_object, look.missing);
+                break;
+            case Ringed::no_room:
+            case Ringed::full:
+            case Ringed::too_large:
+            case Ringed::damaged:
+                raise_damaged();
+        }
+    }
+}
+
+nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel) {
+    std::size_t received = 0;
+    Unsent rest{self.client(), {}};
+    for (const MessageHold& hold : letter.holds) {
+        Block* block = nullptr;
+        if (self.client().receive(hold, &block) == Status::ok) {
+            parcel.blocks.push_back(block);
+            ++received;
+        }
+    }
+    if (received != letter.holds.size()) raise_damaged();
+    const std::byte* body = letter.body.data();
+    std::size_t bytes = letter.body.size();
+    if (letter.flags & kBodyInBlock) {
+        if (parcel.blocks.empty()) raise_damaged();
+        body = parcel.blocks.back()->data();
+        bytes = parcel.blocks.back()->bytes;
+    }
+    PyObject* value = decode(self.client_object.ptr(), body, bytes, parcel.blocks);
+    if (!value) throw nb::python_error();
+    return nb::steal(value);
+}
+
+nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) {
+    require_members(self);
+    const std::uint64_t deadline = deadline_of(wait, timeout);
+    std::atomic<std::uint64_t>* cell = nullptr;
+    if (!receipt.is_none()) {
+        const Block& block = *nb::inst_ptr<PyBlock>(receipt)->block;
+        if (block.bytes < sizeof *cell) throw nb::value_error("a receipt takes 8 bytes");
+        cell = reinterpret_cast<std::atomic<std::uint64_t>*>(block.data());
+    }
+    DraftLease draft;
+    if (collect(self, {&draft->letter, 1}, deadline, cell) == 0) {
+        PyErr_SetNone(queue_errors.empty);
+        throw nb::python_error();
+    }
+    return read_letter(self, draft->letter, draft->parcel);
+}
+
+nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout) {
+    require_members(self);
+    const std::uint64_t deadline = deadline_of(wait, timeout);
+    std::vector<Letter> letters(std::min(most, kBatch));
+    nb::list values;
+    while (values.size() < most) {
+        const std::size_t want = std::min(letters.size(), most - values.size());
+        const std::size_t got = collect(self, std::span(letters).first(want), values.size() ? 0 : deadline, nullptr);
+        if (got == 0) break;
+        for (std::size_t i = 0; i < got; ++i) {
+            Unsent rest{self.client(), std::span(letters).subspan(i + 1, got - i - 1)};
+            Parcel parcel;
+            values.append(read_letter(self, letters[i], parcel));
+            rest.letters = {};
+        }
+    }
+    if (values.size() == 0 && most > 0) {
+        PyErr_SetNone(queue_errors.empty);
+        throw nb::python_error();
+    }
+    return values;
+}
+
+bool await_done(PyRing& self, nb::handle timeout) {
+    const std::uint64_t deadline = deadline_of(true, timeout);
+    while (!self.ring.is_all_done()) {
+        const std::uint64_t left = left_of(deadline);
+        if (left == 0) return false;
+        {
+            nb::gil_scoped_release release;
+            self.ring.await_done(left);
+        }
+        check_signals();
+    }
+    return true;
+}
+
+std::uint32_t pid_of(PyRing& self, const Lock& lock) {
+    const std::uint32_t slot = lock.holder.load(std::memory_order_relaxed);
+    return slot < kMaxSlots ? self.client().group().slot(slot).pid.load() : 0;
+}
+
+}  // namespace
+
+void add_queue(nb::module_& m) {
+    const nb::object errors = nb::module_::import_("shmtensor.errors");
+    const auto error = [&](const char* name) { return errors.attr(name).inc_ref().ptr(); };
+    const nb::module_ standard = nb::module_::import_("_queue");
+    // queue.Full is Python's own; importing queue costs, so it is looked up when the first ring is made.
+    queue_errors = {nullptr,
+                    standard.attr("Empty").inc_ref().ptr(),
+                    error("MessageTooLarge"),
+                    error("QueueDamaged"),
+                    error("SegmentLost"),
+                    error("StallWarning")};
+    m.attr("RING_BYTES") = kRingBytes;
+
+    nb::class_<PyRing>(m, "Ring", nb::is_final())
+        .def(
+            "__init__",
+            [](PyRing* self, nb::object client, nb::object block, nb::object need_event) {
+                if (!queue_errors.full)
+                    queue_errors.full = nb::module_::import_("queue").attr("Full").inc_ref().ptr();
+                nb::cast<PyClient&>(client);
+                nb::cast<PyBlock&>(block);
+                new (self) PyRing(std::move(client), std::move(block), std::move(need_event));
+            },
+            nb::arg("client"), nb::arg("block"), nb::arg("need_event"))
+        .def(
+            "limit",
+            [](PyRing& self, std::uint32_t messages, std::uint64_t bytes, std::uint32_t kind) {
+                RingHeader& h = self.ring.header();
+                h.max_messages.store(messages);
+                h.max_bytes.store(bytes);
+                h.kind.store(kind);
+            },
+            nb::arg("messages"), nb::arg("nbytes"), nb::arg("kind"))
+        .def_prop_ro("block", [](PyRing& self) { return self.block_object; })
+        .def_prop_ro("kind", [](PyRing& self) { return self.ring.header().kind.load(); })
+        .def("put", &put, nb::arg("value").none(), nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def("put_many", &put_many, nb::arg("values"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def("get", &get, nb::arg("block") = true, nb::arg("timeout") = nb::none(), nb::arg("receipt") = nb::none())
+        .def("get_many", &get_many, nb::arg("most"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def("size", [](PyRing& self) { return self.ring.size(); })
+        .def("is_full", [](PyRing& self) { return self.ring.is_full(); })
+        .def("task_done", [](PyRing& self) { return self.ring.task_done(); })
+        .def("await_done", &await_done, nb::arg("timeout") = nb::none())
+        .def("event", [](PyRing& self) { return event_of(self); })
+        .def("limits",
+             [](PyRing& self) {
+                 const RingHeader& h = self.ring.header();
+                 return std::tuple{h.max_messages.load(), h.max_bytes.load()};
+             })
+        .def("stats", [](PyRing& self) {
+            const RingHeader& h = self.ring.header();
+            const std::uint64_t head = h.head.word.load(), tail = h.tail.word.load();
+            return std::tuple{count_of(tail) - count_of(head),
+                              h.most.load(),
+                              count_of(tail),
+                              count_of(head),
+                              h.put_bytes.load() - h.got_bytes.load(),
+                              h.put_bytes.load(),
+                              std::uint64_t{h.capacity.load()} * kRingUnit,
+                              count_of(tail) - h.done.load(),
+                              pid_of(self, h.put_lock),
+                              pid_of(self, h.get_lock)};
+        });
+}
+
+}  // namespace shmtensor
