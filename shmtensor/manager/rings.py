@@ -1,7 +1,6 @@
 """Rings as the manager has them: their memory, their events, the numbers under which they hold blocks."""
 
 # contextlib costs time at every start of a manager.
-# ruff: noqa: SIM105
 
 from __future__ import annotations
 
@@ -31,16 +30,24 @@ class Ring:
         if self.event < 0:
             self.event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self.memory.watch()
-            self.wake()  # what was put before had nobody to tell
+            self.show()  # what was put before had nobody to tell
         return self.event
 
-    def wake(self) -> None:
-        """Make the event readable if messages wait: whoever was to do it may be dead."""
-        if self.event >= 0 and self.memory.size():
-            try:
+    def show(self) -> None:
+        """Make the event readable if messages wait, and else not: whoever was to do it may be dead."""
+        if self.event < 0:
+            return
+        try:
+            if not self.memory.size():
+                os.eventfd_read(self.event)
+        except BlockingIOError:
+            pass  # not readable, as it should be
+        # Looked at again: a message may have been put, and said to be there, before that was read away.
+        try:
+            if self.memory.size():
                 os.eventfd_write(self.event, 1)
-            except BlockingIOError:
-                pass  # it is readable
+        except BlockingIOError:
+            pass  # it is readable
 
     def close(self) -> None:
         """Unmap the ring and close its event."""

@@ -197,7 +197,7 @@ class State:
     def _bury(self, slot: int) -> None:
         self.group.mark_dead(slot)
         for ring in self.rings.values():
-            ring.wake()  # the dead may have published a message and not said so
+            ring.show()  # the dead may have put or taken a message and not said so
         self._unsettled.add(slot)
         self._retry_at = 0.0
 
