@@ -122,6 +122,22 @@ def test_a_ring_that_comes_too_late_is_given_back(here: World, manager: client.M
     until(lambda: manager.stats().segments == 0, "the ring to be given back")
 
 
+def test_a_ring_whose_descriptors_cannot_be_had_is_given_back(here: World, manager: client.Manager) -> None:
+    code = (
+        "import os, resource, sys\nfrom shmtensor import errors\nfrom shmtensor.manager import client\n"
+        "m = client.at(sys.argv[1]); m.stats()\n"
+        "limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "free = os.dup(0); os.close(free); resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))\n"
+        "try:\n    m.create_ring()\n"
+        "except errors.QuotaExceeded as problem:\n    print('ulimit -n' in str(problem), flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    child = here.script(code, os.fsdecode(manager.address))
+    assert child.stdout is not None and child.stdout.readline() == "True\n"
+    until(lambda: manager.stats().segments == 0, "the ring to be given back")
+    kill(child)
+
+
 def test_messages_inside_go_with_the_ring_and_its_number_is_free_again(manager: client.Manager) -> None:
     ring = RingBytes(manager, manager.create_ring())
     number = ring.number
@@ -206,6 +222,23 @@ def test_a_slot_is_not_reaped_while_a_ring_that_names_it_is_locked(here: World, 
     until(lambda: manager.stats().dying == 0, "the dead to be reaped once the lock can be had")
     until(lambda: manager.stats().live_blocks == 1, "the block to go")
     del block
+
+
+def test_a_ring_that_was_written_over_holds_nobody_up(here: World, manager: client.Manager) -> None:
+    block = manager.create_ring()
+    manager.bind(b"/ring", block)
+    code = (
+        KILLED_IN_PUT + "ring.note(GET_UNDO, slot)\n"
+        "for start, end in ((8, PUT_LOCK), (MESSAGES, MESSAGES + 4096)):\n"
+        "    ring.view[start:end] = b'\\xff' * (end - start)\n"
+    )
+    kill(start(here, manager, code))
+    until(lambda: manager.stats().clients == 1 and not manager.stats().dying, "the dead to be reaped")
+    (row,) = manager.list()["rings"]
+    assert row["ring"] == _native.FIRST_RING and row["max_messages"] == 0xFFFFFFFF
+    assert "ring 8192" in here.command("ls").stdout
+    del block
+    until(lambda: manager.stats().live_blocks == 0, "what the ring held to go with it")
 
 
 def test_a_death_between_a_message_and_its_signal_leaves_no_sleeper(here: World, manager: client.Manager) -> None:
