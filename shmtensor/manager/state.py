@@ -27,6 +27,7 @@ from shmtensor.manager.rings import Numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Protocol
 
     from shmtensor._native import Books, Group
@@ -229,10 +230,13 @@ class State:
 
     def _release(self, owner: int) -> None:
         """Begin to release what a settled slot, or a ring that nobody holds any more, holds in every segment."""
-        self._left[owner] = len(self.segments)
-        if self.segments:
-            self._reaps.extend((owner, number) for number in self.segments)
-        else:
+        numbers: Iterable[int] = self.segments
+        if owner >= FIRST_RING:  # rings do not travel in messages
+            numbers = [number for number, segment in self.segments.items() if segment.ring is None]
+        before = len(self._reaps)
+        self._reaps.extend((owner, number) for number in numbers)
+        self._left[owner] = len(self._reaps) - before
+        if not self._left[owner]:
             self._released(owner)
 
     def _released(self, owner: int) -> None:
@@ -392,11 +396,10 @@ class State:
         """Destroy an orphan without live blocks. False: a ring, which goes once its messages' holds are released."""
         if segment.ring is None:
             self._destroy(segment)
-            return True
-        # Nobody holds the ring, so nobody puts into it, and what its number holds becomes no more.
-        if segment.ring.number not in self._left:
+        elif segment.ring.number not in self._left:
+            # Nobody holds the ring, so nobody puts into it, and what its number holds becomes no more.
             self._release(segment.ring.number)
-        return False
+        return segment.id not in self.segments
 
     def _give_back(self, segment: Segment, start: int, end: int) -> None:
         start = (start + PAGE - 1) // PAGE * PAGE
