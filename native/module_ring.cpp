@@ -107,7 +107,9 @@ void add_ring(nb::module_& m) {
         .def("watch", [](RingMemory& self) { self.ring().header().watched.store(1); })
         .def(
             "names", [](RingMemory& self, std::uint32_t slot) { return self.ring().names(slot); }, nb::arg("slot"))
-        .def("segments_to_undo", [](RingMemory& self) { return self.ring().segments_to_undo(); })
+        .def(
+            "segments_to_undo", [](RingMemory& self, std::uint32_t slot) { return self.ring().segments_to_undo(slot); },
+            nb::arg("slot"))
         .def(
             "settle",
             [](RingMemory& self, std::uint32_t slot, nb::dict books) {

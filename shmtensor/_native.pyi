@@ -126,8 +126,8 @@ class RingMemory:
         """Ask those who put messages to say so on the ring's event."""
     def names(self, slot: int) -> bool:
         """Whether a transfer of this slot is unfinished."""
-    def segments_to_undo(self) -> list[int]:
-        """The segments of unfinished transfers, whose books `settle` needs."""
+    def segments_to_undo(self, slot: int) -> list[int]:
+        """The segments of this slot's unfinished transfers, whose books `settle` needs."""
     def settle(self, slot: int, books: dict[int, Books | None]) -> None:
         """Undo what a dead slot left unfinished. None stands for a segment that is gone. Raises LockBusy: the ring is
         locked just now, or the segments to undo have changed."""

@@ -76,8 +76,8 @@ class Memory:
     def names(self, slot: int) -> bool:
         return slot in self.unfinished
 
-    def segments_to_undo(self) -> list[int]:
-        return sorted({number for numbers in self.unfinished.values() for number in numbers})
+    def segments_to_undo(self, slot: int) -> list[int]:
+        return self.unfinished[slot]
 
     def settle(self, slot: int, books: dict[int, object]) -> None:
         if self.locked:

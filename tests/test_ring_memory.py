@@ -26,7 +26,7 @@ def test_a_new_ring_is_empty(payload: int) -> None:
     assert made.size() == 0
     assert made.stats() == (0, 0, 0, 65536, 81920, 0, 0, 0, 0)
     assert not made.names(0) and not made.names(1)
-    assert made.segments_to_undo() == []
+    assert made.segments_to_undo(1) == []
     made.settle(1, {})
     again.watch()
     os.pwrite(payload, b"\1", 144)  # put_undo: an unfinished transfer of slot 0
@@ -53,7 +53,14 @@ def test_a_closed_ring_says_so(payload: int) -> None:
     made = _native.RingMemory.make(payload, NUMBER)
     made.close()
     made.close()
-    for ask in (made.size, made.stats, made.watch, made.segments_to_undo, lambda: made.names(1), lambda: made.number):
+    for ask in (
+        made.size,
+        made.stats,
+        made.watch,
+        lambda: made.segments_to_undo(1),
+        lambda: made.names(1),
+        lambda: made.number,
+    ):
         with pytest.raises(ValueError, match="closed"):
             ask()
 
@@ -65,7 +72,8 @@ def test_a_transfer_in_a_segment_that_is_not_given_waits_and_one_in_a_segment_th
     message = b"".join(n.to_bytes(4, "little") for n in (2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 1, 3, 0))
     os.pwrite(payload, message, 4 * _native.PAGE)
     os.pwrite(payload, (9 << 8 | 1).to_bytes(8, "little"), 144)
-    assert made.segments_to_undo() == [77]
+    assert made.segments_to_undo(9) == [77]
+    assert made.segments_to_undo(8) == []
     with pytest.raises(_native.LockBusy):
         made.settle(9, {})
     assert made.names(9)

@@ -219,7 +219,7 @@ class State:
             if not ring.memory.names(slot):
                 continue
             books: dict[int, Books | None] = {}
-            for number in ring.memory.segments_to_undo():
+            for number in ring.memory.segments_to_undo(slot):
                 segment = self.segments.get(number)
                 books[number] = None if segment is None else segment.books
             try:
