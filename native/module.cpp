@@ -30,6 +30,7 @@ namespace shmtensor {
 
 void add_atomics(nb::module_& m);  // module_atomics.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
+void add_ring(nb::module_& m);     // module_ring.cpp
 
 NativeErrors native_errors;
 
@@ -182,6 +183,7 @@ NB_MODULE(_native, m) {
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
     add_atomics(m);
     add_queue(m);
+    add_ring(m);
 
     m.def(
         "make_payload",
@@ -286,6 +288,19 @@ NB_MODULE(_native, m) {
         .def_static("create", &create_books, nb::arg("segment_id"), nb::arg("owner"), nb::arg("payload_bytes"),
                     nb::arg("dedicated"))
         .def_prop_ro("fd", &Books::fd)
+        .def(
+            "hand_out",
+            [](Books& self, std::uint32_t slot) {
+                if (!self.is_open() || self.shape().blocks != 1 || self.header().blocks_high.load() != 0)
+                    throw nb::value_error("only an unused dedicated segment is handed out whole");
+                std::uint32_t reserved = 0;
+                if (const int error = self.reserve_blocks(1)) raise_os(error);
+                if (const int error = self.reserve_holds(&reserved)) raise_os(error);
+                const Locked_ locked(self);
+                self.grow_holds(reserved);
+                self.hand_out(0, 0, self.header().payload_bytes, slot);
+            },
+            nb::arg("slot"))
         .def(
             "reap", [](Books& self, std::uint32_t slot) { return Locked_(self).books.reap(slot); }, nb::arg("slot"))
         .def(
@@ -417,6 +432,19 @@ NB_MODULE(_native, m) {
                 return face_of(block);
             },
             nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"), nb::arg("mark"))
+        .def(
+            "receive",
+            [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation,
+               std::uint32_t hold) {
+                auto& self = *nb::inst_ptr<PyClient>(object);
+                Block* block = nullptr;
+                insist(
+                    self, object,
+                    [&](unsigned) { return self.client.receive({segment, index, generation, hold, 0}, &block); },
+                    segment, 0);
+                return face_of(block);
+            },
+            nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"))
         .def("embryo",
              [](PyClient& self) {
                  std::uint32_t slot = 0;

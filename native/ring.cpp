@@ -132,20 +132,23 @@ bool Ring::is_full() const {
 
 Ring::Found Ring::message_at(std::uint32_t position) const {
     const std::uint32_t all = capacity();
-    if (all == 0) return {nullptr, position};
+    if (all == 0) return {nullptr, position, 0};
+    // What bounds depend on is read once: the manager looks at messages that others may be writing over.
+    const auto read = [](const auto& field) { return __atomic_load_n(&field, __ATOMIC_RELAXED); };
     for (int fillers = 0; fillers < 2; ++fillers) {
         const std::uint32_t at = position & (all - 1);
         const auto* message = reinterpret_cast<const Message*>(unit(position, all));
-        const std::uint32_t units = message->units;
-        if (units == 0 || units > all - at) return {nullptr, position};
+        const std::uint32_t units = read(message->units);
+        if (units == 0 || units > all - at) return {nullptr, position, 0};
         position += units;
         if (message->flags & kFiller) continue;
-        const std::uint64_t list = sizeof(Message) + std::uint64_t{message->holds} * sizeof(MessageHold);
+        const std::uint32_t holds = read(message->holds);
+        const std::uint64_t list = sizeof(Message) + std::uint64_t{holds} * sizeof(MessageHold);
         const std::uint64_t room = std::uint64_t{units} * kRingUnit;
-        if (list > room || message->body_bytes > room - list) return {nullptr, position};
-        return {message, position};
+        if (list > room || message->body_bytes > room - list) return {nullptr, position, 0};
+        return {message, position, holds};
     }
-    return {nullptr, position};
+    return {nullptr, position, 0};
 }
 
 // --------------------------------------------------------------------------------------------------------------- locks
@@ -174,9 +177,8 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
     const std::uint64_t end = (getting ? h.head : h.tail).word.load(std::memory_order_relaxed);
     if (units_of(end) == units_of(word)) {  // not committed
         const Found found = message_at(units_of(word));
-        const std::uint32_t holds = found.message ? found.message->holds : 0;
-        for (std::uint32_t i = 0; i < holds; ++i) {
-            const MessageHold& hold = holds_of(*found.message)[i];
+        for (std::uint32_t i = 0; i < found.holds; ++i) {
+            const MessageHold hold = holds_of(*found.message)[i];
             bool known = false;
             Hold* held = entry_of(hold, shelf, &known);
             if (!known) return Ringed::need_mapping;
@@ -203,14 +205,14 @@ bool Ring::names(std::uint32_t slot) const {
     return false;
 }
 
-std::vector<std::uint64_t> Ring::segments_to_undo() const {
+std::vector<std::uint64_t> Ring::segments_to_undo(std::uint32_t slot) const {
     std::vector<std::uint64_t> segments;
     const RingHeader& h = header();
     for (const Undo* record : {&h.put_undo, &h.get_undo}) {
         const std::uint64_t word = record->word.load(std::memory_order_acquire);
-        const Message* message = word == 0 ? nullptr : message_at(units_of(word)).message;
-        const std::uint32_t holds = message ? message->holds : 0;
-        for (std::uint32_t i = 0; i < holds; ++i) segments.push_back(holds_of(*message)[i].segment);
+        if (word == 0 || undo_slot(word) != slot) continue;
+        const Found found = message_at(units_of(word));
+        for (std::uint32_t i = 0; i < found.holds; ++i) segments.push_back(holds_of(*found.message)[i].segment);
     }
     std::sort(segments.begin(), segments.end());
     segments.erase(std::unique(segments.begin(), segments.end()), segments.end());

@@ -83,7 +83,7 @@ class Ring {
 
     // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
     bool names(std::uint32_t slot) const;
-    std::vector<std::uint64_t> segments_to_undo() const;
+    std::vector<std::uint64_t> segments_to_undo(std::uint32_t slot) const;
     Ringed settle(std::uint32_t slot, Shelf& shelf);
 
     // First broken invariant in words, or nullptr. pre: nobody uses the ring.
@@ -93,6 +93,7 @@ class Ring {
     struct Found {
         const Message* message;  // nullptr: damaged
         std::uint32_t next;      // the position after it
+        std::uint32_t holds;     // listed in it
     };
     Ringed take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed undo(bool getting, Shelf& shelf);

@@ -34,6 +34,13 @@ SLOT_DEAD: int  # gone; the manager has still to release what it held
 # kinds of a hold
 HOLD_CLIENT: int  # a process that has the block open
 HOLD_TICKET: int  # in flight: pickled and not yet unpickled
+HOLD_MESSAGE: int  # in flight through a ring: the sender's until it is published, then the ring's
+
+RING_BYTES: int
+"""Payload of a ring's segment, in bytes of address space."""
+FIRST_RING: int
+"""Owner numbers from here to LAST_RING are those of rings, and no slots."""
+LAST_RING: int
 
 class LockBusy(Exception):
     """The books are locked by another process just now; try again later. Only the manager's calls raise it."""
@@ -80,8 +87,12 @@ class Books:
         """Make the sealed control memfd for a segment of payload_bytes owned by slot `owner`. Raises OSError."""
     @property
     def fd(self) -> int: ...
+    def hand_out(self, slot: int) -> None:
+        """Give the one block (index 0, generation 1) of an unused dedicated segment, whole, to `slot` by hold 0.
+        Raises OSError, LockBusy, ValueError."""
     def reap(self, slot: int) -> int:
-        """Release every hold of `slot`; gives how many there were. Raises LockBusy: nothing was done."""
+        """Release every hold of `slot`, or of the ring of that number; gives how many there were. Raises LockBusy:
+        nothing was done."""
     def expire_tickets(self, seconds: int) -> int:
         """Release the in-flight holds of slot 0 that are at least `seconds` old; gives how many. Raises LockBusy."""
     def retire(self) -> None:
@@ -95,6 +106,33 @@ class Books:
         Raises LockBusy."""
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
+
+@final
+class RingMemory:
+    """A ring (native/layout.hpp, "Ring") as the manager sees it. Trusts no value it reads; never waits for a lock."""
+    def __init__(self, fd: int) -> None:
+        """Map the ring behind fd, which must stay open meanwhile. Raises ValueError if it is none, OSError."""
+    @staticmethod
+    def make(fd: int, number: int) -> RingMemory:
+        """Make a ring in the fresh payload fd of RING_BYTES; its first pages are reserved. Raises OSError."""
+    @property
+    def number(self) -> int: ...
+    def size(self) -> int:
+        """Messages inside, just now."""
+    def stats(self) -> tuple[int, int, int, int, int, int, int, int, int]:
+        """(messages inside, bytes ever put, bytes ever taken, capacity in bytes, reserved bytes, most messages allowed,
+        most bytes allowed, most messages inside so far, kind). A racy snapshot, to show."""
+    def watch(self) -> None:
+        """Ask those who put messages to say so on the ring's event."""
+    def names(self, slot: int) -> bool:
+        """Whether a transfer of this slot is unfinished."""
+    def segments_to_undo(self, slot: int) -> list[int]:
+        """The segments of this slot's unfinished transfers, whose books `settle` needs."""
+    def settle(self, slot: int, books: dict[int, Books | None]) -> None:
+        """Undo what a dead slot left unfinished. None stands for a segment that is gone. Raises LockBusy: the ring is
+        locked just now, or the segments to undo have changed."""
+    def close(self) -> None:
+        """Unmap; every later call raises ValueError."""
 
 def make_payload(name: str, nbytes: int) -> int:
     """A memfd of nbytes (sparse), sealed against shrinking and growing, close-on-exec; gives the descriptor."""
@@ -195,6 +233,8 @@ class Client:
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:
         """Turn an in-flight hold into one of this process; a ticket that was redeemed already attaches instead.
         Raises BlockGone."""
+    def receive(self, segment: int, index: int, generation: int, hold: int) -> Block:
+        """The block of a hold that is this process's already, made for it by somebody else. Raises BlockGone."""
     def embryo(self) -> tuple[int, int]:
         """(slot, socket descriptor) for a child about to be spawned: holds given to the slot are the child's; it says
         hello on the socket. The caller closes its copy of the descriptor after the start."""

@@ -44,6 +44,10 @@ class UnknownHandle(ShmTensorError, LookupError):
     """The manager that was asked has never given out this handle, or gave it up with the segment behind it."""
 
 
+class NameTaken(ShmTensorError, FileExistsError):
+    """The name stands for another object that is in use; open that one, or choose another name."""
+
+
 class SegmentLost(ShmTensorError, ConnectionError):
     """The memory is gone: its sender and its manager ended before this process mapped it."""
 

@@ -38,6 +38,10 @@ def client(address: bytes) -> tuple[Wire, p.Welcome]:
     return wire, wire.hello()
 
 
+def error_or_none(reply: p.Message) -> int | None:
+    return reply.code if isinstance(reply, p.Error) else None
+
+
 def error(reply: p.Message) -> int:
     assert isinstance(reply, p.Error), reply
     assert reply.text
@@ -89,6 +93,30 @@ def test_every_reply(served: tuple[World, bytes]) -> None:
         assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
         json.loads(os.pread(fd, reply.nbytes, 0))
         os.close(fd)
+    wire.send(p.Create(0, p.RING), 10)
+    number, ring, (control, payload) = wire.receive()
+    assert number == 10 and isinstance(ring, p.Segment) and ring.flags == p.DEDICATED | p.RING
+    assert ring.nbytes == os.fstat(payload).st_size == _native.RING_BYTES
+    assert fcntl.fcntl(payload, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+    assert os.fstat(payload).st_blocks * 512 >= 80 * 1024, "its first pages are reserved"
+    assert _native.RingMemory(payload).number == _native.FIRST_RING
+    os.close(control)
+    os.close(payload)
+    wire.send(p.Event(ring.segment), 11)
+    number, reply, (event,) = wire.receive()
+    assert number == 11 and reply == p.Signal()
+    os.close(event)
+    assert error(wire.ask(p.Event(segment.segment))) == p.INVALID
+    assert error(wire.ask(p.Event(99))) == p.UNKNOWN
+    assert wire.ask(p.Bind(ring.segment, 0, 1, b"/ring")) == p.Ok()
+    assert error(wire.ask(p.Bind(ring.segment, 0, 1, b"/ring"))) == p.EXISTS
+    assert error(wire.ask(p.Bind(ring.segment, 0, 2, b"/other"))) == p.STALE
+    assert error(wire.ask(p.Bind(ring.segment, 0, 1, b"/torch_1_2"))) == p.INVALID
+    assert wire.ask(p.Lookup(b"/ring")) == p.Block(ring.segment, 0, 1, _native.RING_BYTES)
+    assert wire.ask(p.Return(ring.segment)) == p.Ok()
+    assert error(wire.ask(p.Lookup(b"/ring"))) == p.STALE
+    assert wire.ask(p.Unexport(b"/ring")) == p.Ok()
+    until(lambda: error_or_none(wire.ask(p.Event(ring.segment))) == p.STALE, "the ring to go")
     assert wire.ask(p.Collect(0.0)) == p.Collected(0, 0, 0, 0, 0)
     assert wire.ask(p.Return(segment.segment)) == p.Ok()
     assert error(wire.ask(p.Return(segment.segment))) == p.STALE
@@ -143,6 +171,8 @@ def test_an_observer_may_look_and_not_touch(served: tuple[World, bytes]) -> None
     assert wire.hello(p.OBSERVER).slot == 0
     assert error(wire.ask(p.Create(1))) == p.DENIED
     assert error(wire.ask(p.Map(1))) == p.DENIED
+    assert error(wire.ask(p.Event(1))) == p.DENIED
+    assert error(wire.ask(p.Bind(1, 0, 1, b"/a"))) == p.DENIED
     assert isinstance(wire.ask(p.Stats()), p.Document)
     assert wire.ask(p.Goodbye()) == p.Ok()
     wire.close()
@@ -181,7 +211,7 @@ def test_malformed_packets_end_their_sender_alone(served: tuple[World, bytes], d
 
 
 def test_nothing_goes_before_hello(served: tuple[World, bytes]) -> None:
-    for message in (p.Create(1), p.Stop(), p.List(), p.Lookup(b"/torch_1_2")):
+    for message in (p.Create(1), p.Stop(), p.List(), p.Lookup(b"/torch_1_2"), p.Event(1)):
         wire = Wire(served[1])
         assert error(wire.ask(message)) == p.MALFORMED
         assert wire.is_closed()

@@ -8,8 +8,9 @@ from time import monotonic
 import pytest
 
 from shmtensor import _native
-from shmtensor.manager import protocol
+from shmtensor.manager import protocol, report
 from shmtensor.manager import state as state_module
+from shmtensor.manager.rings import Ring
 from shmtensor.manager.state import Refusal, Segment, State
 
 
@@ -62,6 +63,41 @@ class Books:
         ]
 
 
+class Memory:
+    """A ring, as far as the state looks at it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.messages = 0
+        self.unfinished: dict[int, list[int]] = {}  # slot -> segments of its transfer
+        self.settled_with: list[tuple[int, dict[int, object]]] = []
+        self.locked = False
+
+    def names(self, slot: int) -> bool:
+        return slot in self.unfinished
+
+    def segments_to_undo(self, slot: int) -> list[int]:
+        return self.unfinished[slot]
+
+    def settle(self, slot: int, books: dict[int, object]) -> None:
+        if self.locked:
+            raise _native.LockBusy
+        self.settled_with.append((slot, books))
+        del self.unfinished[slot]
+
+    def size(self) -> int:
+        return self.messages
+
+    def watch(self) -> None:
+        pass
+
+    def stats(self) -> tuple[int, int, int, int, int, int, int, int, int]:
+        return self.messages, 300, 100, 65536, 81920, 5, 0, 7, 1
+
+    def close(self) -> None:
+        pass
+
+
 class Outside:
     def __init__(self) -> None:
         self.destroyed: list[int] = []
@@ -78,7 +114,7 @@ class Outside:
         self.punched.append((segment.id, offset, nbytes))
 
 
-CLIENT, TICKET = _native.HOLD_CLIENT, _native.HOLD_TICKET
+CLIENT, TICKET, MESSAGE = _native.HOLD_CLIENT, _native.HOLD_TICKET, _native.HOLD_MESSAGE
 
 
 class Fixture:
@@ -91,6 +127,12 @@ class Fixture:
         books = Books()
         self.state.add_segment(books, -1, nbytes, False, owner, b"")  # type: ignore[arg-type]
         return books
+
+    def ring(self, *holders: int) -> tuple[Memory, Books]:
+        books, memory = Books(), Memory(self.state.next_ring())
+        books.add(0, 0, 1 << 30, *((slot, CLIENT) for slot in holders))
+        self.state.add_ring(books, -1, Ring(memory))  # type: ignore[arg-type]
+        return memory, books
 
     def kind(self, slot: int) -> int:
         return self.group.slot(slot)[0]
@@ -301,31 +343,31 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     books.add(0, 0, 100, (slot, CLIENT), (0, TICKET))
     books.add(1, 128, 50, (slot, CLIENT))
     made.state.export(1, 0, 1, 10)
-    document = made.state.listing()
+    document = report.listing(made.state)
     assert document["clients"] == [{"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0}]
     (segment,) = document["segments"]
     assert (segment["live_blocks"], segment["live_bytes"], segment["owner"], segment["names"]) == (2, 150, slot, 1)
     assert segment["holders"] == [
-        {"slot": 0, "kind": "ticket", "blocks": 1, "bytes": 100, "oldest_seconds": 2.5},
-        {"slot": slot, "kind": "client", "blocks": 2, "bytes": 150, "oldest_seconds": 2.5},
+        {"slot": 0, "ring": None, "kind": "ticket", "blocks": 1, "bytes": 100, "oldest_seconds": 2.5},
+        {"slot": slot, "ring": None, "kind": "client", "blocks": 2, "bytes": 150, "oldest_seconds": 2.5},
     ]
     assert document["in_flight"] == [
         {"segment": 1, "block": 0, "generation": 1, "bytes": 100, "slot": 0, "age_seconds": 2.5}
     ]
     books.locked = True
-    (segment,) = made.state.listing()["segments"]
+    (segment,) = report.listing(made.state)["segments"]
     assert segment["busy"] and segment["holders"] is None
 
 
 def test_a_listing_walks_a_bounded_number_of_blocks(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "WALK_BLOCKS", 3)
-    monkeypatch.setattr(state_module, "WALK_LISTING", 5)
+    monkeypatch.setattr(report, "WALK_BLOCKS", 3)
+    monkeypatch.setattr(report, "WALK_LISTING", 5)
     owner = made.state.add_client(1, 1)
     for count in (3, 4, 3, 2):
         books = made.segment(owner)
         for block in range(count):
             books.add(block, 64 * block, 64, (owner, CLIENT))
-    walked = [row["holders"] is not None for row in made.state.listing()["segments"]]
+    walked = [row["holders"] is not None for row in report.listing(made.state)["segments"]]
     assert walked == [True, False, False, True]
 
 
@@ -343,6 +385,180 @@ def test_many_deaths_are_worked_off_in_turns(made: Fixture) -> None:
     assert turns > 1
     assert len(made.outside.destroyed) == 80
     assert made.group.occupied() == [0]
+
+
+def test_the_dead_keep_what_they_hold_until_their_transfers_are_undone(made: Fixture) -> None:
+    dead, alive = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    books = made.segment(alive)
+    books.add(0, 0, 64, (dead, MESSAGE))
+    other, _ = made.ring(alive)
+    memory, ring_books = made.ring(dead, alive)
+    memory.unfinished[dead] = [1, 99]
+    memory.locked = True
+    made.state.gone(dead)
+    for _ in range(3):
+        made.state.work()
+    assert made.state.dying == 1
+    assert made.kind(dead) == _native.SLOT_DEAD
+    assert (0, 1) in books.held and (dead, CLIENT) in ring_books.held[0, 1][2]
+    wait = made.state.next_work(monotonic())
+    assert wait is not None and 0 < wait <= state_module.RETRY_SECONDS
+    memory.locked = False
+    made.state._retry_at = 0.0
+    made.state.work()
+    assert memory.settled_with == [(dead, {1: books, 99: None})] and not other.settled_with
+    assert made.state.dying == 0
+    assert made.kind(dead) == _native.SLOT_FREE
+    assert not books.held and ring_books.held[0, 1][2] == {(alive, CLIENT)}
+
+
+def test_a_ring_that_nobody_holds_gives_its_messages_back_and_then_its_number(
+    made: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "SWEEP_SECONDS", 0.0)
+    sender = made.state.add_client(1, 1)
+    one, two = made.segment(sender), made.segment(sender)
+    (memory, ring), (kept, _) = made.ring(sender), made.ring(sender)
+    assert (memory.number, kept.number) == (_native.FIRST_RING, _native.FIRST_RING + 1)
+    one.add(0, 0, 64, (memory.number, MESSAGE))
+    one.add(1, 64, 64, (kept.number, MESSAGE))
+    two.add(0, 0, 64, (memory.number, MESSAGE), (sender, CLIENT))
+    made.state.work()
+    assert len(one.held) == 2
+    ring.held.clear()
+    two.locked = True
+    made.state.work()
+    made.state.work()
+    assert set(one.held) == {(1, 1)}
+    assert not made.outside.destroyed, "destroyed before its messages' holds were released"
+    assert made.state.next_ring() == kept.number + 1, "the number was free before its holds were"
+    assert made.state.dying == 0, "a ring is no slot"
+    two.locked = False
+    made.state._retry_at = 0.0
+    made.state.work()
+    assert two.held[0, 1][2] == {(sender, CLIENT)}
+    assert made.outside.destroyed == [3]
+    assert set(made.state.rings) == {kept.number}
+    assert made.state.next_ring() == memory.number
+    assert made.ring(sender)[0].number == memory.number
+
+
+def test_a_ring_ends_with_the_last_of_its_dead_holders(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "SWEEP_SECONDS", 1e9)
+    dead = made.state.add_client(1, 1)
+    books = made.segment(dead)
+    memory, _ = made.ring(dead)
+    books.add(0, 0, 64, (memory.number, MESSAGE))
+    made.state.gone(dead)
+    made.state.work()
+    assert sorted(made.outside.destroyed) == [1, 2]
+    assert not made.state.rings and not made.state.orphans
+    assert made.group.occupied() == [0]
+
+
+def test_gc_leaves_the_end_of_a_ring_to_work(made: Fixture) -> None:
+    owner = made.state.add_client(1, 1)
+    books = made.segment(owner)
+    memory, ring = made.ring(owner)
+    books.add(0, 0, 64, (memory.number, MESSAGE))
+    ring.held.clear()
+    assert made.state.collect(-1.0).segments == 0
+    assert not made.outside.destroyed and books.held
+    made.state.work()
+    assert made.outside.destroyed == [2] and not books.held
+
+
+def test_what_a_client_holds_of_a_ring_can_be_returned(made: Fixture) -> None:
+    maker, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    _, books = made.ring(maker, other)
+    books.locked = True
+    with pytest.raises(Refusal, match="locked"):
+        made.state.return_segment(1, maker)
+    books.locked = False
+    made.state.return_segment(1, maker)
+    assert books.held[0, 1][2] == {(other, CLIENT)}
+    made.state.return_segment(1, other)
+    made.state.work()
+    assert made.outside.destroyed == [1]
+
+
+def test_only_a_ring_has_an_event(made: Fixture) -> None:
+    made.segment(made.state.add_client(1, 1))
+    with pytest.raises(Refusal, match="not a ring") as caught:
+        made.state.ring(1)
+    assert caught.value.code == protocol.INVALID
+
+
+def test_names_of_the_users_choice(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    books = made.segment(slot)
+    books.add(0, 0, 64, (slot, CLIENT))
+    books.add(1, 64, 32, (slot, CLIENT))
+    made.state.bind(b"/queue", 1, 0, 1)
+    assert made.state.lookup(b"/queue") == (1, 0, 1, 64)
+    for block in (0, 1):
+        with pytest.raises(Refusal) as caught:
+            made.state.bind(b"/queue", 1, block, 1)
+        assert caught.value.code == protocol.EXISTS
+    for name, triple, code in (
+        (b"/torch_1_2", (1, 1, 1), protocol.INVALID),
+        (b"/other", (1, 1, 2), protocol.STALE),
+        (b"/other", (9, 1, 1), protocol.UNKNOWN),
+    ):
+        with pytest.raises(Refusal) as caught:
+            made.state.bind(name, *triple)
+        assert caught.value.code == code
+    made.state.bind(b"/again", 1, 0, 1)  # a block may have several
+    exported = made.state.export(1, 0, 1, 1)
+    document = report.listing(made.state)
+    assert [row["name"] for row in document["names"]] == ["/queue", "/again"]
+    assert document["names_total"] == 2 and document["segments"][0]["names"] == 3
+    del books.held[0, 1]
+    made.state.bind(b"/queue", 1, 1, 1)
+    assert made.state.lookup(b"/queue") == (1, 1, 1, 32)
+    assert made.state.purge_names() == 2
+    assert set(made.state.names) == {b"/queue"} and not made.state.by_block
+    with pytest.raises(Refusal):
+        made.state.lookup(exported)
+    made.state.unexport(b"/queue")
+    assert not made.state.names
+
+
+def test_the_listing_shows_rings_and_what_their_messages_hold(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    books = made.segment(slot)
+    memory, _ = made.ring(slot)
+    memory.messages = 2
+    books.add(0, 0, 64, (memory.number, MESSAGE))
+    books.add(1, 64, 64, (slot, MESSAGE))
+    document = report.listing(made.state)
+    (row,) = document["rings"]
+    assert (row["ring"], row["segment"], row["messages"], row["bytes"]) == (memory.number, 2, 2, 200)
+    arena, ring = document["segments"]
+    assert [(who["slot"], who["ring"], who["kind"]) for who in arena["holders"]] == [
+        (slot, None, "message"),
+        (None, memory.number, "message"),
+    ]
+    assert arena["ring"] is None and ring["ring"] == memory.number
+    assert ring["live_bytes"] == ring["reserved_bytes"] == ring["holders"][0]["bytes"] == 81920
+    figures = report.figures(made.state)
+    assert (figures["segments"], figures["rings"], figures["orphans"]) == (2, 1, 0)
+
+
+def test_numbers_of_rings_are_the_smallest_free_ones_and_run_out(
+    made: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmtensor.manager.rings.LAST_RING", _native.FIRST_RING + 1)
+    slot = made.state.add_client(1, 1)
+    rings = [made.ring(slot) for _ in range(2)]
+    with pytest.raises(Refusal, match="2 rings live") as caught:
+        made.state.next_ring()
+    assert caught.value.code == protocol.LIMIT
+    rings[1][1].held.clear()
+    rings[0][1].held.clear()
+    made.state.work()
+    made.state.work()
+    assert made.state.next_ring() == _native.FIRST_RING
 
 
 def test_the_end_lets_go_without_wiping(made: Fixture) -> None:

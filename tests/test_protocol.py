@@ -30,6 +30,9 @@ REQUESTS = [
     p.Collect(1.5),
     p.Stop(),
     p.Goodbye(),
+    p.Create(0, p.RING),
+    p.Event(3),
+    p.Bind(1, 2, 3, b"/my.queue"),
 ]
 REPLIES = [
     p.Welcome(3, 99, 2**64 - 1),
@@ -40,6 +43,8 @@ REPLIES = [
     p.Document(12),
     p.Collected(1, 2, 3, 4, 5),
     p.Ok(),
+    p.Segment(1, 1 << 30, p.DEDICATED | p.RING),
+    p.Signal(),
     p.Error(p.STALE, 0, "gone: naïve"),
 ]
 
@@ -69,7 +74,7 @@ def test_the_specification_lists_every_message_and_code() -> None:
     for number, cls in {**p.REQUESTS, **p.REPLIES}.items():
         word = names.get(cls.__name__, cls.__name__.upper())
         assert re.search(rf"^\| {number} \| {word} \|", text, re.M), word
-    codes = "MALFORMED VERSION DENIED LIMIT MEMORY UNKNOWN STALE INVALID UNSUPPORTED INTERNAL"
+    codes = "MALFORMED VERSION DENIED LIMIT MEMORY UNKNOWN STALE INVALID UNSUPPORTED INTERNAL EXISTS"
     for code in codes.split():
         assert re.search(rf"^\| {getattr(p, code)} \| {code}[:, ]", text, re.M), code
 
@@ -77,8 +82,8 @@ def test_the_specification_lists_every_message_and_code() -> None:
 def test_what_native_code_sends() -> None:
     embryo = bytes.fromhex("53484d54 02000000 00000000 08000000 07000000 00000000")
     assert p.decode_request(embryo) == (0, p.Embryo(7))
-    hello = bytes.fromhex("53484d54 01000000 00000000 10000000 01000000 05000000 01000000 00000000")
-    assert p.decode_request(hello) == (0, p.Hello(1, 5, p.QUIET))
+    hello = bytes.fromhex("53484d54 01000000 00000000 10000000 02000000 05000000 01000000 00000000")
+    assert p.decode_request(hello) == (0, p.Hello(2, 5, p.QUIET))
 
 
 def test_a_long_text_is_cut_at_a_character() -> None:
@@ -108,10 +113,13 @@ MALFORMED = {
     "body too short": (packet(4, b"\0" * 7), 5),
     "body too long": (packet(9, b"x"), 5),
     "too long": (packet(9, b"x" * 300), 5),
-    "hello flags": (packet(1, struct.pack("<IIII", 1, 1, 8, 0)), 5),
-    "hello reserved": (packet(1, struct.pack("<IIII", 1, 1, 0, 1)), 5),
+    "hello flags": (packet(1, struct.pack("<IIII", p.PROTOCOL_VERSION, 1, 8, 0)), 5),
+    "hello reserved": (packet(1, struct.pack("<IIII", p.PROTOCOL_VERSION, 1, 0, 1)), 5),
     "embryo reserved": (packet(2, struct.pack("<II", 1, 1)), 5),
-    "create flags": (packet(3, struct.pack("<QII", 1, 4, 0)), 5),
+    "create flags": (packet(3, struct.pack("<QII", 1, 8, 0)), 5),
+    "ring with a size": (packet(3, struct.pack("<QII", 1, 4, 0)), 5),
+    "ring in dev shm": (packet(3, struct.pack("<QII", 0, 6, 0)), 5),
+    "bind without slash": (packet(15, struct.pack("<QQQ64s", 1, 2, 3, b"name")), 5),
     "name empty": (packet(7, b"\0" * 64), 5),
     "name without slash": (packet(7, b"torch".ljust(64, b"\0")), 5),
     "name with path": (packet(7, b"/../etc/passwd".ljust(64, b"\0")), 5),
@@ -135,7 +143,14 @@ def test_another_version_is_still_readable() -> None:
 
 
 def test_fields_out_of_range_are_not_encoded() -> None:
-    for message in (p.Map(-1), p.Map(2**64), p.Embryo(2**32), p.Lookup(b"nope"), p.Create(1, 64)):
+    for message in (
+        p.Map(-1),
+        p.Map(2**64),
+        p.Embryo(2**32),
+        p.Lookup(b"nope"),
+        p.Create(1, 64),
+        p.Segment(1, 1, p.RING),
+    ):
         with pytest.raises(p.Malformed):
             p.encode(message)
 
@@ -150,7 +165,7 @@ def test_any_bytes_give_a_message_or_malformed(data: bytes) -> None:
         assert p.encode(message, number) == data
 
 
-@given(st.sampled_from(sorted(p.REQUESTS)), st.binary(max_size=80))
+@given(st.sampled_from(sorted(p.REQUESTS)), st.binary(max_size=96))
 def test_any_body_gives_a_message_or_malformed(number: int, body: bytes) -> None:
     try:
         request_id, message = p.decode_request(packet(number, body))

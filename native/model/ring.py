@@ -1,4 +1,4 @@
-"""Model (d): holds move through a ring with undo records; lock order ring, then arena. For the queues that are to come.
+"""Model (d): holds move through a ring with undo records; and the end of a ring that nobody holds any more.
 
 Moving a hold is one store of its word that leaves the block as it is, so counts stay and no arena lock is needed.
 """
@@ -16,11 +16,10 @@ PUT, GET = 0, 1  # the ring's two robust locks, each with an undo record
 
 
 class Undo(NamedTuple):
-    """What to take back if `by` dies before its commit."""
+    """What to take back if `by` dies before its commit: the transfer of the message at that position."""
 
     by: int
     position: int
-    entries: tuple[int, ...]
 
 
 class Ring(NamedTuple):
@@ -36,6 +35,9 @@ class Ring(NamedTuple):
     undo: Any
     got: Any  # ghost: per consumer, the messages it relies on
     count: int  # ghost: how many messages were delivered
+    holds: Any  # which processes hold the ring itself
+    end: str  # "" | "reaping": what the ring's number holds is being released | "gone": destroyed
+    next: bool  # a message is inside the next ring of that number
 
 
 class Transfer(Model):
@@ -57,6 +59,9 @@ class Transfer(Model):
             undo=(None, None),
             got=((), ()),
             count=0,
+            holds=(False,) * 4,
+            end="",
+            next=False,
         )
 
     def steps(self, s: State) -> Iterator[Step]:
@@ -100,7 +105,7 @@ class Transfer(Model):
         if u and self.keeps("undo"):
             done = u.position < (s.tail if side == PUT else s.head)
             back = u.by if side == PUT else RING
-            wrong = [] if done else [e for e in u.entries if s.word[e] != back]
+            wrong = [] if done else [e for e in s.slots[u.position][1] if s.word[e] != back]
             if wrong:
                 if s.word[wrong[0]] == FREE:
                     yield "undoes a hold that is gone", self.go(s, i, "resurrected")
@@ -110,28 +115,23 @@ class Transfer(Model):
         elif i == MANAGER:
             yield "unlocks", self.go(s, i, lock=put(s.lock, side, None))
         elif side == PUT:
-            yield from self.note(s, i, side, s.tail, MESSAGE[i], "write")
+            n = s._replace(slots=(*s.slots[: s.tail], (i, MESSAGE[i])))
+            yield "writes the message", self.go(n, i, "note", side, s.tail)
         elif s.head < s.tail:
-            yield from self.note(s, i, side, s.head, s.slots[s.head][1], "own")
+            yield from self.note(s, i, side, s.head)
         else:
             yield "unlocks, as the ring is empty", self.go(s, i, lock=put(s.lock, side, None))
 
-    def note(self, s: State, i: int, side: int, position: int, entries: tuple[int, ...], then: str) -> Iterator[Step]:
-        n = self.go(s, i, then, side, entries, 0)
+    def note(self, s: State, i: int, side: int, position: int) -> Iterator[Step]:
+        early = not self.keeps("publish-last" if side == PUT else "commit-last")
+        n = self.go(s, i, "publish" if early else "own", side, s.slots[position][1], 0)
         if not self.keeps("note-first"):
             yield "goes on with no undo record", n
         else:
-            yield "writes the undo record", n._replace(undo=put(s.undo, side, Undo(i, position, entries)))
-
-    def write(self, s: State, i: int, side: int, entries: tuple[int, ...], k: int) -> Iterator[Step]:
-        n = s._replace(slots=(*s.slots[: s.tail], (i, entries)))
-        yield "writes the message", self.go(n, i, "own" if self.keeps("publish-last") else "publish", side, entries, k)
+            yield "writes the undo record", n._replace(undo=put(s.undo, side, Undo(i, position)))
 
     def own(self, s: State, i: int, side: int, entries: tuple[int, ...], k: int) -> Iterator[Step]:
         """Hand over one hold: to the ring, or to the consumer."""
-        if side == GET and k == 0 and not self.keeps("commit-last") and s.undo[GET].position == s.head:
-            yield from self.publish(s, i, side, entries, k)
-            return
         last = k + 1 == len(entries)
         early = not self.keeps("publish-last" if side == PUT else "commit-last")
         after_all = ("clear", side) if early else ("publish", side, entries, k)
@@ -175,11 +175,18 @@ class Transfer(Model):
             mine = [e for e, owner in enumerate(s.word) if owner == d]
             if mine:
                 yield f"releases entry {mine[0]} of the dead {NAMES[d]}", s._replace(word=put(s.word, mine[0], FREE))
-            else:
+            if s.holds[d]:
+                yield f"releases the ring for the dead {NAMES[d]}", s._replace(holds=put(s.holds, d, False))
+            if not mine and not s.holds[d]:
                 yield f"has reaped the {NAMES[d]}", s._replace(reaped=put(s.reaped, d, True))
 
+    def inside(self, s: State) -> tuple[Any, ...]:
+        """The messages whose blocks must live."""
+        queued: tuple[Any, ...] = s.slots[s.head : s.tail]
+        return queued
+
     def broken(self, s: State) -> str | None:
-        queued = s.slots[s.head : s.tail]
+        queued = self.inside(s)
         for c in (2, 3):
             getting = s.pc[c] and s.pc[c][0] == "own"
             for m in s.got[c - 2]:
@@ -211,3 +218,54 @@ class Transfer(Model):
             if owner in (2, 3) and not any(e in MESSAGE[m] for m in s.got[owner - 2]):
                 return "leak: a consumer holds a block that it never got"
         return None
+
+
+NEXT = 3  # the entry of a message in the next ring of the same number
+
+
+class Ending(Transfer):
+    """One producer, one consumer: each lets go of the ring or dies; with the last hold on it go the messages inside."""
+
+    safeguards = ("undo-first", "ring-reap", "ring-last")
+
+    def start(self) -> State:
+        s: State = super().start()
+        return s._replace(
+            alive=(True, False, True, False, True),
+            reaped=(False, True, False, True),
+            word=(0, 0, FREE, "its sender"),
+            holds=(True, False, True, False),
+        )
+
+    def steps(self, s: State) -> Iterator[Step]:
+        yield from super().steps(s)
+        number_free = s.end == "gone" or (s.end == "reaping" and not self.keeps("ring-last"))
+        if number_free and not s.next:
+            yield (
+                "a message comes into the next ring of that number",
+                s._replace(next=True, word=put(s.word, NEXT, RING)),
+            )
+
+    def idle(self, s: State, i: int) -> Iterator[Step]:
+        for what, n in super().idle(s, i):
+            if s.holds[i] or what.startswith("releases"):
+                yield what, n
+        if s.holds[i]:
+            yield "lets go of the ring", s._replace(holds=put(s.holds, i, False))
+
+    def manage(self, s: State) -> Iterator[Step]:
+        """Also: once nobody holds the ring, release what its number holds, destroy it, let the number be used again."""
+        yield from super().manage(s)
+        mine = [e for e, owner in enumerate(s.word) if owner == RING]
+        if s.end == "" and not any(s.holds):
+            yield "finds that nobody holds the ring", s._replace(end="reaping" if self.keeps("ring-reap") else "gone")
+        elif s.end == "reaping" and mine:
+            yield f"releases entry {mine[0]} of the ring", s._replace(word=put(s.word, mine[0], FREE))
+        elif s.end == "reaping":
+            yield "destroys the ring", s._replace(end="gone")
+
+    def inside(self, s: State) -> tuple[Any, ...]:
+        return (*(() if s.end else super().inside(s)), *((("next", (NEXT,)),) if s.next else ()))
+
+    def unsettled(self, s: State, queued: tuple[Any, ...]) -> str | None:
+        return None if s.end == "reaping" else super().unsettled(s, queued)

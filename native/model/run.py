@@ -13,7 +13,7 @@ import sys
 from explore import Model, Result, explore
 from fork import Failover, Forking
 from holds import Holds, TwoClients
-from ring import Transfer
+from ring import Ending, Transfer
 from tickets import Tickets
 
 # A model and the kills it is run with: in full, quick, and without a safeguard (enough to break it).
@@ -24,6 +24,7 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "fork": (Forking, 4, 3, 2),
     "failover": (Failover, 5, 3, 2),
     "ring": (Transfer, 4, 2, 1),
+    "ring-end": (Ending, 3, 2, 1),
 }
 
 

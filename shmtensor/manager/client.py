@@ -29,6 +29,7 @@ from shmtensor.manager.connection import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
 STRATEGIES = ("file_descriptor", "file_system")
@@ -68,6 +69,7 @@ class Stats:
     embryos: int
     dying: int
     segments: int
+    rings: int
     orphans: int
     names: int
     payload_bytes: int
@@ -125,7 +127,9 @@ class Manager:
         # A segment whose request was given up (Ctrl-C, a timeout) is ours all the same.
         if not isinstance(request, protocol.Create) or not isinstance(reply, protocol.Segment):
             return False
-        if not descriptors:
+        if not descriptors or reply.flags & protocol.RING:
+            for fd in descriptors:
+                os.close(fd)
             self.return_segment(reply.segment)
             return True
         try:
@@ -141,7 +145,7 @@ class Manager:
         try:
             native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, owned)
         except OSError as problem:
-            if owned:
+            if owned or reply.flags & protocol.RING:
                 self.return_segment(reply.segment)
             raise errors.OutOfMemory(
                 f"a segment of {shortage.size(reply.nbytes)} cannot be mapped: {problem.strerror}; raise the limit of "
@@ -183,6 +187,32 @@ class Manager:
             raise
         except (Refused, BlockGone, LockBusy, ValueError) as problem:
             self._translate(problem)
+
+    def create_ring(self) -> _native.Block:
+        """A new ring (native/layout.hpp), empty: the memory of a queue. Asks the manager.
+
+        It lives as long as a process holds the block; what messages inside hold goes with it.
+
+        Raises:
+            OutOfMemory, QuotaExceeded, ForkedWithoutHold, ManagerError.
+        """
+        reply, descriptors = self._request(protocol.Create(0, protocol.RING))
+        self._add(self.native, reply, descriptors, owned=False)
+        assert isinstance(reply, protocol.Segment)
+        # Its one block: index 0, generation 1. The manager made hold 0 for this process.
+        return self.native.receive(reply.segment, 0, 1, 0)
+
+    def event(self, segment: int) -> int:
+        """An event of a ring, for select and poll: readable while messages wait. Asks the manager.
+
+        From then on, whoever puts a message makes it readable; whoever finds the ring empty resets it.
+
+        Returns:
+            A descriptor that does not block, the caller's to close.
+        Raises:
+            InvalidArgument: the segment is not a ring. StaleHandle, UnknownHandle, ManagerError.
+        """
+        return self._request(protocol.Event(segment))[1][0]
 
     def attach(self, segment: int, index: int, generation: int) -> _native.Block:
         """Open a live block of this group. No system call when its segment is mapped.
@@ -264,8 +294,47 @@ class Manager:
         """Take a name back; the block is untouched. Raises as `open` does."""
         self._request(protocol.Unexport(name))
 
+    def bind(self, name: bytes, block: _native.Block) -> None:
+        """Let `name` stand for a block, so that other processes can `open` it. It does not keep the block alive.
+
+        Args:
+            name: `/` and 1 to 62 letters, digits, `_`, `-` or `.`, not beginning with `/torch_`. One whose block was
+                freed is taken over.
+        Raises:
+            NameTaken: it stands for a live block. InvalidArgument: it is malformed. StaleHandle, ManagerError.
+        """
+        self._request(protocol.Bind(block.segment, block.index, block.generation, name))
+
+    def open_or_create(self, name: bytes, make: Callable[[], _native.Block]) -> tuple[_native.Block, bool]:
+        """The block that a name stands for, or else `make()`, bound to it; of two processes at once, one makes it.
+
+        Args:
+            make: gives a block that is ready for use by others.
+        Returns:
+            (block, whether it is the one from `make`).
+        Raises:
+            What `open`, `bind` and `make` do, but for NameTaken, UnknownHandle and StaleHandle of the name.
+        """
+        made = None
+        while True:
+            try:
+                return self.open(name), False
+            except (errors.UnknownHandle, errors.StaleHandle):
+                pass  # nobody's, or that of a block which is gone
+            if made is None:
+                made = make()
+            try:
+                self.bind(name, made)
+                return made, True
+            except errors.NameTaken:
+                pass  # by somebody who was faster
+
     def return_segment(self, segment: int) -> None:
-        """Give an empty segment of this process back to the manager. Raises InvalidArgument while blocks in it live."""
+        """Give an empty segment of this process back to the manager, or what this process holds of a ring.
+
+        Raises:
+            InvalidArgument: blocks in it live.
+        """
         self._request(protocol.Return(segment))
 
     # -------------------------------------------------------------------------------------------------------- reports

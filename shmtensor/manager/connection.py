@@ -38,6 +38,7 @@ _ERRORS: dict[int, type[errors.ShmTensorError]] = {
     protocol.INVALID: errors.InvalidArgument,
     protocol.UNSUPPORTED: errors.ManagerUnavailable,
     protocol.INTERNAL: errors.ManagerError,
+    protocol.EXISTS: errors.NameTaken,
 }
 
 

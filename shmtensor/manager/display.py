@@ -12,6 +12,8 @@ SHOW_HOLDERS = 5
 """Holders shown for a segment; the rest is summed up."""
 SHOW_IN_FLIGHT = 20
 """Rows shown of what is in flight."""
+SHOW_NAMES = 20
+"""Names shown of those that users bound."""
 
 
 def duration(seconds: float) -> str:
@@ -46,6 +48,8 @@ def status(figures: dict[str, Any]) -> str:
     clients = f"{figures['clients']} of at most {figures['max_clients']}"
     extra = [f"{figures[key]} {key}" for key in ("detached", "embryos", "dying") if figures[key]]
     segments = f"{figures['segments']}"
+    if figures["rings"]:
+        segments += f", {figures['rings']} of them rings"
     if figures["orphans"]:
         segments += f", {figures['orphans']} without an owner"
     rows = [
@@ -74,6 +78,10 @@ def listing(document: dict[str, Any]) -> str:
     people = {row["slot"]: row for row in document["clients"]}
     lines = _segments(document["segments"], people)
     lines += ["", *_holders(document["segments"], people)]
+    if document["rings"]:
+        lines += ["", *_rings(document["rings"])]
+    if document["names"]:
+        lines += ["", *_names(document)]
     lines += ["", *_in_flight(document, people)]
     return "\n".join(lines)
 
@@ -89,13 +97,19 @@ def _who(slot: int | None, people: dict[int, dict[str, Any]]) -> str:
     return f"pid {row['pid']}" if row["state"] in ("client", "detached") else f"slot {slot} ({row['state']})"
 
 
+def _kind(row: dict[str, Any]) -> str:
+    if row["ring"] is not None:
+        return f"ring {row['ring']}"
+    return "dedicated" if row["dedicated"] else "arena"
+
+
 def _segments(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) -> list[str]:
     if not segments:
         return ["no segments"]
     rows = [
         [
             str(row["id"]),
-            "dedicated" if row["dedicated"] else "arena",
+            _kind(row),
             size(row["payload_bytes"]),
             size(row["reserved_bytes"]),
             str(row["live_blocks"]),
@@ -123,8 +137,7 @@ def _holders(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) 
             rows.append(
                 [
                     str(segment["id"]),
-                    _who(holder["slot"], people)
-                    + (" (ticket)" if holder["kind"] == "ticket" and holder["slot"] else ""),
+                    _holder(holder, people),
                     str(holder["blocks"]),
                     size(holder["bytes"]),
                     duration(holder["oldest_seconds"]),
@@ -138,6 +151,36 @@ def _holders(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) 
     if not rows:
         return ["nobody holds a block"]
     return table(["SEGMENT", "HELD BY", "BLOCKS", "BYTES", "OLDEST", "COMMAND"], rows, {0, 2, 3, 4})
+
+
+def _holder(holder: dict[str, Any], people: dict[int, dict[str, Any]]) -> str:
+    if holder["ring"] is not None:
+        return f"messages in ring {holder['ring']}"
+    who = _who(holder["slot"], people)
+    return who if holder["kind"] == "client" or holder["slot"] == 0 else f"{who} ({holder['kind']})"
+
+
+def _rings(rings: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        [
+            str(row["ring"]),
+            str(row["segment"]),
+            str(row["messages"]),
+            size(row["bytes"]),
+            str(row["max_messages"] or "-"),
+            size(row["reserved_bytes"]),
+        ]
+        for row in rings
+    ]
+    return table(["RING", "SEGMENT", "MESSAGES", "BYTES", "AT MOST", "RESERVED"], rows, {0, 1, 2, 3, 4, 5})
+
+
+def _names(document: dict[str, Any]) -> list[str]:
+    rows = [[row["name"], str(row["segment"]), str(row["block"])] for row in document["names"][:SHOW_NAMES]]
+    lines = table(["NAME", "SEGMENT", "BLOCK"], rows, {1, 2})
+    if document["names_total"] > len(rows):
+        lines.append(f"and {document['names_total'] - len(rows)} more")
+    return lines
 
 
 def _in_flight(document: dict[str, Any], people: dict[int, dict[str, Any]]) -> list[str]:

@@ -13,6 +13,7 @@ import sys
 from shmtensor import _native
 from shmtensor.manager import protocol
 from shmtensor.manager.address import names_path
+from shmtensor.manager.rings import Ring
 from shmtensor.manager.state import Refusal, Segment
 
 TYPE_CHECKING = False
@@ -54,6 +55,21 @@ class Memory:
                 unlink_shm(name)
             raise
 
+    def make_ring(self, number: int, ring: int, slot: int) -> tuple[_native.Books, int, Ring]:
+        """A ring of number `ring` as segment `number`, held by `slot`: (books, payload, ring). Raises OSError.
+
+        Held before anyone has heard of it, so that a client that dies on the way leaves nothing.
+        """
+        payload = _native.make_payload(f"shmtensor-ring-{number}", _native.RING_BYTES)
+        try:
+            memory = _native.RingMemory.make(payload, ring)
+            books = _native.Books.create(number, 0, _native.RING_BYTES, True)
+            books.hand_out(slot)
+        except BaseException:
+            os.close(payload)
+            raise
+        return books, payload, Ring(memory)
+
     def _named_payload(self, pid: int, nbytes: int) -> tuple[bytes, int]:
         try:
             import posix_ipc
@@ -91,6 +107,8 @@ class Memory:
     def release(self, segment: Segment) -> None:
         """Let go of a segment; peers that have it mapped keep it, with its content."""
         segment.books.close()
+        if segment.ring is not None:
+            segment.ring.close()
         os.close(segment.payload)
         if segment.name:
             unlink_shm(segment.name)

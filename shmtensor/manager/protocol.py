@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar, Self
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Manager and client must agree on it exactly. Header, HELLO and ERROR never change; any other change of a message, and
 any new message, flag or error code, raises it by one."""
 
@@ -32,6 +32,7 @@ QUIET = 1  # HELLO: no reply at all
 OBSERVER = 2  # HELLO: no slot, no segments
 DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
 NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
+RING = 4  # CREATE, SEGMENT: its one block is a ring, made by the manager
 
 MALFORMED = 1
 VERSION = 2
@@ -43,6 +44,7 @@ STALE = 7
 INVALID = 8
 UNSUPPORTED = 9
 INTERNAL = 10
+EXISTS = 11
 
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
@@ -147,7 +149,7 @@ class Embryo(Message):
 
 @dataclass(frozen=True)
 class Create(Message):
-    """Ask for a segment of `nbytes` of payload, owned by the sender."""
+    """Ask for a segment of `nbytes` of payload, owned by the sender; or for a ring, whose block the sender holds."""
 
     nbytes: int
     flags: int = 0
@@ -157,7 +159,11 @@ class Create(Message):
     FIELDS = ("nbytes", "flags", "reserved")
 
     def check(self) -> None:
-        _check_flags(self, self.flags, DEDICATED | NAMED, self.reserved)
+        _check_flags(self, self.flags, DEDICATED | NAMED | RING, self.reserved)
+        if self.flags & RING and (self.flags != RING or self.nbytes):
+            raise Malformed(
+                f"a ring has a size and kind of its own: Create of one has {self.nbytes} bytes, flags {self.flags:#x}"
+            )
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ class Map(Message):
 
 @dataclass(frozen=True)
 class Return(Message):
-    """Give an empty segment back; from its owner."""
+    """Give an empty segment back, from its owner; or what the sender holds of a ring."""
 
     segment: int
     TYPE = 5
@@ -250,6 +256,37 @@ class Goodbye(Message):
     TYPE = 13
 
 
+@dataclass(frozen=True)
+class Event(Message):
+    """Ask for the event of a ring."""
+
+    segment: int
+    TYPE = 14
+    FORMAT = Struct("<Q")
+    FIELDS = ("segment",)
+
+
+@dataclass(frozen=True)
+class Bind(Message):
+    """Let a name of the sender's choice stand for a live block."""
+
+    segment: int
+    block: int
+    generation: int
+    name: bytes
+    TYPE = 15
+    FORMAT = Struct("<QQQ64s")
+    FIELDS = ("segment", "block", "generation", "name")
+
+    def check(self) -> None:
+        check_name(self.name)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Self:
+        found = super().unpack(body)
+        return cls(found.segment, found.block, found.generation, found.name.rstrip(b"\0"))
+
+
 # ----------------------------------------------------------------------------------------------------------- replies
 
 
@@ -281,16 +318,16 @@ class Segment(Message):
     FIELDS = ("segment", "nbytes", "flags", "reserved", "name")
 
     def check(self) -> None:
-        _check_flags(self, self.flags, DEDICATED | NAMED, self.reserved)
+        _check_flags(self, self.flags, DEDICATED | NAMED | RING, self.reserved)
+        if self.flags & RING and self.flags != RING | DEDICATED:
+            raise Malformed(f"a ring cannot have the flags {self.flags:#x}")
         if self.flags & NAMED or self.name:
             check_name(self.name)
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
-        if len(body) != cls.FORMAT.size:
-            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes and not {cls.FORMAT.size}")
-        segment, nbytes, flags, reserved, name = cls.FORMAT.unpack(body)
-        return cls(segment, nbytes, flags, reserved, name.rstrip(b"\0"))
+        found = super().unpack(body)
+        return cls(found.segment, found.nbytes, found.flags, found.reserved, found.name.rstrip(b"\0"))
 
 
 @dataclass(frozen=True)
@@ -347,6 +384,14 @@ class Ok(Message):
 
 
 @dataclass(frozen=True)
+class Signal(Message):
+    """The event of a ring: an eventfd that is kept readable while messages wait."""
+
+    TYPE = 136
+    DESCRIPTORS = 1
+
+
+@dataclass(frozen=True)
 class Error(Message):
     """Refused: a code from this module, a detail (errno, or the manager's protocol version), a text for the user."""
 
@@ -374,10 +419,13 @@ class Error(Message):
 
 REQUESTS: dict[int, type[Message]] = {
     cls.TYPE: cls
-    for cls in (Hello, Embryo, Create, Map, Return, Export, Lookup, Unexport, List, Stats, Collect, Stop, Goodbye)
+    for cls in (
+        *(Hello, Embryo, Create, Map, Return, Export, Lookup, Unexport, List, Stats, Collect, Stop, Goodbye),
+        *(Event, Bind),
+    )
 }
 REPLIES: dict[int, type[Message]] = {
-    cls.TYPE: cls for cls in (Welcome, Segment, Handle, Block, Document, Collected, Ok, Error)
+    cls.TYPE: cls for cls in (Welcome, Segment, Handle, Block, Document, Collected, Ok, Signal, Error)
 }
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 
 from shmtensor import _native
-from shmtensor.manager import protocol
+from shmtensor.manager import protocol, report
 from shmtensor.manager.memory import Memory, document
 from shmtensor.manager.state import Refusal, Segment, State
 
@@ -52,6 +52,8 @@ class Service:
             protocol.List: self._list,
             protocol.Stats: self._stats,
             protocol.Collect: self._collect,
+            protocol.Event: self._event,
+            protocol.Bind: self._bind,
         }
 
     def answer(self, slot: int, pid: int, message: protocol.Message) -> Answer:
@@ -59,6 +61,9 @@ class Service:
         return self._answers[type(message)](slot, pid, message)
 
     def _create(self, slot: int, pid: int, message: protocol.Create) -> Answer:
+        if message.flags & protocol.RING:
+            number = self._state.next_ring()
+            return _segment(self._state.add_ring(*self._memory.make_ring(self._state.next_segment, number, slot)))
         if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
             raise Refusal(
                 protocol.INVALID,
@@ -87,7 +92,7 @@ class Service:
         return Answer(protocol.Ok())
 
     def _list(self, _slot: int, _pid: int, _message: protocol.List) -> Answer:
-        return _document(self._state.listing())
+        return _document(report.listing(self._state))
 
     def _stats(self, _slot: int, _pid: int, _message: protocol.Stats) -> Answer:
         import resource
@@ -98,7 +103,7 @@ class Service:
                 "version": getattr(sys.modules["shmtensor"], "__version__", "unknown"),
                 "protocol": protocol.PROTOCOL_VERSION,
                 "layout": _native.LAYOUT_VERSION,
-                **self._state.figures(),
+                **report.figures(self._state),
                 "descriptors": len(os.listdir("/proc/self/fd")) - 1,
                 "max_descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             }
@@ -106,6 +111,13 @@ class Service:
 
     def _collect(self, _slot: int, _pid: int, message: protocol.Collect) -> Answer:
         return Answer(self._state.collect(message.seconds))
+
+    def _event(self, _slot: int, _pid: int, message: protocol.Event) -> Answer:
+        return Answer(protocol.Signal(), (self._state.ring(message.segment).watch(),))
+
+    def _bind(self, _slot: int, _pid: int, message: protocol.Bind) -> Answer:
+        self._state.bind(message.name, message.segment, message.block, message.generation)
+        return Answer(protocol.Ok())
 
 
 def _segment(segment: Segment) -> Answer:

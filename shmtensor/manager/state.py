@@ -1,13 +1,18 @@
-"""What the manager knows: clients, segments, names, and the dead whose holds are still to be released. No I/O.
+"""What the manager knows: clients, segments, rings, names, and what the dead still hold. `report` shows it.
 
 The server tells it what happened and asks what to answer; what must be done outside (closing descriptors, giving pages
-back) it asks for through the `Outside` it was made with. It never waits: a segment whose books are locked is
+back) it asks for through the `Outside` it was made with. It never waits: a segment or ring that is locked is
 tried again by a later `work()`.
 
-    SLOT   a slot is in `clients` or `embryos`, or dying (in `_left`), or none of these and FREE in the group table
-           (an embryo that was claimed but not announced yet is the one exception; it goes with its parent)
-    NAME   names[n] == t  exactly when  by_block[t] == n
+An *owner* of holds is a slot or a ring. Undo first, then release: what a dead slot left unfinished in rings is undone
+before anything it holds is released. A ring that no process holds any more ends likewise: what its messages hold is
+released in every segment, then its own segment goes, then its number may be another ring's.
+
+    SLOT   a slot is in `clients` or `embryos`, or dying (in `_unsettled` or `_left`), or none of these and FREE in the
+           group table (an embryo that was claimed but not announced yet is the one exception; it goes with its parent)
+    NAME   names[n] == t  for each by_block[t] == n; the other names are those that users bound
     ORPHAN s in orphans  exactly when  segments[s].owner is None
+    RING   rings[n] is r  exactly when  segments[r.segment].ring is r and r.number == n; its segment is an orphan
 """
 
 from __future__ import annotations
@@ -16,14 +21,17 @@ from collections import deque
 from os import urandom
 from time import monotonic
 
-from shmtensor._native import HOLD_TICKET, SLOT_CLIENT, SLOT_DEAD, SLOT_EMBRYO, LockBusy
+from shmtensor._native import FIRST_RING, RING_BYTES, SLOT_CLIENT, SLOT_EMBRYO, LockBusy
 from shmtensor.manager import protocol
+from shmtensor.manager.rings import Numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from collections.abc import Iterable
+    from typing import Protocol
 
     from shmtensor._native import Books, Group
+    from shmtensor.manager.rings import Ring
 
     class Outside(Protocol):
         """What the state cannot do itself."""
@@ -39,19 +47,17 @@ if TYPE_CHECKING:
 
 
 RETRY_SECONDS = 0.010
-"""A segment that was locked is tried again after this."""
+"""A segment or ring that was locked is tried again after this."""
 SWEEP_SECONDS = 0.25
 """Orphans are looked at this often: nobody tells when the last block of one is released."""
 WALK_BLOCKS = 65_536
 """Segments with more live blocks are not walked one by one, which would keep everyone waiting."""
-WALK_LISTING = 4 * WALK_BLOCKS
-"""A listing walks no more blocks than this in all: it takes about 2 us for each, in which nobody else is served."""
-SHOW_IN_FLIGHT = 1_000
-"""Rows of `in_flight` in a listing."""
 TRIM_BYTES = 65_536
 """Smaller gaps in an orphan keep their pages until it is destroyed."""
 PURGE_NAMES = 1_024
 """The table of names is never purged below this size."""
+OWN_NAMES = b"/torch_"
+"""How the names begin that the manager makes up."""
 PAGE = 4_096
 
 
@@ -77,12 +83,23 @@ class Client:
 
 
 class Segment:
-    """A segment: its books, the descriptor of its payload, and the slot that allocates from it (None: an orphan)."""
+    """A segment: its books, the descriptor of its payload, and the slot that allocates from it (None: an orphan).
 
-    __slots__ = ("books", "dedicated", "id", "name", "nbytes", "owner", "payload", "trimmed_at")
+    `ring`: its payload is that ring.
+    """
+
+    __slots__ = ("books", "dedicated", "id", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")
 
     def __init__(
-        self, number: int, books: Books, payload: int, nbytes: int, dedicated: bool, owner: int | None, name: bytes
+        self,
+        number: int,
+        books: Books,
+        payload: int,
+        nbytes: int,
+        dedicated: bool,
+        owner: int | None,
+        name: bytes,
+        ring: Ring | None = None,
     ) -> None:
         self.id = number
         self.books = books
@@ -91,11 +108,24 @@ class Segment:
         self.dedicated = dedicated
         self.owner = owner
         self.name = name
+        self.ring = ring
         self.trimmed_at = -1  # live blocks when its gaps were last given back
 
     @property
     def flags(self) -> int:
-        return (protocol.DEDICATED if self.dedicated else 0) | (protocol.NAMED if self.name else 0)
+        return (
+            (protocol.DEDICATED if self.dedicated else 0)
+            | (protocol.NAMED if self.name else 0)
+            | (protocol.RING if self.ring is not None else 0)
+        )
+
+    def figures(self) -> tuple[int, int, int]:
+        """(live blocks, bytes in them, bytes reserved), just now. A ring counts for what it has reserved."""
+        live, nbytes, reserved = self.books.stats()
+        if self.ring is not None:
+            reserved = self.ring.memory.stats()[4]
+            nbytes = reserved if live else 0
+        return live, nbytes, reserved
 
 
 class State:
@@ -109,12 +139,15 @@ class State:
         self.embryos: dict[int, int] = {}  # slot -> parent
         self.segments: dict[int, Segment] = {}
         self.orphans: set[int] = set()
+        self.rings: dict[int, Ring] = {}  # by number
+        self._numbers = Numbers()
         self.names: dict[bytes, tuple[int, int, int]] = {}
         self.by_block: dict[tuple[int, int, int], bytes] = {}
         self.next_segment = 1
         self._purge_at = PURGE_NAMES
-        self._left: dict[int, int] = {}  # dying slot -> segments still to be reaped of it
-        self._reaps: deque[tuple[int, int]] = deque()  # (slot, segment)
+        self._unsettled: set[int] = set()  # dead slots whose transfers are still to be undone
+        self._left: dict[int, int] = {}  # dying owner -> segments still to be reaped of it
+        self._reaps: deque[tuple[int, int]] = deque()  # (owner, segment)
         self._busy: deque[tuple[int, int]] = deque()
         self._childless: set[int] = set()  # dead slots whose unannounced embryos are still to be found
         self._retry_at = 0.0
@@ -164,11 +197,10 @@ class State:
 
     def _bury(self, slot: int) -> None:
         self.group.mark_dead(slot)
-        self._left[slot] = len(self.segments)
-        if self.segments:
-            self._reaps.extend((slot, number) for number in self.segments)
-        else:
-            self._release_slot(slot)
+        for ring in self.rings.values():
+            ring.show()  # the dead may have put or taken a message and not said so
+        self._unsettled.add(slot)
+        self._retry_at = 0.0
 
     def _bury_unannounced(self) -> None:
         """Embryos whose parent died before it announced them were never forked: they go with it."""
@@ -178,28 +210,64 @@ class State:
             if kind == SLOT_EMBRYO and parent in parents and slot not in self.embryos:
                 self._bury(slot)
         for slot in parents:
-            if slot not in self._left:
+            if slot not in self._unsettled and slot not in self._left:
                 self.group.free(slot)
 
-    def _release_slot(self, slot: int) -> None:
-        del self._left[slot]
+    def _settle_transfers(self, slot: int) -> bool:
+        """Undo what a dead slot left unfinished in rings. False: a ring is locked, and the slot must wait."""
+        for ring in self.rings.values():
+            if not ring.memory.names(slot):
+                continue
+            books: dict[int, Books | None] = {}
+            for number in ring.memory.segments_to_undo(slot):
+                segment = self.segments.get(number)
+                books[number] = None if segment is None else segment.books
+            try:
+                ring.memory.settle(slot, books)
+            except LockBusy:
+                return False
+        return True
+
+    def _release(self, owner: int) -> None:
+        """Begin to release what a settled slot, or a ring that nobody holds any more, holds in every segment."""
+        numbers: Iterable[int] = self.segments
+        if owner >= FIRST_RING:  # rings do not travel in messages
+            numbers = [number for number, segment in self.segments.items() if segment.ring is None]
+        before = len(self._reaps)
+        self._reaps.extend((owner, number) for number in numbers)
+        self._left[owner] = len(self._reaps) - before
+        if not self._left[owner]:
+            self._released(owner)
+
+    def _released(self, owner: int) -> None:
+        del self._left[owner]
+        if owner >= FIRST_RING:
+            self._destroy(self.segments[self.rings[owner].segment])
         # A parent's slot stays DEAD until its unannounced embryos were looked for, or a new owner would inherit them.
-        if slot not in self._childless:
-            self.group.free(slot)
+        elif owner not in self._childless:
+            self.group.free(owner)
 
     def work(self, seconds: float = 0.005) -> None:
         """Go on with what deaths left to do, for at most about `seconds`."""
         now = monotonic()
+        deadline = now + seconds
         if self._childless:
             self._bury_unannounced()
-        if self._busy and now >= self._retry_at:
+        if (self._busy or self._unsettled) and now >= self._retry_at:
+            self._retry_at = now + RETRY_SECONDS
             self._reaps.extend(self._busy)
             self._busy.clear()
-        deadline = now + seconds
+            for slot in list(self._unsettled):
+                if self._settle_transfers(slot):
+                    self._unsettled.discard(slot)
+                    self._release(slot)
+                if monotonic() > deadline:
+                    self._retry_at = now
+                    break
         count = 0
         while self._reaps:
-            slot, number = self._reaps.popleft()
-            self._reap(slot, number)
+            owner, number = self._reaps.popleft()
+            self._reap(owner, number)
             count += 1
             if count % 16 == 0 and monotonic() > deadline:
                 break
@@ -208,31 +276,29 @@ class State:
             for number in list(self.orphans):
                 self._settle(self.segments[number])
 
-    def _reap(self, slot: int, number: int) -> None:
+    def _reap(self, owner: int, number: int) -> None:
         segment = self.segments.get(number)
         if segment is not None:
             try:
-                segment.books.reap(slot)
+                segment.books.reap(owner)
             except LockBusy:
-                if not self._busy:
-                    self._retry_at = monotonic() + RETRY_SECONDS
-                self._busy.append((slot, number))
+                self._busy.append((owner, number))
                 return
-            if segment.owner == slot:
+            if segment.owner == owner:
                 segment.owner = None
                 self.orphans.add(number)
             if segment.owner is None:
                 self._settle(segment)
-        self._left[slot] -= 1
-        if not self._left[slot]:
-            self._release_slot(slot)
+        self._left[owner] -= 1
+        if not self._left[owner]:
+            self._released(owner)
 
     def next_work(self, now: float) -> float | None:
         """Seconds until `work()` has something to do; None: not before something happens."""
         if self._reaps or self._childless:
             return 0.0
         waits = []
-        if self._busy:
+        if self._busy or self._unsettled:
             waits.append(self._retry_at - now)
         if self.orphans:
             waits.append(self._sweep_at - now)
@@ -241,7 +307,7 @@ class State:
     @property
     def dying(self) -> int:
         """Slots whose holds are not all released yet."""
-        return len(self._left)
+        return len(self._unsettled) + sum(owner < FIRST_RING for owner in self._left)
 
     # ------------------------------------------------------------------------------------------------------ segments
 
@@ -251,6 +317,31 @@ class State:
         self.segments[segment.id] = segment
         self.next_segment += 1
         return segment
+
+    def next_ring(self) -> int:
+        """The number of the ring that is made next. Raises Refusal."""
+        try:
+            return self._numbers.next
+        except LookupError as problem:
+            raise Refusal(protocol.LIMIT, f"{problem}: {len(self.rings)} rings live; drop some queues") from None
+
+    def add_ring(self, books: Books, payload: int, ring: Ring) -> Segment:
+        """Keep a ring that was made under the numbers `next_segment` and `next_ring`. Nobody allocates from it."""
+        number = self._numbers.take()
+        segment = Segment(self.next_segment, books, payload, RING_BYTES, True, None, b"", ring)
+        ring.segment = segment.id
+        self.segments[segment.id] = segment
+        self.rings[number] = ring
+        self.orphans.add(segment.id)
+        self.next_segment += 1
+        return segment
+
+    def ring(self, number: int) -> Ring:
+        """The ring that a segment is. Raises Refusal."""
+        ring = self.segment(number).ring
+        if ring is None:
+            raise Refusal(protocol.INVALID, f"segment {number} is not a ring, which an event is asked for")
+        return ring
 
     def segment(self, number: int) -> Segment:
         """Raises Refusal: STALE for one that is gone, UNKNOWN for one that never was."""
@@ -265,8 +356,15 @@ class State:
         raise Refusal(protocol.UNKNOWN, f"this manager never made a segment {number}")
 
     def return_segment(self, number: int, slot: int) -> None:
-        """Take an empty segment back from its owner. Raises Refusal."""
+        """Take an empty segment back from its owner, or what a client holds of a ring. Raises Refusal."""
         segment = self.segment(number)
+        if segment.ring is not None:
+            try:
+                segment.books.reap(slot)
+            except LockBusy:
+                raise Refusal(protocol.INVALID, f"ring {number} is locked just now; return it again") from None
+            self._settle(segment)
+            return
         if segment.owner != slot:
             raise Refusal(protocol.DENIED, f"segment {number} belongs to slot {segment.owner} and not to slot {slot}")
         live, nbytes, _reserved = segment.books.stats()
@@ -277,11 +375,11 @@ class State:
         self._destroy(segment)
 
     def _settle(self, segment: Segment) -> None:
-        """Destroy an orphan without live blocks; give back the gaps of one that lost some."""
+        """End an orphan without live blocks; give back the gaps of one that lost some."""
         live, _bytes, _reserved = segment.books.stats()
         if not live:
-            self._destroy(segment)
-        elif live != segment.trimmed_at and live <= WALK_BLOCKS:
+            self._end(segment)
+        elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
             try:
                 blocks = segment.books.blocks()
             except LockBusy:
@@ -294,6 +392,15 @@ class State:
             self._give_back(segment, end, segment.nbytes)
             segment.trimmed_at = live
 
+    def _end(self, segment: Segment) -> bool:
+        """Destroy an orphan without live blocks. False: a ring, which goes once its messages' holds are released."""
+        if segment.ring is None:
+            self._destroy(segment)
+        elif segment.ring.number not in self._left:
+            # Nobody holds the ring, so nobody puts into it, and what its number holds becomes no more.
+            self._release(segment.ring.number)
+        return segment.id not in self.segments
+
     def _give_back(self, segment: Segment, start: int, end: int) -> None:
         start = (start + PAGE - 1) // PAGE * PAGE
         end = end // PAGE * PAGE
@@ -303,6 +410,9 @@ class State:
     def _destroy(self, segment: Segment) -> None:
         del self.segments[segment.id]
         self.orphans.discard(segment.id)
+        if segment.ring is not None:
+            del self.rings[segment.ring.number]
+            self._numbers.give_back(segment.ring.number)
         self.outside.destroy(segment)
 
     def release_all(self) -> None:
@@ -311,6 +421,7 @@ class State:
             self.outside.release(segment)
         self.segments.clear()
         self.orphans.clear()
+        self.rings.clear()
 
     # --------------------------------------------------------------------------------------------------------- names
 
@@ -328,10 +439,30 @@ class State:
             return name
         if len(self.names) >= self._purge_at:
             self.purge_names()
-        name = b"/torch_%d_%d" % (pid, int.from_bytes(urandom(8), "little") >> 1)
+        name = OWN_NAMES + b"%d_%d" % (pid, int.from_bytes(urandom(8), "little") >> 1)
         self.names[name] = triple
         self.by_block[triple] = name
         return name
+
+    def bind(self, name: bytes, number: int, block: int, generation: int) -> None:
+        """Let a name of the user's choice stand for a live block, unless it stands for one. Raises Refusal."""
+        shown = name.decode("ascii", "replace")
+        if name.startswith(OWN_NAMES):
+            raise Refusal(
+                protocol.INVALID,
+                f"names that begin with {OWN_NAMES.decode()} are the manager's own, as {shown} would be",
+            )
+        triple = (number, block, generation)
+        if self.segment(number).books.live(block, generation) is None:
+            raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
+        known = self.names.get(name)
+        if known is not None and self._is_live(known) is not None:
+            raise Refusal(
+                protocol.EXISTS, f"the name {shown} stands for another object already; open it, or choose another"
+            )
+        if len(self.names) >= self._purge_at:
+            self.purge_names()
+        self.names[name] = triple
 
     def lookup(self, name: bytes) -> tuple[int, int, int, int]:
         """(segment, block, generation, bytes) of a name. Raises Refusal."""
@@ -357,17 +488,16 @@ class State:
         triple = self.names.pop(name, None)
         if triple is None:
             raise Refusal(protocol.UNKNOWN, f"no block has the name {name.decode('ascii', 'replace')} here")
-        del self.by_block[triple]
+        if self.by_block.get(triple) == name:
+            del self.by_block[triple]
 
     def purge_names(self) -> int:
         """Forget the names of dead blocks; gives how many."""
         stale = [name for name, triple in self.names.items() if self._is_live(triple) is None]
         for name in stale:
-            del self.by_block[self.names.pop(name)]
+            self.unexport(name)
         self._purge_at = max(PURGE_NAMES, 2 * len(self.names))
         return len(stale)
-
-    # ------------------------------------------------------------------------------------------------------- reports
 
     def collect(self, seconds: float) -> protocol.Collected:
         """Clear what nothing needs; with seconds >= 0 also what has been in flight for longer."""
@@ -382,122 +512,7 @@ class State:
         for number in list(self.orphans):
             segment = self.segments[number]
             live, _bytes, reserved = segment.books.stats()
-            if not live:
-                self._destroy(segment)
+            if not live and self._end(segment):
                 count += 1
                 freed += reserved
         return protocol.Collected(tickets, self.purge_names(), count, freed, busy)
-
-    def figures(self) -> dict[str, Any]:
-        """The part of STATS that the state knows."""
-        live_blocks = live_bytes = reserved = payload = 0
-        for segment in self.segments.values():
-            blocks, nbytes, kept = segment.books.stats()
-            live_blocks += blocks
-            live_bytes += nbytes
-            reserved += kept
-            payload += segment.nbytes
-        return {
-            "clients": len(self.clients),
-            "detached": sum(client.detached for client in self.clients.values()),
-            "embryos": len(self.embryos),
-            "dying": self.dying,
-            "segments": len(self.segments),
-            "orphans": len(self.orphans),
-            "names": len(self.names),
-            "payload_bytes": payload,
-            "reserved_bytes": reserved,
-            "live_blocks": live_blocks,
-            "live_bytes": live_bytes,
-            "max_clients": self.max_clients,
-        }
-
-    def listing(self) -> dict[str, Any]:
-        """The document of LIST."""
-        clients = []
-        for slot in self.group.occupied():
-            kind, pid, start_time, parent = self.group.slot(slot)
-            if kind == SLOT_CLIENT:
-                client = self.clients.get(slot)
-                state = "detached" if client is not None and client.detached else "client"
-            elif kind in (SLOT_EMBRYO, SLOT_DEAD):
-                state = "embryo" if kind == SLOT_EMBRYO else "dead"
-            else:
-                continue
-            clients.append({"slot": slot, "pid": pid, "start_time": start_time, "state": state, "parent": parent})
-        exported: dict[int, int] = {}
-        for triple in self.names.values():
-            exported[triple[0]] = exported.get(triple[0], 0) + 1
-        in_flight: list[dict[str, Any]] = []
-        segments = []
-        left = WALK_LISTING
-        for segment in self.segments.values():
-            row = self._describe(segment, exported.get(segment.id, 0), in_flight, min(left, WALK_BLOCKS))
-            if row["holders"] is not None:
-                left -= row["live_blocks"]
-            segments.append(row)
-        in_flight.sort(key=_age, reverse=True)
-        return {
-            "clients": clients,
-            "segments": segments,
-            "in_flight": in_flight[:SHOW_IN_FLIGHT],
-            "in_flight_total": len(in_flight),
-        }
-
-    def _describe(self, segment: Segment, exported: int, in_flight: list[dict[str, Any]], walk: int) -> dict[str, Any]:
-        """A row of the listing; adds to `in_flight`. A segment of more than `walk` live blocks has no holders in it."""
-        live, nbytes, reserved = segment.books.stats()
-        busy = False
-        holders: list[dict[str, Any]] | None = None
-        if live <= walk:
-            try:
-                blocks = segment.books.blocks()
-            except LockBusy:
-                busy = True
-            else:
-                sums: dict[tuple[int, int], list[float]] = {}
-                for index, _offset, size, generation, holds in blocks:
-                    for slot, kind, age in holds:
-                        entry = sums.setdefault((slot, kind), [0, 0, 0.0])
-                        entry[0] += 1
-                        entry[1] += size
-                        entry[2] = max(entry[2], age)
-                        if kind == HOLD_TICKET:
-                            in_flight.append(
-                                {
-                                    "segment": segment.id,
-                                    "block": index,
-                                    "generation": generation,
-                                    "bytes": size,
-                                    "slot": slot,
-                                    "age_seconds": age,
-                                }
-                            )
-                holders = [
-                    {
-                        "slot": slot,
-                        "kind": "ticket" if kind == HOLD_TICKET else "client",
-                        "blocks": int(count),
-                        "bytes": int(size),
-                        "oldest_seconds": age,
-                    }
-                    for (slot, kind), (count, size, age) in sorted(sums.items())
-                ]
-        return {
-            "id": segment.id,
-            "payload_bytes": segment.nbytes,
-            "reserved_bytes": reserved,
-            "live_blocks": live,
-            "live_bytes": nbytes,
-            "dedicated": segment.dedicated,
-            "name": segment.name.decode() or None,
-            "owner": segment.owner,
-            "names": exported,
-            "busy": busy,
-            "holders": holders,
-        }
-
-
-def _age(row: dict[str, Any]) -> float:
-    age: float = row["age_seconds"]
-    return age

@@ -1,0 +1,124 @@
+// The manager's view of a ring (ring.hpp): making it, looking at it, undoing what the dead left in it. Never waits.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "module.hpp"
+#include "os.hpp"
+#include "ring.hpp"
+
+namespace shmtensor {
+namespace {
+
+// The books of some segments. No hold can be in a segment that is gone (None), so it has empty books.
+class Some final : public Shelf {
+   public:
+    explicit Some(nb::dict books) {
+        for (const auto& [segment, of] : books) {
+            Books* known = of.is_none() ? &none_ : nb::cast<Books*>(of);
+            if (known != &none_ && !known->is_open()) known = &none_;
+            books_.emplace(nb::cast<std::uint64_t>(segment), known);
+        }
+    }
+    Books* find(std::uint64_t segment) override {
+        const auto found = books_.find(segment);
+        return found == books_.end() ? nullptr : found->second;
+    }
+
+   private:
+    Books none_;
+    std::unordered_map<std::uint64_t, Books*> books_;
+};
+
+class RingMemory {
+   public:
+    explicit RingMemory(int fd) { map(fd); }
+    RingMemory(int fd, std::uint32_t number) {
+        if (number < kFirstRing || number > kLastRing) throw nb::value_error("no ring can have this number");
+        if (const int error = os::reserve(fd, 0, kFirstRingBytes)) raise_os(error);
+        std::byte* at = nullptr;
+        if (const int error = os::map_shared(fd, kFirstRingBytes, &at)) raise_os(error);
+        Ring::make(at, number);
+        os::unmap(at, kFirstRingBytes);
+        map(fd);
+    }
+    RingMemory(const RingMemory&) = delete;
+    ~RingMemory() { close(); }
+
+    Ring& ring() {
+        if (!at_) throw nb::value_error("this ring is closed");
+        return ring_;
+    }
+    void close() {
+        if (at_) os::unmap(at_, kRingBytes);
+        at_ = nullptr;
+    }
+
+   private:
+    void map(int fd) {
+        std::uint64_t bytes = 0;
+        if (const int error = os::size_of(fd, &bytes)) raise_os(error);
+        if (bytes != kRingBytes) throw nb::value_error("the descriptor is not a ring: it has another size");
+        if (const int error = os::map_shared(fd, kRingBytes, &at_)) raise_os(error);
+        if (ring_.open(at_, kRingBytes, fd)) return;
+        close();
+        throw nb::value_error("the descriptor is not a ring of this layout version");
+    }
+
+    std::byte* at_ = nullptr;
+    Ring ring_;
+};
+
+}  // namespace
+
+void add_ring(nb::module_& m) {
+    m.attr("RING_BYTES") = kRingBytes;
+    m.attr("FIRST_RING") = kFirstRing;
+    m.attr("LAST_RING") = kLastRing;
+    m.attr("HOLD_MESSAGE") = static_cast<int>(HoldKind::message);
+
+    nb::class_<RingMemory>(m, "RingMemory", nb::is_final())
+        .def(nb::init<int>(), nb::arg("fd"))
+        .def_static(
+            "make", [](int fd, std::uint32_t number) { return std::make_unique<RingMemory>(fd, number); },
+            nb::arg("fd"), nb::arg("number"))
+        .def_prop_ro("number", [](RingMemory& self) { return self.ring().header().number; })
+        .def("size", [](RingMemory& self) { return self.ring().size(); })
+        .def("stats",
+             [](RingMemory& self) {
+                 const RingHeader& h = self.ring().header();
+                 return std::tuple{self.ring().size(),
+                                   h.put_bytes.load(),
+                                   h.got_bytes.load(),
+                                   std::uint64_t{h.capacity.load()} * kRingUnit,
+                                   h.reserved_bytes.load(),
+                                   h.max_messages.load(),
+                                   h.max_bytes.load(),
+                                   h.most.load(),
+                                   h.kind.load()};
+             })
+        .def("watch", [](RingMemory& self) { self.ring().header().watched.store(1); })
+        .def(
+            "names", [](RingMemory& self, std::uint32_t slot) { return self.ring().names(slot); }, nb::arg("slot"))
+        .def(
+            "segments_to_undo", [](RingMemory& self, std::uint32_t slot) { return self.ring().segments_to_undo(slot); },
+            nb::arg("slot"))
+        .def(
+            "settle",
+            [](RingMemory& self, std::uint32_t slot, nb::dict books) {
+                Some shelf(books);
+                if (self.ring().settle(slot, shelf) != Ringed::ok)
+                    raise(native_errors.lock_busy, "the ring is locked just now, or needs the books of more segments");
+            },
+            nb::arg("slot"), nb::arg("books"))
+        .def("close", &RingMemory::close);
+}
+
+}  // namespace shmtensor

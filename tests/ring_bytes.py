@@ -1,0 +1,54 @@
+"""A ring's shared memory written by hand: as one leaves it who is killed inside a transfer (native/layout.hpp)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import struct
+
+from shmtensor import _native
+from shmtensor.manager import client, protocol
+
+NUMBER, PUT_LOCK, TAIL, PUT_UNDO, GET_LOCK, HEAD, GET_UNDO = 12, 64, 128, 144, 192, 256, 272
+MESSAGES = 4 * _native.PAGE
+UNITS = 2
+"""Of the one message that is written here."""
+ARENA_BLOCKS = 1 << 20
+
+
+class RingBytes:
+    """Over the ring that `block` is."""
+
+    def __init__(self, manager: client.Manager, block: _native.Block) -> None:
+        self.manager = manager
+        self.block = block
+        self.view = memoryview(block)
+        (self.number,) = struct.unpack_from("<I", self.view, NUMBER)
+
+    def write_message(self, block: _native.Block, hold: int) -> None:
+        """At the beginning, with one hold; not published."""
+        message = (UNITS, 0, 1, 0, 0, 0, 0, block.segment, block.index, block.generation, hold, 0)
+        struct.pack_into("<IIIIQQQQIIII", self.view, MESSAGES, *message)
+
+    def note(self, where: int, slot: int) -> None:
+        """An undo record at PUT_UNDO or GET_UNDO for the message."""
+        struct.pack_into("<Q", self.view, where, slot << 8 | 1)
+
+    def move(self, where: int) -> None:
+        """TAIL or HEAD past the message."""
+        struct.pack_into("<Q", self.view, where, UNITS << 32 | 1)
+
+    def lock(self, where: int) -> None:
+        """Take the mutex at PUT_LOCK or GET_LOCK; only this process's end gives it back."""
+        assert ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(self.block.address + where)) == 0
+
+    def give(self, block: _native.Block, hold: int, owner: int, kind: int) -> None:
+        """Set the owner and kind of a hold in an arena."""
+        reply, descriptors = self.manager._request(protocol.Map(block.segment))
+        assert isinstance(reply, protocol.Segment) and not reply.flags & protocol.DEDICATED
+        with mmap.mmap(descriptors[0], 0) as books:
+            at = _native.PAGE + 32 * ARENA_BLOCKS + 16 * hold
+            struct.pack_into("<Q", books, at, block.index << 32 | owner << 8 | kind)
+        for fd in descriptors:
+            os.close(fd)
