@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
-from .allocators import MapAllocator, MapFlags, managed_allocator
+from .allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
 from .allocators.lease import Lease, allocate_array
 from .allocators.managed import allocate
 from .allocators.protocol import MAX_BYTES, Allocator, Region
@@ -96,6 +96,11 @@ def region_over(block: Block, kind: int) -> Block | View:
             f"{block.nbytes} bytes of shared memory cannot be had as {PLACES[kind]} memory: {problem.strerror}; raise "
             "the limit of address space (ulimit -v) or of mappings (vm.max_map_count), or free memory"
         ) from None
+
+
+def traits_of(kind: int) -> tuple[Allocator, StorageFlags]:
+    """(allocator, flags) of a storage with this view of a block. A private one is like memory on the heap."""
+    return (default_allocator, OWN | StorageFlags.RESIZABLE) if kind == VIEW_PERSONAL else (managed_allocator, OWN)
 
 
 def lease_of(array: NDArray[Any]) -> Lease:

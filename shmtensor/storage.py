@@ -41,6 +41,7 @@ from .memory import (
     shared_block,
     shared_by,
     span,
+    traits_of,
     unfit,
 )
 from .sharing import Sharing
@@ -443,7 +444,7 @@ class Storage(Sharing):
             region_over(block, VIEW_READONLY)  # mapped now, so that a forked child need not ask for it
         region = region_over(block, kind)
         flat = region.array(self.dtype, self._flat.shape)
-        self._move(flat, region, *_character(kind))
+        self._move(flat, region, *traits_of(kind))
         self._enlist(block, kind)
 
     def _enlist(self, block: Block, kind: int) -> None:
@@ -478,7 +479,7 @@ class Storage(Sharing):
                 return known  # type: ignore[return-value]
             storage = object.__new__(_class_of(dtype))
             region = region_over(block, kind)
-            storage._adopt(region.array(dtype, (size,)), region, *_character(kind))
+            storage._adopt(region.array(dtype, (size,)), region, *traits_of(kind))
             storage._enlist(block, kind)
         return storage  # type: ignore[return-value]
 
@@ -534,11 +535,6 @@ STORAGE_CLASSES: Final[dict[DType, type[Storage]]] = {
 
 def _class_of(dtype: DType) -> type[Storage]:
     return STORAGE_CLASSES[dtype]
-
-
-def _character(kind: int) -> tuple[Allocator, StorageFlags]:
-    """(allocator, flags) of a storage with this view of a block. A private one is like memory on the heap."""
-    return (default_allocator, OWN | StorageFlags.RESIZABLE) if kind == VIEW_PERSONAL else (managed_allocator, OWN)
 
 
 def _receive() -> None:
