@@ -94,7 +94,7 @@ bool read_index(PyObject* from, npy_intp* into) {
 }  // namespace
 
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
-                     Py_ssize_t offset, PyObject* strides) {
+                     Py_ssize_t offset, PyObject* strides, bool writable) {
     if (!load_numpy()) return nullptr;
     if (!PyArray_DescrCheck(dtype)) {
         PyErr_Format(PyExc_TypeError, "dtype must be a numpy.dtype, not %.100s", Py_TYPE(dtype)->tp_name);
@@ -153,7 +153,7 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
     }
     Py_INCREF(descr);  // NewFromDescr steals it
     PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, dimensions, sizes, steps, data + offset,
-                                           NPY_ARRAY_WRITEABLE, nullptr);
+                                           writable ? NPY_ARRAY_WRITEABLE : 0, nullptr);
     if (!array) return nullptr;
     PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(array), NPY_ARRAY_UPDATE_ALL);
     Py_INCREF(owner);  // and SetBaseObject this

@@ -21,7 +21,7 @@ extern ErrorTypes error_types;
 // in; `owner` becomes its base. NumPy is imported at the first call. Returns a new reference, or nullptr with an
 // exception set.
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
-                     Py_ssize_t offset, PyObject* strides);
+                     Py_ssize_t offset, PyObject* strides, bool writable = true);
 
 // One element of an array, checked: of a type that is allowed, there, aligned, and writable where it is to be written.
 struct Place {

@@ -336,6 +336,15 @@ void Client::release(Block* block) {
     end_hold(s, block->hold, deferred_.empty() ? kMoment : 0);
 }
 
+int Client::readonly_of(const Block& block, std::byte** at) {
+    const std::lock_guard guard(private_);
+    Segment& s = *block.segment;
+    if (!s.readonly)
+        if (const int error = os::map_readonly(s.payload_fd, s.payload_bytes, &s.readonly)) return error;
+    *at = s.readonly + block.offset;
+    return 0;
+}
+
 void Client::finish_deferred() {
     const auto again = std::move(deferred_);
     deferred_.clear();

@@ -83,6 +83,8 @@ class Client {
     std::uint32_t new_mark() { return next_mark_.fetch_add(1, std::memory_order_relaxed); }
     Books* find(std::uint64_t segment);  // for a Shelf
     Status trim(std::uint64_t* bytes);
+    // The bytes of a block where this process cannot write them; good as long as the block has a user. 0 or errno.
+    int readonly_of(const Block& block, std::byte** at);
 
     // A slot and a socket for a child about to be started. 0 or errno.
     int embryo(std::uint32_t* slot, int* socket);

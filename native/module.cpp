@@ -31,6 +31,7 @@ namespace shmtensor {
 void add_atomics(nb::module_& m);  // module_atomics.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
 void add_ring(nb::module_& m);     // module_ring.cpp
+void add_view(nb::module_& m);     // module_view.cpp
 
 NativeErrors native_errors;
 
@@ -353,6 +354,8 @@ NB_MODULE(_native, m) {
                 return nb::steal(array);
             },
             nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0, nb::arg("strides") = nb::none());
+
+    add_view(m);
 
     nb::class_<PyClient>(m, "Client", nb::is_final())
         .def(

@@ -33,16 +33,41 @@ int memfd(const char* name, std::uint64_t bytes, int* fd) {
     return 0;
 }
 
-int map_shared(int fd, std::uint64_t bytes, std::byte** at) {
-    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+namespace {
+
+int map(int fd, std::uint64_t offset, std::uint64_t bytes, int rights, int kind, std::byte** at) {
+    void* mapped = ::mmap(nullptr, bytes, rights, kind, fd, static_cast<off_t>(offset));
     if (mapped == MAP_FAILED) return errno;
     ::madvise(mapped, bytes, MADV_DONTDUMP);  // a dump of gigabytes would keep a dead owner's lock for seconds
     *at = static_cast<std::byte*>(mapped);
     return 0;
 }
 
+std::uint64_t page_bytes() {
+    static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));  // kPage is the least there is
+    return bytes;
+}
+
+}  // namespace
+
+int map_shared(int fd, std::uint64_t bytes, std::byte** at) {
+    return map(fd, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, at);
+}
+
+int map_readonly(int fd, std::uint64_t bytes, std::byte** at) {
+    return map(fd, 0, bytes, PROT_READ, MAP_SHARED, at);
+}
+
+int map_private(int fd, std::uint64_t offset, std::uint64_t bytes, std::byte** at) {
+    const std::uint64_t lead = offset % page_bytes();
+    const int error = map(fd, offset - lead, lead + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, at);
+    if (!error) *at += lead;
+    return error;
+}
+
 void unmap(std::byte* at, std::uint64_t bytes) {
-    ::munmap(at, bytes);
+    const std::uint64_t lead = reinterpret_cast<std::uintptr_t>(at) % page_bytes();
+    ::munmap(at - lead, lead + bytes);
 }
 
 int size_of(int fd, std::uint64_t* bytes) {

@@ -10,8 +10,11 @@ namespace shmtensor::os {
 
 // A close-on-exec memfd of `bytes` (sparse), sealed against shrinking and growing.
 int memfd(const char* name, std::uint64_t bytes, int* fd);
-int map_shared(int fd, std::uint64_t bytes, std::byte** at);  // read-write; left out of core dumps
-void unmap(std::byte* at, std::uint64_t bytes);
+int map_shared(int fd, std::uint64_t bytes, std::byte** at);    // read-write; left out of core dumps
+int map_readonly(int fd, std::uint64_t bytes, std::byte** at);  // the same pages, which fault when written to
+// Pages of this process alone, which begin as those of the file. `at` is the byte at `offset`, in whatever page.
+int map_private(int fd, std::uint64_t offset, std::uint64_t bytes, std::byte** at);
+void unmap(std::byte* at, std::uint64_t bytes);  // the whole pages that the range touches
 int size_of(int fd, std::uint64_t* bytes);
 int reserved_of(int fd, std::uint64_t* bytes);  // bytes of the file that have pages
 // Reserve the pages of a range, so that touching them cannot fail later. pre: offset and bytes are page multiples.

@@ -17,6 +17,7 @@ struct Segment {
     std::uint64_t id = 0;
     Books books;
     std::byte* payload = nullptr;
+    std::byte* readonly = nullptr;  // the payload once more, in pages that cannot be written; once a view asked for it
     int payload_fd = -1;
     std::uint64_t payload_bytes = 0;
     bool dedicated = false;
@@ -36,6 +37,7 @@ struct Segment {
     Segment& operator=(const Segment&) = delete;
     ~Segment() {
         if (payload) os::unmap(payload, payload_bytes);
+        if (readonly) os::unmap(readonly, payload_bytes);
         os::close(payload_fd);
     }
 };

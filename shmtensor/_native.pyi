@@ -42,6 +42,12 @@ FIRST_RING: int
 """Owner numbers from here to LAST_RING are those of rings, and no slots."""
 LAST_RING: int
 
+# kinds of a View: how this process has a block, and what those get whom it sends the view to
+VIEW_LENT: int  # the block's own bytes; they get READONLY
+VIEW_READONLY: int  # pages that cannot be written; they get the same
+VIEW_FROZEN: int  # pages that cannot be written; they get PERSONAL
+VIEW_PERSONAL: int  # bytes of this process alone, which begin as the block's; not to be sent by handle
+
 class LockBusy(Exception):
     """The books are locked by another process just now; try again later. Only the manager's calls raise it."""
 
@@ -193,6 +199,29 @@ class Block:
         Raises ValueError out of bounds, TypeError for a dtype of Python objects."""
     def descriptor(self) -> int:
         """The payload's descriptor (owned by the client; duplicate it to keep it)."""
+
+@final
+class View:
+    """A block as receivers may use it: docs/sharing.md. Supports the buffer protocol (writable if LENT or PERSONAL).
+
+    Keeps its block, but for a PERSONAL one of less than 64 KiB, whose bytes are copied. Two Views are two objects;
+    READONLY and FROZEN ones of a block have the same address.
+    """
+    def __init__(self, block: Block, kind: int) -> None:
+        """Raises OSError (ENOMEM: no memory, address space or mappings left), ValueError: no such kind."""
+    @property
+    def kind(self) -> int: ...
+    @property
+    def block(self) -> Block | None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def array(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0, strides: tuple[int, ...] | None = None
+    ) -> NDArray[Any]:
+        """An ndarray over the view, as Block.array; writable if the view is. Its base is this View."""
 
 @final
 class Client:

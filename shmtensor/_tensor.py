@@ -223,9 +223,9 @@ class Tensor(operators.Operators):
         """Whether other processes can have this memory. Does not block."""
         return self.storage().is_shared()
 
-    def share_memory_(self) -> Self:
-        """Move the whole storage into shared memory; gives self. See Storage.share_memory_."""
-        self.storage().share_memory_()
+    def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self:
+        """Move the whole storage into shared memory; gives self. See Storage.share_memory_ for the arguments."""
+        self.storage().share_memory_(readonly=readonly, copy_on_write=copy_on_write)
         self._live()
         return self
 
@@ -453,9 +453,8 @@ class Tensor(operators.Operators):
         return self
 
     def zero_(self) -> Self:
-        """Set every element to 0; gives self. Does not block."""
-        self._live().fill(0)
-        return self
+        """Set every element to 0; gives self. Does not block. Raises LayoutError where the memory is read-only."""
+        return self.fill_(0)
 
     def copy_(self, source: Any) -> Self:
         """Copy values, broadcasting and converting their type; gives self. Does not block.

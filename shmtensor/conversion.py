@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .allocators.default import out_of_heap
 from .allocators.protocol import MAX_BYTES
 from .dtypes import DEFAULT, DType, require_supported
-from .errors import DTypeError, InvalidArgument
+from .errors import DTypeError, InvalidArgument, LayoutError
 
 SEQUENCES: Final = (tuple, list)
 INTEGERS: Final = (int, np.integer)
@@ -135,7 +135,16 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
     return array
 
 
-def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError:
-    """Our error for one of NumPy's: DTypeError for types, InvalidArgument for shapes and values."""
+def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError | LayoutError:
+    """Our error for one of NumPy's: DTypeError for types, LayoutError for read-only memory, else InvalidArgument."""
+    if "read-only" in str(error) and not array.flags.writeable:
+        return read_only(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}")
     kind = DTypeError if isinstance(error, TypeError) else InvalidArgument
     return kind(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}: {error}")
+
+
+def read_only(doing: str) -> LayoutError:
+    """The error of a write to memory that this process cannot write."""
+    return LayoutError(
+        f"{doing}: this memory is read-only here, because it was shared readonly or copy_on_write; change a clone()"
+    )

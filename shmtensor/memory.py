@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._native import Block
-from .allocators import MapAllocator, MapFlags, managed_allocator
+from ._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
+from .allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
 from .allocators.lease import Lease, allocate_array
 from .allocators.managed import allocate
 from .allocators.protocol import MAX_BYTES, Allocator, Region
 from .conversion import integer
 from .dtypes import BY_DTYPE, DType, require_supported
-from .errors import DTypeError, InvalidArgument, LayoutError, MappingError
+from .errors import DTypeError, InvalidArgument, LayoutError, MappingError, OutOfMemory
 
 FD_FLAGS: Final = MapFlags.SHAREDMEM | MapFlags.KEEPFD
 """How a storage that is shared by descriptor is mapped."""
@@ -38,6 +38,13 @@ class StorageFlags(IntFlag):
 
 OWN: Final = StorageFlags.REFCOUNTED | StorageFlags.FREEMEM
 """Flags of memory that belongs to its storage."""
+
+RECEIVED: Final = {0: 0, VIEW_LENT: VIEW_READONLY, VIEW_READONLY: VIEW_READONLY, VIEW_FROZEN: VIEW_PERSONAL}
+"""Kind of view that a process has of a block (0: none, the block itself) -> what those have whom it sends it to."""
+PLACES: Final = {
+    0: "shared", VIEW_LENT: "lent", VIEW_READONLY: "read-only", VIEW_FROZEN: "frozen", VIEW_PERSONAL: "private",
+}  # fmt: skip
+"""Kind of view -> where that memory is, in a word."""
 
 moving: Final = threading.RLock()
 """Guards moves and the making of storages; re-entrant, because a finalizer may get there while it is held."""
@@ -63,6 +70,37 @@ def address_of(array: NDArray[Any]) -> int:
 def region_address(region: Region) -> int:
     """Address of the first byte of a region."""
     return address_of(np.frombuffer(region, np.uint8, 1))
+
+
+def shared_block(region: Any) -> tuple[Block | None, int]:
+    """(block, kind of view) of memory that other processes have by handle; (None, 0) of any other. Does not block."""
+    if type(region) is Block:
+        return region, 0
+    if type(region) is View and region.kind != VIEW_PERSONAL:
+        return region.block, region.kind
+    return None, 0
+
+
+def region_over(block: Block, kind: int) -> Block | View:
+    """The memory of `block`, as a process has it that may use it in this way. Does not block.
+
+    Raises:
+        OutOfMemory: no memory for a copy, or the system refused a mapping.
+    """
+    if not kind:
+        return block
+    try:
+        return View(block, kind)
+    except OSError as problem:
+        raise OutOfMemory(
+            f"{block.nbytes} bytes of shared memory cannot be had as {PLACES[kind]} memory: {problem.strerror}; raise "
+            "the limit of address space (ulimit -v) or of mappings (vm.max_map_count), or free memory"
+        ) from None
+
+
+def traits_of(kind: int) -> tuple[Allocator, StorageFlags]:
+    """(allocator, flags) of a storage with this view of a block. A private one is like memory on the heap."""
+    return (default_allocator, OWN | StorageFlags.RESIZABLE) if kind == VIEW_PERSONAL else (managed_allocator, OWN)
 
 
 def lease_of(array: NDArray[Any]) -> Lease:

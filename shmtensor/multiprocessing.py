@@ -5,6 +5,7 @@ The contexts are this module's: `mp.set_start_method` here leaves the standard m
 
 Sending a tensor shares it: one that lies on the heap is moved into shared memory first (`share_memory_()`), and the
 receiver's tensor is the same memory. The sender may drop it, or exit, as soon as the message is written.
+`share_memory_(readonly=True)` and `share_memory_(copy_on_write=True)` leave receivers less: docs/sharing.md.
 Only what a forked process inherits, its arguments included, is not sent: as in torch, share what it is to write to.
 """
 

@@ -259,7 +259,7 @@ def _unary_inplace(function: Callable[..., Any]) -> Callable[..., Any]:
         a = self._live()
         try:
             function(a, a)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise refused(error, "computing in place on", a) from error
         return self
 

@@ -15,11 +15,16 @@ from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from . import _tensor, storage
+from ._native import VIEW_PERSONAL
 from .allocators import MapAllocator, MapFlags
+from .allocators.managed import allocate
 from .dtypes import dtype_of
 from .errors import InvalidArgument, ManagerUnavailable, SegmentLost
 from .manager import client
+from .memory import RECEIVED, shared_block
 
 Rebuild: TypeAlias = tuple[Any, ...]
 
@@ -112,21 +117,33 @@ def dump(pickler: pickle.Pickler, message: Any) -> None:
 def reduce_storage(shared: storage.Storage) -> Rebuild:
     """A storage by handle; one on this process's heap is moved into shared memory first, as `share_memory_()` does.
 
+    How receivers may use it goes along. A private copy (of what was shared copy_on_write) cannot be mapped by others:
+    they get one each of what it holds now.
+
     Raises:
         OutOfMemory, ManagerError: as share_memory_.
         InvalidArgument: memory that is shared in a way that no other process can follow.
     """
     if shared._view is not None:  # a part: its root goes by handle
         return shared.__reduce_ex__(5)
-    region, allocator = shared.share_memory_()._region, shared.allocator
-    if isinstance(region, storage.Block):
-        manager = storage.manager_of(region)
+    if getattr(shared._region, "kind", 0) == VIEW_PERSONAL:  # pages of ours that no other process can map
+        copy = allocate(shared.nbytes)
+        np.copyto(copy.array(shared.dtype, (shared.size(),)), shared._flat)
+        block: storage.Block | None = copy
+        theirs = VIEW_PERSONAL
+    else:
+        block, ours = shared_block(shared.share_memory_()._region)
+        theirs = RECEIVED[ours]
+    if block is not None:
+        manager = storage.manager_of(block)
         where, owner = _traveller(manager)
-        hold, mark = manager.ticket(region, owner)
+        hold, mark = manager.ticket(block, owner)
         if owner == 0 and _message.tickets is not None:
-            _message.tickets.append((region, hold, mark))
-        name = (region.segment, region.index, region.generation, hold, mark)
-        return rebuild_storage, (where, name, shared.dtype.char, shared.size())
+            _message.tickets.append((block, hold, mark))
+        name = (block.segment, block.index, block.generation, hold, mark)
+        whole = (where, name, shared.dtype.char, shared.size())
+        return rebuild_storage, (*whole, theirs) if theirs else whole
+    region, allocator = shared._region, shared.allocator
     if isinstance(allocator, MapAllocator):
         fd = getattr(region, "fd", -1)
         if fd >= 0:
@@ -139,14 +156,22 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
     )
 
 
-def rebuild_storage(where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int) -> storage.Storage:
+def rebuild_storage(
+    where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int, kind: int = 0
+) -> storage.Storage:
     """Redeem a ticket; gives the storage that this process has over the block already, if any.
 
+    Args:
+        kind: the view that we may have of the block; 0: all rights.
+
     Raises:
-        InvalidArgument: what is no ticket, or another type or size than the block's.
+        InvalidArgument: what is no ticket, or another type or size than the block's, or no view that is ever sent.
+        OutOfMemory: no room for the view.
         SegmentLost: the manager has ended and this process had not mapped the segment.
         StaleHandle: the message was read before and its block has been freed since.
     """
+    if kind not in RECEIVED.values():
+        raise InvalidArgument(f"a storage was sent as a view of kind {kind!r}, which receivers do not have")
     try:
         block = client.at(where).redeem(*name)
     except ManagerUnavailable as error:
@@ -155,7 +180,7 @@ def rebuild_storage(where: bytes, name: tuple[int, int, int, int, int], dtype: s
             "which has ended before this process mapped the memory; keep the sender or its manager alive until then "
             f"({error})"
         ) from error
-    return storage.Storage._from_block(block, dtype_of(dtype), size)
+    return storage.Storage._from_block(block, dtype_of(dtype), size, kind)
 
 
 def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> storage.Storage:

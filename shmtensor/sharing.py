@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._native import Block
 from .allocators import MapAllocator, MapFlags
 from .allocators.managed import allocate, manager_of
 from .allocators.protocol import Allocator, Region
@@ -26,9 +25,11 @@ from .memory import (
     lease_of,
     moving,
     region_address,
+    shared_block,
 )
 
 if TYPE_CHECKING:
+    from ._native import Block
     from .memory import StorageFlags
     from .storage import Storage
 
@@ -52,7 +53,7 @@ class Sharing:
         def size(self) -> int: ...
         def data_ptr(self) -> int: ...
         def is_shared(self) -> bool: ...
-        def share_memory_(self) -> Self: ...
+        def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self: ...
         def _describe(self) -> str: ...
         def _named(self, manager: bytes, handle: bytes) -> tuple[bytes, bytes]: ...
         def _root(self) -> tuple[Storage, int]: ...
@@ -60,7 +61,7 @@ class Sharing:
         @classmethod
         def _typed(cls) -> type[Self]: ...
         @classmethod
-        def _from_block(cls, block: Block, dtype: DType, size: int) -> Self: ...
+        def _from_block(cls, block: Block, dtype: DType, size: int, kind: int = 0) -> Self: ...
 
     def _share_filename_(self) -> tuple[bytes, bytes, int]:
         """(manager address, handle, size in elements): what another process opens with `_new_shared_filename`.
@@ -69,13 +70,19 @@ class Sharing:
         process holds the memory. Blocks for one request to the manager the first time.
 
         Raises:
-            InvalidArgument: a part of a storage, or memory that is shared without the manager.
+            InvalidArgument: a part of a storage, memory that is shared without the manager, or that receivers may not
+                have with all rights.
             OutOfMemory, ManagerError: as share_memory_.
         """
         if self._view is not None:
             raise InvalidArgument(f"{self._describe()} has no handle; share the whole storage and the offset")
-        block = self.share_memory_()._region
-        if not isinstance(block, Block):
+        block, kind = shared_block(self.share_memory_()._region)
+        if kind:
+            raise InvalidArgument(
+                f"{self._describe()} is not for everyone to write to, as a handle would allow; send it through a queue "
+                "or pipe of shmtensor.multiprocessing, or share a clone()"
+            )
+        if block is None:
             raise InvalidArgument(f"{self._describe()} is not the manager's; send its descriptor (_share_fd_) or path")
         export = self._export
         if export is None:
@@ -204,9 +211,10 @@ class Sharing:
         Does not block (managed) or for a file lock (refcounted).
         """
         root, _ = self._root()
-        if isinstance(root._region, Block):
+        block, _ = shared_block(root._region)
+        if block is not None:
             with moving:
-                root._tickets = [*(root._tickets or ()), manager_of(root._region).ticket(root._region)]
+                root._tickets = [*(root._tickets or ()), manager_of(block).ticket(block)]
         elif isinstance(root._allocator, RefcountedMapAllocator):
             root._allocator.incref(root._region)
         return self
@@ -218,12 +226,12 @@ class Sharing:
             InvalidArgument: there is none to take back.
         """
         root, _ = self._root()
-        if isinstance(root._region, Block):
+        block, _ = shared_block(root._region)
+        if block is not None:
             with moving:
                 if not root._tickets:
                     raise InvalidArgument(f"{self._describe()} has no reference in flight; call _shared_incref first")
                 hold, mark = root._tickets.pop()
-            block = root._region
             manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
         elif isinstance(root._allocator, RefcountedMapAllocator):
             root._allocator.decref(root._region)

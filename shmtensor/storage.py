@@ -7,6 +7,8 @@ which stays valid as long as they live.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
 import weakref
 from collections.abc import Iterator, Sequence
@@ -15,25 +17,31 @@ from typing import Any, ClassVar, Final, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from ._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, View
 from ._native import Block as Block
 from .allocators import MapAllocator, default_allocator, managed_allocator
 from .allocators.lease import Lease
 from .allocators.managed import allocate
 from .allocators.managed import manager_of as manager_of
 from .allocators.protocol import Allocator, Region
-from .conversion import INTEGERS, integer
+from .conversion import INTEGERS, integer, read_only
 from .dtypes import DEFAULT, ELEMENT_TYPES, DType, require_supported
-from .errors import IndexOutOfRange, InvalidArgument
+from .errors import IndexOutOfRange, InvalidArgument, ShmTensorError
 from .memory import (
     OWN,
+    PLACES,
+    RECEIVED,
     StorageFlags,
     address_of,
     element_count,
     flat_values,
     fresh_array,
     moving,
+    region_over,
+    shared_block,
     shared_by,
     span,
+    traits_of,
     unfit,
 )
 from .sharing import Sharing
@@ -41,6 +49,8 @@ from .sharing import Sharing
 # The storage of a block, while one lives: what was sent to this process twice is one storage. The key holds an id, so
 # whoever looks up compares the block too.
 _of_block: Final[weakref.WeakValueDictionary[tuple[int, DType], Storage]] = weakref.WeakValueDictionary()
+# The same of those with a view of the block that other processes have too, by the kind of view.
+_of_view: Final[weakref.WeakValueDictionary[tuple[int, int, DType], Storage]] = weakref.WeakValueDictionary()
 
 
 class Storage(Sharing):
@@ -70,7 +80,7 @@ class Storage(Sharing):
     FREEMEM: ClassVar[int] = StorageFlags.FREEMEM
 
     _flat: NDArray[Any]  # every element, in order
-    _region: Region  # what the allocator gave; a native Block when shared by the manager
+    _region: Region  # what the allocator gave; a native Block, or a View of one, when shared by the manager
     _allocator: Allocator
     _flags: StorageFlags
     _epoch: int  # raised when the memory moves; tensors compare it with theirs
@@ -176,9 +186,9 @@ class Storage(Sharing):
         return f"{part}{type(self).__name__} of {self.size()} elements in {self._place()} memory"
 
     def _place(self) -> str:
-        """Where it lives, in a word: heap, shared, map ..."""
-        if isinstance(self._region, Block):
-            return "shared"
+        """Where it lives, in a word: heap, shared, lent, read-only, frozen, private, map ..."""
+        if isinstance(self._region, Block | View):
+            return PLACES[getattr(self._region, "kind", 0)]
         return "heap" if self._allocator is default_allocator else str(getattr(self._allocator, "name", "other"))
 
     def __repr__(self) -> str:
@@ -213,7 +223,9 @@ class Storage(Sharing):
             IndexOutOfRange: no such element.
             InvalidArgument: a value outside the range of the type, or another number of values.
             DTypeError: a value that is no number.
+            LayoutError: the memory is read-only here; so for all that writes.
         """
+        self._require_writable("writing to")
         target = self._flat[index] if isinstance(index, slice) else self._position(index)
         try:
             if isinstance(target, int):
@@ -224,6 +236,10 @@ class Storage(Sharing):
             raise InvalidArgument(f"{value!r} does not fit into {self.dtype.name}: {error}") from error
         except (TypeError, ValueError) as error:
             raise unfit(value, self.dtype, error) from error
+
+    def _require_writable(self, doing: str) -> None:
+        if not self._flat.flags.writeable:
+            raise read_only(f"{doing} {self._describe()}")
 
     def _position(self, index: Any) -> int:
         size = self._flat.shape[0]
@@ -297,6 +313,7 @@ class Storage(Sharing):
             InvalidArgument: another number of elements.
             DTypeError: values that cannot be converted.
         """
+        self._require_writable("copying to")
         values = flat_values(source, self.dtype)
         if values.size != self.size():
             raise InvalidArgument(
@@ -368,37 +385,87 @@ class Storage(Sharing):
         """Whether other processes can have this memory: managed, or mapped shared. Does not block."""
         return shared_by(self._allocator)
 
-    def share_memory_(self) -> Self:
-        """Move into shared memory of this process's manager; gives self. Does nothing when shared already.
+    def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self:
+        """Move into shared memory of this process's manager; gives self. Nothing moves when it is shared already.
 
         One copy. Tensors on this storage follow; NumPy arrays taken earlier keep the old memory and do not see later
         writes. The first call in a process blocks until the manager is ready.
 
+        Receivers see each other's writes and ours, unless one of the arguments says otherwise for what is sent from
+        now on. With neither, what was said before stays as it is; what was restricted does not get wider again. A
+        forked child is a receiver of all that its parent has.
+
+        Args:
+            readonly: receivers cannot write: their memory faults, and their arrays are not writable. We still can.
+            copy_on_write: each receiver gets memory of its own, of which pages are copied when they are written to.
+                Ours is read-only from now on, since pages that nobody has written to yet would show our writes.
+
         Raises:
             OutOfMemory: the system or a quota refused; nothing has changed then.
             ManagerError: no manager can be reached or started.
+            InvalidArgument: both arguments, or one of them for memory that is shared without the manager.
         """
+        if readonly and copy_on_write:
+            raise InvalidArgument(
+                "asked to share readonly and copy_on_write at once; a receiver's memory is one of both"
+            )
+        kind = VIEW_LENT if readonly else VIEW_FROZEN if copy_on_write else 0
         root, _ = self._root()
-        if root.is_shared():
-            return self
-        # Not under `moving`: the first allocation starts a process, and a fork takes that lock too.
-        block = allocate(root.nbytes)
-        with moving:
-            if root.nbytes > block.nbytes:
-                raise InvalidArgument(f"{root._describe()} was resized by another thread while it was being shared")
-            if not root.is_shared():  # another thread may have been quicker
-                flat = block.array(self.dtype, root._flat.shape)
-                np.copyto(flat, root._flat)
-                root._move(flat, block, managed_allocator, OWN)
-                _of_block[id(block), root.dtype] = root
+        if not root.is_shared():
+            # Not under `moving`: the first allocation starts a process, and a fork takes that lock too.
+            block = allocate(root.nbytes)
+            with moving:
+                if root.nbytes > block.nbytes:
+                    raise InvalidArgument(f"{root._describe()} was resized by another thread while it was being shared")
+                if not root.is_shared():  # another thread may have been quicker
+                    np.copyto(block.array(self.dtype, root._flat.shape), root._flat)
+                    root._settle(block, kind)
+        if kind:
+            root._restrict(kind)
         return self
 
+    def _restrict(self, kind: int) -> None:
+        """Let others have no more of this shared memory than `kind` says."""
+        with moving:
+            block, present = shared_block(self._region)
+            if block is None:
+                raise InvalidArgument(
+                    f"{self._describe()} is not the manager's, and only that can be shared readonly or copy_on_write; "
+                    "copy it into a storage of its own"
+                )
+            if kind == VIEW_LENT and present in (VIEW_READONLY, VIEW_FROZEN):
+                kind = VIEW_READONLY  # we cannot write either, and that stays
+            if kind != present:
+                self._settle(block, kind)
+
+    def _settle(self, block: Block, kind: int) -> None:
+        """Have the memory of `block` from now on, in the way that `kind` says. Under `moving`."""
+        if kind == VIEW_LENT:
+            region_over(block, VIEW_READONLY)  # mapped now, so that a forked child need not ask for it
+        region = region_over(block, kind)
+        flat = region.array(self.dtype, self._flat.shape)
+        self._move(flat, region, *traits_of(kind))
+        self._enlist(block, kind)
+
+    def _enlist(self, block: Block, kind: int) -> None:
+        """Be the storage that whoever asks for this block in this way gets. Under `moving`."""
+        if not kind:
+            _of_block[id(block), self.dtype] = self
+        elif kind != VIEW_PERSONAL:
+            _of_view[id(block), kind, self.dtype] = self
+
     @classmethod
-    def _from_block(cls, block: Block, dtype: DType, size: int) -> Self:
-        """The storage of a block; the same object as long as one lives in this process. Does not block.
+    def _from_block(cls, block: Block, dtype: DType, size: int, kind: int = 0) -> Self:
+        """The storage of a block; the same object as long as one lives in this process, but for private ones.
+
+        Does not block.
+
+        Args:
+            kind: which view of the block this process may have; 0: the block itself, with all rights.
 
         Raises:
             InvalidArgument: `size` elements of `dtype` are not the bytes of the block.
+            OutOfMemory: no room for the view.
         """
         nbytes = size * dtype.itemsize
         if (nbytes or 1) != block.nbytes:
@@ -407,12 +474,13 @@ class Storage(Sharing):
                 "bytes; open it with the type and size it was made with"
             )
         with moving:
-            known = _of_block.get((id(block), dtype))
-            if known is not None and known._region is block:
+            known = _of_view.get((id(block), kind, dtype)) if kind else _of_block.get((id(block), dtype))
+            if known is not None and shared_block(known._region) == (block, kind):
                 return known  # type: ignore[return-value]
             storage = object.__new__(_class_of(dtype))
-            storage._adopt(block.array(dtype, (size,)), block, managed_allocator, OWN)
-            _of_block[id(block), dtype] = storage
+            region = region_over(block, kind)
+            storage._adopt(region.array(dtype, (size,)), region, *traits_of(kind))
+            storage._enlist(block, kind)
         return storage  # type: ignore[return-value]
 
     # -- by value -----------------------------------------------------------------------------------------------------
@@ -469,6 +537,20 @@ def _class_of(dtype: DType) -> type[Storage]:
     return STORAGE_CLASSES[dtype]
 
 
+def _receive() -> None:
+    """In a forked child, which is a receiver of what its parent has: take its views instead of the parent's."""
+    with moving:
+        for storage in list(_of_view.values()):
+            block, kind = shared_block(storage._region)
+            # What cannot be had stays read-only, or the process cannot use shared memory at all.
+            with contextlib.suppress(ShmTensorError):
+                if block is not None and RECEIVED[kind] != kind:
+                    storage._settle(block, RECEIVED[kind])
+
+
+os.register_at_fork(after_in_child=_receive)
+
+
 # -- from arrays ------------------------------------------------------------------------------------------------------
 
 
@@ -482,17 +564,18 @@ def storage_of(array: NDArray[Any]) -> Storage:
     while type(base) is np.ndarray:
         base = base.base
     dtype = array.dtype
-    if type(base) is Block:
+    block, kind = shared_block(base)
+    if block is not None:
         if array.size == 0 and base.nbytes == 1:
-            return Storage._from_block(base, dtype, 0)
+            return Storage._from_block(block, dtype, 0, kind)
         offset = 0 if array.nbytes == base.nbytes else address_of(array) - base.address
         if offset % dtype.itemsize == 0 and base.nbytes % dtype.itemsize == 0:
-            return Storage._from_block(base, dtype, base.nbytes // dtype.itemsize)
+            return Storage._from_block(block, dtype, base.nbytes // dtype.itemsize, kind)
     storage = object.__new__(STORAGE_CLASSES[dtype])
     flat = span(array)
     if type(base) is Lease:
         storage._adopt(flat, base.region, base.allocator, StorageFlags.REFCOUNTED)
-    elif type(base) is Block:
+    elif block is not None:
         storage._adopt(flat, base, managed_allocator, StorageFlags.REFCOUNTED)
     else:
         flags = OWN | StorageFlags.RESIZABLE if owned else StorageFlags.REFCOUNTED

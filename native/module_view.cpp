@@ -1,0 +1,115 @@
+// A block as its receivers may use it: `_native.View`. See docs/sharing.md.
+#include <nanobind/nanobind.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "array.hpp"
+#include "client.hpp"
+#include "module.hpp"
+#include "os.hpp"
+#include "ranges.hpp"
+
+namespace shmtensor {
+
+enum class ViewKind {
+    lent = 1,      // the block's own bytes; receivers get readonly
+    readonly = 2,  // pages that cannot be written; receivers get the same
+    frozen = 3,    // pages that cannot be written; receivers get personal ones
+    personal = 4,  // bytes of this process alone, which begin as the block's
+};
+
+// Smaller blocks are copied for a personal view: that costs less than a mapping, of which a process has a limited
+// number. From here on blocks begin at a page.
+constexpr std::uint64_t kMappedFrom = kPagedFrom;
+
+// A NumPy array has either this as its base, or, where it aliases with all rights, the Block itself.
+struct PyView {
+    PyView(nb::handle_t<PyBlock> from, int number) {
+        if (number < 1 || number > 4) throw nb::value_error("there is no view of this kind");
+        const Block& b = *nb::inst_ptr<PyBlock>(from)->block;
+        if (!b.client->may_touch()) raise_not_held(*b.client);
+        kind = static_cast<ViewKind>(number);
+        bytes = b.bytes;
+        int error = 0;
+        if (kind == ViewKind::lent) {
+            data = b.data();
+        } else if (kind == ViewKind::readonly || kind == ViewKind::frozen) {
+            error = b.client->readonly_of(b, &data);
+        } else if (bytes >= kMappedFrom) {
+            error = os::map_private(b.segment->payload_fd, b.offset, bytes, &data);
+        } else {
+            data = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kLine}, std::nothrow));
+            if (data) std::memcpy(data, b.data(), bytes);
+            error = data ? 0 : ENOMEM;
+        }
+        if (error) raise_os(error);
+        if (!copied()) block = nb::borrow(from);
+    }
+    PyView(const PyView&) = delete;
+    ~PyView() {
+        if (kind != ViewKind::personal || !data) return;
+        if (copied())
+            ::operator delete(data, std::align_val_t{kLine});
+        else
+            os::unmap(data, bytes);
+    }
+
+    bool copied() const { return kind == ViewKind::personal && bytes < kMappedFrom; }
+    bool writable() const { return kind == ViewKind::lent || kind == ViewKind::personal; }
+    // nullptr, or whose memory this is, of which a clone without the fork hooks holds nothing.
+    const Client* untouchable() const {
+        if (!block.is_valid()) return nullptr;
+        const Client* client = nb::inst_ptr<PyBlock>(block)->block->client;
+        return client->may_touch() ? nullptr : client;
+    }
+
+    ViewKind kind;
+    std::byte* data = nullptr;
+    std::uint64_t bytes;
+    nb::object block;  // kept while the view lives; invalid where the bytes were copied
+};
+
+namespace {
+
+int view_buffer(PyObject* exporter, Py_buffer* buffer, int flags) {
+    const PyView& v = *nb::inst_ptr<PyView>(exporter);
+    if (const Client* client = v.untouchable()) {
+        set_not_held(*client);
+        buffer->obj = nullptr;
+        return -1;
+    }
+    return PyBuffer_FillInfo(buffer, exporter, v.data, static_cast<Py_ssize_t>(v.bytes), !v.writable(), flags);
+}
+PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(view_buffer)}, {0, nullptr}};
+
+}  // namespace
+
+void add_view(nb::module_& m) {
+    m.attr("VIEW_LENT") = static_cast<int>(ViewKind::lent);
+    m.attr("VIEW_READONLY") = static_cast<int>(ViewKind::readonly);
+    m.attr("VIEW_FROZEN") = static_cast<int>(ViewKind::frozen);
+    m.attr("VIEW_PERSONAL") = static_cast<int>(ViewKind::personal);
+
+    nb::class_<PyView>(m, "View", nb::is_final(), nb::type_slots(view_slots))
+        .def(nb::init<nb::handle_t<PyBlock>, int>(), nb::arg("block"), nb::arg("kind"))
+        .def_prop_ro("kind", [](PyView& v) { return static_cast<int>(v.kind); })
+        .def_prop_ro("block", [](PyView& v) { return v.block.is_valid() ? v.block : nb::none(); })
+        .def_prop_ro("address", [](PyView& v) { return reinterpret_cast<std::uintptr_t>(v.data); })
+        .def_prop_ro("nbytes", [](PyView& v) { return v.bytes; })
+        .def(
+            "array",
+            [](nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
+                const PyView& v = *nb::inst_ptr<PyView>(self);
+                if (const Client* client = v.untouchable()) raise_not_held(*client);
+                PyObject* array = make_array(self.ptr(), v.data, v.bytes, dtype.ptr(), shape.ptr(), offset,
+                                             strides.ptr(), v.writable());
+                if (!array) throw nb::python_error();
+                return nb::steal(array);
+            },
+            nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0, nb::arg("strides") = nb::none());
+}
+
+}  // namespace shmtensor
