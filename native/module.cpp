@@ -29,6 +29,8 @@ using namespace shmtensor;
 namespace shmtensor {
 
 void add_atomics(nb::module_& m);  // module_atomics.cpp
+void add_queue(nb::module_& m);    // module_queue.cpp
+void add_codec(nb::module_& m);    // module_codec.cpp
 
 NativeErrors native_errors;
 
@@ -180,6 +182,7 @@ NB_MODULE(_native, m) {
     error_types = {errors.attr("DTypeError").inc_ref().ptr(), errors.attr("InvalidArgument").inc_ref().ptr(),
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
     add_atomics(m);
+    add_queue(m);
 
     m.def(
         "make_payload",
@@ -448,4 +451,5 @@ NB_MODULE(_native, m) {
             auto& self = *nb::inst_ptr<PyClient>(object);
             if (!self.client.close()) throw nb::value_error("blocks of this client are still in use; drop them first");
         });
+    add_codec(m);
 }

@@ -376,7 +376,7 @@ nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel) {
         body = parcel.blocks.back()->data();
         bytes = parcel.blocks.back()->bytes;
     }
-    PyObject* value = decode(self.client_object.ptr(), body, bytes, parcel.blocks);
+    PyObject* value = decode(body, bytes, parcel.blocks);
     if (!value) throw nb::python_error();
     return nb::steal(value);
 }
@@ -459,8 +459,7 @@ void add_queue(nb::module_& m) {
         .def(
             "__init__",
             [](PyRing* self, nb::object client, nb::object block, nb::object need_event) {
-                if (!queue_errors.full)
-                    queue_errors.full = nb::module_::import_("queue").attr("Full").inc_ref().ptr();
+                if (!queue_errors.full) queue_errors.full = nb::module_::import_("queue").attr("Full").inc_ref().ptr();
                 nb::cast<PyClient&>(client);
                 nb::cast<PyBlock&>(block);
                 new (self) PyRing(std::move(client), std::move(block), std::move(need_event));
