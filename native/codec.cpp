@@ -453,12 +453,12 @@ class Encoder {
                 if (block->client != client_ || !view.writable || view.type < 0) return Written::needs_pickle;
                 const auto offset = view.bytes == 0 ? 0 : static_cast<std::uint64_t>(view.data - block->data());
                 if (view.bytes != 0 && offset >= block->bytes) return Written::needs_pickle;
+                const bool strided = !view.c_order || view.bytes == 0;  // an empty array may have any strides
                 out_.tag(Tag::tensor);
-                shape(view, (view.c_order ? 0 : kBit6) | (grad == Py_True ? kBit7 : 0));
+                shape(view, (strided ? kBit6 : 0) | (grad == Py_True ? kBit7 : 0));
                 out_.number(number_of(block));
                 out_.number(offset);
-                if (!view.c_order)
-                    for (int i = 0; i < view.axes; ++i) out_.zigzag(view.strides[i]);
+                for (int i = 0; strided && i < view.axes; ++i) out_.zigzag(view.strides[i]);
                 return Written::ok;
             }
             if (moved) return Written::needs_pickle;

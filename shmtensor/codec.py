@@ -46,7 +46,7 @@ class Pickler(reduction.ForkingPickler):
         self.buffers: list[pickle.PickleBuffer] = []
         super().__init__(file, 5, True, self.buffers.append)
         self._native = native
-        table: dict[type, Any] = self.dispatch_table  # type: ignore[assignment]
+        table: dict[type, Any] = self.dispatch_table
         table.setdefault(np.ndarray, reduce_array)
         table[Tensor] = reductions.reduce_tensor
         for storage_class in STORAGE_CLASSES.values():
@@ -118,7 +118,8 @@ def encode_for_wire(value: Any) -> bytes:
     tickets: list[tuple[int, int, int, int, int]] = []
     try:
         for block in blocks:
-            tickets.append((block.segment, block.index, block.generation, *manager.ticket(block)))
+            ticket = manager.ticket(block)
+            tickets.append((block.segment, block.index, block.generation, *ticket))
     except BaseException:
         _redeem(manager, tickets)
         raise
