@@ -5,6 +5,7 @@
 #include <numpy/arrayobject.h>
 
 #include <cstring>
+#include <type_traits>
 
 namespace shmtensor {
 
@@ -12,7 +13,9 @@ ErrorTypes error_types;
 
 namespace {
 
-constexpr int kMostDimensions = 32;
+constexpr int kMostDimensions = kMostAxes;
+constexpr std::uint64_t kWithGil = 64 * 1024;  // bytes; a longer copy lets other threads run
+static_assert(std::is_same_v<npy_intp, Py_ssize_t>);
 constexpr Py_ssize_t kMostIndices = 64;  // axes of an array in any version of NumPy
 
 bool load_numpy() {
@@ -79,6 +82,38 @@ bool writable(PyArrayObject* array) {
     if (PyArray_ISWRITEABLE(array)) return true;
     PyErr_SetString(error_types.layout, "the memory is read-only, and the operation writes; use Tensor.clone()");
     return false;
+}
+
+bool is_number(int type) {
+    return (type >= NPY_BOOL && type < NPY_OBJECT) || type == NPY_HALF;
+}
+
+// An element type as NumPy has it built in.
+struct Number {
+    PyArray_Descr* descr;
+    Py_ssize_t bytes;
+    std::uintptr_t alignment;
+};
+// pre: a number type, NumPy loaded
+const Number& number_of(int type) {
+    static Number known[NPY_HALF + 1];
+    Number& number = known[type];
+    if (!number.descr) [[unlikely]] {
+        PyArray_Descr* descr = PyArray_DescrFromType(type);
+        number = {descr, PyDataType_ELSIZE(descr), static_cast<std::uintptr_t>(PyDataType_ALIGNMENT(descr))};
+    }
+    return number;
+}
+// A new reference, as NumPy's constructors take it.
+PyArray_Descr* descr_of(int type) {
+    PyArray_Descr* descr = number_of(type).descr;
+    Py_INCREF(descr);
+    return descr;
+}
+bool is_plain(PyArray_Descr* descr) {
+    const int type = descr->type_num;
+    if (!is_number(type)) return false;
+    return descr == number_of(type).descr || (PyArray_ISNBO(descr->byteorder) && !PyDataType_METADATA(descr));
 }
 
 bool read_index(PyObject* from, npy_intp* into) {
@@ -157,6 +192,121 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
     if (!array) return nullptr;
     PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(array), NPY_ARRAY_UPDATE_ALL);
     Py_INCREF(owner);  // and SetBaseObject this
+    if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner) < 0) {
+        Py_DECREF(array);
+        return nullptr;
+    }
+    return array;
+}
+
+// ------------------------------------------------------------------------------------------------------- for the codec
+
+PyTypeObject* array_type_if_loaded() {
+    static PyTypeObject* type = nullptr;
+    if (type) return type;
+    PyObject* name = PyUnicode_InternFromString("numpy");
+    PyObject* numpy = name ? PyImport_GetModule(name) : nullptr;
+    Py_XDECREF(name);
+    // NumPy that is being imported just now has no arrays yet.
+    if (numpy && PyObject_HasAttrString(numpy, "ndarray") && load_numpy()) type = &PyArray_Type;
+    Py_XDECREF(numpy);
+    PyErr_Clear();
+    return type;
+}
+
+ArrayView view_array(PyObject* object) {
+    auto* array = reinterpret_cast<PyArrayObject*>(object);
+    PyArray_Descr* descr = PyArray_DESCR(array);
+    const int axes = PyArray_NDIM(array), flags = PyArray_FLAGS(array);
+    const npy_intp* sizes = PyArray_DIMS(array);
+    const bool plain = axes <= kMostAxes && is_plain(descr);
+    npy_intp bytes = plain ? number_of(descr->type_num).bytes : 0;
+    for (int i = 0; i < axes; ++i) bytes *= sizes[i];
+    return {static_cast<std::byte*>(PyArray_DATA(array)),
+            PyArray_BASE(array),
+            sizes,
+            PyArray_STRIDES(array),
+            static_cast<std::uint64_t>(bytes),
+            axes,
+            plain ? descr->type_num : -1,
+            (flags & NPY_ARRAY_C_CONTIGUOUS) != 0,
+            (flags & NPY_ARRAY_F_CONTIGUOUS) != 0,
+            (flags & NPY_ARRAY_WRITEABLE) != 0};
+}
+
+PyObject* base_of(PyObject* array) {
+    return PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
+}
+
+bool copy_elements(PyObject* array, const ArrayView& view, std::byte* into) {
+    if (view.bytes == 0) return true;
+    if (view.c_order || view.fortran_order) {
+        if (view.bytes < kWithGil) {
+            std::memcpy(into, view.data, view.bytes);
+        } else {
+            Py_BEGIN_ALLOW_THREADS;
+            std::memcpy(into, view.data, view.bytes);
+            Py_END_ALLOW_THREADS;
+        }
+        return true;
+    }
+    PyObject* copy = PyArray_NewFromDescr(&PyArray_Type, descr_of(view.type), view.axes, view.sizes, nullptr, into,
+                                          NPY_ARRAY_WRITEABLE, nullptr);
+    if (!copy) return false;
+    PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(copy), NPY_ARRAY_ALIGNED);
+    const int result =
+        PyArray_CopyInto(reinterpret_cast<PyArrayObject*>(copy), reinterpret_cast<PyArrayObject*>(array));
+    Py_DECREF(copy);
+    return result == 0;
+}
+
+std::uint64_t array_bytes(int type, int axes, const Py_ssize_t* sizes) {
+    constexpr std::uint64_t none = ~std::uint64_t{0};
+    if (!is_number(type) || axes > kMostAxes || !load_numpy()) return none;
+    Py_ssize_t bytes = number_of(type).bytes;
+    bool empty = false;
+    for (int i = 0; i < axes; ++i) {
+        if (sizes[i] < 0) return none;
+        if (sizes[i] == 0) empty = true;
+        if (__builtin_mul_overflow(bytes, sizes[i] > 0 ? sizes[i] : 1, &bytes)) return none;
+    }
+    return empty ? 0 : static_cast<std::uint64_t>(bytes);
+}
+
+bool array_fits(int type, int axes, const Py_ssize_t* sizes, const Py_ssize_t* strides, std::uint64_t offset,
+                std::uint64_t bytes) {
+    const std::uint64_t own = array_bytes(type, axes, sizes);
+    if (own == ~std::uint64_t{0} || offset > bytes) return false;
+    if (own == 0 || !strides) return own <= bytes - offset;
+    Py_ssize_t low = 0, high = number_of(type).bytes;
+    for (int i = 0; i < axes; ++i) {
+        Py_ssize_t reach = 0;
+        if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) ||
+            __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
+            return false;
+    }
+    return static_cast<std::uint64_t>(-(low + 1)) + 1 <= offset && static_cast<std::uint64_t>(high) <= bytes - offset;
+}
+
+PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, const Py_ssize_t* sizes,
+                   const Py_ssize_t* strides, bool fortran_order) {
+    if (!load_numpy()) return nullptr;
+    const int order = fortran_order ? NPY_ARRAY_F_CONTIGUOUS : NPY_ARRAY_C_CONTIGUOUS;
+    const Number& number = number_of(type);
+    if (!owner) {
+        PyObject* made = PyArray_NewFromDescr(&PyArray_Type, descr_of(type), axes, sizes, nullptr, nullptr,
+                                              fortran_order ? NPY_ARRAY_F_CONTIGUOUS : 0, nullptr);
+        if (made)
+            std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(made)), data, array_bytes(type, axes, sizes));
+        return made;
+    }
+    const bool aligned = reinterpret_cast<std::uintptr_t>(data) % number.alignment == 0;
+    // With strides NumPy works the flags out; without, it takes these.
+    PyObject* array =
+        PyArray_NewFromDescr(&PyArray_Type, descr_of(type), axes, sizes, strides, const_cast<std::byte*>(data),
+                             order | NPY_ARRAY_WRITEABLE | (aligned ? NPY_ARRAY_ALIGNED : 0), nullptr);
+    if (!array) return nullptr;
+    Py_INCREF(owner);
     if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner) < 0) {
         Py_DECREF(array);
         return nullptr;

@@ -23,6 +23,40 @@ extern ErrorTypes error_types;
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
                      Py_ssize_t offset, PyObject* strides, bool writable = true);
 
+// What an ndarray is, as its memory can be shipped. `type` is NumPy's number of the element type; -1 for all that is
+// not plain numbers in this machine's byte order, and for more axes than are supported.
+struct ArrayView {
+    std::byte* data;
+    PyObject* base;             // borrowed
+    const Py_ssize_t* sizes;    // these two die when somebody reshapes the array in place
+    const Py_ssize_t* strides;  // bytes
+    std::uint64_t bytes;        // of the elements, wherever they lie
+    int axes;
+    int type;
+    bool c_order, fortran_order, writable;
+};
+constexpr int kMostAxes = 32;
+
+// The class ndarray; nullptr, without an exception, where NumPy has not been imported by anybody.
+PyTypeObject* array_type_if_loaded();
+// pre: an exact ndarray, for both.
+ArrayView view_array(PyObject* array);
+PyObject* base_of(PyObject* array);  // borrowed, may be nullptr
+
+// The elements, in C order unless the array is in Fortran order, to `into`; lets go of the GIL when there are many.
+// False with an exception set.
+bool copy_elements(PyObject* array, const ArrayView& view, std::byte* into);
+
+// Bytes of an array; ~0 when that overflows or there is no such number type.
+std::uint64_t array_bytes(int type, int axes, const Py_ssize_t* sizes);
+// Whether an array of this form reaches no byte outside of [0, bytes). `strides` may be nullptr: without gaps.
+bool array_fits(int type, int axes, const Py_ssize_t* sizes, const Py_ssize_t* strides, std::uint64_t offset,
+                std::uint64_t bytes);
+// pre: it fits; types as in ArrayView. An array at `data` that keeps `owner`, or (owner nullptr) one on the heap with a
+// copy of the elements at `data`. A new reference, or nullptr with an exception set.
+PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, const Py_ssize_t* sizes,
+                   const Py_ssize_t* strides, bool fortran_order);
+
 // One element of an array, checked: of a type that is allowed, there, aligned, and writable where it is to be written.
 struct Place {
     atomics::Element element;

@@ -35,8 +35,10 @@ struct Block {
     std::uint32_t embryo_hold;  // the child's entry while a fork is under way
     std::uint64_t offset;       // bytes into the payload
     std::uint64_t bytes;
-    std::uint32_t users = 1;  // under the private lock
-    void* face = nullptr;     // the Python object over it, if any; under the GIL
+    std::uint32_t users = 1;    // under the private lock
+    void* face = nullptr;       // the Python object over it, if any; under the GIL
+    std::uint64_t message = 0;  // the message being encoded that named it last, and its number there; under the GIL
+    std::uint32_t number = 0;
     std::byte* data() const { return segment->payload + offset; }
 };
 

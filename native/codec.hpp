@@ -16,9 +16,8 @@
 
 namespace shmtensor {
 
-struct PyClient;
-
-// A value in the making, or one that has arrived. Each block in it has one user, which goes with the parcel.
+// A value in the making, or one that has arrived. Each block in it has one user, which goes with the parcel; where the
+// user has been taken over there is a nullptr.
 struct Parcel {
     Parcel() = default;
     Parcel(const Parcel&) = delete;
@@ -32,10 +31,22 @@ struct Parcel {
 };
 
 // Write `value` into an empty parcel. Blocks as other processes need them: what lies on the heap is copied (an ndarray)
-// or moved (a tensor) into shared memory of `client`. May run any Python. False with an exception set.
+// or moved (a tensor) into shared memory of `client`, a _native.Client; None: of this process's default manager, which
+// is looked for only when a block is needed. May run any Python. False with an exception set and the parcel empty.
 bool encode(PyObject* client, PyObject* value, Parcel& parcel);
 
-// The value of a body; a new reference, or nullptr with an exception set. May run any Python.
-PyObject* decode(PyObject* client, const std::byte* body, std::size_t bytes, const std::vector<Block*>& blocks);
+// The value of a body; a new reference, or nullptr with an exception set. Takes over the users of blocks that it needs.
+// May run any Python.
+PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks);
+
+// What the codec needs of the bindings (module_codec.cpp), in terms of CPython's API: failures are exceptions set.
+
+extern PyTypeObject* block_type;      // _native.Block
+extern PyObject* message_damaged;     // shmtensor.errors.MessageDamaged
+Client* client_of(PyObject* client);  // nullptr: it is no _native.Client, or may not be used
+Block* block_of(PyObject* block);     // pre: exactly a block_type
+bool allocate_block(PyObject* client, std::uint64_t bytes, Block** block);  // may run any Python
+// The face of a block, a new reference. One that is made for it takes over the user, and `block` becomes nullptr.
+PyObject* take_face(Block*& block);
 
 }  // namespace shmtensor

@@ -32,6 +32,7 @@ void add_atomics(nb::module_& m);  // module_atomics.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
 void add_ring(nb::module_& m);     // module_ring.cpp
 void add_view(nb::module_& m);     // module_view.cpp
+void add_codec(nb::module_& m);    // module_codec.cpp
 
 NativeErrors native_errors;
 
@@ -481,4 +482,5 @@ NB_MODULE(_native, m) {
             auto& self = *nb::inst_ptr<PyClient>(object);
             if (!self.client.close()) throw nb::value_error("blocks of this client are still in use; drop them first");
         });
+    add_codec(m);
 }

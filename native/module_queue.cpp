@@ -376,7 +376,7 @@ nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel) {
         body = parcel.blocks.back()->data();
         bytes = parcel.blocks.back()->bytes;
     }
-    PyObject* value = decode(self.client_object.ptr(), body, bytes, parcel.blocks);
+    PyObject* value = decode(body, bytes, parcel.blocks);
     if (!value) throw nb::python_error();
     return nb::steal(value);
 }

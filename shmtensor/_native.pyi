@@ -275,3 +275,12 @@ class Client:
         """Raise AssertionError if the books or the private lists of an owned segment contradict each other. Slow."""
     def close(self) -> None:
         """Release everything held, unmap, close the connection. Raises ValueError while Blocks are alive."""
+
+def pack(client: Client | None, value: Any, /) -> tuple[bytes, list[Block]]:
+    """A value as the body of a message and the blocks that it names (native/codec.hpp). Tensors are moved and ndarrays
+    copied into shared memory of `client`; None: of the default manager's, looked for when it is needed.
+
+    Raises what pickle raises, Refused, LockBusy, and what need_segment or the default manager raise."""
+
+def unpack(body: bytes | memoryview, blocks: list[Block], /) -> Any:
+    """The value of a body. Raises MessageDamaged, and what unpickling raises."""

@@ -88,5 +88,9 @@ class QueueDamaged(ShmTensorError, RuntimeError):
     """What lies in a queue's shared memory is no queue, or no message: something wrote over it."""
 
 
+class MessageDamaged(ShmTensorError, ValueError):
+    """What arrived is no message of this version: it is cut off, or something wrote over it."""
+
+
 class StallWarning(RuntimeWarning):
     """A process keeps the lock of a queue (it may be stopped); the message names its pid. The wait goes on."""

@@ -18,7 +18,7 @@ LAYERS = [
     {"manager"},
     {"dtypes", "allocators"},
     {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
-    {"reductions", "multiprocessing", "spawn"},
+    {"codec", "reductions", "multiprocessing", "spawn"},
 ]
 SERVER = {"manager.server", "manager.state", "manager.protocol"}
 
