@@ -87,7 +87,7 @@ class Ref {
 struct TensorLayout {
     PyTypeObject *tensor, *storage;
     Py_ssize_t array, storage_of, epoch, requires_grad, storage_epoch;
-    PyObject *live, *share_memory_, *zero;  // names of methods; 0
+    PyObject *live, *share_memory_, *settled;  // names of methods; _tensor.SETTLED
 };
 TensorLayout tensors;
 
@@ -116,8 +116,8 @@ bool learn_tensors(PyObject* module) {
         return false;
     l.live = PyUnicode_InternFromString("_live");
     l.share_memory_ = PyUnicode_InternFromString("share_memory_");
-    l.zero = PyLong_FromLong(0);
-    if (!l.live || !l.share_memory_ || !l.zero) return false;
+    l.settled = PyLong_FromLong(-1);
+    if (!l.live || !l.share_memory_ || !l.settled) return false;
     l.tensor = reinterpret_cast<PyTypeObject*>(Py_NewRef(type.get()));
     l.storage = reinterpret_cast<PyTypeObject*>(Py_NewRef(storage.get()));
     tensors = l;
@@ -852,7 +852,7 @@ class Decoder {
         if (!made) return nullptr;
         slot(made, tensors.array) = view.release();
         slot(made, tensors.storage_of) = Py_NewRef(Py_None);
-        slot(made, tensors.epoch) = Py_NewRef(tensors.zero);
+        slot(made, tensors.epoch) = Py_NewRef(tensors.settled);
         slot(made, tensors.requires_grad) = Py_NewRef(form.bits & kBit7 ? Py_True : Py_False);
         return made;
     }

@@ -24,7 +24,7 @@ constexpr std::size_t kKept = 1 << 20;            // bytes of room that a scratc
 constexpr std::size_t kBatch = 64;                // messages that get_many takes under one lock
 
 struct QueueErrors {
-    PyObject *full, *empty, *too_large, *damaged, *lost, *stall;
+    PyObject *full, *empty, *too_large, *damaged, *lost, *manager, *stall;
 };
 QueueErrors queue_errors;
 
@@ -78,6 +78,8 @@ struct PyRing {
         if (!ring.open(block.data(), block.bytes, block.segment->payload_fd))
             raise(queue_errors.damaged, "the block is no queue of this version; open it with what made it");
     }
+    PyRing(const PyRing&) = delete;
+    ~PyRing() { os::close(event); }
     Client& client() const { return self.client; }
 
     nb::object client_object, block_object, need_event;
@@ -136,8 +138,15 @@ class Stall {
 };
 
 int event_of(PyRing& self) {
-    if (self.event < 0) self.event = nb::cast<int>(self.need_event());
-    return self.event;
+    if (self.event >= 0) return self.event;
+    const int made = nb::cast<int>(self.need_event());
+    if (self.event >= 0) {  // another thread was here
+        os::close(made);
+        return self.event;
+    }
+    self.event = made;
+    if (self.ring.size() > 0) os::event_set(made);  // what came before anybody watched
+    return made;
 }
 
 // The event is readable while there are messages: put sets it, and whoever takes the last one clears it.
@@ -311,23 +320,25 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                     std::atomic<std::uint64_t>* receipt) {
     Look look(self.client());
     Stall stall(self);
-    bool lose = false;
-    nb::object cause;
+    std::uint64_t lost = 0;  // a segment that cannot be mapped: the message that needs it is taken out and reported
     for (unsigned patience = 0;;) {
         std::size_t done = 0;
         Ringed result;
-        const std::size_t most = lose ? 1 : letters.size();
+        const std::size_t most = lost ? 1 : letters.size();
         if (patience == 0) {
-            result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt, lose);
+            result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt, lost);
         } else {
             nb::gil_scoped_release release;
-            result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt, lose);
+            result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt, lost);
         }
         patience = 0;
         switch (result) {
             case Ringed::ok:
                 signal_got(self);
-                if (lose && letters[0].holds.empty() && letters[0].flags != 0) raise_damaged();
+                if (letters[0].flags & kLost)
+                    raise(queue_errors.lost,
+                          "a message names memory that is gone: its sender and its manager ended before this process "
+                          "mapped it; the message has been taken out");
                 return done;
             case Ringed::busy:
                 check_signals();
@@ -347,7 +358,12 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 break;
             }
             case Ringed::need_mapping:
-                self.self.need_mapping(self.client_object, look.missing);
+                try {
+                    self.self.need_mapping(self.client_object, look.missing);
+                } catch (nb::python_error& error) {
+                    if (!error.matches(queue_errors.manager) && !error.matches(PyExc_LookupError)) throw;
+                    lost = look.missing;
+                }
                 break;
             case Ringed::no_room:
             case Ringed::full:
@@ -421,18 +437,37 @@ nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout)
     return values;
 }
 
-bool await_done(PyRing& self, nb::handle timeout) {
+// Wait without the GIL, in slices between which signals are looked at, until is_so() or the time is up.
+template <class IsSo, class Wait>
+bool await(nb::handle timeout, IsSo&& is_so, Wait&& wait) {
     const std::uint64_t deadline = deadline_of(true, timeout);
-    while (!self.ring.is_all_done()) {
+    while (!is_so()) {
         const std::uint64_t left = left_of(deadline);
         if (left == 0) return false;
         {
             nb::gil_scoped_release release;
-            self.ring.await_done(left);
+            wait(left);
         }
         check_signals();
     }
     return true;
+}
+bool await_message(PyRing& self, nb::handle timeout) {
+    return await(
+        timeout, [&] { return self.ring.size() > 0; }, [&](std::uint64_t left) { self.ring.await_message(left); });
+}
+bool await_room(PyRing& self, nb::handle timeout) {
+    std::uint32_t taken = self.ring.taken();
+    return await(
+        timeout, [&] { return !self.ring.is_full(); },
+        [&](std::uint64_t left) {
+            self.ring.await_room(taken, left);
+            taken = self.ring.taken();
+        });
+}
+bool await_done(PyRing& self, nb::handle timeout) {
+    return await(
+        timeout, [&] { return self.ring.is_all_done(); }, [&](std::uint64_t left) { self.ring.await_done(left); });
 }
 
 std::uint32_t pid_of(PyRing& self, const Lock& lock) {
@@ -452,6 +487,7 @@ void add_queue(nb::module_& m) {
                     error("MessageTooLarge"),
                     error("QueueDamaged"),
                     error("SegmentLost"),
+                    error("ManagerError"),
                     error("StallWarning")};
     m.attr("RING_BYTES") = kRingBytes;
 
@@ -483,6 +519,8 @@ void add_queue(nb::module_& m) {
         .def("size", [](PyRing& self) { return self.ring.size(); })
         .def("is_full", [](PyRing& self) { return self.ring.is_full(); })
         .def("task_done", [](PyRing& self) { return self.ring.task_done(); })
+        .def("await_message", &await_message, nb::arg("timeout") = nb::none())
+        .def("await_room", &await_room, nb::arg("timeout") = nb::none())
         .def("await_done", &await_done, nb::arg("timeout") = nb::none())
         .def("event", [](PyRing& self) { return event_of(self); })
         .def("limits",

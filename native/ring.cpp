@@ -350,7 +350,7 @@ int Ring::reserve() {
 // ----------------------------------------------------------------------------------------------------------------- get
 
 Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
-                 std::atomic<std::uint64_t>* receipt, bool lose) {
+                 std::atomic<std::uint64_t>* receipt, std::uint64_t lost) {
     RingHeader& h = header();
     *done = 0;
     if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
@@ -362,7 +362,7 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
         std::size_t body = 0, holds = 0;
         while (*done < letters.size()) {
             Letter& letter = letters[*done];
-            result = get_one(letter, slot, near, receipt, lose);
+            result = get_one(letter, slot, near, receipt, lost);
             if (result == Ringed::no_room) {
                 body = letter.bytes;
                 holds = letter.mark;
@@ -385,7 +385,8 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
 }
 
 // no_room: the letter must be given room for `bytes` of body and `mark` holds first.
-Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt, bool lose) {
+Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt,
+                     std::uint64_t lost) {
     RingHeader& h = header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
@@ -399,17 +400,17 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
         letter.mark = message.holds;
         return Ringed::no_room;
     }
-    bool lost = false;
-    for (std::uint32_t i = 0; i < message.holds && !lost; ++i) {
+    bool gone = false;
+    for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
         bool known = false;
         entry_of(holds[i], shelf, &known);
-        lost = !known;
+        if (!known && (lost == 0 || holds[i].segment != lost)) return Ringed::need_mapping;
+        gone = !known;
     }
-    if (lost && !lose) return Ringed::need_mapping;
     const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
     letter.body.assign(body, body + message.body_bytes);
-    letter.holds.assign(holds, holds + (lost ? 0 : message.holds));
-    letter.flags = message.flags;
+    letter.holds.assign(holds, holds + (gone ? 0 : message.holds));
+    letter.flags = gone ? message.flags | kLost : message.flags;
     letter.mark = message.mark;
     letter.bytes = message.bytes;
     if (!letter.holds.empty()) {

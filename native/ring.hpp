@@ -37,6 +37,8 @@ struct Letter {
     std::uint64_t bytes = 0;  // what it counts for
 };
 
+constexpr std::uint32_t kLost = 1u << 31;  // in the flags of a letter, not of a message
+
 enum class Ringed {
     ok,
     busy,          // a lock is taken: again, with patience
@@ -67,7 +69,7 @@ class Ring {
     // to a message's number + 1 before it is taken. `lose`: a message that needs a missing segment is taken without
     // holds.
     Ringed get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
-               std::atomic<std::uint64_t>* receipt = nullptr, bool lose = false);
+               std::atomic<std::uint64_t>* receipt = nullptr, std::uint64_t lost = 0);
     // Reserve pages for twice the capacity. 0 or errno (ENOMEM also when the machine has not that much left).
     int reserve();
 
@@ -98,7 +100,8 @@ class Ring {
     Ringed take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed undo(bool getting, Shelf& shelf);
     Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf);
-    Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt, bool lose);
+    Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt,
+                   std::uint64_t lost);
     Ringed grow(std::uint32_t slot, Shelf& shelf);
     Found message_at(std::uint32_t position) const;
     std::byte* unit(std::uint32_t position, std::uint32_t capacity) const {

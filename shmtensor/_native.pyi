@@ -140,6 +140,50 @@ class RingMemory:
     def close(self) -> None:
         """Unmap; every later call raises ValueError."""
 
+@final
+class Ring:
+    """A ring as a client uses it: a queue of values, for any number of processes.
+
+    Waits let the GIL go, run signal handlers, and look again every 100 ms. Where a method raises queue.Full or
+    queue.Empty, `block` and `timeout` (seconds; None: no bound) are those of the standard queues.
+    """
+    def __init__(self, client: Client, block: Block, need_event: Callable[[], int]) -> None:
+        """Args:
+        block: of RING_BYTES, as create_ring of the manager's client gives it.
+        need_event: gives a descriptor of the ring's event, the Ring's to close.
+
+        Raises QueueDamaged if the block holds no ring."""
+    def limit(self, messages: int, nbytes: int, kind: int) -> None:
+        """Set the bounds (0: none) and what the ring is. Only before another process knows of it."""
+    @property
+    def block(self) -> Block: ...
+    @property
+    def kind(self) -> int: ...
+    def put(self, value: Any, block: bool = True, timeout: float | None = None) -> bool:
+        """Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, and what pickling raises."""
+    def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None) -> int:
+        """Gives how many were put. Raises as put; nothing is put when a value cannot be pickled."""
+    def get(self, block: bool = True, timeout: float | None = None, receipt: Block | None = None) -> Any:
+        """`receipt`: 8 bytes that are set to the message's number + 1 before it is taken.
+
+        Raises queue.Empty, SegmentLost, QueueDamaged, MessageDamaged, NotHeld, and what unpickling raises."""
+    def get_many(self, most: int, block: bool = True, timeout: float | None = None) -> list[Any]:
+        """At least one, as get; then what is there, up to `most`."""
+    def size(self) -> int: ...
+    def is_full(self) -> bool: ...
+    def task_done(self) -> bool:
+        """False: called more often than there were messages."""
+    def await_message(self, timeout: float | None = None) -> bool: ...
+    def await_room(self, timeout: float | None = None) -> bool: ...
+    def await_done(self, timeout: float | None = None) -> bool: ...
+    def event(self) -> int:
+        """A descriptor that is readable while there are messages; the Ring's own."""
+    def limits(self) -> tuple[int, int]:
+        """(messages, bytes), 0: no bound."""
+    def stats(self) -> tuple[int, int, int, int, int, int, int, int, int, int]:
+        """(messages inside, most so far, ever put, ever taken, bytes inside, bytes ever put, capacity in bytes, not yet
+        done, pid that is putting, pid that is taking). Counts of messages wrap at 2**32."""
+
 def make_payload(name: str, nbytes: int) -> int:
     """A memfd of nbytes (sparse), sealed against shrinking and growing, close-on-exec; gives the descriptor."""
 

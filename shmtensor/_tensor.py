@@ -23,6 +23,7 @@ from .errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
 from .memory import address_of, moving
 from .storage import Storage, storage_of
 
+SETTLED: Final = -1
 _new = object.__new__
 _ndarray = np.ndarray
 
@@ -46,7 +47,7 @@ class Tensor(operators.Operators):
 
     _array: NDArray[Any]  # the view; current while _epoch is the storage's
     _storage: Storage | None
-    _epoch: int  # of the storage when _array was taken
+    _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
     requires_grad: bool
     """Whether autograd records what happens to it."""
 
@@ -328,7 +329,7 @@ class Tensor(operators.Operators):
             for stride in v.strides:
                 if stride < 0:
                     raise InvalidArgument(f"index {key!r} has a negative step; tensors have none: copy through numpy()")
-        if storage is None:
+        if storage is None and self._epoch != SETTLED:  # this and the view must follow the same one
             storage = self.storage()
         t = _new(Tensor)
         t._array = v

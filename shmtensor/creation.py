@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._tensor import Tensor
+from ._tensor import SETTLED, Tensor
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate
 from .conversion import array_from, empty_array, refused, shape_from
@@ -63,7 +63,7 @@ def empty(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bo
     t = _new(Tensor)
     t._array = allocate(nbytes).array(kind, shape) if shared else empty_array(shape, kind)
     t._storage = None
-    t._epoch = 0
+    t._epoch = SETTLED if shared else 0
     t.requires_grad = requires_grad
     return t
 

@@ -18,6 +18,7 @@ import multiprocessing.context as _context
 from multiprocessing import process as _process
 from typing import Any
 
+from . import queues as _queues
 from . import reductions as _reductions
 from .errors import ShmTensorError as _ShmTensorError
 from .manager import client as _client
@@ -131,19 +132,35 @@ class Process(_process.BaseProcess):
         process_class._after_fork()
 
 
-class ForkContext(_context.ForkContext):
+class Objects(_context.BaseContext):
+    """What contexts make of this package's own: the standard interface, in shared memory."""
+
+    def Queue(self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None) -> _queues.Queue:  # type: ignore[override]
+        """See shmtensor.queues.Queue."""
+        return _queues.Queue(maxsize, ctx=self, maxbytes=maxbytes, name=name)
+
+    def JoinableQueue(self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None) -> _queues.JoinableQueue:  # type: ignore[override]
+        """See shmtensor.queues.JoinableQueue."""
+        return _queues.JoinableQueue(maxsize, ctx=self, maxbytes=maxbytes, name=name)
+
+    def SimpleQueue(self, *, name: str | None = None) -> _queues.SimpleQueue:  # type: ignore[override]
+        """See shmtensor.queues.SimpleQueue."""
+        return _queues.SimpleQueue(ctx=self, name=name)
+
+
+class ForkContext(Objects, _context.ForkContext):
     """The standard fork context, starting this module's processes."""
 
     Process = ForkProcess
 
 
-class SpawnContext(_context.SpawnContext):
+class SpawnContext(Objects, _context.SpawnContext):
     """The standard spawn context, starting this module's processes."""
 
     Process = SpawnProcess
 
 
-class ForkServerContext(_context.ForkServerContext):
+class ForkServerContext(Objects, _context.ForkServerContext):
     """The standard forkserver context, starting this module's processes."""
 
     Process = ForkServerProcess
@@ -156,7 +173,7 @@ _contexts: dict[str, Any] = {
 }
 
 
-class DefaultContext(_context.DefaultContext):
+class DefaultContext(Objects, _context.DefaultContext):
     """What this module's functions belong to. In a child its method is the one that started the child."""
 
     Process = Process  # type: ignore[assignment]

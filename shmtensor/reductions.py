@@ -114,6 +114,17 @@ def dump(pickler: pickle.Pickler, message: Any) -> None:
         _message.tickets = outer
 
 
+def block_ticket(block: storage.Block) -> Rebuild:
+    """What names `block` to the process that is being spawned, or to whoever reads the message: (where, numbers) for
+    `client.at(where).redeem(*numbers)`."""
+    manager = storage.manager_of(block)
+    where, owner = _traveller(manager)
+    hold, mark = manager.ticket(block, owner)
+    if owner == 0 and _message.tickets is not None:
+        _message.tickets.append((block, hold, mark))
+    return where, (block.segment, block.index, block.generation, hold, mark)
+
+
 def reduce_storage(shared: storage.Storage) -> Rebuild:
     """A storage by handle; one on this process's heap is moved into shared memory first, as `share_memory_()` does.
 

@@ -18,7 +18,9 @@ LAYERS = [
     {"manager"},
     {"dtypes", "allocators"},
     {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
-    {"codec", "reductions", "multiprocessing", "spawn"},
+    {"codec", "reductions"},
+    {"queues", "broadcast", "synchronize"},
+    {"pool", "multiprocessing", "spawn"},
 ]
 SERVER = {"manager.server", "manager.state", "manager.protocol"}
 

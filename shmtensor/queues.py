@@ -1,0 +1,446 @@
+"""Queues between processes, in shared memory: the standard interface, messages at memory speed.
+
+A message goes into a ring (docs/queues.md) when `put` returns, without a thread or a pipe in between: it is there for
+every process at once, outlives its sender, and is delivered once, whoever is killed. Tensors in it are handles; an
+ndarray is copied once, into shared memory, and is the receiver's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from multiprocessing import context
+from multiprocessing.util import register_after_fork
+from queue import Empty, Full
+from typing import TYPE_CHECKING, Any, Final
+
+from . import reductions
+from ._native import BlockGone, LockBusy, Refused, Ring
+from .errors import InvalidArgument
+from .manager import client
+
+if TYPE_CHECKING:
+    from ._native import Block
+
+__all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue"]
+
+SIMPLE, QUEUE, JOINABLE, BROADCAST = range(1, 5)
+_KINDS: Final = {SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast"}
+_MOST_MESSAGES: Final = 2**32 - 1
+_MOST_BYTES: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class QueueStats:
+    """A queue at one moment. Counts of all messages ever wrap at 2**32."""
+
+    messages: int
+    """Inside, put and not yet taken."""
+    most: int
+    """Most that were inside at once."""
+    put: int
+    taken: int
+    nbytes: int
+    """Of the messages inside: bodies, arrays and tensors."""
+    put_nbytes: int
+    """Of all messages ever put."""
+    capacity: int
+    """Bytes of the ring now; it grows as needed."""
+    unfinished: int
+    """Messages that task_done() was not called for."""
+    putting: int
+    """Process that is putting just now, 0: none."""
+    taking: int
+    """Process that is taking just now, 0: none."""
+
+
+def _bound(value: Any, name: str, most: int) -> int:
+    """A bound as the standard queues take it: 0 or less is none."""
+    try:
+        number: int = value.__index__()
+    except AttributeError:
+        raise TypeError(f"{name} has to be a whole number, not {value!r}") from None
+    return 0 if number <= 0 or number > most else number
+
+
+class RingObject:
+    """What lives in a ring and is found by name, inherited, or given to a child that is being started."""
+
+    _KIND: int
+
+    def __init__(self, maxsize: int, maxbytes: int, name: str | None) -> None:
+        manager = client.default()
+
+        def make() -> Block:
+            block = manager.create_ring()
+            Ring(manager.native, block, lambda: manager.event(block.segment)).limit(maxsize, maxbytes, self._KIND)
+            return block
+
+        if name is None:
+            self._open(manager, make())
+            return
+        block, made = manager.open_or_create(_bytes_of(name), make)
+        self._open(manager, block)
+        if made:
+            return
+        if self._ring.kind != self._KIND:
+            found = _KINDS.get(self._ring.kind, "something else")
+            raise InvalidArgument(f"{name!r} is the name of a {found} and not of a {_KINDS[self._KIND]}; use another")
+        for asked, found, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
+            if asked not in (0, found):
+                raise InvalidArgument(
+                    f"{name!r} exists with {what} {found or 'unbounded'}, and {asked} was asked for; leave it out, or "
+                    "use another name"
+                )
+
+    def _open(self, manager: client.Manager, block: Block) -> None:
+        self._manager = manager
+        self._ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
+
+    def __getstate__(self) -> Any:
+        context.assert_spawning(self)  # type: ignore[attr-defined]
+        return reductions.block_ticket(self._ring.block)
+
+    def __setstate__(self, state: Any) -> None:
+        where, numbers = state
+        manager = client.at(where)
+        self._open(manager, manager.redeem(*numbers))
+
+
+def _bytes_of(name: str) -> bytes:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"the name of a shared object is a string, as 'jobs', not {name!r}")
+    return b"/" + name.removeprefix("/").encode()
+
+
+class _End:
+    """One side of a queue, with the part of a Connection's interface that the standard library uses of it."""
+
+    def __init__(self, queue: SimpleQueue) -> None:
+        self._queue = queue
+        self.closed = False
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are messages, for select, selectors and connection.wait."""
+        return self._queue._ring.event()
+
+    def close(self) -> None:
+        """This side is used no more in this process. Does not block."""
+        self.closed = True
+
+    def _check(self) -> None:
+        if self.closed:
+            raise OSError("handle is closed")
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Whether there is a message, at the latest after `timeout` seconds (None: without a bound)."""
+        self._check()
+        return self._queue._ring.await_message(timeout)
+
+    def recv(self) -> Any:
+        """The next message. Blocks until there is one. Raises as Queue.get."""
+        self._check()
+        return self._queue._get(True, None)
+
+    def send(self, obj: Any) -> None:
+        """Put a message. Blocks while the queue is full. Raises as Queue.put."""
+        self._check()
+        self._queue._put(obj, True, None)
+
+
+class SimpleQueue(RingObject):
+    """A queue without bounds: put, get, empty, close."""
+
+    _KIND = SIMPLE
+    _closed = False
+
+    def __init__(self, *, ctx: Any = None, name: str | None = None, _bounds: tuple[int, int] = (0, 0)) -> None:
+        """Make a queue, or open the one of this name.
+
+        Args:
+            ctx: the context that asks; any will do.
+            name: letters, digits, '_', '-' and '.'; processes of this user's manager that give the same one have the
+                same queue. It lives as long as one of them holds it.
+
+        Raises:
+            InvalidArgument: a name that cannot be, or is something else's.
+            OutOfMemory, ManagerError: as Manager.create_ring.
+        """
+        super().__init__(*_bounds, name)
+
+    def _open(self, manager: client.Manager, block: Block) -> None:
+        super()._open(manager, block)
+        self._reader = _End(self)
+        self._writer = _End(self)
+        self._native_put = self._ring.put
+        self._native_get = self._ring.get
+
+    def _put(self, obj: Any, block: bool, timeout: float | None) -> None:
+        try:
+            self._native_put(obj, block, timeout)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    def _get(self, block: bool, timeout: float | None) -> Any:
+        try:
+            return self._native_get(block, timeout)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    @functools.cached_property
+    def _rlock(self) -> Any:
+        """For those who take several messages in a row through `_reader`: keeps nobody out of `get`."""
+        from .synchronize import Lock
+
+        return Lock()
+
+    def __getstate__(self) -> Any:
+        return (super().__getstate__(), self.__dict__.get("_rlock"))
+
+    def __setstate__(self, state: Any) -> None:
+        ticket, lock = state
+        super().__setstate__(ticket)
+        if lock is not None:
+            self.__dict__["_rlock"] = lock
+
+    def put(self, obj: Any) -> None:
+        """Put a message. Does not block, but for memory.
+
+        Raises:
+            what pickling raises: nothing was put.
+            OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
+        """
+        self._check_open()
+        self._put(obj, True, None)
+
+    def get(self) -> Any:
+        """Take the oldest message. Blocks until there is one.
+
+        Raises:
+            SegmentLost: the memory of a tensor in it is gone with its sender and the manager. It is out of the queue.
+            what unpickling raises: the message is out of the queue.
+            QueueDamaged, MessageDamaged, ForkedWithoutHold, ManagerError.
+        """
+        self._check_open()
+        return self._get(True, None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{type(self).__name__} {self!r} is closed")
+
+    def empty(self) -> bool:
+        """Whether there is no message just now. Does not block. Raises OSError when closed, as a pipe does."""
+        if self._closed:
+            raise OSError("handle is closed")
+        return self._ring.size() == 0
+
+    def close(self) -> None:
+        """This process is done with the queue: further calls raise ValueError. Others go on. Does not block."""
+        self._closed = True
+        self._reader.close()
+        self._writer.close()
+
+    def stats(self) -> QueueStats:
+        """Figures of this moment. Does not block."""
+        return QueueStats(*self._ring.stats())
+
+    __class_getitem__ = classmethod(types.GenericAlias)
+
+
+class Queue(SimpleQueue):
+    """The standard queue, and more: bounds in bytes too, many messages at once, names, coroutines, figures."""
+
+    _KIND = QUEUE
+
+    def __init__(self, maxsize: int = 0, *, ctx: Any = None, maxbytes: int = 0, name: str | None = None) -> None:
+        """Make a queue, or open the one of this name.
+
+        Args:
+            maxsize: most messages inside; 0 or less: no bound.
+            ctx: the context that asks; any will do.
+            maxbytes: most bytes inside, arrays and tensors counted with what they lie in; 0 or less: no bound.
+            name: as SimpleQueue's.
+
+        Raises:
+            InvalidArgument: a name that cannot be, is something else's, or a queue's with other bounds.
+            OutOfMemory, ManagerError: as Manager.create_ring.
+        """
+        bounds = _bound(maxsize, "maxsize", _MOST_MESSAGES), _bound(maxbytes, "maxbytes", _MOST_BYTES)
+        super().__init__(ctx=ctx, name=name, _bounds=bounds)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._closed = False
+        self._readable = _Readable(self)
+        register_after_fork(self, Queue._reset)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._reset()
+
+    @property
+    def _maxsize(self) -> int:
+        return self._ring.limits()[0] or 2**31 - 1
+
+    def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Put a message. Blocks while the queue is full, up to `timeout` seconds.
+
+        Raises:
+            Full: no room in that time, or at once when not `block`.
+            ValueError: the queue is closed.
+            MessageTooLarge: more bytes than `maxbytes`.
+            what pickling raises: nothing was put.
+            OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
+        """
+        if self._closed:
+            raise ValueError(f"Queue {self!r} is closed")
+        try:
+            self._native_put(obj, block, timeout)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Take the oldest message. Blocks until there is one, up to `timeout` seconds.
+
+        Raises:
+            Empty: no message in that time, or at once when not `block`.
+            ValueError: the queue is closed.
+            SegmentLost, QueueDamaged, MessageDamaged, what unpickling raises: as SimpleQueue.get.
+        """
+        if self._closed:
+            raise ValueError(f"Queue {self!r} is closed")
+        try:
+            return self._native_get(block, timeout)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    def put_nowait(self, obj: Any) -> None:
+        """`put(obj, block=False)`."""
+        self.put(obj, False)
+
+    def get_nowait(self) -> Any:
+        """`get(block=False)`."""
+        return self.get(False)
+
+    def put_many(self, messages: Iterable[Any], block: bool = True, timeout: float | None = None) -> int:
+        """Put messages in order, with less work for each than put. Blocks as `put` does.
+
+        Returns:
+            How many were put: all, unless the time was up.
+
+        Raises:
+            Full: not even one. Otherwise as `put`; when one cannot be pickled, none was put.
+        """
+        self._check_open()
+        try:
+            return self._ring.put_many(list(messages), block, timeout)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    def get_many(self, most: int, block: bool = True, timeout: float | None = None) -> list[Any]:
+        """Take up to `most` messages. Blocks until there is one, as `get` does; then takes what is there.
+
+        Raises:
+            InvalidArgument: `most` is no number from 1.
+            Empty, and the others of `get`.
+        """
+        self._check_open()
+        if not isinstance(most, int) or most < 1:
+            raise InvalidArgument(f"get_many takes a number of messages from 1, not {most!r}")
+        try:
+            return self._ring.get_many(most, block, timeout)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    async def aput(self, obj: Any) -> None:
+        """`put` for coroutines: while the queue is full, others run. Raises as put."""
+        while True:
+            try:
+                return self.put(obj, False)
+            except Full:
+                await asyncio.get_running_loop().run_in_executor(None, self._ring.await_room, 0.1)
+
+    async def aget(self) -> Any:
+        """`get` for coroutines: while there is no message, others run. Raises as get."""
+        while True:
+            try:
+                return self.get(False)
+            except Empty:
+                await self._readable.wait()
+
+    def qsize(self) -> int:
+        """Number of messages inside. Does not block."""
+        return self._ring.size()
+
+    def full(self) -> bool:
+        """Whether a put would have to wait just now. Does not block."""
+        return self._ring.is_full()
+
+    def empty(self) -> bool:
+        """Whether there is no message just now. Does not block. Raises OSError when closed."""
+        return super().empty()
+
+    def join_thread(self) -> None:
+        """Nothing to wait for: what was put is in the queue. Only after close(), as in the standard library."""
+        assert self._closed, f"Queue {self!r} not closed"
+
+    def cancel_join_thread(self) -> None:
+        """Nothing to cancel: there is no thread, and nothing that could be lost at exit."""
+
+
+class JoinableQueue(Queue):
+    """A queue that counts the messages whose work is done."""
+
+    _KIND = JOINABLE
+
+    def task_done(self) -> None:
+        """Say that one message which was taken is dealt with. Does not block.
+
+        Raises:
+            ValueError: called more often than messages were put.
+        """
+        if not self._ring.task_done():
+            raise ValueError("task_done() called too many times")
+
+    def join(self) -> None:
+        """Block until task_done() was called for every message that was put."""
+        self._ring.await_done(None)
+
+
+class _Readable:
+    """Coroutines of this process that wait for a message; one descriptor, watched while somebody waits."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+
+    async def wait(self) -> None:
+        """Until there may be a message."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        waiting = self._waiting.setdefault(loop, [])
+        if not waiting:
+            loop.add_reader(self._queue._ring.event(), self._wake, loop)
+        waiting.append(future)
+        try:
+            await future
+        finally:
+            if future in waiting:
+                waiting.remove(future)
+                self._rest(loop)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = self._waiting.get(loop, [])
+        while waiting:
+            future = waiting.pop(0)
+            if not future.done():
+                future.set_result(None)
+        self._rest(loop)
+
+    def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._waiting.get(loop):
+            self._waiting.pop(loop, None)
+            loop.remove_reader(self._queue._ring.event())
