@@ -8,12 +8,14 @@ a fresh block, over which the receiver's array then lies.
 
 from __future__ import annotations
 
+import copyreg
 import io
 import os
 import pickle
 import struct
+import threading
 from contextlib import suppress
-from multiprocessing import reduction
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
 import numpy as np
@@ -33,32 +35,42 @@ def default_client() -> _native.Client:
     return client.default().native
 
 
-class Pickler(reduction.ForkingPickler):
-    """multiprocessing's pickler, but storages and arrays go by block.
+class _Message(threading.local):
+    """The message that this thread is pickling."""
 
-    Args:
-        file: where the pickle goes.
-        native: the client whose blocks a message can name; None: that of the default manager.
-    """
+    native: _native.Client | None = None
+    """The client whose blocks it can name; None: the default manager's."""
 
-    dump = reductions.dump
 
-    def __init__(self, file: io.BytesIO, native: _native.Client | None) -> None:
-        self.buffers: list[pickle.PickleBuffer] = []
-        super().__init__(file, 5, True, self.buffers.append)
-        self._native = native
-        table: dict[type, Any] = self.dispatch_table
-        table.setdefault(np.ndarray, reduce_array)
-        table[Tensor] = reductions.reduce_tensor
-        for storage_class in STORAGE_CLASSES.values():
-            table[storage_class] = self._reduce_storage
+_message = _Message()
 
-    def _reduce_storage(self, shared: Storage) -> Rebuild:
-        if shared._view is None:
-            region = shared.share_memory_()._region
-            if isinstance(region, _native.Block) and region.client is (self._native or default_client()):
-                return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.char, shared.size())
-        return reductions.reduce_storage(shared)
+_registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+_reducers: dict[type, Any] = {}
+
+
+def reducers() -> dict[type, Any]:
+    """What multiprocessing's pickler has just now, but storages and arrays go by block. Does not block."""
+    global _registered, _reducers
+    if (copyreg.dispatch_table, ForkingPickler._extra_reducers) != _registered:  # type: ignore[attr-defined]
+        known = (copyreg.dispatch_table.copy(), ForkingPickler._extra_reducers.copy())  # type: ignore[attr-defined]
+        _reducers = {
+            np.ndarray: reduce_array,
+            **known[0],
+            **known[1],
+            Tensor: reductions.reduce_tensor,
+            **dict.fromkeys(STORAGE_CLASSES.values(), reduce_storage),
+        }
+        _registered = known
+    return _reducers
+
+
+def reduce_storage(shared: Storage) -> Rebuild:
+    """A storage whose block goes out of band, when the message can name it. Raises as `reductions.reduce_storage`."""
+    if shared._view is None:
+        region = shared.share_memory_()._region
+        if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
+            return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.char, shared.size())
+    return reductions.reduce_storage(shared)
 
 
 def reduce_array(array: NDArray[Any]) -> Rebuild:
@@ -81,9 +93,16 @@ def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.
         Whatever pickling raises; nothing is in flight then.
     """
     file = io.BytesIO()
-    pickler = Pickler(file, native)
-    pickler.dump(value)
-    return file.getvalue(), pickler.buffers
+    buffers: list[pickle.PickleBuffer] = []
+    pickler = pickle.Pickler(file, 5, buffer_callback=buffers.append)
+    pickler.dispatch_table = reducers()
+    outer = _message.native
+    _message.native = native
+    try:
+        reductions.dump(pickler, value)
+    finally:
+        _message.native = outer
+    return file.getvalue(), buffers
 
 
 def load(data: memoryview, buffers: list[Any]) -> Any:
