@@ -1,6 +1,11 @@
 // The binding of codec.hpp, and what the codec needs of the other bindings, without nanobind in what it sees.
 #include <nanobind/nanobind.h>
 
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "codec.hpp"
 #include "module.hpp"
 
@@ -57,6 +62,79 @@ struct Bytes {
     ~Bytes() { PyBuffer_Release(&view); }
     Py_buffer view{};
 };
+
+// One block of a message that goes as bytes; shmtensor/codec.py knows it as struct "<QIIII".
+struct Ticket {
+    std::uint64_t segment;
+    std::uint32_t index, generation, hold, mark;
+};
+static_assert(sizeof(Ticket) == 24);
+
+nb::bytes bytes_of(const std::vector<Ticket>& tickets) {
+    return nb::bytes(tickets.data(), tickets.size() * sizeof(Ticket));
+}
+
+nb::tuple pack_tickets(nb::handle client, nb::handle value) {
+    Parcel parcel;
+    if (!encode(client.ptr(), value.ptr(), parcel)) throw nb::python_error();
+    nb::bytes body(parcel.body.data(), parcel.body.size());
+    std::vector<Ticket> tickets;
+    tickets.reserve(parcel.blocks.size());
+    // Held here until all have their ticket: a failure takes those back that were made.
+    try {
+        for (const Block* block : parcel.blocks) {
+            const nb::handle owner = static_cast<PyObject*>(block->client->face);
+            Ticket t{block->segment->id, block->index, block->generation, 0, 0};
+            insist(
+                *nb::inst_ptr<PyClient>(owner), owner,
+                [&](unsigned patience) { return block->client->ticket(*block, 0, patience, &t.hold, &t.mark); }, 0, 0);
+            tickets.push_back(t);
+        }
+        return nb::make_tuple(body, bytes_of(tickets));
+    } catch (...) {
+        for (std::size_t i = 0; i < tickets.size(); ++i) {
+            const Ticket& t = tickets[i];
+            Block* block = nullptr;
+            Client& owner = *parcel.blocks[i]->client;
+            if (owner.redeem(t.segment, t.index, t.generation, t.hold, t.mark, kSlice, &block) == Status::ok)
+                owner.release(block);
+        }
+        throw;
+    }
+}
+
+// Every ticket is redeemed, whatever becomes of one of them or of the body.
+nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
+    auto& self = nb::cast<PyClient&>(object);
+    const Bytes bytes(body), packed(list);
+    const auto* from = static_cast<const std::byte*>(packed.view.buf);
+    const std::size_t count = static_cast<std::size_t>(packed.view.len) / sizeof(Ticket);
+    Parcel parcel;
+    parcel.blocks.reserve(count);
+    std::optional<nb::python_error> problem;
+    for (std::size_t i = 0; i < count; ++i) {
+        Ticket t;
+        std::memcpy(&t, from + i * sizeof t, sizeof t);
+        Block* block = nullptr;
+        try {
+            insist(
+                self, object,
+                [&](unsigned patience) {
+                    return self.client.redeem(t.segment, t.index, t.generation, t.hold, t.mark, patience, &block);
+                },
+                t.segment, 0);
+            parcel.blocks.push_back(block);
+        } catch (nb::python_error& error) {
+            if (!problem) problem.emplace(std::move(error));
+        }
+    }
+    if (problem) throw std::move(*problem);
+    PyObject* value =
+        decode(static_cast<const std::byte*>(bytes.view.buf), static_cast<std::size_t>(bytes.view.len), parcel.blocks);
+    if (!value) throw nb::python_error();
+    return nb::steal(value);
+}
+
 }  // namespace
 
 void add_codec(nb::module_& m) {
@@ -90,6 +168,8 @@ void add_codec(nb::module_& m) {
             return nb::steal(value);
         },
         nb::arg("body"), nb::arg("blocks"));
+    m.def("pack_tickets", &pack_tickets, nb::arg("client").none(), nb::arg("value").none());
+    m.def("unpack_tickets", &unpack_tickets, nb::arg("client"), nb::arg("body"), nb::arg("tickets"));
 }
 
 }  // namespace shmtensor

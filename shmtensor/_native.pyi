@@ -328,3 +328,11 @@ def pack(client: Client | None, value: Any, /) -> tuple[bytes, list[Block]]:
 
 def unpack(body: bytes | memoryview, blocks: list[Block], /) -> Any:
     """The value of a body. Raises MessageDamaged, and what unpickling raises."""
+
+def pack_tickets(client: Client | None, value: Any, /) -> tuple[bytes, bytes]:
+    """As pack, with a ticket for each block (struct "<QIIII": segment, block, generation, hold, mark; owned by slot 0).
+
+    Raises as pack; no ticket is left then."""
+
+def unpack_tickets(client: Client, body: bytes | memoryview, tickets: bytes | memoryview, /) -> Any:
+    """As unpack. Redeems every ticket, also when it raises: BlockGone, LockBusy, Refused, what need_mapping raises."""

@@ -8,11 +8,14 @@ a fresh block, over which the receiver's array then lies.
 
 from __future__ import annotations
 
+import copyreg
 import io
 import os
 import pickle
 import struct
-from multiprocessing import reduction
+import threading
+from contextlib import suppress
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from . import _native, reductions
 from ._tensor import Tensor
 from .dtypes import dtype_of
-from .errors import ManagerUnavailable, MessageDamaged, SegmentLost, ShmTensorError
+from .errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
 from .manager import client
 from .reductions import Rebuild
 from .storage import STORAGE_CLASSES, Storage
@@ -32,32 +35,42 @@ def default_client() -> _native.Client:
     return client.default().native
 
 
-class Pickler(reduction.ForkingPickler):
-    """multiprocessing's pickler, but storages and arrays go by block.
+class _Message(threading.local):
+    """The message that this thread is pickling."""
 
-    Args:
-        file: where the pickle goes.
-        native: the client whose blocks a message can name; None: that of the default manager.
-    """
+    native: _native.Client | None = None
+    """The client whose blocks it can name; None: the default manager's."""
 
-    dump = reductions.dump
 
-    def __init__(self, file: io.BytesIO, native: _native.Client | None) -> None:
-        self.buffers: list[pickle.PickleBuffer] = []
-        super().__init__(file, 5, True, self.buffers.append)
-        self._native = native
-        table: dict[type, Any] = self.dispatch_table
-        table.setdefault(np.ndarray, reduce_array)
-        table[Tensor] = reductions.reduce_tensor
-        for storage_class in STORAGE_CLASSES.values():
-            table[storage_class] = self._reduce_storage
+_message = _Message()
 
-    def _reduce_storage(self, shared: Storage) -> Rebuild:
-        if shared._view is None:
-            region = shared.share_memory_()._region
-            if isinstance(region, _native.Block) and region.client is (self._native or default_client()):
-                return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.char, shared.size())
-        return reductions.reduce_storage(shared)
+_registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+_reducers: dict[type, Any] = {}
+
+
+def reducers() -> dict[type, Any]:
+    """What multiprocessing's pickler has just now, but storages and arrays go by block. Does not block."""
+    global _registered, _reducers
+    if (copyreg.dispatch_table, ForkingPickler._extra_reducers) != _registered:  # type: ignore[attr-defined]
+        known = (copyreg.dispatch_table.copy(), ForkingPickler._extra_reducers.copy())  # type: ignore[attr-defined]
+        _reducers = {
+            np.ndarray: reduce_array,
+            **known[0],
+            **known[1],
+            Tensor: reductions.reduce_tensor,
+            **dict.fromkeys(STORAGE_CLASSES.values(), reduce_storage),
+        }
+        _registered = known
+    return _reducers
+
+
+def reduce_storage(shared: Storage) -> Rebuild:
+    """A storage whose block goes out of band, when the message can name it. Raises as `reductions.reduce_storage`."""
+    if shared._view is None:
+        region = shared.share_memory_()._region
+        if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
+            return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.char, shared.size())
+    return reductions.reduce_storage(shared)
 
 
 def reduce_array(array: NDArray[Any]) -> Rebuild:
@@ -80,9 +93,16 @@ def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.
         Whatever pickling raises; nothing is in flight then.
     """
     file = io.BytesIO()
-    pickler = Pickler(file, native)
-    pickler.dump(value)
-    return file.getvalue(), pickler.buffers
+    buffers: list[pickle.PickleBuffer] = []
+    pickler = pickle.Pickler(file, 5, buffer_callback=buffers.append)
+    pickler.dispatch_table = reducers()
+    outer = _message.native
+    _message.native = native
+    try:
+        reductions.dump(pickler, value)
+    finally:
+        _message.native = outer
+    return file.getvalue(), buffers
 
 
 def load(data: memoryview, buffers: list[Any]) -> Any:
@@ -95,7 +115,8 @@ def load(data: memoryview, buffers: list[Any]) -> Any:
 # A message without blocks is its body. One with blocks: _TICKETED, the manager's address, a ticket for each, the body.
 # (A body starts with a number of its own, see native/codec.cpp.)
 _TICKETED: Final = 3
-_HEADER: Final = struct.Struct("<BII")  # _TICKETED, bytes of the address, tickets
+_MARK: Final = bytes([_TICKETED])
+_HEADER: Final = struct.Struct("<BII")  # _TICKETED, bytes of the address, bytes of the tickets
 _TICKET: Final = struct.Struct("<QIIII")  # segment, block, generation, hold, mark
 
 
@@ -109,22 +130,13 @@ def encode_for_wire(value: Any) -> bytes:
         then.
     """
     try:
-        body, blocks = _native.pack(None, value)
+        body, tickets = _native.pack_tickets(None, value)
     except (_native.Refused, _native.LockBusy) as problem:
         client.default()._translate(problem)
-    if not blocks:
+    if not tickets:
         return body
-    manager = client.default()
-    tickets: list[tuple[int, int, int, int, int]] = []
-    try:
-        for block in blocks:
-            ticket = manager.ticket(block)
-            tickets.append((block.segment, block.index, block.generation, *ticket))
-    except BaseException:
-        _redeem(manager, tickets)
-        raise
-    header = _HEADER.pack(_TICKETED, len(manager.address), len(tickets))
-    return b"".join((header, manager.address, *(_TICKET.pack(*ticket) for ticket in tickets), body))
+    address = client.default().address
+    return b"".join((_HEADER.pack(_TICKETED, len(address), len(tickets)), address, tickets, body))
 
 
 def decode_from_wire(data: bytes) -> Any:
@@ -136,51 +148,40 @@ def decode_from_wire(data: bytes) -> Any:
         StaleHandle: the message was decoded before, and the memory has been freed since.
         Whatever unpickling raises: a class that cannot be imported, say.
     """
-    if data[:1] != bytes([_TICKETED]):
+    if data[:1] != _MARK:
         return _native.unpack(data, [])
     address, tickets, body = _open(data)
     try:
-        blocks, problem = _redeem(client.at(address), tickets)
-        if problem is not None:
-            raise problem
+        manager = client.at(address)
+        try:
+            return _native.unpack_tickets(manager.native, body, tickets)
+        except (_native.Refused, _native.BlockGone, _native.LockBusy) as problem:
+            manager._translate(problem)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a message of {len(tickets)} blocks was sent through the manager at {os.fsdecode(address)}, which has "
-            f"ended before this process mapped the memory; keep the sender or its manager alive until then ({error})"
+            f"a message with {len(tickets) // _TICKET.size} shared blocks was sent through the manager at "
+            f"{os.fsdecode(address)}, which has ended before this process mapped the memory; keep the sender or its "
+            f"manager alive until then ({error})"
         ) from error
-    return _native.unpack(body, blocks)
 
 
 def withdraw(data: bytes) -> None:
     """Take back a message that could not be sent: what it kept in memory is free. Does not block."""
-    if data[:1] == bytes([_TICKETED]):
+    if data[:1] == _MARK:
         address, tickets, _ = _open(data)
-        _redeem(client.at(address), tickets)
+        manager = client.at(address)
+        for ticket in _TICKET.iter_unpack(tickets):
+            with suppress(StaleHandle):  # somebody has read the message after all
+                manager.redeem(*ticket)
 
 
-def _open(data: bytes) -> tuple[bytes, list[tuple[int, int, int, int, int]], memoryview]:
-    try:
-        _, length, count = _HEADER.unpack_from(data)
+def _open(data: bytes) -> tuple[bytes, memoryview, memoryview]:
+    """(address, tickets, body) of a message that has tickets."""
+    view = memoryview(data)
+    if len(view) >= _HEADER.size:
+        _, length, nbytes = _HEADER.unpack_from(view)
         start = _HEADER.size + length
-        end = start + count * _TICKET.size
-        view = memoryview(data)
-        tickets: Any = list(_TICKET.iter_unpack(view[start:end]))
-    except struct.error:
-        tickets, end = None, len(data)
-    if tickets is None or end > len(data) or len(tickets) != count:
-        raise MessageDamaged(f"a message of {len(data)} bytes is cut off within its list of tickets")
-    return data[_HEADER.size : start], tickets, view[end:]
-
-
-def _redeem(
-    manager: client.Manager, tickets: list[tuple[int, int, int, int, int]]
-) -> tuple[list[_native.Block], ShmTensorError | None]:
-    """The blocks of all tickets that can be redeemed, and the first problem with another."""
-    blocks = []
-    problem = None
-    for ticket in tickets:
-        try:
-            blocks.append(manager.redeem(*ticket))
-        except ShmTensorError as error:
-            problem = problem or error
-    return blocks, problem
+        end = start + nbytes
+        if end <= len(view) and nbytes % _TICKET.size == 0:
+            return bytes(view[_HEADER.size : start]), view[start:end], view[end:]
+    raise MessageDamaged(f"a message of {len(data)} bytes is cut off before its list of shared blocks ends")

@@ -807,6 +807,28 @@ def test_a_message_read_twice() -> None:
         codec.decode_from_wire(data)
 
 
+def test_blocks_that_nobody_here_has_open() -> None:
+    """As a receiver finds them: each block gets its face while the message is decoded."""
+    tensors = [shmtensor.full((600,), i) for i in range(20)]
+    value = [*tensors, np.arange(1000), tensors[3][5:], Record("r", np.ones(900)), FloatStorage([4] * 200)]
+    before = held()
+    body, tickets = _native.pack_tickets(native(), value)
+    plain, plain_tickets = _native.pack_tickets(native(), value[:-2])
+    assert (body[0], plain[0]) == (PICKLED, PLAIN)
+    del value, tensors
+    assert held() == before
+    for data, packed in ((plain, plain_tickets), (body, tickets)):
+        got = _native.unpack_tickets(native(), data, packed)
+        assert [t[599].item() for t in got[:20]] == list(range(20))
+        assert got[20].tolist() == list(range(1000))
+        got[21].fill_(9)
+        assert got[3][7].item() == 9
+        assert got[3].storage() is got[21].storage()
+        got[3].fill_(3)
+        del got
+        assert held() == before
+
+
 def test_a_wire_message_that_is_cut_off() -> None:
     data = codec.encode_for_wire([np.ones(1000), np.ones(1000)])
     for end in range(1, len(data) - 12, 3):
@@ -815,19 +837,16 @@ def test_a_wire_message_that_is_cut_off() -> None:
     codec.withdraw(data)
 
 
-def test_a_ticket_that_cannot_be_made_takes_back_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    ticket = client.Manager.ticket
-
-    def second_fails(self: client.Manager, block: _native.Block, owner: int = 0) -> tuple[int, int]:
-        if made:
-            raise errors.QuotaExceeded("no")
-        made.append(1)
-        return ticket(self, block, owner)
-
-    monkeypatch.setattr(client.Manager, "ticket", second_fails)
-    with pytest.raises(errors.QuotaExceeded):
-        codec.encode_for_wire([np.ones(1000), np.ones(1000)])
+def test_a_message_of_which_one_block_is_gone_takes_the_others_out_of_flight() -> None:
+    body, tickets = _native.pack_tickets(native(), [np.ones(1000), np.ones(1000), np.ones(1000)])
+    forged = bytearray(tickets)
+    forged[24 + 12] ^= 1  # generation of the second
+    with pytest.raises(_native.BlockGone):
+        _native.unpack_tickets(native(), body, bytes(forged))
+    assert in_flight() == 1
+    with pytest.raises(_native.BlockGone):
+        _native.unpack_tickets(native(), body, tickets)
+    assert in_flight() == 0
 
 
 def test_a_message_whose_manager_is_gone() -> None:
