@@ -500,11 +500,11 @@ def test_a_program_without_tensors_needs_no_manager() -> None:
         code = """
 import shmtensor.multiprocessing as mp
 def work(out):
-    out.put("worked")
-out = mp.SimpleQueue()
-child = mp.Process(target=work, args=(out,))
+    out.send("worked")
+reader, writer = mp.Pipe(duplex=False)
+child = mp.Process(target=work, args=(writer,))
 child.start()
-print(out.get())
+print(reader.recv())
 child.join()
 """
         too_long = str(w.directory / ("x" * 100))  # for the path of a socket
