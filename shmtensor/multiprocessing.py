@@ -184,10 +184,17 @@ SUBWARNING = 25
 
 __all__ = [
     *_exported,
+    "DefaultContext",
+    "ForkContext",
+    "ForkProcess",
+    "ForkServerContext",
+    "ForkServerProcess",
     "ProcessContext",
     "ProcessException",
     "ProcessExitedException",
     "ProcessRaisedException",
+    "SpawnContext",
+    "SpawnProcess",
     "get_all_sharing_strategies",
     "get_sharing_strategy",
     "set_sharing_strategy",

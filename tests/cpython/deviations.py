@@ -1,0 +1,37 @@
+"""Where shmtensor.multiprocessing fails a test of the interpreter's on purpose. docs/compatibility.md has the long form.
+
+Each entry must fail: one that passes, on every start method and interpreter it names, is out of date and fails the run.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+from dataclasses import dataclass
+
+METHODS = ("fork", "spawn", "forkserver")
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Tests that fail, and the promise that they contradict."""
+
+    tests: str
+    """Class.method, with * for any text."""
+    reason: str
+    methods: tuple[str, ...] = METHODS
+    since: tuple[int, int] = (3, 11)
+    """First version of Python that has the tests, or fails them."""
+
+    def covers(self, method: str, test: str) -> bool:
+        """True when this test is to fail under this start method and interpreter."""
+        return method in self.methods and sys.version_info >= self.since and fnmatch.fnmatchcase(test, self.tests)
+
+
+DEVIATIONS: tuple[Deviation, ...] = (
+    Deviation(
+        "_TestImportStar.test_import",
+        "It looks for the source files of the standard package beside multiprocessing.__file__. "
+        "shmtensor.multiprocessing is one module; it hands the standard submodules through, and they keep their files.",
+    ),
+)
