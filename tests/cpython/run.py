@@ -2,9 +2,9 @@
 
     python tests/cpython/run.py [--methods fork spawn forkserver] [--kinds processes manager threads other]
 
-The tests are `test._test_multiprocessing` of the running interpreter. A copy of it, in a temporary directory, has what a
-user changes: `import multiprocessing` has become `import shmtensor.multiprocessing as multiprocessing`, in the programs
-that it starts as well. `from multiprocessing.X import Y` stays, as it may in a user's program.
+The tests are `test._test_multiprocessing` of the running interpreter. A copy of it, in a temporary directory, has what
+a user changes: `import multiprocessing` has become `import shmtensor.multiprocessing as multiprocessing`, in the
+programs that it starts as well. `from multiprocessing.X import Y` stays, as it may in a user's program.
 
 What fails must stand in deviations.py, and what stands there must fail. Nor may a test leave a process behind.
 """
@@ -196,7 +196,7 @@ def main() -> int:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="start methods (all)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which tests (all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time (one per core)")
-    parser.add_argument("--module", default="shmtensor.multiprocessing", help='"multiprocessing" shows the interpreter\'s')
+    parser.add_argument("--module", default="shmtensor.multiprocessing", help="multiprocessing, to compare")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp") as name:  # short: a socket's path has a limit
         directory = Path(name)
@@ -215,7 +215,8 @@ def main() -> int:
     )
     for (text, method), count in sorted(reasons.items()):
         print(f"skipped {count} ({method}): {text}")
-    print(f"Python {sys.version.split()[0]}: {'as expected' if is_good else 'NOT as expected'}, {time.monotonic() - begin:.0f} s")
+    verdict = "as expected" if is_good else "NOT as expected"
+    print(f"Python {sys.version.split()[0]}: {verdict}, {time.monotonic() - begin:.0f} s")
     return 0 if is_good else 1
 
 
