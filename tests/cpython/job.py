@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import signal
 import sys
 import unittest
 from pathlib import Path
@@ -84,6 +85,7 @@ def name_of(test: unittest.TestCase) -> str:
 
 def main(method: str, kind: str, journal: str) -> None:
     """Run the tests of `kind` that the journal does not have yet."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, with their children
     from deviations import UNRELIABLE  # here, so that children need not find it
 
     result = Journal(Path(journal))
