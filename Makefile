@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test bench model stress sanitize lint format clean check-tools native
+.PHONY: help demo test test-cpython bench model stress sanitize lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
 	@echo "make test      build, install, run every test"
+	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
 	@echo "make bench     compare with torch.multiprocessing and the standard library"
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
@@ -20,6 +21,13 @@ demo: $(VENV)/.examples
 
 test: $(VENV)/.test native
 	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest $(TESTFLAGS)
+
+# Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
+METHODS ?= fork spawn forkserver
+KINDS ?= processes other manager threads
+test-cpython: $(VENV)/.install
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --upgrade --target $(VENV)/cpython .
+	PYTHONPATH=$(abspath $(VENV)/cpython) $(BIN)/python tests/cpython/run.py --methods $(METHODS) --kinds $(KINDS) $(TESTFLAGS)
 
 model: check-tools
 	$(PYTHON) native/model/run.py
