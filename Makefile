@@ -67,10 +67,13 @@ build/native/.built: $(VENV)/.tools $(NATIVE)
 
 # -------------------------------------------------------------------------------------------------------- longer runs
 SECONDS ?= 60
+KILLS ?= 1000
 stress: native
 	build/native/failpoints
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
+	build/native/ring
+	build/native/ring storm $(KILLS)
 
 sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null
@@ -80,7 +83,10 @@ sanitize: $(VENV)/.tools
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring storm $(KILLS)
 	build/tsan/stress $(SECONDS)
+	build/tsan/ring threads $(SECONDS)
 
 # The peers live in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may bring CUDA.
 BENCH_VENV ?= .venv-bench
