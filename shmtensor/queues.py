@@ -124,7 +124,7 @@ class _End:
         self.closed = False
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there are messages, for select, selectors and connection.wait."""
+        """As SimpleQueue.fileno."""
         return self._queue._ring.event()
 
     def close(self) -> None:
@@ -242,6 +242,13 @@ class SimpleQueue(RingObject):
         self._closed = True
         self._reader.close()
         self._writer.close()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are messages, for `connection.wait`, select and selectors.
+
+        Asks the manager the first time; from then on every put and last get of this queue writes to it.
+        """
+        return self._ring.event()
 
     def stats(self) -> QueueStats:
         """Figures of this moment. Does not block."""
