@@ -96,7 +96,7 @@ class Job:
     def run(self) -> Job:
         """Run them all, however often a test hangs or takes the process with it."""
         begin = time.monotonic()
-        self.directory.mkdir()
+        self.directory.mkdir(mode=0o700)
         journal, log = self.directory / "journal", self.directory / "log"
         environment = {key: value for key, value in os.environ.items() if not key.startswith("SHMTENSOR_")}
         environment[RUNTIME] = str(self.directory)
