@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import time
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import actors
 from benchmarks.measure import ROOT, Figure, collector_off
 from benchmarks.transports import TRANSPORTS, Other, Transport
 from benchmarks.turns import take_turns
