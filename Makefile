@@ -10,7 +10,7 @@ NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
 	@echo "make test      build, install, run every test"
-	@echo "make bench     compare with torch.multiprocessing and the standard library"
+	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray and iceoryx2; prints and draws"
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
 	@echo "make lint      ruff, mypy --strict, clang-format"

@@ -12,7 +12,7 @@ from benchmarks.transports import TRANSPORTS, Transport
 from benchmarks.turns import take_turns
 
 CROWDS = (8, 32, 64)
-BUDGET = 0.5  # seconds for one crowd of one turn
+BUDGET = 0.3  # seconds for one crowd of one turn
 FIRST = 20  # messages of each producer in the round that says how many there is time for
 ROUNDS = 3  # the last one counts
 DEADLINE = 60.0  # seconds until a round counts as hung

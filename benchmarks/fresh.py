@@ -21,7 +21,7 @@ ARRAYS = "stream of plain 64 MiB ndarrays"
 MESSAGE = f"one message of {MANY} fresh 4 KiB tensors"
 # By work: bytes of a tensor, how many wait in the queue, the unit of its figure.
 STREAMS = {ONE_BY_ONE: (SMALL, 256, "1/s"), BATCHES: (BATCH, 4, "B/s"), ARRAYS: (PLAIN, 4, "B/s")}
-BUDGET = 0.5  # seconds for one work of one turn
+BUDGET = 0.3  # seconds for one work of one turn
 
 
 # ---- contenders ------------------------------------------------------------------------------------------------------
