@@ -11,7 +11,7 @@ help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
 	@echo "make test      build, install, run every test"
 	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
-	@echo "make bench     compare with torch.multiprocessing and the standard library"
+	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray and iceoryx2; prints and draws"
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
 	@echo "make lint      ruff, mypy --strict, clang-format"
@@ -89,12 +89,16 @@ sanitize: $(VENV)/.tools
 	build/tsan/ring threads $(SECONDS)
 
 # The peers live in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may bring CUDA.
+# A peer that cannot be installed is absent in the tables.
 BENCH_VENV ?= .venv-bench
 TORCH ?= torch==2.13.0
+PEERS ?= faster-fifo iceoryx2 ray
 bench: native
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(BENCH_VENV)/bin/python -m pip install --quiet numpy matplotlib $(TORCH)
+	$(BENCH_VENV)/bin/python -m pip install --quiet numpy matplotlib
+	for peer in $(TORCH) $(PEERS); do $(BENCH_VENV)/bin/python -m pip install --quiet $$peer || \
+	  echo "$$peer cannot be installed: its rows stay empty" >&2; done
 	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
 	$(BENCH_VENV)/bin/python -P benchmarks $(BENCHFLAGS)
 
