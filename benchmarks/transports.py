@@ -28,7 +28,7 @@ PATIENCE = 120.0  # seconds for one piece of work
 class Transport:
     """The standard library: ndarrays by value. The others differ from it in what they override."""
 
-    name = "stdlib, an ndarray by value"
+    name = "stdlib"
     needs = "multiprocessing"
     starts = "multiprocessing"  # the module whose processes and queues it uses
     kinds: tuple[str, ...] = ("SimpleQueue", "Queue")
@@ -104,7 +104,7 @@ class Torch(Shmtensor):
 
 
 class FasterFifo(Transport):
-    name = "faster-fifo, an ndarray by value"
+    name = "faster-fifo"
     needs = "faster_fifo"
     kinds = ("Queue",)
 
