@@ -227,7 +227,8 @@ class Other:
         transport.settle()
         context = transport.context("spawn")
         self.pipe, theirs = multiprocessing.get_context("spawn").Pipe()
-        self.process = context.Process(target=serve, args=(transport, theirs, queues, [not end for end in writes]))
+        ends = [not end for end in writes]
+        self.process = context.Process(target=serve, args=(transport, theirs, queues, ends), daemon=True)
         self.process.start()
         theirs.close()
         for queue, end in zip(queues, writes, strict=True):
