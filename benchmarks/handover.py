@@ -20,7 +20,7 @@ BENCH_FUTEX = ROOT / "build" / "native" / "bench_futex"
 PAUSE = 0.005  # seconds between requests: longer than anyone spins
 BUDGET = 0.5  # seconds for one work of one turn
 MOST = 3_000  # round trips
-SLEEPING = "two futex words, both sides sleeping"
+SLEEPING = "two futex words, sleeping"
 
 
 # ---- contenders ------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def measure() -> Iterator[Figure]:
     for row in [work(words, kind) for kind in ("SimpleQueue", "Queue") for words in SIZES]:
         yield from results.figures(row, "s", targets.get(row, ""))
         if row == work("4 KiB", "Queue"):
-            yield results.figure("futex", "spin", row, "two words, both sides spinning", "s")
+            yield results.figure("futex", "spin", row, "two words, spinning", "s")
             yield results.figure("futex", "futex", row, SLEEPING, "s")
             yield results.figure("futex", "futex_apart", row, f"{SLEEPING}, two cores", "s")
     yield from results.figures(PAUSED, "s", targets[PAUSED])
