@@ -32,7 +32,6 @@ class Transport:
     needs = "multiprocessing"
     starts = "multiprocessing"  # the module whose processes and queues it uses
     kinds: tuple[str, ...] = ("SimpleQueue", "Queue")
-    by_value = True
 
     def context(self, method: str) -> Any:
         return importlib.import_module(self.starts).get_context(method)
@@ -60,7 +59,6 @@ class Shmtensor(Transport):
     name = "shmtensor"
     needs = "shmtensor"
     starts = "shmtensor.multiprocessing"
-    by_value = False
 
     def settle(self) -> None:
         import shmtensor
@@ -120,7 +118,6 @@ class Iceoryx2(Transport):
     name = "iceoryx2, busy polling"
     needs = "iceoryx2"
     kinds = ("Queue",)
-    by_value = False
 
     def queue(self, context: Any, kind: str, largest: int, limit: int = 0) -> Any:
         return Iceoryx2Queue(f"{os.getpid()}-{next(NUMBERS)}", largest, limit or 4)
@@ -190,7 +187,7 @@ class Iceoryx2Queue:
         loan = getattr(array, "loan", None)
         if loan is None:
             loan = self.publisher.loan_slice_uninit(self.largest)
-            ctypes.c_float.from_address(loan.payload_ptr).value = getattr(array, "first", 0.0)
+            ctypes.c_float.from_address(loan.payload_ptr).value = getattr(array, "first", array[0])
         loan.assume_init().send()
 
     def get(self) -> Any:
