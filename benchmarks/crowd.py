@@ -29,7 +29,7 @@ def works(name: str) -> dict[str, float]:
 
 
 def work(size: int) -> str:
-    return f"{size} processes on one queue, small messages"
+    return f"small messages, {size} processes on a queue"
 
 
 def messages_per_second(transport: Transport, size: int) -> float:

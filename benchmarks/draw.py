@@ -37,10 +37,10 @@ def draw(figures: Sequence[Figure], path: Path, caption: str) -> None:
         axes.set_yticks(range(len(bars)), [bar.contender.replace("`", "") for bar in bars], fontsize=8)
         axes.invert_yaxis()
         axes.set_xscale("log")
-        axes.set_xlim(min(values) / 3, max(values) * 6)
+        axes.set_xlim(min(values) / 5, max(values) * 6)
         for place, value in enumerate(values):
             axes.text(value * 1.1, place, f"{value:,.0f}" if value >= 100 else f"{value:.3g}", va="center", fontsize=8)
-        axes.set_title(work.replace("`", ""), fontsize=10, loc="left")
+        axes.set_title(work.replace("`", ""), fontsize=9, loc="left")
         axes.set_xlabel(f"{unit}; {better}", fontsize=8)
         axes.tick_params(axis="x", labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)

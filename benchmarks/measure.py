@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,9 @@ def run_contender(name: str, *arguments: object, wrapper: Sequence[str] = ()) ->
     try:
         output, errors = contender.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise ContenderFailed(f"{name}: did not end within {TIMEOUT:.0f} s") from None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(contender.pid, signal.SIGKILL)  # whatever it started and left
+        os.killpg(contender.pid, signal.SIGKILL)  # with the processes that it started
         contender.wait()
+        raise ContenderFailed(f"{name}: did not end within {TIMEOUT:.0f} s") from None
     if contender.returncode != 0 or not output.strip():
         lines = errors.strip().splitlines() or [f"exit status {contender.returncode}"]
         raise ContenderFailed(f"{name}: {lines[-1]}")

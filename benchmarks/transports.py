@@ -28,11 +28,10 @@ PATIENCE = 120.0  # seconds for one piece of work
 class Transport:
     """The standard library: ndarrays by value. The others differ from it in what they override."""
 
-    name = "stdlib, an ndarray by value"
+    name = "stdlib"
     needs = "multiprocessing"
     starts = "multiprocessing"  # the module whose processes and queues it uses
     kinds: tuple[str, ...] = ("SimpleQueue", "Queue")
-    by_value = True
 
     def context(self, method: str) -> Any:
         return importlib.import_module(self.starts).get_context(method)
@@ -60,7 +59,6 @@ class Shmtensor(Transport):
     name = "shmtensor"
     needs = "shmtensor"
     starts = "shmtensor.multiprocessing"
-    by_value = False
 
     def settle(self) -> None:
         import shmtensor
@@ -104,7 +102,7 @@ class Torch(Shmtensor):
 
 
 class FasterFifo(Transport):
-    name = "faster-fifo, an ndarray by value"
+    name = "faster-fifo"
     needs = "faster_fifo"
     kinds = ("Queue",)
 
@@ -120,7 +118,6 @@ class Iceoryx2(Transport):
     name = "iceoryx2, busy polling"
     needs = "iceoryx2"
     kinds = ("Queue",)
-    by_value = False
 
     def queue(self, context: Any, kind: str, largest: int, limit: int = 0) -> Any:
         return Iceoryx2Queue(f"{os.getpid()}-{next(NUMBERS)}", largest, limit or 4)
@@ -190,7 +187,7 @@ class Iceoryx2Queue:
         loan = getattr(array, "loan", None)
         if loan is None:
             loan = self.publisher.loan_slice_uninit(self.largest)
-            ctypes.c_float.from_address(loan.payload_ptr).value = getattr(array, "first", 0.0)
+            ctypes.c_float.from_address(loan.payload_ptr).value = getattr(array, "first", array[0])
         loan.assume_init().send()
 
     def get(self) -> Any:
@@ -227,7 +224,8 @@ class Other:
         transport.settle()
         context = transport.context("spawn")
         self.pipe, theirs = multiprocessing.get_context("spawn").Pipe()
-        self.process = context.Process(target=serve, args=(transport, theirs, queues, [not end for end in writes]))
+        ends = [not end for end in writes]
+        self.process = context.Process(target=serve, args=(transport, theirs, queues, ends), daemon=True)
         self.process.start()
         theirs.close()
         for queue, end in zip(queues, writes, strict=True):

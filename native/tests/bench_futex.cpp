@@ -1,5 +1,7 @@
 // What the kernel needs to hand a turn to another process and back, without Python: two words in shared memory.
-// One JSON object a line; nanoseconds, medians. Argument: microseconds between turns in the row "futex_pause".
+// One JSON object a line; nanoseconds, medians. Argument: microseconds between turns in the rows "pause". Left to
+// itself the scheduler puts two processes that only ever wake each other on one core; "apart" keeps them on two.
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -34,11 +36,20 @@ void tell(std::atomic<std::uint32_t>& word, std::uint32_t turn, bool sleep) {
     if (sleep) os::futex_wake(word, 1);
 }
 
-double median_turn(Words& words, std::uint32_t turns, bool sleep, unsigned pause_us) {
+void stay_on(int core) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    ::sched_setaffinity(0, sizeof cores, &cores);
+}
+
+double median_turn(Words& words, std::uint32_t turns, bool sleep, unsigned pause_us, bool apart) {
+    if (apart) stay_on(0);
     new (&words) Words;
     const pid_t child = ::fork();
     if (child < 0) std::exit(1);
     if (child == 0) {
+        if (apart) stay_on(1);
         for (std::uint32_t turn = 1; turn <= turns; ++turn) {
             await(words.there, turn, sleep);
             tell(words.back, turn, sleep);
@@ -66,8 +77,14 @@ int main(int count, char** arguments) {
     void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return 1;
     Words& words = *static_cast<Words*>(page);
-    std::printf("{\"bench\": \"spin\", \"ns\": %.0f}\n", median_turn(words, 20'000, false, 0));
-    std::printf("{\"bench\": \"futex\", \"ns\": %.0f}\n", median_turn(words, 2'000, true, 0));
-    std::printf("{\"bench\": \"futex_pause\", \"ns\": %.0f}\n", median_turn(words, 200, true, pause_us));
+    const auto print = [&](const char* name, std::uint32_t turns, bool sleep, unsigned pause, bool apart) {
+        std::printf("{\"bench\": \"%s\", \"ns\": %.0f}\n", name, median_turn(words, turns, sleep, pause, apart));
+        std::fflush(stdout);
+    };
+    print("spin", 20'000, false, 0, false);
+    print("futex", 2'000, true, 0, false);
+    print("futex_pause", 100, true, pause_us, false);
+    print("futex_apart", 2'000, true, 0, true);  // from here on this process stays on core 0
+    print("futex_apart_pause", 100, true, pause_us, true);
     return 0;
 }
