@@ -31,6 +31,7 @@ namespace shmtensor {
 void add_atomics(nb::module_& m);  // module_atomics.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
 void add_ring(nb::module_& m);     // module_ring.cpp
+void add_sync(nb::module_& m);     // module_sync.cpp
 void add_view(nb::module_& m);     // module_view.cpp
 void add_codec(nb::module_& m);    // module_codec.cpp
 
@@ -186,6 +187,7 @@ NB_MODULE(_native, m) {
     add_atomics(m);
     add_queue(m);
     add_ring(m);
+    add_sync(m);
 
     m.def(
         "make_payload",

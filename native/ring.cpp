@@ -1,7 +1,5 @@
 #include "ring.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -31,10 +29,7 @@ void wake_one(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>
 }
 
 bool other_cores() {
-    static const bool others = [] {
-        cpu_set_t set;
-        return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1;
-    }();
+    static const bool others = os::processors() > 1;
     return others;
 }
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from . import queues as _queues
 from . import reductions as _reductions
+from . import synchronize as _synchronize
 from .errors import ShmTensorError as _ShmTensorError
 from .manager import client as _client
 from .spawn import (
@@ -118,6 +119,34 @@ class Objects(_context.BaseContext):
     def SimpleQueue(self, *, name: str | None = None) -> _queues.SimpleQueue:  # type: ignore[override]
         """See shmtensor.queues.SimpleQueue."""
         return _queues.SimpleQueue(ctx=self, name=name)
+
+    def Lock(self, *, name: str | None = None) -> _synchronize.Lock:  # type: ignore[override]
+        """See shmtensor.synchronize.Lock."""
+        return _synchronize.Lock(name=name)
+
+    def RLock(self, *, name: str | None = None) -> _synchronize.RLock:  # type: ignore[override]
+        """See shmtensor.synchronize.RLock."""
+        return _synchronize.RLock(name=name)
+
+    def Semaphore(self, value: int = 1, *, name: str | None = None) -> _synchronize.Semaphore:  # type: ignore[override]
+        """See shmtensor.synchronize.Semaphore."""
+        return _synchronize.Semaphore(value, name=name)
+
+    def BoundedSemaphore(self, value: int = 1, *, name: str | None = None) -> _synchronize.BoundedSemaphore:  # type: ignore[override]
+        """See shmtensor.synchronize.BoundedSemaphore."""
+        return _synchronize.BoundedSemaphore(value, name=name)
+
+    def Condition(self, lock: Any = None, *, name: str | None = None) -> _synchronize.Condition:  # type: ignore[override]
+        """See shmtensor.synchronize.Condition."""
+        return _synchronize.Condition(lock, name=name)
+
+    def Event(self, *, name: str | None = None) -> _synchronize.Event:  # type: ignore[override]
+        """See shmtensor.synchronize.Event."""
+        return _synchronize.Event(name=name)
+
+    def Barrier(self, parties: int, action: Any = None, timeout: float | None = None) -> _synchronize.Barrier:  # type: ignore[override]
+        """See shmtensor.synchronize.Barrier."""
+        return _synchronize.Barrier(parties, action, timeout)
 
 
 class ForkContext(Objects, _context.ForkContext):
