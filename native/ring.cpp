@@ -155,6 +155,7 @@ Ring::Found Ring::message_at(std::uint32_t position) const {
 
 Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
+    if (h.magic != kRingMagic) return Ringed::damaged;  // the locks beside it are then no locks
     Lock& lock = getting ? h.get_lock : h.put_lock;
     const Locked locked = take_lock(lock, slot, patience_ms);
     if (locked == Locked::busy) return Ringed::busy;

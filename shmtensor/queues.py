@@ -332,7 +332,7 @@ class Queue(SimpleQueue):
             How many were put: all, unless the time was up.
 
         Raises:
-            Full: not even one. Otherwise as `put`; when one cannot be pickled, none was put.
+            Full: not even one. Otherwise as `put`; when one cannot be pickled or is larger than `maxbytes`, none was put.
         """
         self._check_open()
         try:
@@ -345,23 +345,27 @@ class Queue(SimpleQueue):
 
         Raises:
             InvalidArgument: `most` is no number from 1.
-            Empty, and the others of `get`.
+            Empty, and the others of `get`. What cannot be read is out of the queue and raises; its attribute `messages`
+            is the list of those that were taken with it.
         """
         self._check_open()
         if not isinstance(most, int) or most < 1:
             raise InvalidArgument(f"get_many takes a number of messages from 1, not {most!r}")
         try:
-            return self._ring.get_many(most, block, timeout)
+            return self._ring.get_many(min(most, _MOST_MESSAGES), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
     async def aput(self, obj: Any) -> None:
         """`put` for coroutines: while the queue is full, others run. Raises as put."""
+        loop = asyncio.get_running_loop()
         while True:
+            taken = self._ring.taken()
             try:
                 return self.put(obj, False)
             except Full:
-                await asyncio.get_running_loop().run_in_executor(None, self._ring.await_room, 0.1)
+                while not await loop.run_in_executor(None, self._ring.await_room, 0.1, taken):
+                    pass
 
     async def aget(self) -> Any:
         """`get` for coroutines: while there is no message, others run. Raises as get."""
