@@ -444,7 +444,7 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
 nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout) {
     require_members(self);
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    std::vector<Letter> letters(std::min(most, kBatch));
+    std::vector<Letter> letters(std::min({most, kBatch, std::max<std::size_t>(self.ring.size(), 1)}));
     nb::list values;
     std::exception_ptr problem;
     while (values.size() < most && !problem) {

@@ -355,7 +355,7 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
     RingHeader& h = header();
     *done = 0;
     if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
-        return Ringed::empty;
+        return h.magic == kRingMagic ? Ringed::empty : Ringed::damaged;
     Near near(shelf);
     for (;;) {
         Ringed result = take(true, slot, shelf, patience_ms);
@@ -379,9 +379,12 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
             return Ringed::ok;
         }
         if (result != Ringed::no_room) return result;
-        // Nothing is allocated under the lock; a letter keeps its room for the next message.
-        letters[0].body.reserve(body);
-        letters[0].holds.reserve(holds);
+        // Nothing is allocated under the lock; a letter keeps its room for the next message, and those in a row are
+        // mostly alike.
+        for (Letter& letter : letters) {
+            letter.body.reserve(body);
+            letter.holds.reserve(holds);
+        }
     }
 }
 
