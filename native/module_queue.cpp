@@ -154,6 +154,12 @@ class Stall {
     std::uint64_t since_ = 0, warned_ = 0;
 };
 
+void announce(PyRing& self) {
+    Look look(self.client());
+    nb::gil_scoped_release release;
+    self.ring.announce(self.event, self.client().slot(), look, kSlice);
+}
+
 int event_of(PyRing& self) {
     if (self.event >= 0) return self.event;
     const int made = nb::cast<int>(self.need_event());
@@ -162,31 +168,21 @@ int event_of(PyRing& self) {
         return self.event;
     }
     self.event = made;
-    if (self.ring.size() > 0) os::event_set(made);  // what came before anybody watched
+    announce(self);  // what came before anybody watched
     return made;
 }
 
-// The message is in, or out, by now: a manager that cannot be asked must not make an error of that.
-int event_after_all(PyRing& self) {
+// After a put, a get, and a get that found nothing. The message is in, or out, by now: a manager that cannot be asked
+// must not make an error of that.
+void tell_watchers(PyRing& self) {
+    if (self.ring.header().watched.load() == 0) return;
     try {
-        return event_of(self);
+        event_of(self);
     } catch (nb::python_error& error) {
         error.discard_as_unraisable("the event of a queue");
-        return -1;
+        return;
     }
-}
-
-// The event is readable while there are messages: put sets it, and whoever takes the last one clears it.
-void signal_put(PyRing& self) {
-    if (self.ring.header().watched.load() == 0) return;
-    if (const int event = event_after_all(self); event >= 0) os::event_set(event);
-}
-void signal_got(PyRing& self) {
-    if (self.ring.header().watched.load() == 0 || self.ring.size() > 0) return;
-    const int event = event_after_all(self);
-    if (event < 0) return;
-    os::event_clear(event);
-    if (self.ring.size() > 0) os::event_set(event);
+    announce(self);
 }
 
 // ----------------------------------------------------------------------------------------------------------------- put
@@ -258,7 +254,7 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         }
         sent += done;
         unsent.letters = letters.subspan(sent);
-        if (done > 0) signal_put(self);
+        if (done > 0) tell_watchers(self);
         patience = 0;
         switch (result) {
             case Ringed::ok:
@@ -364,7 +360,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         patience = 0;
         switch (result) {
             case Ringed::ok:
-                signal_got(self);
+                if (self.ring.size() == 0) tell_watchers(self);
                 if (letters[0].flags & kLost)
                     raise(queue_errors.lost,
                           "a message names memory that is gone: its sender and its manager ended before this process "
@@ -376,7 +372,10 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 break;
             case Ringed::empty: {
                 const std::uint64_t left = left_of(deadline);
-                if (left == 0) return 0;
+                if (left == 0) {
+                    if (self.event >= 0) tell_watchers(self);
+                    return 0;
+                }
                 {
                     nb::gil_scoped_release release;
                     self.ring.await_message(left);

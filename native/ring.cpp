@@ -494,6 +494,17 @@ int Ring::await_done(std::uint64_t timeout_ns) {
     return await(h.done, seen, h.joiners_asleep, timeout_ns, [&] { return is_all_done() || h.done.load() != seen; });
 }
 
+void Ring::announce(int event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+    const bool locked = take(true, slot, shelf, patience_ms) == Ringed::ok;
+    bool some = size() > 0;
+    if (!some) {
+        os::event_clear(event);
+        some = size() > 0;  // a put does not wait for this lock
+    }
+    if (some) os::event_set(event);
+    if (locked) drop_lock(header().get_lock);
+}
+
 bool Ring::is_all_done() const {
     const RingHeader& h = header();
     return h.done.load() == count_of(h.tail.word.load());
