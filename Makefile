@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-cpython bench model stress sanitize lint format clean check-tools native
+.PHONY: help demo test test-cpython bench model stress kills sanitize lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -14,6 +14,7 @@ help:
 	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray and iceoryx2; prints and draws"
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
+	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
 	@echo "make lint      ruff, mypy --strict, clang-format"
 
 demo: $(VENV)/.examples
@@ -74,6 +75,10 @@ stress: native
 	build/native/stress $(SECONDS)
 	build/native/ring
 	build/native/ring storm $(KILLS)
+
+kills: $(VENV)/.test native
+	build/native/ring storm $(KILLS)
+	SHMTENSOR_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/test_queue_kills.py
 
 sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null

@@ -116,16 +116,34 @@ def _bytes_of(name: str) -> bytes:
     return b"/" + name.removeprefix("/").encode()
 
 
-class _End:
-    """One side of a queue, with the part of a Connection's interface that the standard library uses of it."""
+def _put(manager: client.Manager, ring: Ring, obj: Any) -> None:
+    try:
+        ring.put(obj)
+    except (Refused, BlockGone, LockBusy) as problem:
+        manager._translate(problem)
 
-    def __init__(self, queue: SimpleQueue) -> None:
-        self._queue = queue
+
+def _get(manager: client.Manager, ring: Ring) -> Any:
+    try:
+        return ring.get()
+    except (Refused, BlockGone, LockBusy) as problem:
+        manager._translate(problem)
+
+
+class _End:
+    """One side of a queue, with the part of a Connection's interface that the standard library uses of it.
+
+    It knows the ring and not the queue: a cycle would keep a dropped queue until the next garbage collection.
+    """
+
+    def __init__(self, manager: client.Manager, ring: Ring) -> None:
+        self._manager = manager
+        self._ring = ring
         self.closed = False
 
     def fileno(self) -> int:
         """As SimpleQueue.fileno."""
-        return self._queue._ring.event()
+        return self._ring.event()
 
     def close(self) -> None:
         """This side is used no more in this process. Does not block."""
@@ -138,17 +156,17 @@ class _End:
     def poll(self, timeout: float | None = 0.0) -> bool:
         """Whether there is a message, at the latest after `timeout` seconds (None: without a bound)."""
         self._check()
-        return self._queue._ring.await_message(timeout)
+        return self._ring.await_message(timeout)
 
     def recv(self) -> Any:
         """The next message. Blocks until there is one. Raises as Queue.get."""
         self._check()
-        return self._queue._get(True, None)
+        return _get(self._manager, self._ring)
 
     def send(self, obj: Any) -> None:
         """Put a message. Blocks while the queue is full. Raises as Queue.put."""
         self._check()
-        self._queue._put(obj, True, None)
+        _put(self._manager, self._ring, obj)
 
 
 class SimpleQueue(RingObject):
@@ -173,22 +191,10 @@ class SimpleQueue(RingObject):
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
-        self._reader = _End(self)
-        self._writer = _End(self)
+        self._reader = _End(manager, self._ring)
+        self._writer = _End(manager, self._ring)
         self._native_put = self._ring.put
         self._native_get = self._ring.get
-
-    def _put(self, obj: Any, block: bool, timeout: float | None) -> None:
-        try:
-            self._native_put(obj, block, timeout)
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._manager._translate(problem)
-
-    def _get(self, block: bool, timeout: float | None) -> Any:
-        try:
-            return self._native_get(block, timeout)
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._manager._translate(problem)
 
     @functools.cached_property
     def _rlock(self) -> Any:
@@ -214,7 +220,7 @@ class SimpleQueue(RingObject):
             OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
         """
         self._check_open()
-        self._put(obj, True, None)
+        _put(self._manager, self._ring, obj)
 
     def get(self) -> Any:
         """Take the oldest message. Blocks until there is one.
@@ -225,7 +231,7 @@ class SimpleQueue(RingObject):
             QueueDamaged, MessageDamaged, ForkedWithoutHold, ManagerError.
         """
         self._check_open()
-        return self._get(True, None)
+        return _get(self._manager, self._ring)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -281,7 +287,7 @@ class Queue(SimpleQueue):
 
     def _reset(self) -> None:
         self._closed = False
-        self._readable = _Readable(self)
+        self._readable = _Readable(self._ring)
         register_after_fork(self, Queue._reset)
 
     def __setstate__(self, state: Any) -> None:
@@ -339,7 +345,7 @@ class Queue(SimpleQueue):
             How many were put: all, unless the time was up.
 
         Raises:
-            Full: not even one. Otherwise as `put`; when one cannot be pickled, none was put.
+            Full: not even one. Otherwise as `put`; when one cannot be pickled or is larger than `maxbytes`, none was put.
         """
         self._check_open()
         try:
@@ -352,23 +358,27 @@ class Queue(SimpleQueue):
 
         Raises:
             InvalidArgument: `most` is no number from 1.
-            Empty, and the others of `get`.
+            Empty, and the others of `get`. What cannot be read is out of the queue and raises; its attribute `messages`
+            is the list of those that were taken with it.
         """
         self._check_open()
         if not isinstance(most, int) or most < 1:
             raise InvalidArgument(f"get_many takes a number of messages from 1, not {most!r}")
         try:
-            return self._ring.get_many(most, block, timeout)
+            return self._ring.get_many(min(most, _MOST_MESSAGES), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
     async def aput(self, obj: Any) -> None:
         """`put` for coroutines: while the queue is full, others run. Raises as put."""
+        loop = asyncio.get_running_loop()
         while True:
+            taken = self._ring.taken()
             try:
                 return self.put(obj, False)
             except Full:
-                await asyncio.get_running_loop().run_in_executor(None, self._ring.await_room, 0.1)
+                while not await loop.run_in_executor(None, self._ring.await_room, 0.1, taken):
+                    pass
 
     async def aget(self) -> Any:
         """`get` for coroutines: while there is no message, others run. Raises as get."""
@@ -420,8 +430,8 @@ class JoinableQueue(Queue):
 class _Readable:
     """Coroutines of this process that wait for a message; one descriptor, watched while somebody waits."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
         self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
 
     async def wait(self) -> None:
@@ -430,7 +440,7 @@ class _Readable:
         future: asyncio.Future[None] = loop.create_future()
         waiting = self._waiting.setdefault(loop, [])
         if not waiting:
-            loop.add_reader(self._queue._ring.event(), self._wake, loop)
+            loop.add_reader(self._ring.event(), self._wake, loop)
         waiting.append(future)
         try:
             await future
@@ -450,4 +460,4 @@ class _Readable:
     def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._waiting.get(loop):
             self._waiting.pop(loop, None)
-            loop.remove_reader(self._queue._ring.event())
+            loop.remove_reader(self._ring.event())
