@@ -117,6 +117,13 @@ void check_signals() {
 class Stall {
    public:
     explicit Stall(PyRing& ring) : ring_(ring) {}
+    // A call that must not wait for messages or room waits all the same for a lock, which is held for no longer than a
+    // copy takes; but not for one whose holder is stopped.
+    bool may_wait(std::uint64_t deadline) { return deadline == 0 ? ++tries_ <= kTries : left_of(deadline) > 0; }
+    static unsigned patience(std::uint64_t deadline) {
+        if (deadline == 0) return kSlice;
+        return static_cast<unsigned>(std::clamp<std::uint64_t>(left_of(deadline) / 1'000'000, 1, kSlice));
+    }
     void look(bool getting) {
         const std::uint64_t now = os::monotonic_ns();
         if (since_ == 0) since_ = now;
@@ -133,8 +140,10 @@ class Stall {
     }
 
    private:
+    static constexpr int kTries = 2;
     PyRing& ring_;
     std::uint64_t since_ = 0;
+    int tries_ = 0;
 };
 
 int event_of(PyRing& self) {
@@ -228,11 +237,9 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 return sent;
             case Ringed::busy:
                 check_signals();
-                if (left_of(deadline) == 0 && deadline != 0) return sent;
+                if (!stall.may_wait(deadline)) return sent;
                 stall.look(false);
-                // A put that must not wait for room still waits for a lock that is held for no longer than a copy.
-                patience = static_cast<unsigned>(
-                    std::clamp<std::uint64_t>(left_of(deadline) / 1'000'000, deadline == 0 ? kSlice : 1, kSlice));
+                patience = stall.patience(deadline);
                 break;
             case Ringed::full: {
                 const std::uint64_t left = left_of(deadline);
@@ -342,10 +349,9 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 return done;
             case Ringed::busy:
                 check_signals();
-                if (left_of(deadline) == 0 && deadline != 0) return 0;
+                if (!stall.may_wait(deadline)) return 0;
                 stall.look(true);
-                patience = static_cast<unsigned>(
-                    std::clamp<std::uint64_t>(left_of(deadline) / 1'000'000, deadline == 0 ? kSlice : 1, kSlice));
+                patience = stall.patience(deadline);
                 break;
             case Ringed::empty: {
                 const std::uint64_t left = left_of(deadline);

@@ -89,10 +89,10 @@ class RingObject:
         if self._ring.kind != self._KIND:
             found = _KINDS.get(self._ring.kind, "something else")
             raise InvalidArgument(f"{name!r} is the name of a {found} and not of a {_KINDS[self._KIND]}; use another")
-        for asked, found, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
-            if asked not in (0, found):
+        for asked, bound, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
+            if asked not in (0, bound):
                 raise InvalidArgument(
-                    f"{name!r} exists with {what} {found or 'unbounded'}, and {asked} was asked for; leave it out, or "
+                    f"{name!r} exists with {what} {bound or 'unbounded'}, and {asked} was asked for; leave it out, or "
                     "use another name"
                 )
 
@@ -101,7 +101,7 @@ class RingObject:
         self._ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
 
     def __getstate__(self) -> Any:
-        context.assert_spawning(self)  # type: ignore[attr-defined]
+        context.assert_spawning(self)
         return reductions.block_ticket(self._ring.block)
 
     def __setstate__(self, state: Any) -> None:
@@ -124,7 +124,7 @@ class _End:
         self.closed = False
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there are messages, for select, selectors and connection.wait."""
+        """As SimpleQueue.fileno."""
         return self._queue._ring.event()
 
     def close(self) -> None:
@@ -243,11 +243,18 @@ class SimpleQueue(RingObject):
         self._reader.close()
         self._writer.close()
 
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are messages, for `connection.wait`, select and selectors.
+
+        Asks the manager the first time; from then on every put and last get of this queue writes to it.
+        """
+        return self._ring.event()
+
     def stats(self) -> QueueStats:
         """Figures of this moment. Does not block."""
         return QueueStats(*self._ring.stats())
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    __class_getitem__: Any = classmethod(types.GenericAlias)
 
 
 class Queue(SimpleQueue):
