@@ -154,19 +154,17 @@ int event_of(PyRing& self) {
         return self.event;
     }
     self.event = made;
-    if (self.ring.size() > 0) os::event_set(made);  // what came before anybody watched
+    self.ring.show(made, self.client().slot());  // what came before anybody watched
     return made;
 }
 
 // The event is readable while there are messages: put sets it, and whoever takes the last one clears it.
 void signal_put(PyRing& self) {
-    if (self.ring.header().watched.load() != 0) os::event_set(event_of(self));
+    if (self.ring.header().watched.load() != 0) self.ring.show(event_of(self), self.client().slot());
 }
 void signal_got(PyRing& self) {
     if (self.ring.header().watched.load() == 0 || self.ring.size() > 0) return;
-    const int event = event_of(self);
-    os::event_clear(event);
-    if (self.ring.size() > 0) os::event_set(event);
+    self.ring.show(event_of(self), self.client().slot());
 }
 
 // ----------------------------------------------------------------------------------------------------------------- put

@@ -18,6 +18,7 @@ constexpr std::uint64_t kLook =
 constexpr std::uint64_t kSpin = 50'000;  // ns; about what going to sleep and being woken costs both sides
 constexpr std::uint64_t kPreempted = 20'000;  // ns between two turns of a spin: somebody else wants this core
 constexpr std::uint32_t kMostPenalty = 64;    // waits
+constexpr unsigned kShowing = 100;            // ms to wait for a lock to show an event; then it is shown without
 constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
 
 // The half of a position that changes with every message, for futexes. (Both supported machines are little endian.)
@@ -434,6 +435,17 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
 }
 
 // --------------------------------------------------------------------------------------------------------------- waits
+
+void Ring::show(int event, std::uint32_t slot) {
+    RingHeader& h = header();
+    const Locked locked = take_lock(h.get_lock, slot, kShowing);
+    if (locked == Locked::after_death) made_consistent(h.get_lock);  // whoever gets next follows the undo record
+    if (size() > 0)
+        os::event_set(event);
+    else
+        os::event_clear(event);
+    if (locked != Locked::busy) drop_lock(h.get_lock);
+}
 
 // Wait until changed(), or the word is not `seen` any more, or it is time to look.
 template <class Changed>

@@ -82,6 +82,10 @@ class Ring {
     int await_done(std::uint64_t timeout_ns);
     bool task_done();  // false: called more often than there were messages
     bool is_all_done() const;
+    // Make the event readable if there are messages, else not; after every put and get of a watched ring. Under
+    // get_lock: were the last message taken between a look and the store, an empty ring would stay readable, and
+    // whoever takes a readable one for one with a message would wait in vain.
+    void show(int event, std::uint32_t slot);
 
     // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
     bool names(std::uint32_t slot) const;

@@ -318,7 +318,7 @@ def _death_of(worker: Any) -> WorkerDied:
         name = known.get(-code, f"signal {-code}")
     how = f"ended with exit code {code}" if name is None else f"was killed by {name}"
     return WorkerDied(
-        f"the worker with pid {worker.pid} {how} while it had this task in its hands, which may have been done in part; "
+        f"the worker with pid {worker.pid} {how} with this task in its hands, which may have been done in part; "
         "the pool goes on, so submit the task again if that is safe",
         worker.pid,
         code,
@@ -329,7 +329,7 @@ def _death_of(worker: Any) -> WorkerDied:
 class Pool(pool.Pool):
     """A pool of worker processes with the standard interface, whose tasks and results go through shared memory.
 
-    When a worker is killed or exits, the task that it had in its hands raises WorkerDied (of a map, imap or starmap: the
+    When a worker is killed or exits, the task that it had in its hands raises WorkerDied (of a map, imap or starmap: its
     chunk), another worker is started, and all other tasks are done as if nothing had happened. Workers end when the
     process that made the pool does.
     """
