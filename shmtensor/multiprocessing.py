@@ -15,9 +15,12 @@ import contextlib
 import importlib
 import multiprocessing as _standard
 import multiprocessing.context as _context
+from collections.abc import Callable, Iterable
 from multiprocessing import process as _process
 from typing import Any
 
+from . import connection as _connection
+from . import pool as _pool
 from . import queues as _queues
 from . import reductions as _reductions
 from . import synchronize as _synchronize
@@ -147,6 +150,20 @@ class Objects(_context.BaseContext):
     def Barrier(self, parties: int, action: Any = None, timeout: float | None = None) -> _synchronize.Barrier:  # type: ignore[override]
         """See shmtensor.synchronize.Barrier."""
         return _synchronize.Barrier(parties, action, timeout)
+
+    def Pool(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Iterable[Any] = (),
+        maxtasksperchild: int | None = None,
+    ) -> _pool.Pool:
+        """See shmtensor.pool.Pool."""
+        return _pool.Pool(processes, initializer, initargs, maxtasksperchild, context=self.get_context())
+
+    def Pipe(self, duplex: bool = True) -> tuple[_connection.Connection, _connection.Connection]:
+        """See shmtensor.connection.Pipe."""
+        return _connection.Pipe(duplex)
 
 
 class ForkContext(Objects, _context.ForkContext):

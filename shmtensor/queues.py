@@ -82,7 +82,7 @@ class RingObject:
         if name is None:
             self._open(manager, make())
             return
-        block, made = manager.open_or_create(_bytes_of(name), make)
+        block, made = manager.open_or_create(reductions.name_of(name), make)
         self._open(manager, block)
         if made:
             return
@@ -108,12 +108,6 @@ class RingObject:
         where, numbers = state
         manager = client.at(where)
         self._open(manager, manager.redeem(*numbers))
-
-
-def _bytes_of(name: str) -> bytes:
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"the name of a shared object is a string, as 'jobs', not {name!r}")
-    return b"/" + name.removeprefix("/").encode()
 
 
 def _put(manager: client.Manager, ring: Ring, obj: Any) -> None:
@@ -345,7 +339,8 @@ class Queue(SimpleQueue):
             How many were put: all, unless the time was up.
 
         Raises:
-            Full: not even one. Otherwise as `put`; when one cannot be pickled or is larger than `maxbytes`, none was put.
+            Full: not even one. Otherwise as `put`; when one cannot be pickled or is larger than `maxbytes`, none was
+                put.
         """
         self._check_open()
         try:

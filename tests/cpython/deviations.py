@@ -36,8 +36,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "WithProcessesTestQueue.test_queue_feeder_donot_stop_onexc",
-        "An object that cannot be pickled raises in put(), to whoever put it. The standard queue prints a traceback in a "
-        "thread, and the test wants put() to return.",
+        "An object that cannot be pickled raises in put(), to whoever put it. The standard queue prints a traceback in "
+        "a thread, and the test wants put() to return.",
     ),
 )
 
