@@ -357,9 +357,9 @@ class Pool(pool.Pool):
         self._pool = []  # for __del__
         self._state = pool.INIT
         if context is None:
-            from .multiprocessing import get_context  # that module has the names of this one
+            from .multiprocessing import _default_context  # that module has the names of this one
 
-            context = get_context()
+            context = _default_context.get_context()
         if processes is None:
             count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # 3.13 has the first
             processes = count() or 1
