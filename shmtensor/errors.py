@@ -92,5 +92,9 @@ class MessageDamaged(ShmTensorError, ValueError):
     """What arrived is no message of this version: it is cut off, or something wrote over it."""
 
 
+class ForeignReader(ShmTensorError, RuntimeError):
+    """A reader of a broadcast in a process that did not make it: a fork's child calls `reader()` for one of its own."""
+
+
 class StallWarning(RuntimeWarning):
     """A process keeps the lock of a queue (it may be stopped); the message names its pid. The wait goes on."""

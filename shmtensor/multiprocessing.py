@@ -18,6 +18,7 @@ import multiprocessing.context as _context
 from multiprocessing import process as _process
 from typing import Any
 
+from . import broadcast as _broadcast
 from . import queues as _queues
 from . import reductions as _reductions
 from .errors import ShmTensorError as _ShmTensorError
@@ -146,6 +147,12 @@ class Objects(_context.BaseContext):
     def SimpleQueue(self, *, name: str | None = None) -> _queues.SimpleQueue:  # type: ignore[override]
         """See shmtensor.queues.SimpleQueue."""
         return _queues.SimpleQueue(ctx=self, name=name)
+
+    def Broadcast(
+        self, maxsize: int = 0, *, policy: str | None = None, maxbytes: int = 0, name: str | None = None
+    ) -> _broadcast.Broadcast:
+        """See shmtensor.broadcast.Broadcast."""
+        return _broadcast.Broadcast(maxsize, policy=policy, maxbytes=maxbytes, name=name, ctx=self)
 
 
 class ForkContext(Objects, _context.ForkContext):
