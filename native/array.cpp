@@ -289,22 +289,23 @@ bool array_fits(int type, int axes, const Py_ssize_t* sizes, const Py_ssize_t* s
 }
 
 PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, const Py_ssize_t* sizes,
-                   const Py_ssize_t* strides, bool fortran_order) {
+                   const Py_ssize_t* strides, bool fortran_order, bool writable) {
     if (!load_numpy()) return nullptr;
     const int order = fortran_order ? NPY_ARRAY_F_CONTIGUOUS : NPY_ARRAY_C_CONTIGUOUS;
     const Number& number = number_of(type);
     if (!owner) {
         PyObject* made = PyArray_NewFromDescr(&PyArray_Type, descr_of(type), axes, sizes, nullptr, nullptr,
                                               fortran_order ? NPY_ARRAY_F_CONTIGUOUS : 0, nullptr);
-        if (made)
-            std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(made)), data, array_bytes(type, axes, sizes));
+        if (!made) return nullptr;
+        std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(made)), data, array_bytes(type, axes, sizes));
+        if (!writable) PyArray_CLEARFLAGS(reinterpret_cast<PyArrayObject*>(made), NPY_ARRAY_WRITEABLE);
         return made;
     }
     const bool aligned = reinterpret_cast<std::uintptr_t>(data) % number.alignment == 0;
     // With strides NumPy works the flags out; without, it takes these.
     PyObject* array =
         PyArray_NewFromDescr(&PyArray_Type, descr_of(type), axes, sizes, strides, const_cast<std::byte*>(data),
-                             order | NPY_ARRAY_WRITEABLE | (aligned ? NPY_ARRAY_ALIGNED : 0), nullptr);
+                             order | (writable ? NPY_ARRAY_WRITEABLE : 0) | (aligned ? NPY_ARRAY_ALIGNED : 0), nullptr);
     if (!array) return nullptr;
     Py_INCREF(owner);
     if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner) < 0) {

@@ -53,9 +53,10 @@ std::uint64_t array_bytes(int type, int axes, const Py_ssize_t* sizes);
 bool array_fits(int type, int axes, const Py_ssize_t* sizes, const Py_ssize_t* strides, std::uint64_t offset,
                 std::uint64_t bytes);
 // pre: it fits; types as in ArrayView. An array at `data` that keeps `owner`, or (owner nullptr) one on the heap with a
-// copy of the elements at `data`. A new reference, or nullptr with an exception set.
+// copy of the elements at `data`; one that may not be written unless `writable`. A new reference, or nullptr with an
+// exception set.
 PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, const Py_ssize_t* sizes,
-                   const Py_ssize_t* strides, bool fortran_order);
+                   const Py_ssize_t* strides, bool fortran_order, bool writable = true);
 
 // One element of an array, checked: of a type that is allowed, there, aligned, and writable where it is to be written.
 struct Place {

@@ -282,6 +282,13 @@ void Client::drop(const MessageHold& hold) {
     if (s && may_touch() && hold.hold < s->books.shape().holds) end_hold(*s, hold.hold, kMoment);
 }
 
+Status Client::reserve_holds(std::uint64_t segment, unsigned patience_ms) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
+    Segment* s = known(segment);
+    return s ? more_holds(*s, patience_ms) : Status::need_mapping;
+}
+
 Status Client::receive(const MessageHold& hold, Block** block) {
     const std::lock_guard guard(private_);
     if (!may_touch()) return Status::not_held;

@@ -5,6 +5,7 @@
 //   buffer   = 0 length bytes                      read-only
 //            | 1 length bytes                      writable
 //            | 2 block                             all of a block of shared memory
+//            | 3 block                             the same, made for this message: a copy of what was writable or not
 //   value    = tag ...                             one byte, see Tag; + 0x80: referred to further on
 //   array    = type form size*                     type: NumPy's number; form: axes in bits 0-5, bits 6 and 7 by tag
 //
@@ -28,8 +29,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-enum : std::uint8_t { kPlain = 1, kPickled = 2 };                   // first byte: the version of the body, and its kind
-enum : std::uint8_t { kReadOnly = 0, kWritable = 1, kShared = 2 };  // kinds of a buffer
+enum : std::uint8_t { kPlain = 1, kPickled = 2 };  // first byte: the version of the body, and its kind
+enum : std::uint8_t { kReadOnly = 0, kWritable = 1, kShared = 2, kCopied = 3 };  // of a buffer
 
 enum class Tag : std::uint8_t {
     reference,  // offset
@@ -576,7 +577,7 @@ class Encoder {
         } else {
             Block* block = nullptr;
             if (!fresh(length, &block)) return false;
-            out_.byte(kShared);
+            out_.byte(kCopied);
             out_.number(block->number);
             PyThreadState* const others = length < kWithGil ? nullptr : PyEval_SaveThread();
             std::memcpy(block->data(), view->buf, length);
@@ -599,8 +600,8 @@ class Encoder {
 
 class Decoder {
    public:
-    Decoder(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks)
-        : begin_(body), at_(body), end_(body + bytes), blocks_(blocks) {}
+    Decoder(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, bool common)
+        : begin_(body), at_(body), end_(body + bytes), blocks_(blocks), common_(common) {}
     Decoder(const Decoder&) = delete;
     ~Decoder() {
         for (std::size_t i = 0; faces_ && i < blocks_.size(); ++i) Py_XDECREF(faces_[i]);
@@ -868,7 +869,7 @@ class Decoder {
             return damaged();
         }
         if (!block) at_ += array_bytes(form.type, form.axes, form.sizes);
-        return array_at(base, data, form.type, form.axes, form.sizes, nullptr, form.bits & kBit6);
+        return array_at(base, data, form.type, form.axes, form.sizes, nullptr, form.bits & kBit6, !common_);
     }
 
     PyObject* unpickle() {
@@ -894,18 +895,22 @@ class Decoder {
         std::uint8_t kind = 0;
         std::uint64_t length = 0;
         if (!byte(&kind)) return nullptr;
-        if (kind == kShared) {
+        if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
-            return Py_XNewRef(face(&block));
+            PyObject* all = face(&block);
+            if (!all || kind == kShared || !common_) return Py_XNewRef(all);
+            const Ref view(PyMemoryView_FromObject(all));
+            return view ? PyObject_CallMethod(view.get(), "toreadonly", nullptr) : nullptr;
         }
-        if (kind > kShared || !count(&length, 1)) return damaged();
+        if (kind > kCopied || !count(&length, 1)) return damaged();
         const auto* from = reinterpret_cast<const char*>(std::exchange(at_, at_ + length));
-        return kind == kReadOnly ? PyBytes_FromStringAndSize(from, static_cast<Py_ssize_t>(length))
-                                 : PyByteArray_FromStringAndSize(from, static_cast<Py_ssize_t>(length));
+        return kind == kReadOnly || common_ ? PyBytes_FromStringAndSize(from, static_cast<Py_ssize_t>(length))
+                                            : PyByteArray_FromStringAndSize(from, static_cast<Py_ssize_t>(length));
     }
 
     const std::byte *begin_, *at_, *end_;
     std::vector<Block*>& blocks_;
+    const bool common_;
     PyObject* few_[8] = {};
     std::unique_ptr<PyObject*[]> many_;
     PyObject** faces_ = nullptr;                                 // by number; nullptr until named first
@@ -932,8 +937,8 @@ bool encode(PyObject* client, PyObject* value, Parcel& parcel) {
     return done;
 }
 
-PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks) {
-    return Decoder(body, bytes, blocks).run();
+PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, bool common) {
+    return Decoder(body, bytes, blocks, common).run();
 }
 
 }  // namespace shmtensor

@@ -36,8 +36,8 @@ struct Parcel {
 bool encode(PyObject* client, PyObject* value, Parcel& parcel);
 
 // The value of a body; a new reference, or nullptr with an exception set. Takes over the users of blocks that it needs.
-// May run any Python.
-PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks);
+// May run any Python. `common`: others get the same message, so the arrays in it may not be written.
+PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, bool common = false);
 
 // What the codec needs of the bindings (module_codec.cpp), in terms of CPython's API: failures are exceptions set.
 

@@ -214,7 +214,6 @@ constexpr Shape shape_of(bool dedicated) {
 constexpr std::uint32_t kRingUnit = 64;              // bytes
 constexpr std::uint32_t kRingUnits = 1u << 24;       // units of a ring at most: 1 GiB
 constexpr std::uint32_t kFirstRingUnits = 1u << 10;  // and at first: 64 KiB
-constexpr std::uint32_t kReaders = 1024;             // readers of a broadcast at most
 
 // position << 32 | messages before it. Its low half changes with every message: that is what waiters wait on.
 struct Position {
@@ -269,6 +268,8 @@ struct RingHeader {
     alignas(kLine) std::atomic<std::uint32_t> done;  // messages that task_done() was called for
     std::atomic<std::uint32_t> joiners_asleep;       // 1: somebody may sleep until done moves
     std::atomic<std::uint32_t> most;                 // messages inside, at most so far; a statistic
+    std::atomic<std::uint32_t> policy;               // of a broadcast, for slow readers; written as max_messages is
+    std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under get_lock
 };
 static_assert(offsetof(RingHeader, put_lock) % kLine == 0 && offsetof(RingHeader, get_lock) % kLine == 0);
 static_assert(sizeof(RingHeader) <= kPage);
@@ -297,7 +298,29 @@ struct MessageHold {
 };
 static_assert(sizeof(MessageHold) == 24);
 
+// A broadcast is a ring whose messages are read by everybody who has joined, and taken out by whoever reads them last
+// or needs the room. A row is nobody's, or a reader's: it is there for as long as its process lives and has not left.
+//
+//   C1  the cursor of a row whose owner lives names a message inside, or the tail
+//   C2  a reader has read, or missed, what lies before its cursor, and nothing else
+struct Reader {
+    std::atomic<std::uint64_t> owner;  // slot generation << 32 | slot << 8 | 1; 0: nobody's. Written under get_lock,
+                                       // and by its owner, who leaves with one store
+    Position cursor;                   // of what it reads next; under get_lock
+};
+static_assert(sizeof(Reader) == 16);
+constexpr std::uint64_t reader_word(std::uint32_t generation, std::uint32_t slot) {
+    return std::uint64_t{generation} << 32 | std::uint64_t{slot} << 8 | 1;
+}
+enum class Policy : std::uint32_t {
+    block = 0,        // who puts waits for the slowest reader
+    drop_oldest = 1,  // slow readers miss what has no room any more
+    raise = 2,        // who puts is told that there is no room
+};
+
+constexpr std::size_t kReadersAt = kPage;
 constexpr std::size_t kMessagesAt = 4 * kPage;  // the readers of a broadcast lie between header and messages
+constexpr std::uint32_t kReaders = (kMessagesAt - kReadersAt) / sizeof(Reader);
 constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kRingUnit;
 constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnits} * kRingUnit;
 

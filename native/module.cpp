@@ -29,6 +29,7 @@ using namespace shmtensor;
 namespace shmtensor {
 
 void add_atomics(nb::module_& m);  // module_atomics.cpp
+void add_cast(nb::module_& m);     // module_cast.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
 void add_ring(nb::module_& m);     // module_ring.cpp
 void add_sync(nb::module_& m);     // module_sync.cpp
@@ -186,6 +187,7 @@ NB_MODULE(_native, m) {
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
     add_atomics(m);
     add_queue(m);
+    add_cast(m);
     add_ring(m);
     add_sync(m);
 

@@ -7,12 +7,14 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "codec.hpp"
 #include "module.hpp"
+#include "module_queue.hpp"
 #include "ring.hpp"
 
 namespace shmtensor {
@@ -88,8 +90,11 @@ struct PyRing {
     PyClient& self;
     Block& block;
     Ring ring;
+    std::function<bool()> make_room;  // asked when the ring is full: true: try again
     int event = -1;
 };
+
+}  // namespace
 
 std::uint64_t deadline_of(bool wait, nb::handle timeout) {
     if (!wait) return 0;
@@ -114,6 +119,8 @@ std::uint64_t left_of(std::uint64_t deadline) {
 void check_signals() {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
+
+namespace {
 
 // Waits that go on for long because a lock is taken, not because there is nothing to do.
 class Stall {
@@ -264,6 +271,7 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 if (patience == 0) return sent;
                 break;
             case Ringed::full: {
+                if (self.make_room && self.make_room()) break;
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) return sent;
                 {
@@ -387,7 +395,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 try {
                     self.self.need_mapping(self.client_object, look.missing);
                 } catch (nb::python_error& error) {
-                    if (!error.matches(queue_errors.manager) && !error.matches(PyExc_LookupError)) throw;
+                    if (!is_lost(error)) throw;
                     lost = look.missing;
                 }
                 break;
@@ -400,7 +408,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
     }
 }
 
-nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel) {
+nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel, bool common = false) {
     std::size_t received = 0;
     Unsent rest{self.client(), {}};
     for (const MessageHold& hold : letter.holds) {
@@ -418,7 +426,7 @@ nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel) {
         body = parcel.blocks.back()->data();
         bytes = parcel.blocks.back()->bytes;
     }
-    PyObject* value = decode(body, bytes, parcel.blocks);
+    PyObject* value = decode(body, bytes, parcel.blocks, common);
     if (!value) throw nb::python_error();
     return nb::steal(value);
 }
@@ -515,6 +523,30 @@ std::uint32_t pid_of(PyRing& self, const Lock& lock) {
 }
 
 }  // namespace
+
+RingParts parts_of(nb::handle object) {
+    auto& self = nb::cast<PyRing&>(object);
+    return {self.self, self.client_object, self.ring, self.make_room};
+}
+
+nb::object read_common(nb::handle object, Letter& letter) {
+    struct Taken {  // whatever becomes of the value, the holds are not the letter's any more
+        Letter& letter;
+        ~Taken() { letter.holds.clear(); }
+    } taken{letter};
+    Parcel parcel;
+    return read_letter(*nb::inst_ptr<PyRing>(object), letter, parcel, true);
+}
+
+void raise_lost() {
+    raise(queue_errors.lost,
+          "a message names memory that is gone: its sender and its manager ended before this process mapped it; the "
+          "message has been taken out");
+}
+
+bool is_lost(const nb::python_error& error) {
+    return error.matches(queue_errors.manager) || error.matches(PyExc_LookupError);
+}
 
 void add_queue(nb::module_& m) {
     const nb::object errors = nb::module_::import_("shmtensor.errors");

@@ -24,8 +24,8 @@ const std::atomic<std::uint32_t>& count_word(const Position& position) {
 }
 
 // Several may sleep: one is woken, and wakes the next if there is something for that one too.
-void wake_one(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep) {
-    if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, 1);
+void wake(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, int most = 1) {
+    if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, most);
 }
 
 bool other_cores() {
@@ -61,25 +61,6 @@ Hold* entry_of(const MessageHold& hold, Shelf& shelf, bool* found) {
     }
     return hold.hold < books->shape().holds ? &books->hold(hold.hold) : nullptr;
 }
-
-// Remembers the segment asked for last: most messages have all their blocks in one.
-class Near final : public Shelf {
-   public:
-    explicit Near(Shelf& all) : all_(all) {}
-    Books* find(std::uint64_t segment) override {
-        if (!books_ || segment != segment_) {
-            books_ = all_.find(segment);
-            segment_ = segment;
-            if (!books_) all_.missing = segment;
-        }
-        return books_;
-    }
-
-   private:
-    Shelf& all_;
-    Books* books_ = nullptr;
-    std::uint64_t segment_ = 0;
-};
 
 }  // namespace
 
@@ -243,8 +224,8 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     const bool more_room = !is_full();
     drop_lock(h.put_lock);
     if (*done > 0) {
-        wake_one(count_word(h.tail), h.getters_asleep);
-        if (more_room) wake_one(count_word(h.head), h.putters_asleep);
+        wake(count_word(h.tail), h.getters_asleep, wakes_);
+        if (more_room) wake(count_word(h.head), h.putters_asleep);
     }
     return result;
 }
@@ -369,8 +350,8 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
         const bool more = size() > 0;
         drop_lock(h.get_lock);
         if (*done > 0) {
-            wake_one(count_word(h.head), h.putters_asleep);
-            if (more) wake_one(count_word(h.tail), h.getters_asleep);
+            wake(count_word(h.head), h.putters_asleep);
+            if (more) wake(count_word(h.tail), h.getters_asleep);
             return Ringed::ok;
         }
         if (result != Ringed::no_room) return result;
@@ -475,6 +456,17 @@ int Ring::await_message(std::uint64_t timeout_ns) {
     const std::uint32_t seen = count_of(h.tail.word.load(std::memory_order_acquire));
     return await(count_word(h.tail), seen, h.getters_asleep, timeout_ns,
                  [&] { return count_of(h.tail.word.load()) != count_of(h.head.word.load(std::memory_order_relaxed)); });
+}
+
+int Ring::await_beyond(std::uint32_t put, std::uint64_t timeout_ns) {
+    RingHeader& h = header();
+    return await(count_word(h.tail), put, h.getters_asleep, timeout_ns,
+                 [&] { return count_of(h.tail.word.load()) != put; });
+}
+
+void Ring::say_room() {
+    RingHeader& h = header();
+    wake(count_word(h.head), h.putters_asleep);
 }
 
 int Ring::await_room(std::uint32_t taken, std::uint64_t timeout_ns) {

@@ -27,6 +27,25 @@ class Shelf {
     ~Shelf() = default;
 };
 
+// Remembers the segment asked for last: most messages have all their blocks in one.
+class Near final : public Shelf {
+   public:
+    explicit Near(Shelf& all) : all_(all) {}
+    Books* find(std::uint64_t segment) override {
+        if (!books_ || segment != segment_) {
+            books_ = all_.find(segment);
+            segment_ = segment;
+            if (!books_) all_.missing = segment;
+        }
+        return books_;
+    }
+
+   private:
+    Shelf& all_;
+    Books* books_ = nullptr;
+    std::uint64_t segment_ = 0;
+};
+
 // A message: complete but for its place in a ring, or taken out of one. Until it is put, and once it is taken, its
 // entries belong to this process.
 struct Letter {
@@ -77,6 +96,7 @@ class Ring {
     // again (100 ms). Spins first when that has paid. EINTR when a signal came. `taken`: as taken() was before the put
     // that found no room.
     int await_message(std::uint64_t timeout_ns);
+    int await_beyond(std::uint32_t put, std::uint64_t timeout_ns);  // more messages than this have been put
     int await_room(std::uint32_t taken, std::uint64_t timeout_ns);
     std::uint32_t taken() const { return count_of(header().head.word.load(std::memory_order_acquire)); }
     int await_done(std::uint64_t timeout_ns);
@@ -96,6 +116,7 @@ class Ring {
     const char* check(Shelf& shelf) const;
 
    private:
+    friend class Cast;
     struct Found {
         const Message* message;  // nullptr: damaged
         std::uint32_t next;      // the position after it
@@ -108,6 +129,7 @@ class Ring {
                    std::uint64_t lost);
     Ringed grow(std::uint32_t slot, Shelf& shelf);
     Found message_at(std::uint32_t position) const;
+    void say_room();  // after head moved
     std::byte* unit(std::uint32_t position, std::uint32_t capacity) const {
         return at_ + kMessagesAt + std::size_t{position & (capacity - 1)} * kRingUnit;
     }
@@ -119,6 +141,7 @@ class Ring {
     std::byte* at_ = nullptr;
     std::uint64_t bytes_ = 0;
     int fd_ = -1;
+    int wakes_ = 1;  // sleepers woken for a message
     // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.
     std::atomic<std::uint32_t> unspun_{0}, penalty_{0};
 };

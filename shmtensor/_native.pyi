@@ -412,3 +412,35 @@ class Place:
     def leave(self) -> bool:
         """Whether it had been notified."""
     def has_dead(self) -> bool: ...
+
+MAX_READERS: int
+"""Readers of a broadcast at most."""
+
+# what becomes of a broadcast's readers that are slower than its writer
+POLICY_BLOCK: int
+POLICY_DROP_OLDEST: int
+POLICY_RAISE: int
+
+@final
+class Cast:
+    """A ring as a broadcast: while this lives, `put` of the Ring makes room as the policy says."""
+    def __init__(self, ring: Ring) -> None: ...
+    policy: int
+    """A POLICY_. Set only before another process knows of the ring."""
+    def reader(self, from_oldest: bool) -> CastReader:
+        """Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy."""
+    def readers(self) -> list[tuple[int, int]]:
+        """(pid, messages not read yet) of every reader whose process lives."""
+
+@final
+class CastReader:
+    """A reader of a broadcast, in the process that made it: elsewhere all but close() raises ForeignReader, and once
+    closed ValueError."""
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """As Ring.get; arrays are read-only."""
+    @property
+    def missed(self) -> int: ...
+    @property
+    def lag(self) -> int:
+        """Messages that are there and not read yet."""
+    def close(self) -> None: ...

@@ -110,5 +110,9 @@ class WorkerDied(ShmTensorError, ChildProcessError):
         return type(self), (str(self), self.pid, self.exit_code, self.signal_name)
 
 
+class ForeignReader(ShmTensorError, RuntimeError):
+    """A reader of a broadcast in a process that did not make it: a fork's child calls `reader()` for one of its own."""
+
+
 class StallWarning(RuntimeWarning):
     """A process keeps the lock of a queue (it may be stopped); the message names its pid. The wait goes on."""

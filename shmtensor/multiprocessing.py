@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from multiprocessing import process as _process
 from typing import Any
 
+from . import broadcast as _broadcast
 from . import connection as _connection
 from . import pool as _pool
 from . import queues as _queues
@@ -164,6 +165,12 @@ class Objects(_context.BaseContext):
     def Pipe(self, duplex: bool = True) -> tuple[_connection.Connection, _connection.Connection]:
         """See shmtensor.connection.Pipe."""
         return _connection.Pipe(duplex)
+
+    def Broadcast(
+        self, maxsize: int = 0, *, policy: str | None = None, maxbytes: int = 0, name: str | None = None
+    ) -> _broadcast.Broadcast:
+        """See shmtensor.broadcast.Broadcast."""
+        return _broadcast.Broadcast(maxsize, policy=policy, maxbytes=maxbytes, name=name, ctx=self)
 
 
 class ForkContext(Objects, _context.ForkContext):

@@ -29,8 +29,8 @@ __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue
 
 SIMPLE, QUEUE, JOINABLE, BROADCAST = range(1, 5)
 _KINDS: Final = {SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast"}
-_MOST_MESSAGES: Final = 2**32 - 1
-_MOST_BYTES: Final = 2**63 - 1
+MOST_MESSAGES: Final = 2**32 - 1
+MOST_BYTES: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class QueueStats:
     """Process that is taking just now, 0: none."""
 
 
-def _bound(value: Any, name: str, most: int) -> int:
+def bound(value: Any, name: str, most: int) -> int:
     """A bound as the standard queues take it: 0 or less is none."""
     try:
         number: int = value.__index__()
@@ -76,7 +76,9 @@ class RingObject:
 
         def make() -> Block:
             block = manager.create_ring()
-            Ring(manager.native, block, lambda: manager.event(block.segment)).limit(maxsize, maxbytes, self._KIND)
+            ring = Ring(manager.native, block, lambda: manager.event(block.segment))
+            ring.limit(maxsize, maxbytes, self._KIND)
+            self._furnish(ring)
             return block
 
         if name is None:
@@ -95,6 +97,9 @@ class RingObject:
                     f"{name!r} exists with {what} {bound or 'unbounded'}, and {asked} was asked for; leave it out, or "
                     "use another name"
                 )
+
+    def _furnish(self, ring: Ring) -> None:
+        """Write what else a new ring of this kind says of itself."""
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         self._manager = manager
@@ -275,7 +280,7 @@ class Queue(SimpleQueue):
             InvalidArgument: a name that cannot be, is something else's, or a queue's with other bounds.
             OutOfMemory, ManagerError: as Manager.create_ring.
         """
-        bounds = _bound(maxsize, "maxsize", _MOST_MESSAGES), _bound(maxbytes, "maxbytes", _MOST_BYTES)
+        bounds = bound(maxsize, "maxsize", MOST_MESSAGES), bound(maxbytes, "maxbytes", MOST_BYTES)
         super().__init__(ctx=ctx, name=name, _bounds=bounds)
         self._reset()
 
@@ -360,7 +365,7 @@ class Queue(SimpleQueue):
         if not isinstance(most, int) or most < 1:
             raise InvalidArgument(f"get_many takes a number of messages from 1, not {most!r}")
         try:
-            return self._ring.get_many(min(most, _MOST_MESSAGES), block, timeout)
+            return self._ring.get_many(min(most, MOST_MESSAGES), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 

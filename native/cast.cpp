@@ -1,0 +1,294 @@
+#include "cast.hpp"
+
+#include <algorithm>
+
+#include "failpoint.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr unsigned kBooksMoment = 1;  // ms that a reader waits for the books of a segment, lock in hand
+
+const MessageHold* holds_of(const Message& message) {
+    return reinterpret_cast<const MessageHold*>(&message + 1);
+}
+
+}  // namespace
+
+std::uint32_t Cast::rows() const {
+    return std::min(ring_.header().readers_high.load(std::memory_order_acquire), kReaders);
+}
+
+// Nobody answers for a row whose slot is another's by now, or nobody's.
+bool Cast::lives(std::uint64_t owner) const {
+    const std::uint32_t slot = undo_slot(owner);
+    if (slot >= kMaxSlots) return false;
+    const std::uint64_t word = group_.slot(slot).word.load(std::memory_order_acquire);
+    const SlotState state = state_of(word);
+    return generation_of(word) == static_cast<std::uint32_t>(owner >> 32) &&
+           (state == SlotState::client || state == SlotState::embryo);
+}
+
+// pre: get_lock. Who of the readers, but one, lacks the message at `head`; rows of the dead are cleared on the way.
+Cast::Lag Cast::look(std::uint64_t head, std::uint32_t but) {
+    Lag lag{but != kNone, false};
+    for (std::uint32_t i = 0, all = rows(); i < all && !lag.lacking; ++i) {
+        if (i == but) continue;
+        Reader& reader = row(i);
+        std::uint64_t owner = reader.owner.load(std::memory_order_acquire);
+        if (owner == 0) continue;
+        if (!lives(owner)) {
+            reader.owner.compare_exchange_strong(owner, 0);
+            SHMTENSOR_POINT("cast.look.cleared");
+            continue;
+        }
+        lag.anybody = true;
+        lag.lacking = reader.cursor.word.load(std::memory_order_relaxed) == head;
+    }
+    return lag;
+}
+
+Ringed Cast::join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest) {
+    RingHeader& h = ring_.header();
+    Near near(shelf);
+    if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
+    const std::uint32_t high = rows();
+    std::uint32_t index = 0;
+    while (index < high) {
+        const std::uint64_t owner = row(index).owner.load(std::memory_order_acquire);
+        if (owner == 0 || !lives(owner)) break;
+        ++index;
+    }
+    if (index < kReaders) {
+        Reader& mine = row(index);
+        mine.owner.store(0, std::memory_order_relaxed);
+        SHMTENSOR_POINT("cast.join.found");
+        const std::uint64_t from = (from_oldest ? h.head : h.tail).word.load(std::memory_order_acquire);
+        mine.cursor.word.store(from, std::memory_order_relaxed);
+        if (index == high) h.readers_high.store(high + 1, std::memory_order_release);
+        SHMTENSOR_POINT("cast.join.placed");
+        seat.row = index;
+        seat.owner = reader_word(generation_of(group_.slot(slot).word.load(std::memory_order_acquire)), slot);
+        seat.next = count_of(from);
+        seat.missed = 0;
+        mine.owner.store(seat.owner, std::memory_order_release);
+        SHMTENSOR_POINT("cast.join.joined");
+    }
+    drop_lock(h.get_lock);
+    return index < kReaders ? Ringed::ok : Ringed::full;
+}
+
+bool Cast::has(const Seat& seat) const {
+    return seat.row < kReaders && row(seat.row).owner.load(std::memory_order_acquire) == seat.owner;
+}
+
+void Cast::leave(Seat& seat) {
+    std::uint64_t owner = seat.owner;
+    if (seat.row < kReaders) row(seat.row).owner.compare_exchange_strong(owner, 0);
+    SHMTENSOR_POINT("cast.left");
+    seat.row = kNone;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- read
+
+Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+                  std::uint64_t lost) {
+    letter.holds.clear();
+    if (lag(seat) == 0) return Ringed::empty;
+    RingHeader& h = ring_.header();
+    Near near(shelf);
+    for (;;) {
+        if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
+        const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
+        const Ringed result = read_one(letter, seat, slot, near, patience_ms, lost);
+        const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
+        drop_lock(h.get_lock);
+        if (moved) ring_.say_room();
+        if (result != Ringed::no_room) return result;
+        // Nothing is allocated under the lock; a letter keeps its room for the next message.
+        letter.body.reserve(letter.bytes);
+        letter.holds.reserve(letter.mark);
+    }
+}
+
+// pre: get_lock. no_room: as Ring::get_one.
+Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+                      std::uint64_t lost) {
+    RingHeader& h = ring_.header();
+    Reader& mine = row(seat.row);
+    const std::uint64_t cursor = mine.cursor.word.load(std::memory_order_relaxed);
+    const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
+    const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
+    if (count_of(cursor) == count_of(tail)) return Ringed::empty;
+    const Ring::Found found = ring_.message_at(units_of(cursor));
+    if (!found.message || found.next - units_of(cursor) > units_of(tail) - units_of(cursor) ||
+        units_of(cursor) - units_of(head) > units_of(tail) - units_of(head))
+        return Ringed::damaged;
+    const std::uint32_t before = seat.next.load(std::memory_order_relaxed), number = count_of(cursor);
+    const std::uint64_t beyond = position_word(found.next, number + 1);
+    Ringed result = Ringed::ok;
+    if (cursor == head && !look(head, seat.row).lacking) {
+        // The cursor first, so that it never is behind the head; whoever dies in between needs it no more.
+        seat.next.store(number + 1, std::memory_order_relaxed);
+        mine.cursor.word.store(beyond, std::memory_order_relaxed);
+        SHMTENSOR_POINT("cast.read.last");
+        result = ring_.get_one(letter, slot, shelf, nullptr, lost);
+        if (result != Ringed::ok) {
+            mine.cursor.word.store(cursor, std::memory_order_relaxed);
+            seat.next.store(before, std::memory_order_relaxed);
+            return result;
+        }
+    } else {
+        const Message& message = *found.message;
+        if (letter.body.capacity() < message.body_bytes || letter.holds.capacity() < message.holds) {
+            letter.bytes = message.body_bytes;
+            letter.mark = message.holds;
+            return Ringed::no_room;
+        }
+        const MessageHold* holds = holds_of(message);
+        bool gone = false;
+        for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
+            if (shelf.find(holds[i].segment)) continue;
+            if (lost == 0 || holds[i].segment != lost) return Ringed::need_mapping;
+            gone = true;
+        }
+        const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
+        letter.body.assign(body, body + message.body_bytes);
+        letter.holds.assign(holds, holds + (gone ? 0 : message.holds));
+        letter.flags = gone ? message.flags | kLost : message.flags;
+        letter.mark = message.mark;
+        if (const Ringed held = hold(letter, slot, shelf, patience_ms); held != Ringed::ok) return held;
+        SHMTENSOR_POINT("cast.read.held");
+        seat.next.store(number + 1, std::memory_order_relaxed);
+        mine.cursor.word.store(beyond, std::memory_order_relaxed);
+        SHMTENSOR_POINT("cast.read.moved");
+    }
+    seat.missed.store(seat.missed.load(std::memory_order_relaxed) + (number - before), std::memory_order_relaxed);
+    return Ringed::ok;
+}
+
+// pre: get_lock; the letter has a copy of the message's list, and all its segments are on the shelf. Each entry in it
+// becomes one of the reader's own. Not ok: those that were made are all that is left in the letter.
+Ringed Cast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+    Books* books = nullptr;
+    std::uint64_t segment = 0;
+    std::size_t held = 0;
+    Ringed result = Ringed::ok;
+    for (; held < letter.holds.size(); ++held) {
+        MessageHold& hold = letter.holds[held];
+        if (!books || hold.segment != segment) {
+            if (books) books->unlock();
+            segment = hold.segment;
+            books = shelf.find(segment);
+            if (!books->lock(slot, patience_ms > 0 ? kBooksMoment : 0)) {
+                books = nullptr;
+                result = Ringed::busy;
+                break;
+            }
+        }
+        if (!books->is_live(hold.block, hold.generation)) {
+            result = Ringed::damaged;
+            break;
+        }
+        hold.hold = books->add_hold(hold.block, slot, HoldKind::client, 0);
+        if (hold.hold == kNone) {
+            shelf.missing = segment;
+            result = Ringed::full;
+            break;
+        }
+        SHMTENSOR_POINT("cast.read.one_held");
+    }
+    if (books) books->unlock();
+    letter.holds.resize(held);
+    return result;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- drop
+
+Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+                  std::uint64_t lost) {
+    letter.holds.clear();
+    if (ring_.size() == 0) return Ringed::empty;
+    RingHeader& h = ring_.header();
+    Near near(shelf);
+    for (;;) {
+        if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
+        const Ringed result = drop_one(letter, which, slot, near, lost);
+        drop_lock(h.get_lock);
+        if (result == Ringed::ok) ring_.say_room();
+        if (result != Ringed::no_room) return result;
+        letter.body.reserve(letter.bytes);
+        letter.holds.reserve(letter.mark);
+    }
+}
+
+// pre: get_lock.
+Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, std::uint64_t lost) {
+    RingHeader& h = ring_.header();
+    const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
+    if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return Ringed::empty;
+    const Lag lag = look(head, kNone);
+    if ((lag.lacking && which != Drop::oldest) || (!lag.anybody && which == Drop::passed)) return Ringed::empty;
+    if (lag.lacking) {
+        const Ring::Found found = ring_.message_at(units_of(head));
+        if (!found.message) return Ringed::damaged;
+        // Before the message goes, so that no cursor ever is behind the head. If it stays, as the one who drops it dies
+        // or has to begin again, these readers miss it all the same.
+        for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
+            std::atomic<std::uint64_t>& cursor = row(i).cursor.word;
+            if (cursor.load(std::memory_order_relaxed) == head)
+                cursor.store(position_word(found.next, count_of(head) + 1), std::memory_order_relaxed);
+            SHMTENSOR_POINT("cast.drop.one_moved");
+        }
+    }
+    SHMTENSOR_POINT("cast.drop.moved");
+    return ring_.get_one(letter, slot, shelf, nullptr, lost);
+}
+
+// ---------------------------------------------------------------------------------------------------- waits,
+// inspection
+
+std::uint32_t Cast::lag(const Seat& seat) const {
+    const std::uint32_t next = count_of(row(seat.row).cursor.word.load(std::memory_order_acquire));
+    return count_of(ring_.header().tail.word.load(std::memory_order_acquire)) - next;  // SYNC: tail
+}
+
+std::uint64_t Cast::missed(const Seat& seat) const {
+    const std::uint32_t at = count_of(row(seat.row).cursor.word.load(std::memory_order_acquire));
+    const auto since = static_cast<std::int32_t>(at - seat.next.load(std::memory_order_relaxed));
+    return seat.missed.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(std::max(since, 0));
+}
+
+int Cast::await(const Seat& seat, std::uint64_t timeout_ns) {
+    const std::uint64_t cursor = row(seat.row).cursor.word.load(std::memory_order_acquire);
+    return ring_.await_beyond(count_of(cursor), timeout_ns);
+}
+
+std::vector<Cast::Member> Cast::members() const {
+    std::vector<Member> found;
+    for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
+        const std::uint64_t owner = row(i).owner.load(std::memory_order_acquire);
+        if (owner == 0 || !lives(owner)) continue;
+        const std::uint32_t next = count_of(row(i).cursor.word.load(std::memory_order_acquire));
+        found.push_back({undo_slot(owner), count_of(ring_.header().tail.word.load()) - next});
+    }
+    return found;
+}
+
+const char* Cast::check() const {
+    const std::uint64_t head = ring_.header().head.word.load(), tail = ring_.header().tail.word.load();
+    for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
+        const std::uint64_t owner = row(i).owner.load(), cursor = row(i).cursor.word.load();
+        if (owner == 0 || !lives(owner)) continue;
+        std::uint64_t at = head;
+        while (at != cursor) {
+            if (at == tail) return "C1: a reader is at no message";
+            const Ring::Found found = ring_.message_at(units_of(at));
+            if (!found.message) return "R1: what lies inside is no message";
+            at = position_word(found.next, count_of(at) + 1);
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace shmtensor

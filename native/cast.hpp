@@ -1,0 +1,81 @@
+// A broadcast (layout.hpp, "Reader"): a ring whose messages every reader sees, in order. Any process may be killed.
+//
+// Messages are put as into any ring. Reading one adds holds of the reader's own to its blocks; the last to read it
+// takes it out of the ring as Ring::get does, and so does whoever drops it. So a transfer has the ring's undo record,
+// and what a dead reader leaves are holds of its slot and a row that names it, which the next one who is hindered by it
+// clears.
+//
+// Order of locks: get_lock, and then the books of one segment, for a moment.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "group.hpp"
+#include "ring.hpp"
+
+namespace shmtensor {
+
+// A reader, as its process knows it. `next` and `missed` are written under get_lock.
+struct Seat {
+    std::uint32_t row = kNone;
+    std::uint64_t owner = 0;
+    std::atomic<std::uint32_t> next{0};    // number of the message after the one read last
+    std::atomic<std::uint64_t> missed{0};  // messages dropped before they were read, as of the last read
+};
+
+enum class Drop {
+    passed,    // there are readers, and all have read it
+    unneeded,  // no reader lacks it
+    oldest,    // whoever lacks it misses it
+};
+
+class Cast {
+   public:
+    // Both must outlive it.
+    Cast(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.wakes_ = 0x7fffffff; }
+
+    // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
+    // full: there are kReaders.
+    Ringed join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest);
+    void leave(Seat& seat);
+    bool has(const Seat& seat) const;  // the row is still this seat's
+
+    // The next message of a reader. Not ok: the holds in the letter are to be dropped. full: hold entries must be
+    // reserved in the segment shelf.missing first. `lost`: as Ring::get.
+    Ringed read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::uint64_t lost);
+    // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
+    // none.
+    Ringed drop(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::uint64_t lost);
+
+    std::uint32_t lag(const Seat& seat) const;  // messages that it has not read
+    std::uint64_t missed(const Seat& seat) const;
+    int await(const Seat& seat, std::uint64_t timeout_ns);  // as Ring::await_message
+
+    struct Member {
+        std::uint32_t slot, lag;
+    };
+    std::vector<Member> members() const;  // just now
+
+    // First broken invariant in words, or nullptr. pre: nobody uses it.
+    const char* check() const;
+
+   private:
+    Reader& row(std::uint32_t index) const { return reinterpret_cast<Reader*>(ring_.at_ + kReadersAt)[index]; }
+    std::uint32_t rows() const;
+    bool lives(std::uint64_t owner) const;
+    struct Lag {
+        bool anybody, lacking;
+    };
+    Lag look(std::uint64_t head, std::uint32_t but);
+    Ringed read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+                    std::uint64_t lost);
+    Ringed hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    Ringed drop_one(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, std::uint64_t lost);
+
+    Ring& ring_;
+    const Group& group_;
+};
+
+}  // namespace shmtensor

@@ -1,0 +1,245 @@
+// The binding of cast.hpp: how a Ring makes room as a broadcast does, and the readers of one.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "cast.hpp"
+#include "module.hpp"
+#include "module_queue.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must not wait gives a lock: its holder copies
+constexpr std::size_t kKept = 1 << 20;            // bytes of room that a spare letter keeps
+
+PyObject *empty_error, *foreign_error, *quota_error;
+
+struct Look final : Shelf {
+    explicit Look(Client& c) : client(c) {}
+    Books* find(std::uint64_t segment) override { return client.find(segment); }
+    Client& client;
+};
+
+// A letter whose room is used again. A call inside a call of this thread gets a new one. What it holds is dropped.
+struct Spare {
+    explicit Spare(Client& c) : client(c), letter(std::exchange(spare(), {})) {}
+    Spare(const Spare&) = delete;
+    ~Spare() {
+        for (const MessageHold& hold : letter.holds) client.drop(hold);
+        letter.holds.clear();
+        if (letter.body.capacity() <= kKept) spare() = std::move(letter);
+    }
+    Client& client;
+    Letter letter;
+
+   private:
+    static Letter& spare() {
+        static thread_local Letter one;
+        return one;
+    }
+};
+
+struct PyCast {
+    explicit PyCast(nb::object ring)
+        : ring_object(std::move(ring)), parts(parts_of(ring_object)), cast(parts.ring, client().group()) {
+        parts.make_room = [this] { return make_room(); };
+    }
+    PyCast(const PyCast&) = delete;
+    ~PyCast() { parts.make_room = nullptr; }
+    Client& client() const { return parts.client.client; }
+
+    // Try until the core is through with it, or the time is up (busy, or empty).
+    template <class Try>
+    Ringed insist(std::uint64_t deadline, Letter* letter, Try&& again);
+    bool drop(Drop which);
+    bool make_room();
+
+    nb::object ring_object;
+    RingParts parts;
+    Cast cast;
+};
+
+template <class Try>
+Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
+    Look look(client());
+    std::uint64_t lost = 0, busy_until = 0;
+    for (unsigned patience = 0;;) {
+        Ringed result;
+        if (patience == 0) {
+            result = again(look, 0u, lost);
+        } else {
+            nb::gil_scoped_release release;
+            result = again(look, patience, lost);
+        }
+        patience = 0;
+        if (result == Ringed::ok || result == Ringed::empty) return result;
+        if (letter) {
+            for (const MessageHold& hold : letter->holds) client().drop(hold);
+            letter->holds.clear();
+        }
+        switch (result) {
+            case Ringed::busy: {
+                check_signals();
+                if (busy_until == 0) busy_until = deadline != 0 ? deadline : os::monotonic_ns() + kAtOnce;
+                const std::uint64_t left = left_of(busy_until);
+                if (left == 0) return result;
+                patience = static_cast<unsigned>(std::clamp<std::uint64_t>(left / 1'000'000, 1, kSlice));
+                break;
+            }
+            case Ringed::full:
+                if (!letter) return result;
+                shmtensor::insist(
+                    parts.client, parts.client_object,
+                    [&](unsigned p) { return client().reserve_holds(look.missing, p); }, look.missing, 0);
+                break;
+            case Ringed::need_mapping:
+                try {
+                    parts.client.need_mapping(parts.client_object, look.missing);
+                } catch (nb::python_error& error) {
+                    if (!is_lost(error)) throw;
+                    lost = look.missing;
+                }
+                break;
+            default:
+                raise_damaged();
+        }
+    }
+}
+
+bool PyCast::drop(Drop which) {
+    Spare spare(client());
+    return insist(0, &spare.letter, [&](Look& look, unsigned patience, std::uint64_t lost) {
+               return cast.drop(spare.letter, which, client().slot(), look, patience, lost);
+           }) == Ringed::ok;
+}
+
+// No more goes than has to, but for what was kept for the sake of readers who have died since.
+bool PyCast::make_room() {
+    bool made = false;
+    while (drop(Drop::passed)) made = true;
+    if (made || drop(Drop::unneeded)) return true;
+    return parts.ring.header().policy.load() == static_cast<std::uint32_t>(Policy::drop_oldest) && drop(Drop::oldest);
+}
+
+struct PyReader {
+    explicit PyReader(nb::object made_by) : cast_object(std::move(made_by)), cast(*nb::inst_ptr<PyCast>(cast_object)) {}
+    PyReader(const PyReader&) = delete;
+    ~PyReader() { close(); }
+
+    bool is_mine() const {
+        const Client& client = cast.client();
+        return client.may_touch() && undo_slot(seat.owner) == client.slot() && cast.cast.has(seat);
+    }
+    void require() const {
+        if (seat.row == kNone) throw nb::value_error("this reader is closed");
+        if (!cast.client().may_touch()) raise_not_held(cast.client());
+        if (!is_mine())
+            raise(
+                foreign_error,
+                "this reader was made by another process, which reads with it; call reader() of the broadcast in this "
+                "one");
+    }
+    void close() {
+        if (seat.row != kNone && is_mine()) cast.cast.leave(seat);
+        seat.row = kNone;
+    }
+
+    nb::object cast_object;
+    PyCast& cast;
+    Seat seat;
+};
+
+std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
+    auto& self = *nb::inst_ptr<PyCast>(object);
+    if (!self.client().may_touch()) raise_not_held(self.client());
+    auto made = std::make_unique<PyReader>(std::move(object));
+    const Ringed result = self.insist(0, nullptr, [&](Look& look, unsigned patience, std::uint64_t) {
+        return self.cast.join(made->seat, self.client().slot(), look, patience, from_oldest);
+    });
+    if (result == Ringed::full)
+        raise(quota_error, "a broadcast has at most " + std::to_string(kReaders) + " readers; close some");
+    if (result != Ringed::ok) raise(native_errors.lock_busy, "the broadcast stayed locked by another process for 1 s");
+    return made;
+}
+
+nb::object get(PyReader& self, bool wait, nb::handle timeout) {
+    self.require();
+    PyCast& cast = self.cast;
+    const std::uint64_t deadline = deadline_of(wait, timeout);
+    Spare spare(cast.client());
+    for (;;) {
+        const Ringed result =
+            cast.insist(deadline, &spare.letter, [&](Look& look, unsigned patience, std::uint64_t lost) {
+                return cast.cast.read(spare.letter, self.seat, cast.client().slot(), look, patience, lost);
+            });
+        if (result == Ringed::ok) break;
+        const std::uint64_t left = left_of(deadline);
+        if (left == 0) {
+            PyErr_SetNone(empty_error);
+            throw nb::python_error();
+        }
+        {
+            nb::gil_scoped_release release;
+            cast.cast.await(self.seat, left);
+        }
+        check_signals();
+        self.require();  // a handler may have closed it
+        // Nothing came: time to see to what the dead have left unread.
+        if (cast.cast.lag(self.seat) == 0)
+            while (cast.parts.ring.size() > 0 && cast.drop(Drop::passed)) {
+            }
+    }
+    if (spare.letter.flags & kLost) raise_lost();
+    return read_common(cast.ring_object, spare.letter);
+}
+
+}  // namespace
+
+void add_cast(nb::module_& m) {
+    const nb::object errors = nb::module_::import_("shmtensor.errors");
+    empty_error = nb::module_::import_("_queue").attr("Empty").inc_ref().ptr();
+    foreign_error = errors.attr("ForeignReader").inc_ref().ptr();
+    quota_error = errors.attr("QuotaExceeded").inc_ref().ptr();
+    m.attr("MAX_READERS") = kReaders;
+    m.attr("POLICY_BLOCK") = static_cast<int>(Policy::block);
+    m.attr("POLICY_DROP_OLDEST") = static_cast<int>(Policy::drop_oldest);
+    m.attr("POLICY_RAISE") = static_cast<int>(Policy::raise);
+
+    nb::class_<PyCast>(m, "Cast", nb::is_final())
+        .def(nb::init<nb::object>(), nb::arg("ring"))
+        .def_prop_rw(
+            "policy", [](PyCast& self) { return self.parts.ring.header().policy.load(); },
+            [](PyCast& self, std::uint32_t policy) { self.parts.ring.header().policy.store(policy); })
+        .def("reader", &reader, nb::arg("from_oldest"))
+        .def("readers", [](PyCast& self) {
+            nb::list found;
+            for (const Cast::Member& member : self.cast.members())
+                found.append(nb::make_tuple(self.client().group().slot(member.slot).pid.load(), member.lag));
+            return found;
+        });
+
+    nb::class_<PyReader>(m, "CastReader", nb::is_final())
+        .def("get", &get, nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def_prop_ro("missed",
+                     [](PyReader& self) {
+                         self.require();
+                         return self.cast.cast.missed(self.seat);
+                     })
+        .def_prop_ro("lag",
+                     [](PyReader& self) {
+                         self.require();
+                         return self.cast.cast.lag(self.seat);
+                     })
+        .def("close", [](PyReader& self) {
+            if (self.seat.row == kNone) return;
+            self.close();
+            while (self.cast.client().may_touch() && self.cast.parts.ring.size() > 0 && self.cast.drop(Drop::passed)) {
+            }
+        });
+}
+
+}  // namespace shmtensor

@@ -1,0 +1,32 @@
+// What other bindings need of a Ring object and of waiting at one (module_queue.cpp).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "module.hpp"
+#include "ring.hpp"
+
+namespace shmtensor {
+
+struct RingParts {
+    PyClient& client;
+    nb::handle client_object;
+    Ring& ring;
+    std::function<bool()>& make_room;
+};
+RingParts parts_of(nb::handle ring);  // raises TypeError
+
+// The value of a message that others get as well. Takes over its holds; what is in the letter is over.
+nb::object read_common(nb::handle ring, Letter& letter);
+
+// A moment on CLOCK_MONOTONIC in ns; 0: at once. Then how long it is until there.
+std::uint64_t deadline_of(bool wait, nb::handle timeout);
+std::uint64_t left_of(std::uint64_t deadline);
+void check_signals();
+
+[[noreturn]] void raise_damaged();
+[[noreturn]] void raise_lost();
+bool is_lost(const nb::python_error& error);  // need_mapping's, when there is nothing to map any more
+
+}  // namespace shmtensor

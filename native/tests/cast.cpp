@@ -1,0 +1,532 @@
+// Writers and readers of one broadcast, killed: at every failpoint of it in every role, and at random.
+//
+//   cast                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
+//   cast storm [KILLS] [SEED]     random kills of the writer and the readers under load
+//
+// The harness is the manager: it settles the ring for a dead client, then releases what that one held. A message says
+// which one it is by the count of the tail it was put at, which a writer who died before did not move: so every reader
+// can tell that it sees each, and in order.
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+
+#include "../cast.hpp"
+#include "../failpoint.hpp"
+#include "world.hpp"
+
+using namespace world;
+
+namespace {
+
+constexpr int kArenas = 24;
+constexpr std::uint32_t kMessages = 8;
+
+struct Board {
+    std::atomic<bool> stop;
+    std::atomic<std::uint64_t> read, missed;
+};
+
+std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
+    return (std::uint64_t{number} + 1) * 0x9e3779b97f4a7c15u ^ bytes;
+}
+
+struct World {
+    Group group;
+    std::deque<Arena> arenas;  // number i + 1
+    int ring_fd = -1;
+    std::byte* ring_at = nullptr;
+    Ring ring;
+    Cast cast{ring, group};
+    Board* board = nullptr;
+
+    explicit World(int count, std::uint32_t most, Policy policy) {
+        want(group.create(7) == 0, "group.create");
+        for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
+        want(os::memfd("ring", kRingBytes, &ring_fd) == 0, "memfd");
+        want(os::reserve(ring_fd, 0, kFirstRingBytes) == 0, "reserve");
+        want(os::map_shared(ring_fd, kRingBytes, &ring_at) == 0, "map");
+        Ring::make(ring_at, kFirstRing);
+        want(ring.open(ring_at, kRingBytes, ring_fd), "ring.open");
+        ring.header().max_messages = most;
+        ring.header().policy = static_cast<std::uint32_t>(policy);
+        void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        want(at != MAP_FAILED, "mmap");
+        board = new (at) Board{};
+    }
+    ~World() {
+        os::unmap(ring_at, kRingBytes);
+        os::close(ring_fd);
+        ::munmap(board, sizeof(Board));
+    }
+    World(const World&) = delete;
+
+    struct All final : Shelf {
+        explicit All(World& w) : world(w) {}
+        Books* find(std::uint64_t segment) override {
+            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].books : nullptr;
+        }
+        World& world;
+    };
+
+    std::uint32_t claim() {
+        const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
+        want(slot != kNone, "claim");
+        return slot;
+    }
+
+    // What the manager does about a dead client: undo first, then release.
+    void bury(std::uint32_t slot) {
+        All all(*this);
+        for (int tries = 0; ring.names(slot); ++tries) {
+            want(tries < 5000, "a dead client's transfer cannot be undone");
+            if (ring.settle(slot, all) != Ringed::ok) ::usleep(1000);
+        }
+        for (Arena& arena : arenas) arena.reap(slot);
+        group.set_state(slot, SlotState::free);
+    }
+
+    // A reader in the harness itself, which has no client: it looks at blocks through their file.
+    bool read(Seat& seat, std::uint32_t slot, const std::string& what) {
+        All all(*this);
+        Letter letter;
+        for (int tries = 0;; ++tries) {
+            const Ringed result = cast.read(letter, seat, slot, all, 100, 0);
+            if (result == Ringed::empty) return false;
+            if (result == Ringed::ok) break;
+            want((result == Ringed::full || result == Ringed::busy) && tries < 100, what + ": cannot read");
+            for (const MessageHold& hold : letter.holds) end(hold);
+            if (result == Ringed::full) reserve(all.missing);
+        }
+        std::uint32_t number = 0;
+        want(letter.body.size() >= sizeof number, what + ": a body is short");
+        std::memcpy(&number, letter.body.data(), sizeof number);
+        want(number == seat.next.load() - 1,
+             what + ": message " + std::to_string(number) + " came as number " + std::to_string(seat.next.load() - 1));
+        for (const MessageHold& hold : letter.holds) {
+            Arena& arena = arenas[hold.segment - 1];
+            const BlockRecord& record = arena.books.block(hold.block);
+            want(arena.books.is_live(hold.block, hold.generation), what + ": a block is gone");
+            std::uint64_t sum = 0;
+            want(::pread(arena.payload, &sum, sizeof sum, static_cast<off_t>(record.offset)) == sizeof sum, "pread");
+            want(sum == sum_of(number, record.size), what + ": a block has another's content");
+            end(hold);
+        }
+        return true;
+    }
+    void reserve(std::uint64_t segment) {
+        std::uint32_t reserved = 0;
+        Books& books = arenas[segment - 1].books;
+        want(books.reserve_holds(&reserved) == 0 && books.lock(0, 1000), "reserve_holds");
+        books.grow_holds(reserved);
+        books.unlock();
+    }
+    void end(const MessageHold& hold) {
+        Books& books = arenas[hold.segment - 1].books;
+        want(books.lock(0, 5000), "lock");
+        books.release(hold.hold, false);
+        books.unlock();
+    }
+
+    // Nobody is left: the ring and every arena are as they should be, and end empty.
+    void audit(const std::string& what) {
+        All all(*this);
+        if (const char* wrong = ring.check(all)) fail(what + ": " + wrong);
+        if (const char* wrong = cast.check()) fail(what + ": " + wrong);
+        Letter letter;
+        const std::uint32_t slot = claim();
+        while (ring.size() > 0)
+            want(cast.drop(letter, Drop::unneeded, slot, all, 1000, 0) == Ringed::ok,
+                 what + ": a message that nobody lacks stays");
+        bury(slot);
+        for (Arena& arena : arenas) {
+            arena.check(what);
+            want(arena.books.header().live_blocks == 0,
+                 what + ": " + std::to_string(arena.books.header().live_blocks) + " blocks are left");
+        }
+    }
+};
+
+// One process at the broadcast.
+struct Member {
+    World& world;
+    std::uint32_t slot;
+    Connection connection;
+    Client client;
+    Ring ring;
+    Cast cast{ring, world.group};
+    Seat seat;
+
+    struct Mine final : Shelf {
+        explicit Mine(Client& c) : client(c) {}
+        Books* find(std::uint64_t segment) override { return client.find(segment); }
+        Client& client;
+    } shelf{client};
+
+    // `owned`: the arena that it allocates from, 0: none
+    Member(World& w, std::uint32_t s, int owned)
+        : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
+        for (std::size_t i = 0; i < w.arenas.size(); ++i) w.arenas[i].add_to(client, static_cast<int>(i) + 1 == owned);
+        want(ring.open(w.ring_at, kRingBytes, w.ring_fd), "open");
+    }
+
+    template <class Again>
+    Ringed insist_cast(Letter& letter, Again&& again) {
+        for (int tries = 0;; ++tries) {
+            const Ringed result = again(tries == 0 ? 0u : 50u);
+            if (result == Ringed::ok || result == Ringed::empty) return result;
+            for (const MessageHold& hold : letter.holds) client.drop(hold);
+            letter.holds.clear();
+            if (result == Ringed::full) {
+                want(insist([&](unsigned p) { return client.reserve_holds(shelf.missing, p); }) == Status::ok, "holds");
+            } else {
+                want(result == Ringed::busy && tries < 600, "the broadcast cannot be had");
+            }
+        }
+    }
+
+    void join(bool from_oldest) {
+        Letter none;
+        want(insist_cast(none, [&](unsigned p) { return cast.join(seat, slot, shelf, p, from_oldest); }) == Ringed::ok,
+             "join");
+    }
+
+    bool drop(Drop which) {
+        Letter letter;
+        const Ringed result =
+            insist_cast(letter, [&](unsigned p) { return cast.drop(letter, which, slot, shelf, p, 0); });
+        for (const MessageHold& hold : letter.holds) client.drop(hold);
+        return result == Ringed::ok;
+    }
+
+    // False: it was stopped while it waited for room.
+    bool put(int blocks, std::size_t filling) {
+        const std::uint32_t number = count_of(ring.header().tail.word.load());
+        Letter letter;
+        letter.mark = client.new_mark();
+        letter.body.resize(sizeof number + filling, static_cast<std::byte>(number));
+        std::memcpy(letter.body.data(), &number, sizeof number);
+        letter.bytes = letter.body.size();
+        std::vector<Block*> mine;
+        for (int i = 0; i < blocks; ++i) {
+            Block* block = nullptr;
+            const std::uint64_t bytes = 64 + (number * 37 + static_cast<std::uint32_t>(i) * 1000) % 5000;
+            want(insist([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok, "allocate");
+            fill(*block, static_cast<unsigned char>(number));
+            const std::uint64_t sum = sum_of(number, bytes);
+            std::memcpy(block->data(), &sum, sizeof sum);
+            MessageHold hold{};
+            want(insist([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok, "lend");
+            letter.holds.push_back(hold);
+            mine.push_back(block);
+        }
+        bool sent = false;
+        for (int tries = 0; !sent; ++tries) {
+            const std::uint32_t taken = ring.taken();
+            std::size_t done = 0;
+            const Ringed result = ring.put({&letter, 1}, slot, shelf, tries == 0 ? 0 : 50, &done);
+            sent = result == Ringed::ok;
+            if (sent) break;
+            if (result == Ringed::no_room) {
+                want(ring.reserve() == 0, "reserve");
+            } else if (result == Ringed::full) {
+                if (drop(Drop::passed) || drop(Drop::unneeded)) continue;
+                if (ring.header().policy == static_cast<std::uint32_t>(Policy::drop_oldest) && drop(Drop::oldest))
+                    continue;
+                if (world.board->stop) break;
+                ring.await_room(taken, 50'000'000);
+            } else {
+                want(result == Ringed::busy && tries < 6000, "put");
+            }
+        }
+        if (!sent)
+            for (const MessageHold& hold : letter.holds) client.drop(hold);
+        for (Block* b : mine) client.release(b);
+        return sent;
+    }
+
+    // False: nothing came within the time.
+    bool read(std::uint64_t patience_ns) {
+        Letter letter;
+        const Ringed result =
+            insist_cast(letter, [&](unsigned p) { return cast.read(letter, seat, slot, shelf, p, 0); });
+        if (result == Ringed::empty) {
+            if (patience_ns > 0) cast.await(seat, patience_ns);
+            if (cast.lag(seat) == 0 && ring.size() > 0) drop(Drop::passed);
+            return false;
+        }
+        std::uint32_t number = 0;
+        want(letter.body.size() >= sizeof number, "a body is short");
+        std::memcpy(&number, letter.body.data(), sizeof number);
+        want(number == seat.next.load() - 1, "a message is out of its order");
+        for (std::size_t i = sizeof number; i < letter.body.size(); ++i)
+            want(letter.body[i] == static_cast<std::byte>(number), "a body is torn");
+        for (const MessageHold& hold : letter.holds) {
+            Block* block = nullptr;
+            want(client.receive(hold, &block) == Status::ok, "a block of a message is gone");
+            std::uint64_t sum = 0;
+            std::memcpy(&sum, block->data(), sizeof sum);
+            want(sum == sum_of(number, block->bytes), "a block has another's content");
+            const auto* bytes = reinterpret_cast<const unsigned char*>(block->data());
+            want(bytes[block->bytes - 1] == static_cast<unsigned char>(number), "a block is torn");
+            client.release(block);
+        }
+        return true;
+    }
+};
+
+// ---------------------------------------------------------------------------------------------------------- the matrix
+
+const std::vector<std::string> kRoles = {
+    "writer",  "dropper",           "reader", "last reader", "heir of a last reader", "leaver",
+    "sweeper", "heir of a dropper", "manager"};
+
+void play(World& world, const std::string& role, std::uint32_t slot, int arena) {
+    if (role == "manager") {
+        World::All all(world);
+        for (std::uint32_t dead = 1; dead < slot; ++dead)
+            if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.settle(dead, all);
+        return;
+    }
+    Member me(world, slot, arena);
+    if (role == "writer" || role.ends_with("dropper")) {
+        for (int i = 0; i < 4; ++i) me.put(i % 4, static_cast<std::size_t>(i) * 100);
+    } else if (role == "sweeper") {
+        while (me.drop(Drop::passed)) {
+        }
+    } else {
+        me.join(true);
+        if (role == "leaver") return me.cast.leave(me.seat);
+        while (me.read(0)) {
+        }
+    }
+}
+
+bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
+    const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
+    const bool drops = role.ends_with("dropper");
+    World world(4, drops ? kMessages : 64, drops ? Policy::drop_oldest : Policy::block);
+    World::All all(world);
+    {
+        const std::uint32_t slot = world.claim();
+        Member first(world, slot, 1);
+        for (std::uint32_t i = 0; i < kMessages; ++i) first.put(static_cast<int>(i % 4), 10);
+        want(first.client.close(), what);
+        world.bury(slot);
+    }
+    // Somebody who has died as a reader, one who keeps the messages here, and one who sees all that is to be seen.
+    Seat dead_seat, parked, witness;
+    const std::uint32_t dead_slot = world.claim(), slot = world.claim();
+    want(world.cast.join(dead_seat, dead_slot, all, 100, true) == Ringed::ok, what);
+    want(world.cast.join(parked, slot, all, 100, true) == Ringed::ok, what);
+    want(world.cast.join(witness, slot, all, 100, true) == Ringed::ok, what);
+    if (role.ends_with("last reader") || role == "sweeper" || role == "manager")
+        while (world.read(witness, slot, what)) {
+        }
+    world.cast.leave(parked);
+    world.bury(dead_slot);
+    std::uint32_t expected = witness.next;
+
+    int status = 0, arena = 1;
+    std::vector<std::uint32_t> dead;
+    const auto start = [&](const std::string& as, const std::string& spec) {
+        dead.push_back(world.claim());
+        ++arena;  // one that nobody has allocated from before
+        const pid_t pid = ::fork();
+        want(pid >= 0, "fork");
+        if (pid == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            failpoint::arm(spec);
+            play(world, as, dead.back(), arena);
+            std::_Exit(0);
+        }
+        return pid;
+    };
+    const auto victim = [&](const std::string& as, const std::string& spec) {
+        const pid_t pid = start(as, spec);
+        want(::waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), what + ": the victim lives");
+    };
+    if (role == "heir of a last reader" || role == "manager") victim("last reader", "ring.get.one_moved:2:kill");
+    if (role == "heir of a dropper") victim("dropper", "ring.get.one_moved:2:kill");
+    const pid_t pid = start(role, point + ":" + std::to_string(nth) + ":" + action);
+    want(::waitpid(pid, &status, WUNTRACED) == pid, what);
+    if (WIFSTOPPED(status)) {
+        // A stopped holder stops nobody for longer than they are ready to wait.
+        Letter letter;
+        const Ringed got = world.cast.drop(letter, Drop::passed, kMaxSlots - 1, all, 10, 0);
+        want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty, what + ": beside a stopped process");
+        for (const MessageHold& hold : letter.holds) {
+            Books& books = world.arenas[hold.segment - 1].books;
+            // Its books may be what the stopped process has.
+            if (!books.lock(0, 10)) {
+                dead.push_back(kMaxSlots - 1);
+                break;
+            }
+            books.release(hold.hold, false);
+            books.unlock();
+        }
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, &status, 0);
+    }
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    const bool exited = WIFEXITED(status) && WEXITSTATUS(status) == 70;
+    if (!killed && !exited) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
+    for (const std::uint32_t one : dead) world.bury(one);
+    // Read in order, and under Policy::block without a gap, up to the last.
+    while (world.read(witness, slot, what)) want(drops || witness.next == ++expected, what + ": a message is missed");
+    want(witness.next == count_of(world.ring.header().tail.word.load()), what + ": the witness ends early");
+    want(drops || world.cast.missed(witness) == 0, what + ": messages are missed");
+    world.cast.leave(witness);
+    world.audit(what);
+    return killed || exited;
+}
+
+int matrix() {
+    std::set<std::string> points, ours;
+    for (const char* name : failpoint::all()) {
+        const std::string point{name};
+        if (point.starts_with("cast.")) ours.insert(point);
+        if (point.starts_with("cast.") || point.starts_with("ring.get.") || point.starts_with("ring.undo.") ||
+            point.starts_with("books.add_hold.") || point.starts_with("books.release."))
+            points.insert(point);
+    }
+    std::map<std::string, int> reached;
+    int runs = 0;
+    for (const std::string& point : points)
+        for (const std::string& role : kRoles)
+            for (int nth = 1; nth <= 16; nth = nth < 3 ? nth + 1 : nth * 2) {
+                if (!run(role, point, nth, "kill")) break;
+                ++reached[point];
+                ++runs;
+                for (const char* action : {"stop", "exit"}) {
+                    want(run(role, point, nth, action), point + " is not repeatable");
+                    ++runs;
+                }
+            }
+    int missed = 0;
+    for (const std::string& point : ours)
+        if (!reached.contains(point)) {
+            std::printf("never reached: %s\n", point.c_str());
+            ++missed;
+        }
+    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
+    return missed ? 1 : 0;
+}
+
+// ----------------------------------------------------------------------------------------------------------- the storm
+
+int storm(int kills, std::uint32_t seed) {
+    World world(kArenas, 100, Policy::block);
+    std::mt19937 random(seed);
+    struct One {
+        pid_t pid;
+        std::uint32_t slot;
+        bool writes;
+        int arena;
+    };
+    std::vector<One> all;
+    std::vector<int> spare;
+    for (int i = kArenas; i > 0; --i) spare.push_back(i);
+    const auto begin = [&](bool writes) {
+        int arena = 0;
+        if (writes) {
+            want(!spare.empty(), "arenas");
+            arena = spare.back();
+            spare.pop_back();
+        }
+        const std::uint32_t slot = world.claim();
+        const auto own_seed = static_cast<std::uint32_t>(random());
+        const pid_t pid = ::fork();
+        want(pid >= 0, "fork");
+        if (pid == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            Member me(world, slot, arena);
+            std::mt19937 dice(own_seed);
+            if (writes) {
+                while (!world.board->stop)
+                    me.put(static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
+            } else {
+                me.join(dice() % 2 == 0);
+                std::uint32_t next = me.seat.next;
+                while (!world.board->stop || me.cast.lag(me.seat) > 0) {
+                    if (!me.read(20'000'000)) continue;
+                    want(me.seat.next == ++next, "a reader has a gap");
+                    ++world.board->read;
+                    if (dice() % 50 == 0) ::usleep(500);
+                }
+                world.board->missed += me.cast.missed(me.seat);
+                me.cast.leave(me.seat);
+            }
+            if (!me.client.close()) std::_Exit(3);
+            std::_Exit(0);
+        }
+        all.push_back({pid, slot, writes, arena});
+    };
+    begin(true);
+    for (int i = 0; i < 3; ++i) begin(false);
+    // Once nothing in it lives, a dead writer's arena is emptied for the next one, as everybody has it mapped already.
+    std::vector<int> orphans;
+    const auto recycle = [&] {
+        std::erase_if(orphans, [&](int orphan) {
+            Books& books = world.arenas[static_cast<std::size_t>(orphan) - 1].books;
+            if (books.header().live_blocks != 0 || !books.lock(0, 1000)) return false;
+            for (std::uint32_t b = 0; b < books.header().blocks_high; ++b)
+                books.block(b).where = static_cast<std::uint32_t>(Where::home);
+            books.header().blocks_high = books.header().holds_high = 0;
+            books.header().free_hold = books.header().returned = kNone;
+            books.unlock();
+            spare.insert(spare.begin(), orphan);
+            return true;
+        });
+    };
+    for (int killed = 0; killed < kills; ++killed) {
+        ::usleep(static_cast<useconds_t>(random() % 5000));
+        const std::size_t which = random() % all.size();
+        const One one = all[which];
+        int status = 0;
+        if (::waitpid(one.pid, &status, WNOHANG) == one.pid)
+            fail("a process ended by itself: " + std::to_string(status));
+        ::kill(one.pid, SIGKILL);
+        want(::waitpid(one.pid, &status, 0) == one.pid, "waitpid");
+        world.bury(one.slot);
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
+        if (one.writes) orphans.push_back(one.arena);
+        recycle();
+        for (int waits = 0; one.writes && spare.empty(); ++waits) {
+            want(waits < 2000, "no arena becomes free: a block is stranded");
+            ::usleep(5000);
+            recycle();
+        }
+        begin(one.writes);
+    }
+    world.board->stop = true;
+    for (const One& one : all) {
+        int status = 0;
+        for (int waits = 0; ::waitpid(one.pid, &status, WNOHANG) == 0; ++waits) {
+            want(waits < 2000, "a process hangs at the end");
+            ::usleep(5000);
+        }
+        want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
+        world.bury(one.slot);
+    }
+    want(world.board->missed == 0, "readers missed messages that nobody may drop");
+    const std::uint32_t messages = count_of(world.ring.header().tail.word.load());
+    world.audit("storm");
+    std::printf("%d kills, %u messages, %llu reads: none wrong, none missed\n", kills, messages,
+                static_cast<unsigned long long>(world.board->read.load()));
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    ::alarm(900);
+    if (argc > 1 && std::string{argv[1]} == "storm")
+        return storm(argc > 2 ? std::atoi(argv[2]) : 500,
+                     argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
+    return matrix();
+}
