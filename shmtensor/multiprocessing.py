@@ -132,7 +132,7 @@ class Objects(_context.BaseContext):
         """See shmtensor.pool.Pool."""
         return _pool.Pool(processes, initializer, initargs, maxtasksperchild, context=self.get_context())
 
-    def Pipe(self, duplex: bool = True) -> tuple[_connection.Connection, _connection.Connection]:  # type: ignore[override]
+    def Pipe(self, duplex: bool = True) -> tuple[_connection.Connection, _connection.Connection]:
         """See shmtensor.connection.Pipe."""
         return _connection.Pipe(duplex)
 
