@@ -7,6 +7,8 @@
 namespace shmtensor {
 namespace {
 
+std::atomic<std::uint16_t> last_serial{0};  // of this process's readers
+
 constexpr unsigned kBooksMoment = 1;  // ms that a reader waits for the books of a segment, lock in hand
 
 const MessageHold* holds_of(const Message& message) {
@@ -21,7 +23,7 @@ std::uint32_t Cast::rows() const {
 
 // Nobody answers for a row whose slot is another's by now, or nobody's.
 bool Cast::lives(std::uint64_t owner) const {
-    const std::uint32_t slot = undo_slot(owner);
+    const std::uint32_t slot = reader_slot(owner);
     if (slot >= kMaxSlots) return false;
     const std::uint64_t word = group_.slot(slot).word.load(std::memory_order_acquire);
     const SlotState state = state_of(word);
@@ -68,7 +70,8 @@ Ringed Cast::join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patienc
         if (index == high) h.readers_high.store(high + 1, std::memory_order_release);
         SHMTENSOR_POINT("cast.join.placed");
         seat.row = index;
-        seat.owner = reader_word(generation_of(group_.slot(slot).word.load(std::memory_order_acquire)), slot);
+        const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);
+        seat.owner = reader_word(generation_of(me), ++last_serial, slot);
         seat.next = count_of(from);
         seat.missed = 0;
         mine.owner.store(seat.owner, std::memory_order_release);
@@ -79,14 +82,13 @@ Ringed Cast::join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patienc
 }
 
 bool Cast::has(const Seat& seat) const {
-    return seat.row < kReaders && row(seat.row).owner.load(std::memory_order_acquire) == seat.owner;
+    return seat.owner != 0 && row(seat.row).owner.load(std::memory_order_acquire) == seat.owner;
 }
 
-void Cast::leave(Seat& seat) {
+void Cast::leave(const Seat& seat) {
     std::uint64_t owner = seat.owner;
-    if (seat.row < kReaders) row(seat.row).owner.compare_exchange_strong(owner, 0);
+    row(seat.row).owner.compare_exchange_strong(owner, 0);
     SHMTENSOR_POINT("cast.left");
-    seat.row = kNone;
 }
 
 // ---------------------------------------------------------------------------------------------------------------- read
@@ -96,8 +98,8 @@ Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, 
     letter.holds.clear();
     if (lag(seat) == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
-    Near near(shelf);
     for (;;) {
+        Near near(shelf);
         if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
         const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
         const Ringed result = read_one(letter, seat, slot, near, patience_ms, lost);
@@ -116,6 +118,7 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& she
                       std::uint64_t lost) {
     RingHeader& h = ring_.header();
     Reader& mine = row(seat.row);
+    if (mine.owner.load(std::memory_order_relaxed) != seat.owner) return Ringed::empty;
     const std::uint64_t cursor = mine.cursor.word.load(std::memory_order_relaxed);
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
@@ -210,8 +213,8 @@ Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, 
     letter.holds.clear();
     if (ring_.size() == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
-    Near near(shelf);
     for (;;) {
+        Near near(shelf);
         if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
         const Ringed result = drop_one(letter, which, slot, near, lost);
         drop_lock(h.get_lock);
@@ -270,7 +273,7 @@ std::vector<Cast::Member> Cast::members() const {
         const std::uint64_t owner = row(i).owner.load(std::memory_order_acquire);
         if (owner == 0 || !lives(owner)) continue;
         const std::uint32_t next = count_of(row(i).cursor.word.load(std::memory_order_acquire));
-        found.push_back({undo_slot(owner), count_of(ring_.header().tail.word.load()) - next});
+        found.push_back({reader_slot(owner), count_of(ring_.header().tail.word.load()) - next});
     }
     return found;
 }

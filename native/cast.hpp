@@ -19,7 +19,7 @@ namespace shmtensor {
 
 // A reader, as its process knows it. `next` and `missed` are written under get_lock.
 struct Seat {
-    std::uint32_t row = kNone;
+    std::uint32_t row = 0;
     std::uint64_t owner = 0;
     std::atomic<std::uint32_t> next{0};    // number of the message after the one read last
     std::atomic<std::uint64_t> missed{0};  // messages dropped before they were read, as of the last read
@@ -39,11 +39,12 @@ class Cast {
     // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
     // full: there are kReaders.
     Ringed join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest);
-    void leave(Seat& seat);
+    void leave(const Seat& seat);      // waits for nobody
     bool has(const Seat& seat) const;  // the row is still this seat's
 
     // The next message of a reader. Not ok: the holds in the letter are to be dropped. full: hold entries must be
-    // reserved in the segment shelf.missing first. `lost`: as Ring::get.
+    // reserved in the segment shelf.missing first. empty also when it has left. `lost`: as
+    // Ring::get.
     Ringed read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::uint64_t lost);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
     // none.

@@ -304,13 +304,17 @@ static_assert(sizeof(MessageHold) == 24);
 //   C1  the cursor of a row whose owner lives names a message inside, or the tail
 //   C2  a reader has read, or missed, what lies before its cursor, and nothing else
 struct Reader {
-    std::atomic<std::uint64_t> owner;  // slot generation << 32 | slot << 8 | 1; 0: nobody's. Written under get_lock,
-                                       // and by its owner, who leaves with one store
-    Position cursor;                   // of what it reads next; under get_lock
+    // slot generation << 32 | serial << 16 | slot; 0: nobody's. The serial tells the readers of a process apart.
+    // Written under get_lock, but cleared by whom it names without.
+    std::atomic<std::uint64_t> owner;
+    Position cursor;  // of what it reads next; under get_lock
 };
-static_assert(sizeof(Reader) == 16);
-constexpr std::uint64_t reader_word(std::uint32_t generation, std::uint32_t slot) {
-    return std::uint64_t{generation} << 32 | std::uint64_t{slot} << 8 | 1;
+static_assert(sizeof(Reader) == 16 && kMaxSlots <= 1u << 16);
+constexpr std::uint64_t reader_word(std::uint32_t generation, std::uint16_t serial, std::uint32_t slot) {
+    return std::uint64_t{generation} << 32 | std::uint64_t{serial} << 16 | slot;
+}
+constexpr std::uint32_t reader_slot(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word) & 0xffff;
 }
 enum class Policy : std::uint32_t {
     block = 0,        // who puts waits for the slowest reader

@@ -132,10 +132,10 @@ struct PyReader {
 
     bool is_mine() const {
         const Client& client = cast.client();
-        return client.may_touch() && undo_slot(seat.owner) == client.slot() && cast.cast.has(seat);
+        return client.may_touch() && reader_slot(seat.owner) == client.slot() && cast.cast.has(seat);
     }
     void require() const {
-        if (seat.row == kNone) throw nb::value_error("this reader is closed");
+        if (closed) throw nb::value_error("this reader is closed");
         if (!cast.client().may_touch()) raise_not_held(cast.client());
         if (!is_mine())
             raise(
@@ -144,13 +144,14 @@ struct PyReader {
                 "one");
     }
     void close() {
-        if (seat.row != kNone && is_mine()) cast.cast.leave(seat);
-        seat.row = kNone;
+        if (!closed && is_mine()) cast.cast.leave(seat);
+        closed = true;
     }
 
     nb::object cast_object;
     PyCast& cast;
     Seat seat;
+    bool closed = false;
 };
 
 std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
@@ -235,7 +236,7 @@ void add_cast(nb::module_& m) {
                          return self.cast.cast.lag(self.seat);
                      })
         .def("close", [](PyReader& self) {
-            if (self.seat.row == kNone) return;
+            if (self.closed) return;
             self.close();
             while (self.cast.client().may_touch() && self.cast.parts.ring.size() > 0 && self.cast.drop(Drop::passed)) {
             }
