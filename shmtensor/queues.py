@@ -87,8 +87,8 @@ class RingObject:
         if made:
             return
         if self._ring.kind != self._KIND:
-            found = _KINDS.get(self._ring.kind, "something else")
-            raise InvalidArgument(f"{name!r} is the name of a {found} and not of a {_KINDS[self._KIND]}; use another")
+            other = _KINDS.get(self._ring.kind, "something else")
+            raise InvalidArgument(f"{name!r} is the name of a {other} and not of a {_KINDS[self._KIND]}; use another")
         for asked, found, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
             if asked not in (0, found):
                 raise InvalidArgument(
@@ -101,7 +101,7 @@ class RingObject:
         self._ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
 
     def __getstate__(self) -> Any:
-        context.assert_spawning(self)  # type: ignore[attr-defined]
+        context.assert_spawning(self)
         return reductions.block_ticket(self._ring.block)
 
     def __setstate__(self, state: Any) -> None:
@@ -253,7 +253,7 @@ class SimpleQueue(RingObject):
         """Figures of this moment. Does not block."""
         return QueueStats(*self._ring.stats())
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    __class_getitem__: Any = classmethod(types.GenericAlias)
 
 
 class Queue(SimpleQueue):
@@ -338,7 +338,8 @@ class Queue(SimpleQueue):
             How many were put: all, unless the time was up.
 
         Raises:
-            Full: not even one. Otherwise as `put`; when one cannot be pickled or is larger than `maxbytes`, none was put.
+            Full: not even one.
+            the others of `put`: when one cannot be pickled, or is larger than `maxbytes`, none was put.
         """
         self._check_open()
         try:
