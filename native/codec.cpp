@@ -462,7 +462,8 @@ class Encoder {
                 for (int i = 0; strided && i < view.axes; ++i) out_.zigzag(view.strides[i]);
                 return Written::ok;
             }
-            if (moved) return Written::needs_pickle;
+            // Memory that is lent, or private: the storage says how receivers get it.
+            if (moved || (base && Py_TYPE(base) == view_type)) return Written::needs_pickle;
             if (!Ref(PyObject_CallMethodNoArgs(t, tensors.share_memory_))) return Written::failed;
         }
     }

@@ -42,6 +42,7 @@ PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& 
 // What the codec needs of the bindings (module_codec.cpp), in terms of CPython's API: failures are exceptions set.
 
 extern PyTypeObject* block_type;      // _native.Block
+extern PyTypeObject* view_type;       // _native.View
 extern PyObject* message_damaged;     // shmtensor.errors.MessageDamaged
 Client* client_of(PyObject* client);  // nullptr: it is no _native.Client, or may not be used
 Block* block_of(PyObject* block);     // pre: exactly a block_type

@@ -11,7 +11,7 @@
 
 namespace shmtensor {
 
-PyTypeObject* block_type = nullptr;
+PyTypeObject *block_type = nullptr, *view_type = nullptr;
 PyObject* message_damaged = nullptr;
 
 Client* client_of(PyObject* object) {
@@ -139,6 +139,7 @@ nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
 
 void add_codec(nb::module_& m) {
     block_type = reinterpret_cast<PyTypeObject*>(nb::type<PyBlock>().ptr());
+    view_type = reinterpret_cast<PyTypeObject*>(m.attr("View").ptr());
     message_damaged = nb::module_::import_("shmtensor.errors").attr("MessageDamaged").inc_ref().ptr();
 
     m.def(

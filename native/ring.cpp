@@ -16,6 +16,7 @@ constexpr std::uint64_t kLook =
 constexpr std::uint64_t kSpin = 50'000;  // ns; about what going to sleep and being woken costs both sides
 constexpr std::uint64_t kPreempted = 20'000;  // ns between two turns of a spin: somebody else wants this core
 constexpr std::uint32_t kMostPenalty = 64;    // waits
+constexpr std::size_t kAlike = 1024;          // holds of a message; room for more is made for one letter only
 constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
 
 // The half of a position that changes with every message, for futexes. (Both supported machines are little endian.)
@@ -357,7 +358,7 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
         if (result != Ringed::no_room) return result;
         // Nothing is allocated under the lock; a letter keeps its room for the next message, and those in a row are
         // mostly alike.
-        for (Letter& letter : letters) {
+        for (Letter& letter : holds < kAlike ? letters : letters.first(1)) {
             letter.body.reserve(body);
             letter.holds.reserve(holds);
         }

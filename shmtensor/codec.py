@@ -66,7 +66,7 @@ def reducers() -> dict[type, Any]:
 
 def reduce_storage(shared: Storage) -> Rebuild:
     """A storage whose block goes out of band, when the message can name it. Raises as `reductions.reduce_storage`."""
-    if shared._view is None:
+    if shared._view is None and type(shared._region) is not _native.View:
         region = shared.share_memory_()._region
         if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
             return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.char, shared.size())

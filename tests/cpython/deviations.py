@@ -41,8 +41,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "TestResourceTracker.test_resource_tracker",
-        "It wants the name of a semaphore that a killed process left behind. Locks here have no names in the system, so "
-        "none is left and no tracker has to take it away.",
+        "It wants the name of a semaphore that a killed process left behind. Locks here have no names in the system, "
+        "so none is left and no tracker has to take it away.",
     ),
     Deviation(
         "TestResourceTracker.test_resource_tracker_sigkill",
