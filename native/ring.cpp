@@ -395,12 +395,17 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     letter.mark = message.mark;
     letter.bytes = message.bytes;
     if (!letter.holds.empty()) {
+        const auto of_ring = [&](const MessageHold& hold) {
+            return hold_word(hold.block, h.number, HoldKind::message);
+        };
         h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
         SHMTENSOR_POINT("ring.get.noted");
         for (const MessageHold& hold : letter.holds) {
             bool known = false;
             Hold* held = entry_of(hold, shelf, &known);
-            if (held) held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
+            // Only what is the ring's (R3): a list that was written over must not reach into the books.
+            if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
+                held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
             SHMTENSOR_POINT("ring.get.one_moved");
         }
     }
