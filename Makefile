@@ -5,14 +5,16 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test bench model stress sanitize lint format clean check-tools native
+.PHONY: help demo test test-cpython bench model stress kills sanitize lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
 	@echo "make test      build, install, run every test"
-	@echo "make bench     compare with torch.multiprocessing and the standard library"
+	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
+	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray and iceoryx2; prints and draws"
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
+	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
 	@echo "make lint      ruff, mypy --strict, clang-format"
 
 demo: $(VENV)/.examples
@@ -20,6 +22,13 @@ demo: $(VENV)/.examples
 
 test: $(VENV)/.test native
 	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest $(TESTFLAGS)
+
+# Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
+METHODS ?= fork spawn forkserver
+KINDS ?= processes other manager threads
+test-cpython: $(VENV)/.install
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --upgrade --target $(VENV)/cpython .
+	PYTHONPATH=$(abspath $(VENV)/cpython) $(BIN)/python tests/cpython/run.py --methods $(METHODS) --kinds $(KINDS) $(TESTFLAGS)
 
 model: check-tools
 	$(PYTHON) native/model/run.py
@@ -59,10 +68,17 @@ build/native/.built: $(VENV)/.tools $(NATIVE)
 
 # -------------------------------------------------------------------------------------------------------- longer runs
 SECONDS ?= 60
+KILLS ?= 1000
 stress: native
 	build/native/failpoints
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
+	build/native/ring
+	build/native/ring storm $(KILLS)
+
+kills: $(VENV)/.test native
+	build/native/ring storm $(KILLS)
+	SHMTENSOR_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/test_queue_kills.py
 
 sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null
@@ -72,15 +88,22 @@ sanitize: $(VENV)/.tools
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring storm $(KILLS)
 	build/tsan/stress $(SECONDS)
+	build/tsan/ring threads $(SECONDS)
 
 # The peers live in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may bring CUDA.
+# A peer that cannot be installed is absent in the tables.
 BENCH_VENV ?= .venv-bench
 TORCH ?= torch==2.13.0
+PEERS ?= faster-fifo iceoryx2 ray
 bench: native
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(BENCH_VENV)/bin/python -m pip install --quiet numpy matplotlib $(TORCH)
+	$(BENCH_VENV)/bin/python -m pip install --quiet numpy matplotlib
+	for peer in $(TORCH) $(PEERS); do $(BENCH_VENV)/bin/python -m pip install --quiet $$peer || \
+	  echo "$$peer cannot be installed: its rows stay empty" >&2; done
 	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
 	$(BENCH_VENV)/bin/python -P benchmarks $(BENCHFLAGS)
 

@@ -1,1 +1,1 @@
-"""Benchmarks of shmtensor beside torch.multiprocessing and the standard library. Run with `python benchmarks`."""
+"""Benchmarks of shmtensor beside the standard library, torch and other peers. Run with `python benchmarks`."""

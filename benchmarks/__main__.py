@@ -14,8 +14,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import attach, daemon, descriptors, handover, heap, measure, share
-from benchmarks.measure import ContenderFailed, Figure
+from benchmarks import attach, crowd, daemon, descriptors, draw, fresh, handover, heap, measure, share, steady
+from benchmarks.measure import ROOT, ContenderFailed, Figure
+from benchmarks.transports import ICEORYX2_PREFIX
 
 BENCHMARKS = {
     "heap": heap,
@@ -23,11 +24,21 @@ BENCHMARKS = {
     "descriptors": descriptors,
     "attach": attach,
     "handover": handover,
+    "fresh": fresh,
+    "crowd": crowd,
+    "steady": steady,
     "daemon": daemon,
 }
 HERE = Path(__file__).parent
 MARKS = ("<!-- results -->", "<!-- end of results -->")
-SCALES = {"s": ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms"), (1.0, "s")), "B": ((1.0, "B"), (1e3, "kB"), (1e6, "MB"))}
+SCALES = {
+    "s": ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms"), (1.0, "s")),
+    "B": ((1.0, "B"), (1e3, "kB"), (1e6, "MB")),
+    "1/s": ((1.0, "/s"), (1e3, "k/s"), (1e6, "M/s")),
+    "B/s": ((1e6, "MB/s"), (1e9, "GB/s")),
+    "core": ((1e-2, "%"),),
+}
+RATES = ("1/s", "B/s")  # more is better
 
 
 def show_value(figure: Figure) -> str:
@@ -43,7 +54,10 @@ def show_value(figure: Figure) -> str:
 
 
 def show_table(title: str, figures: Sequence[Figure]) -> str:
-    """A markdown table. The ratio is a contender's figure over that of the first shmtensor row of the same work."""
+    """A markdown table. The ratio is a contender's figure over that of the first shmtensor row of the same work.
+
+    Of rates it is the inverse: above 1, the contender takes longer.
+    """
     lines = [
         f"### {title}",
         "",
@@ -55,6 +69,8 @@ def show_table(title: str, figures: Sequence[Figure]) -> str:
         if figure.value and figure.contender.startswith("shmtensor"):
             base.setdefault(figure.work, figure.value)
         ratio = figure.value / base[figure.work] if figure.value and figure.work in base else None
+        if ratio is not None and figure.unit in RATES:
+            ratio = 1 / ratio
         words = "" if ratio is None else f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
         lines.append(
             f"| {figure.work} | {figure.contender} | {show_value(figure)} | {words} | {figure.target} | {figure.note} |"
@@ -88,6 +104,7 @@ def main() -> int:
         print("torch is not installed: its rows are left out\n", flush=True)
 
     failures = 0
+    drawn: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="shmtensor-bench-") as folder:
         os.environ["SHMTENSOR_RUNTIME_DIR"] = folder
         for name in names:
@@ -100,11 +117,21 @@ def main() -> int:
             except ContenderFailed as error:
                 print(f"benchmarks: {name} is not complete: {error}", file=sys.stderr)
                 failures += 1
+            if name in draw.BENCHMARKS:
+                drawn += figures
             print(show_table(title, figures), end="\n\n", flush=True)
             if arguments.write and figures:
                 write_result(name, title, figures)
+    for left in Path("/dev/shm").glob(f"{ICEORYX2_PREFIX}*"):
+        left.unlink(missing_ok=True)
     if arguments.write:
         write_readme()
+        drawn = kept(draw.BENCHMARKS)
+    if drawn and measure.have("matplotlib"):
+        path = HERE / "results" / "queues.png" if arguments.write else ROOT / "build" / "queues.png"
+        path.parent.mkdir(exist_ok=True)
+        draw.draw(drawn, path, f"{measure.machine()}; {measure.today()}")
+        print(f"drawn: {path}")
     return 1 if failures else 0
 
 
@@ -118,6 +145,11 @@ def write_result(name: str, title: str, figures: Sequence[Figure]) -> None:
         "figures": [dataclasses.asdict(figure) for figure in figures],
     }
     (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def kept(names: Sequence[str]) -> list[Figure]:
+    paths = [path for name in names if (path := HERE / "results" / f"{name}.json").exists()]
+    return [Figure(**figure) for path in paths for figure in json.loads(path.read_text())["figures"]]
 
 
 def write_readme() -> None:

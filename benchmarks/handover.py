@@ -2,90 +2,117 @@
 
 from __future__ import annotations
 
-import importlib
+import json
 import statistics
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.measure import Figure, collector_off, have, run_contender
+import numpy as np
+
+from benchmarks.measure import ROOT, Figure, collector_off
+from benchmarks.transports import TRANSPORTS, Other, Transport
+from benchmarks.turns import take_turns
 
 SIZES = {"4 KiB": 4 << 10, "64 MiB": 64 << 20}
-TURNS = 5
+BENCH_FUTEX = ROOT / "build" / "native" / "bench_futex"
+PAUSE = 0.005  # seconds between requests: longer than anyone spins
+BUDGET = 0.5  # seconds for one work of one turn
+MOST = 3_000  # round trips
+SLEEPING = "two futex words, sleeping"
 
 
 # ---- contenders ------------------------------------------------------------------------------------------------------
 
 
-def shmtensor_pair(kind: str, nbytes: int) -> float:
-    import shmtensor
-    import shmtensor.multiprocessing as mp
-
-    return there_and_back(mp, kind, shmtensor.zeros(nbytes // 4, shared=True), 1_000)
-
-
-def torch_pair(kind: str, nbytes: int, strategy: str) -> float:
-    import torch
-    import torch.multiprocessing as mp
-
-    mp.set_sharing_strategy(strategy)
-    return there_and_back(mp, kind, torch.zeros(nbytes // 4).share_memory_(), 300, strategy)
-
-
-def stdlib_pair(kind: str, nbytes: int) -> float:
-    import multiprocessing
-
-    import numpy as np
-
-    rounds = 1_000 if nbytes < 1 << 20 else 5
-    return there_and_back(multiprocessing, kind, np.zeros(nbytes // 4, np.float32), rounds)
+def works(name: str) -> dict[str, float]:
+    """Median seconds of a round trip for each work of one transport."""
+    transport = TRANSPORTS[name]
+    context = transport.context("spawn")
+    kinds = [(kind, words) for kind in transport.kinds for words in SIZES]
+    queues = [transport.queue(context, kind, SIZES[words]) for kind, words in kinds for _ in range(2)]
+    other = Other(transport, *queues, writes=[True, False] * len(kinds))
+    medians = {}
+    for number, (kind, words) in enumerate(kinds):
+        pair = queues[2 * number], queues[2 * number + 1]
+        source = np.zeros(SIZES[words] // 4, np.float32)
+        medians[work(words, kind)] = there_and_back(transport, other, 2 * number, pair, source)
+        if name == "shmtensor" and words == "4 KiB" and kind == "Queue":
+            medians[PAUSED] = there_and_back(transport, other, 2 * number, pair, source, PAUSE)
+    other.end()
+    return medians
 
 
-def there_and_back(mp: Any, kind: str, tensor: Any, rounds: int, strategy: str = "") -> float:
-    """Median seconds of one round trip through two queues of that kind, after a tenth of the rounds as a warm-up."""
-    context = mp.get_context("spawn")
-    there, back = getattr(context, kind)(), getattr(context, kind)()
-    child = context.Process(target=echo, args=(mp.__name__, there, back, strategy), daemon=True)
-    child.start()
-    back.get()  # the child is ready
-    times = []
+def work(words: str, kind: str) -> str:
+    return f"{words} there and back through `{kind}`"
+
+
+PAUSED = f"{work('4 KiB', 'Queue')}, {PAUSE * 1e3:.0f} ms between"
+
+
+def there_and_back(
+    transport: Transport, other: Other, first: int, pair: Sequence[Any], source: Any, pause: float = 0.0
+) -> float:
+    """Median seconds of one round trip. A tenth of them go before as a warm-up, and say how many there is time for."""
+    there, back = pair
+    tensor = transport.fresh(there, source)
+    times: list[float] = []
+    rounds, total, counted = 3, 0, False
     with collector_off():
-        for round_ in range(rounds + rounds // 10 + 1):
-            start = time.perf_counter()
-            there.put(tensor)
-            received = back.get()
-            times.append(time.perf_counter() - start)
-            if float(received[0]) != round_ + 1:
-                raise AssertionError(f"round {round_}: the child's addition was lost")
-            tensor = received
-    there.put(None)
-    child.join(10)
-    return statistics.median(times[rounds // 10 + 1 :])
+        while True:
+            times.clear()
+            other.begin(echo, first, rounds)
+            for _ in range(rounds):
+                if pause:
+                    time.sleep(pause)
+                start = time.perf_counter()
+                there.put(tensor)
+                tensor = back.get()
+                times.append(time.perf_counter() - start)
+            other.done()
+            total += rounds
+            if float(tensor[0]) != total:
+                raise AssertionError(f"the other process added 1 {total} times, and {float(tensor[0])} came back")
+            if counted:
+                return statistics.median(times)
+            counted = rounds > 3 or statistics.median(times) > BUDGET / 10
+            cost = statistics.median(times) + pause
+            rounds = max(3, min(MOST, int(BUDGET / cost)) // (1 if counted else 10))
 
 
-def echo(module: str, there: Any, back: Any, strategy: str) -> None:
-    mp = importlib.import_module(module)
-    if strategy:
-        mp.set_sharing_strategy(strategy)
-    back.put(None)
-    while (tensor := there.get()) is not None:
-        tensor[0] += 1
+def echo(transport: Transport, queues: Sequence[Any], first: int, rounds: int) -> None:
+    there, back = queues[first], queues[first + 1]
+    for _ in range(rounds):
+        tensor = there.get()
+        transport.add_one(tensor)
         back.put(tensor)
+
+
+def kernel() -> dict[str, float]:
+    """What bench_futex of the native tests prints; nothing where it was not built."""
+    if not BENCH_FUTEX.exists():
+        return {}
+    output = subprocess.run([BENCH_FUTEX, str(int(PAUSE * 1e6))], capture_output=True, text=True, check=True).stdout
+    lines = [json.loads(line) for line in output.splitlines()]
+    return {line["bench"]: line["ns"] * 1e-9 for line in lines}
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 def measure() -> Iterator[Figure]:
-    for kind in ("SimpleQueue", "Queue"):
-        for words, nbytes in SIZES.items():
-            contenders: dict[str, tuple[Any, ...]] = {"shmtensor": ("handover:shmtensor_pair", kind, nbytes)}
-            if have("torch"):
-                for strategy in ("file_descriptor", "file_system"):
-                    contenders[f"torch, {strategy}"] = ("handover:torch_pair", kind, nbytes, strategy)
-            contenders["stdlib, an ndarray by value"] = ("handover:stdlib_pair", kind, nbytes)
-            # Waking another process takes most of the time and varies from minute to minute: they take turns.
-            turns = [{name: run_contender(*call) for name, call in contenders.items()} for _ in range(TURNS)]
-            for name in contenders:
-                seconds = statistics.median(turn[name] for turn in turns)
-                yield Figure(f"{words} there and back through `{kind}`", name, seconds, "s")
+    contenders = {name: ("handover:works", name) for name in TRANSPORTS}
+    contenders["futex"] = ("handover:kernel",)
+    contenders["ray"] = ("actors:handover",)
+    results = take_turns(contenders)
+    targets = {work("4 KiB", "Queue"): "3 us", PAUSED: "1.3 x futex"}
+    for row in [work(words, kind) for kind in ("SimpleQueue", "Queue") for words in SIZES]:
+        yield from results.figures(row, "s", targets.get(row, ""))
+        if row == work("4 KiB", "Queue"):
+            yield results.figure("futex", "spin", row, "two words, spinning", "s")
+            yield results.figure("futex", "futex", row, SLEEPING, "s")
+            yield results.figure("futex", "futex_apart", row, f"{SLEEPING}, two cores", "s")
+    yield from results.figures(PAUSED, "s", targets[PAUSED])
+    yield results.figure("futex", "futex_pause", PAUSED, SLEEPING, "s")
+    yield results.figure("futex", "futex_apart_pause", PAUSED, f"{SLEEPING}, two cores", "s")

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 START = "import sys; sys.path.append(sys.argv.pop(1)); from benchmarks.measure import main; main()"
 """Looks for an installed shmtensor first: the one beside this folder may not be built."""
-TIMEOUT = 900.0  # seconds that one contender may take
+TIMEOUT = 300.0  # seconds that one contender may take
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,19 @@ def have(module: str) -> bool:
 def run_contender(name: str, *arguments: object, wrapper: Sequence[str] = ()) -> Any:
     """Blocks until the contender has ended. Raises ContenderFailed."""
     command = [*wrapper, sys.executable, "-P", "-c", START, str(ROOT), name, json.dumps(arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    if done.returncode != 0 or not done.stdout.strip():
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    contender = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        output, errors = contender.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(contender.pid, signal.SIGKILL)  # with the processes that it started
+        contender.wait()
+        raise ContenderFailed(f"{name}: did not end within {TIMEOUT:.0f} s") from None
+    if contender.returncode != 0 or not output.strip():
+        lines = errors.strip().splitlines() or [f"exit status {contender.returncode}"]
         raise ContenderFailed(f"{name}: {lines[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(output.splitlines()[-1])
 
 
 def seconds_per_call(function: Callable[[], object], calls: int, batches: int) -> float:

@@ -4,6 +4,7 @@
 //   group segment   GroupHeader, Slot[kMaxSlots]                              one per manager
 //   control part    BooksHeader, BlockRecord[blocks], Hold[holds]             one per segment, beside its payload
 //   ring            RingHeader, messages                                      the payload of a segment made for it
+// and what lies in ordinary blocks: the words of locks and the like (Synchronisation, at the end).
 //
 // Version rule: any change to the size, order or meaning of a field below raises kLayoutVersion. The manager tells its
 // version in the handshake and refuses a client of another one, so two versions never meet in one mapping.
@@ -202,9 +203,8 @@ constexpr Shape shape_of(bool dedicated) {
 // at position mod capacity, whole.
 //
 //   R1  what lies from head to tail is whole messages (and fillers before the wrap), in order
-//   R2  head.count - tail.count messages are inside; a message is published by the one store of `tail`, and taken by
-//   the
-//       one store of `head`
+//   R2  tail.count - head.count messages are inside; a message is published by the one store of `tail`, and taken by
+//       the one store of `head`
 //   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
 //   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
 //
@@ -327,5 +327,79 @@ constexpr std::size_t kMessagesAt = 4 * kPage;  // the readers of a broadcast li
 constexpr std::uint32_t kReaders = (kMessagesAt - kReadersAt) / sizeof(Reader);
 constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kRingUnit;
 constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnits} * kRingUnit;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Synchronisation
+//
+// A lock, a semaphore, an event, a crowd of waiters: each one block of ordinary shared memory. Every change is one
+// compare-and-swap or exchange of one word, which leaves what any other process can go on from, so there is nothing to
+// undo: whoever is killed leaves a word that names it, or one that names nobody.
+//
+//   Y1  a lock is held exactly when its word is not 0; the word says by which thread of which process
+//   Y2  a semaphore's word says how many units are free
+//   Y3  a thread waits in a crowd exactly when an entry names it with the mark waiting
+//   Y4  who sleeps on a word has set its bit `asleep`, or may have missed that somebody cleared it: nobody sleeps
+//       longer than 100 ms without another look
+//
+// identity = generation (its low 18 bits) << 14 | slot << 1: 31 bits, not 0 since slot 0 is no client. Bit 0 beside it
+// is `asleep`. A process is dead for a lock as soon as its slot is not a client or embryo of that generation any more.
+constexpr std::uint32_t kSyncMagic = 0x434e5953;  // "SYNC"
+constexpr std::uint32_t kMostUnits = 0x7fffffff;  // of a semaphore
+constexpr std::uint32_t kAsleep = 1;              // somebody may sleep on this word
+constexpr std::uint32_t kCrowd = 504;             // waiters of a condition at most
+
+enum class SyncKind : std::uint32_t { lock = 1, recursive = 2, semaphore = 3, event = 4, crowd = 5 };
+
+constexpr std::uint32_t identity_of(std::uint32_t slot, std::uint64_t word) {
+    return (generation_of(word) & 0x3ffff) << 14 | slot << 1;
+}
+constexpr std::uint32_t slot_of(std::uint32_t identity) {
+    return identity >> 1 & (kMaxSlots - 1);
+}
+static_assert(kMaxSlots == 1u << 13);
+
+struct SyncHeader {  // written once by who made it
+    std::uint32_t magic;
+    SyncKind kind;
+};
+
+struct alignas(kLine) SharedLock {
+    SyncHeader header;
+    // thread << 32 | identity | asleep; 0: free. Threads are numbered by each process from 1. Its low half is the
+    // futex.
+    std::atomic<std::uint64_t> word;
+    std::atomic<std::uint32_t> depth;      // of a recursive lock; the holder's
+    std::atomic<std::uint32_t> inherited;  // 1: the holder took it from a process that died; the holder's
+};
+static_assert(sizeof(SharedLock) == kLine);
+
+struct alignas(kLine) SharedSemaphore {
+    SyncHeader header;
+    std::atomic<std::uint32_t> word;  // free units << 1 | asleep
+    std::uint32_t most;               // free units at most; written once by who made it
+};
+static_assert(sizeof(SharedSemaphore) == kLine);
+
+struct alignas(kLine) SharedEvent {
+    SyncHeader header;
+    std::atomic<std::uint32_t> word;  // times it was set << 2 | set << 1 | asleep
+};
+static_assert(sizeof(SharedEvent) == kLine);
+
+// Who waits, in a table without order; the oldest is the one with the lowest ticket.
+struct alignas(kLine) SharedCrowd {
+    SyncHeader header;
+    std::atomic<std::uint32_t> tickets;  // given out; wraps at 30 bits
+    std::atomic<std::uint32_t> high;     // entries from here on have never been used; raised before the entry is
+    std::atomic<std::int32_t> state;     // of the barrier that it belongs to
+    // After this header. identity << 32 | ticket << 2 | Mark; 0: free. The low half is the futex of who waits.
+    using Entry = std::atomic<std::uint64_t>;
+};
+static_assert(sizeof(SharedCrowd) == kLine);
+enum class Mark : std::uint32_t { waiting = 1, notified = 2 };
+constexpr std::size_t crowd_bytes(std::uint32_t entries) {
+    return sizeof(SharedCrowd) + entries * sizeof(SharedCrowd::Entry);
+}
+static_assert(crowd_bytes(kCrowd) == kPage);
 
 }  // namespace shmtensor

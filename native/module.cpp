@@ -32,6 +32,7 @@ void add_atomics(nb::module_& m);  // module_atomics.cpp
 void add_cast(nb::module_& m);     // module_cast.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
 void add_ring(nb::module_& m);     // module_ring.cpp
+void add_sync(nb::module_& m);     // module_sync.cpp
 void add_view(nb::module_& m);     // module_view.cpp
 void add_codec(nb::module_& m);    // module_codec.cpp
 
@@ -188,6 +189,7 @@ NB_MODULE(_native, m) {
     add_queue(m);
     add_cast(m);
     add_ring(m);
+    add_sync(m);
 
     m.def(
         "make_payload",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::uint64_t kForever = ~std::uint64_t{0};
 constexpr std::uint64_t kStall = 10'000'000'000;  // ns of a lock that stays taken until that is reported
+constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must not wait gives a lock: its holder copies
 constexpr std::size_t kInline = 16 * 1024;        // bytes of a body that travel in the ring; longer ones in a block
 constexpr std::size_t kKept = 1 << 20;            // bytes of room that a scratch letter keeps
 constexpr std::size_t kBatch = 64;                // messages that get_many takes under one lock
@@ -123,14 +125,29 @@ namespace {
 // Waits that go on for long because a lock is taken, not because there is nothing to do.
 class Stall {
    public:
-    explicit Stall(PyRing& ring) : ring_(ring) {}
-    void look(bool getting) {
+    Stall(PyRing& ring, std::uint64_t deadline) : ring_(ring), deadline_(deadline) {}
+    // After a try that found a lock taken: how long the next may wait for it, in ms; 0: no longer.
+    unsigned patience(bool getting) {
+        check_signals();
         const std::uint64_t now = os::monotonic_ns();
-        if (since_ == 0) since_ = now;
-        if (now - since_ < kStall) return;
-        since_ = now;
+        if (since_ == 0) since_ = warned_ = now;
+        const std::uint64_t end = deadline_ == 0 ? since_ + kAtOnce : deadline_;
+        if (now >= end) return 0;
+        if (now - warned_ >= kStall) {
+            warned_ = now;
+            warn(getting);
+        }
+        return static_cast<unsigned>(std::clamp<std::uint64_t>((end - now) / 1'000'000, 1, kSlice));
+    }
+
+   private:
+    void warn(bool getting) {
         const RingHeader& h = ring_.ring.header();
-        const std::uint32_t slot = (getting ? h.get_lock : h.put_lock).holder.load(std::memory_order_relaxed);
+        std::uint32_t slot = (getting ? h.get_lock : h.put_lock).holder.load(std::memory_order_relaxed);
+        if (slot == 0 && !getting) {  // a put that makes the ring larger needs both locks
+            slot = h.get_lock.holder.load(std::memory_order_relaxed);
+            getting = true;
+        }
         const std::uint32_t pid = slot < kMaxSlots ? ring_.client().group().slot(slot).pid.load() : 0;
         if (PyErr_WarnFormat(queue_errors.stall, 1,
                              "process %u has kept the lock for %s a queue for 10 s; if it is stopped, continue or kill "
@@ -139,10 +156,16 @@ class Stall {
             throw nb::python_error();
     }
 
-   private:
     PyRing& ring_;
-    std::uint64_t since_ = 0;
+    const std::uint64_t deadline_;
+    std::uint64_t since_ = 0, warned_ = 0;
 };
+
+void announce(PyRing& self) {
+    Look look(self.client());
+    nb::gil_scoped_release release;
+    self.ring.announce(self.event, self.client().slot(), look, kSlice);
+}
 
 int event_of(PyRing& self) {
     if (self.event >= 0) return self.event;
@@ -152,19 +175,21 @@ int event_of(PyRing& self) {
         return self.event;
     }
     self.event = made;
-    if (self.ring.size() > 0) os::event_set(made);  // what came before anybody watched
+    announce(self);  // what came before anybody watched
     return made;
 }
 
-// The event is readable while there are messages: put sets it, and whoever takes the last one clears it.
-void signal_put(PyRing& self) {
-    if (self.ring.header().watched.load() != 0) os::event_set(event_of(self));
-}
-void signal_got(PyRing& self) {
-    if (self.ring.header().watched.load() == 0 || self.ring.size() > 0) return;
-    const int event = event_of(self);
-    os::event_clear(event);
-    if (self.ring.size() > 0) os::event_set(event);
+// After a put, a get, and a get that found nothing. The message is in, or out, by now: a manager that cannot be asked
+// must not make an error of that.
+void tell_watchers(PyRing& self) {
+    if (self.ring.header().watched.load() == 0) return;
+    try {
+        event_of(self);
+    } catch (nb::python_error& error) {
+        error.discard_as_unraisable("the event of a queue");
+        return;
+    }
+    announce(self);
 }
 
 // ----------------------------------------------------------------------------------------------------------------- put
@@ -210,11 +235,19 @@ void write_letter(PyRing& self, PyObject* value, Parcel& parcel, Letter& letter)
     unsent.letters = {};
 }
 
+[[noreturn]] void raise_too_large(PyRing& self, const Letter& letter) {
+    const std::uint64_t most = self.ring.header().max_bytes.load();
+    raise(queue_errors.too_large, "a message of " + std::to_string(letter.bytes) + " bytes and " +
+                                      std::to_string(letter.holds.size()) + " blocks does not fit into this queue (" +
+                                      (most ? "maxbytes " + std::to_string(most) : "no bound of bytes") +
+                                      "); send it in parts");
+}
+
 // Publish letters in order until all are in or the time is up; gives how many.
 std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline) {
     Unsent unsent{self.client(), letters};
     Look look(self.client());
-    Stall stall(self);
+    Stall stall(self, deadline);
     std::size_t sent = 0;
     for (unsigned patience = 0;;) {
         const std::uint32_t taken = self.ring.taken();
@@ -228,18 +261,14 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         }
         sent += done;
         unsent.letters = letters.subspan(sent);
-        if (done > 0) signal_put(self);
+        if (done > 0) tell_watchers(self);
         patience = 0;
         switch (result) {
             case Ringed::ok:
                 return sent;
             case Ringed::busy:
-                check_signals();
-                if (left_of(deadline) == 0 && deadline != 0) return sent;
-                stall.look(false);
-                // A put that must not wait for room still waits for a lock that is held for no longer than a copy.
-                patience = static_cast<unsigned>(
-                    std::clamp<std::uint64_t>(left_of(deadline) / 1'000'000, deadline == 0 ? kSlice : 1, kSlice));
+                patience = stall.patience(false);
+                if (patience == 0) return sent;
                 break;
             case Ringed::full: {
                 if (self.make_room && self.make_room()) break;
@@ -266,13 +295,7 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 self.self.need_mapping(self.client_object, look.missing);
                 break;
             case Ringed::too_large:
-                raise(queue_errors.too_large,
-                      "a message of " + std::to_string(letters[sent].bytes) + " bytes and " +
-                          std::to_string(letters[sent].holds.size()) + " blocks does not fit into this queue (" +
-                          (self.ring.header().max_bytes.load()
-                               ? "maxbytes " + std::to_string(self.ring.header().max_bytes.load())
-                               : std::string{"no bound of bytes"}) +
-                          "); send it in parts");
+                raise_too_large(self, letters[sent]);
             case Ringed::damaged:
             case Ringed::empty:
                 raise_damaged();
@@ -311,6 +334,9 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
             const nb::object value = values[i];
             write_letter(self, value.ptr(), *parcels.back(), letters.back());
         }
+        const std::uint64_t most = self.ring.header().max_bytes.load();
+        for (const Letter& letter : letters)
+            if (most != 0 && letter.bytes > most) raise_too_large(self, letter);
         unsent.letters = {};
     }
     const std::size_t sent = deliver(self, letters, deadline);
@@ -327,7 +353,7 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
     Look look(self.client());
-    Stall stall(self);
+    Stall stall(self, deadline);
     std::uint64_t lost = 0;  // a segment that cannot be mapped: the message that needs it is taken out and reported
     for (unsigned patience = 0;;) {
         std::size_t done = 0;
@@ -342,22 +368,22 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         patience = 0;
         switch (result) {
             case Ringed::ok:
-                signal_got(self);
+                if (self.ring.size() == 0) tell_watchers(self);
                 if (letters[0].flags & kLost)
                     raise(queue_errors.lost,
                           "a message names memory that is gone: its sender and its manager ended before this process "
                           "mapped it; the message has been taken out");
                 return done;
             case Ringed::busy:
-                check_signals();
-                if (left_of(deadline) == 0 && deadline != 0) return 0;
-                stall.look(true);
-                patience = static_cast<unsigned>(
-                    std::clamp<std::uint64_t>(left_of(deadline) / 1'000'000, deadline == 0 ? kSlice : 1, kSlice));
+                patience = stall.patience(true);
+                if (patience == 0) return 0;
                 break;
             case Ringed::empty: {
                 const std::uint64_t left = left_of(deadline);
-                if (left == 0) return 0;
+                if (left == 0) {
+                    if (self.event >= 0) tell_watchers(self);
+                    return 0;
+                }
                 {
                     nb::gil_scoped_release release;
                     self.ring.await_message(left);
@@ -425,17 +451,34 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
 nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout) {
     require_members(self);
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    std::vector<Letter> letters(std::min(most, kBatch));
+    std::vector<Letter> letters(std::min({most, kBatch, std::max<std::size_t>(self.ring.size(), 1)}));
     nb::list values;
-    while (values.size() < most) {
-        const std::size_t want = std::min(letters.size(), most - values.size());
-        const std::size_t got = collect(self, std::span(letters).first(want), values.size() ? 0 : deadline, nullptr);
+    std::exception_ptr problem;
+    while (values.size() < most && !problem) {
+        std::size_t got = 0;
+        try {
+            const std::size_t want = std::min(letters.size(), most - values.size());
+            got = collect(self, std::span(letters).first(want), values.size() ? 0 : deadline, nullptr);
+        } catch (nb::python_error&) {
+            problem = std::current_exception();
+        }
         if (got == 0) break;
-        for (std::size_t i = 0; i < got; ++i) {
-            Unsent rest{self.client(), std::span(letters).subspan(i + 1, got - i - 1)};
+        for (Letter& letter : std::span(letters).first(got)) {
             Parcel parcel;
-            values.append(read_letter(self, letters[i], parcel));
-            rest.letters = {};
+            try {
+                values.append(read_letter(self, letter, parcel));
+            } catch (nb::python_error&) {
+                if (!problem) problem = std::current_exception();
+            }
+        }
+    }
+    if (problem) {
+        // The others are out of the queue as well; nobody but the caller can have them now.
+        try {
+            std::rethrow_exception(problem);
+        } catch (nb::python_error& error) {
+            error.value().attr("messages") = values;
+            throw;
         }
     }
     if (values.size() == 0 && most > 0) {
@@ -464,14 +507,10 @@ bool await_message(PyRing& self, nb::handle timeout) {
     return await(
         timeout, [&] { return self.ring.size() > 0; }, [&](std::uint64_t left) { self.ring.await_message(left); });
 }
-bool await_room(PyRing& self, nb::handle timeout) {
-    std::uint32_t taken = self.ring.taken();
+bool await_room(PyRing& self, nb::handle timeout, std::uint32_t taken) {
     return await(
-        timeout, [&] { return !self.ring.is_full(); },
-        [&](std::uint64_t left) {
-            self.ring.await_room(taken, left);
-            taken = self.ring.taken();
-        });
+        timeout, [&] { return self.ring.taken() != taken; },
+        [&](std::uint64_t left) { self.ring.await_room(taken, left); });
 }
 bool await_done(PyRing& self, nb::handle timeout) {
     return await(
@@ -552,7 +591,8 @@ void add_queue(nb::module_& m) {
         .def("is_full", [](PyRing& self) { return self.ring.is_full(); })
         .def("task_done", [](PyRing& self) { return self.ring.task_done(); })
         .def("await_message", &await_message, nb::arg("timeout") = nb::none())
-        .def("await_room", &await_room, nb::arg("timeout") = nb::none())
+        .def("taken", [](PyRing& self) { return self.ring.taken(); })
+        .def("await_room", &await_room, nb::arg("timeout"), nb::arg("taken"))
         .def("await_done", &await_done, nb::arg("timeout") = nb::none())
         .def("event", [](PyRing& self) { return event_of(self); })
         .def("limits",

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -255,22 +256,60 @@ int process_id() {
     return ::getpid();
 }
 
-int start_time(int pid, std::uint64_t* ticks) {
+namespace {
+
+// What follows the command in /proc/<pid>/stat, from field 3 on. ESRCH when there is no such process.
+int stat_of(int pid, char (&text)[1024], const char** fields) {
     char path[32];
     std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
     const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return errno == ENOENT ? ESRCH : errno;
-    char text[1024];
     const ssize_t got = ::read(fd, text, sizeof text - 1);
     const int error = errno;
     ::close(fd);
     if (got <= 0) return got == 0 ? ESRCH : error;
     text[got] = 0;
-    const char* field = std::strrchr(text, ')');  // the command may hold spaces and parentheses; nothing after it does
-    for (int i = 0; field && i < 20; ++i) field = std::strchr(field + 1, ' ');
-    if (!field) return EPROTO;
-    *ticks = std::strtoull(field + 1, nullptr, 10);
+    const char* end = std::strrchr(text, ')');  // the command may hold spaces and parentheses; nothing after it does
+    if (!end || end[1] != ' ') return EPROTO;
+    *fields = end + 2;
     return 0;
+}
+
+// pre: fields is at field 3.
+const char* field_of(const char* fields, int number) {
+    for (int i = 3; fields && i < number; ++i) {
+        fields = std::strchr(fields, ' ');
+        if (fields) ++fields;
+    }
+    return fields;
+}
+
+}  // namespace
+
+int start_time(int pid, std::uint64_t* ticks) {
+    char text[1024];
+    const char* fields = nullptr;
+    if (const int error = stat_of(pid, text, &fields)) return error;
+    const char* started = field_of(fields, 22);
+    if (!started) return EPROTO;
+    *ticks = std::strtoull(started, nullptr, 10);
+    return 0;
+}
+
+bool has_ended(int pid, std::uint64_t start_time) {
+    char text[1024];
+    const char* fields = nullptr;
+    if (const int error = stat_of(pid, text, &fields)) return error == ESRCH;
+    const char *threads = field_of(fields, 20), *started = field_of(fields, 22);
+    if (!threads || !started) return false;
+    if (std::strtoull(started, nullptr, 10) != start_time) return true;
+    // A first thread that has ended looks like this as well while others go on.
+    return (*fields == 'Z' || *fields == 'X') && std::atoi(threads) <= 1;
+}
+
+int processors() {
+    cpu_set_t set;
+    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 }  // namespace shmtensor::os

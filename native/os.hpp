@@ -46,5 +46,8 @@ std::uint64_t random64();
 int process_id();
 // Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH when there is no such process.
 int start_time(int pid, std::uint64_t* ticks);
+// Whether the process of this start time has ended, as far as /proc can tell; one that nobody waited for has ended too.
+bool has_ended(int pid, std::uint64_t start_time);
+int processors();  // that this process may run on
 
 }  // namespace shmtensor::os

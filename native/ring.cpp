@@ -1,7 +1,5 @@
 #include "ring.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -31,10 +29,7 @@ void wake(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& as
 }
 
 bool other_cores() {
-    static const bool others = [] {
-        cpu_set_t set;
-        return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1;
-    }();
+    static const bool others = os::processors() > 1;
     return others;
 }
 
@@ -136,6 +131,7 @@ Ring::Found Ring::message_at(std::uint32_t position) const {
 
 Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
+    if (h.magic != kRingMagic) return Ringed::damaged;  // the locks beside it are then no locks
     Lock& lock = getting ? h.get_lock : h.put_lock;
     const Locked locked = take_lock(lock, slot, patience_ms);
     if (locked == Locked::busy) return Ringed::busy;
@@ -335,7 +331,7 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
     RingHeader& h = header();
     *done = 0;
     if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
-        return Ringed::empty;
+        return h.magic == kRingMagic ? Ringed::empty : Ringed::damaged;
     Near near(shelf);
     for (;;) {
         Ringed result = take(true, slot, shelf, patience_ms);
@@ -359,9 +355,12 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
             return Ringed::ok;
         }
         if (result != Ringed::no_room) return result;
-        // Nothing is allocated under the lock; a letter keeps its room for the next message.
-        letters[0].body.reserve(body);
-        letters[0].holds.reserve(holds);
+        // Nothing is allocated under the lock; a letter keeps its room for the next message, and those in a row are
+        // mostly alike.
+        for (Letter& letter : letters) {
+            letter.body.reserve(body);
+            letter.holds.reserve(holds);
+        }
     }
 }
 
@@ -480,6 +479,17 @@ int Ring::await_done(std::uint64_t timeout_ns) {
     RingHeader& h = header();
     const std::uint32_t seen = h.done.load(std::memory_order_acquire);
     return await(h.done, seen, h.joiners_asleep, timeout_ns, [&] { return is_all_done() || h.done.load() != seen; });
+}
+
+void Ring::announce(int event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+    const bool locked = take(true, slot, shelf, patience_ms) == Ringed::ok;
+    bool some = size() > 0;
+    if (!some) {
+        os::event_clear(event);
+        some = size() > 0;  // a put does not wait for this lock
+    }
+    if (some) os::event_set(event);
+    if (locked) drop_lock(header().get_lock);
 }
 
 bool Ring::is_all_done() const {

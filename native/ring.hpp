@@ -103,6 +103,10 @@ class Ring {
     bool task_done();  // false: called more often than there were messages
     bool is_all_done() const;
 
+    // Make an event readable if there are messages, and else not. After each put and get when somebody watches: under
+    // get_lock, so that no message is announced once it has been taken. (Without it, if that cannot be had in time.)
+    void announce(int event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+
     // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
     bool names(std::uint32_t slot) const;
     std::vector<std::uint64_t> segments_to_undo(std::uint32_t slot) const;

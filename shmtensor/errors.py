@@ -92,6 +92,24 @@ class MessageDamaged(ShmTensorError, ValueError):
     """What arrived is no message of this version: it is cut off, or something wrote over it."""
 
 
+class WorkerDied(ShmTensorError, ChildProcessError):
+    """A worker of a Pool was killed, or exited, with a task in its hands. The pool goes on without that task.
+
+    Attributes:
+        pid: its process id. exit_code: its exit status, or minus the signal's number.
+        signal_name: "SIGKILL", say; None without a signal.
+    """
+
+    def __init__(self, message: str, pid: int, exit_code: int, signal_name: str | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        self.exit_code = exit_code
+        self.signal_name = signal_name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.pid, self.exit_code, self.signal_name)
+
+
 class ForeignReader(ShmTensorError, RuntimeError):
     """A reader of a broadcast in a process that did not make it: a fork's child calls `reader()` for one of its own."""
 

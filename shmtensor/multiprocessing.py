@@ -1,7 +1,7 @@
 """The standard multiprocessing, with tensors crossing as handles: `import shmtensor.multiprocessing as mp`.
 
 Everything that `multiprocessing` exports is here under its own name, submodules included (`mp.pool`, `mp.connection`).
-The contexts are this module's: `mp.set_start_method` here leaves the standard module's choice alone.
+The contexts are this module's. The default start method is the program's: to choose it here or there is the same.
 
 Sending a tensor shares it: one that lies on the heap is moved into shared memory first (`share_memory_()`), and the
 receiver's tensor is the same memory. The sender may drop it, or exit, as soon as the message is written.
@@ -15,12 +15,16 @@ import contextlib
 import importlib
 import multiprocessing as _standard
 import multiprocessing.context as _context
+from collections.abc import Callable, Iterable
 from multiprocessing import process as _process
 from typing import Any
 
 from . import broadcast as _broadcast
+from . import connection as _connection
+from . import pool as _pool
 from . import queues as _queues
 from . import reductions as _reductions
+from . import synchronize as _synchronize
 from .errors import ShmTensorError as _ShmTensorError
 from .manager import client as _client
 from .spawn import (
@@ -31,8 +35,6 @@ from .spawn import (
     spawn,
     start_processes,
 )
-
-_METHOD = "shmtensor_start_method"  # in a process's _config, which children inherit
 
 
 def get_all_sharing_strategies() -> set[str]:
@@ -63,7 +65,6 @@ def set_sharing_strategy(new_strategy: str) -> None:
 
 def _launch(process_class: Any, process: Any) -> Any:
     """Start `process` as the standard class does; then the sockets of its embryos are the child's alone."""
-    process._config[_METHOD] = process_class._start_method
     # A client before its children are: else what a child sends before it ends could be lost with the last client of its
     # manager. A program that never shares a tensor must not fail for want of one.
     with contextlib.suppress(_ShmTensorError):
@@ -74,23 +75,12 @@ def _launch(process_class: Any, process: Any) -> Any:
     return popen
 
 
-def _settle(process_class: Any) -> None:
-    """In the child: what the standard class does, and the start method it was started by as the default."""
-    process_class._after_fork()
-    config: dict[str, Any] = getattr(_process.current_process(), "_config", {})
-    _default_context.set_start_method(config[_METHOD], force=True)
-
-
 class ForkProcess(_context.ForkProcess):
     """A process started by fork: it holds every block that its parent holds."""
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
         return _launch(_context.ForkProcess, process_obj)
-
-    @staticmethod
-    def _after_fork() -> None:
-        _settle(_context.ForkProcess)
 
 
 class SpawnProcess(_context.SpawnProcess):
@@ -100,10 +90,6 @@ class SpawnProcess(_context.SpawnProcess):
     def _Popen(process_obj: Any) -> Any:
         return _launch(_context.SpawnProcess, process_obj)
 
-    @staticmethod
-    def _after_fork() -> None:
-        _settle(_context.SpawnProcess)
-
 
 class ForkServerProcess(_context.ForkServerProcess):
     """A process forked by the fork server: it holds the blocks that its arguments name."""
@@ -111,10 +97,6 @@ class ForkServerProcess(_context.ForkServerProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
         return _launch(_context.ForkServerProcess, process_obj)
-
-    @staticmethod
-    def _after_fork() -> None:
-        _settle(_context.ForkServerProcess)
 
 
 class Process(_process.BaseProcess):
@@ -125,12 +107,6 @@ class Process(_process.BaseProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
         return _default_context.get_context().Process._Popen(process_obj)
-
-    @staticmethod
-    def _after_fork() -> None:
-        config: dict[str, Any] = getattr(_process.current_process(), "_config", {})
-        process_class: Any = _contexts[config[_METHOD]].Process
-        process_class._after_fork()
 
 
 class Objects(_context.BaseContext):
@@ -147,6 +123,48 @@ class Objects(_context.BaseContext):
     def SimpleQueue(self, *, name: str | None = None) -> _queues.SimpleQueue:  # type: ignore[override]
         """See shmtensor.queues.SimpleQueue."""
         return _queues.SimpleQueue(ctx=self, name=name)
+
+    def Lock(self, *, name: str | None = None) -> _synchronize.Lock:  # type: ignore[override]
+        """See shmtensor.synchronize.Lock."""
+        return _synchronize.Lock(name=name)
+
+    def RLock(self, *, name: str | None = None) -> _synchronize.RLock:  # type: ignore[override]
+        """See shmtensor.synchronize.RLock."""
+        return _synchronize.RLock(name=name)
+
+    def Semaphore(self, value: int = 1, *, name: str | None = None) -> _synchronize.Semaphore:  # type: ignore[override]
+        """See shmtensor.synchronize.Semaphore."""
+        return _synchronize.Semaphore(value, name=name)
+
+    def BoundedSemaphore(self, value: int = 1, *, name: str | None = None) -> _synchronize.BoundedSemaphore:  # type: ignore[override]
+        """See shmtensor.synchronize.BoundedSemaphore."""
+        return _synchronize.BoundedSemaphore(value, name=name)
+
+    def Condition(self, lock: Any = None, *, name: str | None = None) -> _synchronize.Condition:  # type: ignore[override]
+        """See shmtensor.synchronize.Condition."""
+        return _synchronize.Condition(lock, name=name)
+
+    def Event(self, *, name: str | None = None) -> _synchronize.Event:  # type: ignore[override]
+        """See shmtensor.synchronize.Event."""
+        return _synchronize.Event(name=name)
+
+    def Barrier(self, parties: int, action: Any = None, timeout: float | None = None) -> _synchronize.Barrier:  # type: ignore[override]
+        """See shmtensor.synchronize.Barrier."""
+        return _synchronize.Barrier(parties, action, timeout)
+
+    def Pool(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Iterable[Any] = (),
+        maxtasksperchild: int | None = None,
+    ) -> _pool.Pool:
+        """See shmtensor.pool.Pool."""
+        return _pool.Pool(processes, initializer, initargs, maxtasksperchild, context=self.get_context())
+
+    def Pipe(self, duplex: bool = True) -> tuple[_connection.Connection, _connection.Connection]:
+        """See shmtensor.connection.Pipe."""
+        return _connection.Pipe(duplex)
 
     def Broadcast(
         self, maxsize: int = 0, *, policy: str | None = None, maxbytes: int = 0, name: str | None = None
@@ -181,7 +199,9 @@ _contexts: dict[str, Any] = {
 
 
 class DefaultContext(Objects, _context.DefaultContext):
-    """What this module's functions belong to. In a child its method is the one that started the child."""
+    """What this module's functions belong to. Its method is the standard module's: what comes from the standard
+    submodules (`from multiprocessing.sharedctypes import Value`) is to fit to our processes, and a library that uses
+    the standard module to the choice that the program makes here."""
 
     Process = Process  # type: ignore[assignment]
 
@@ -192,12 +212,25 @@ class DefaultContext(Objects, _context.DefaultContext):
             ValueError: there is no such method here.
         """
         if method is None:
-            return super().get_context()
+            method = self.get_start_method()
         context = _contexts.get(method)
         if context is None:
             raise ValueError(f"cannot find context for {method!r}; there are {', '.join(_contexts)}")
         context._check_available()
         return context
+
+    def set_start_method(self, method: str | None, force: bool = False) -> None:
+        """Choose the default start method of this program; None with `force` takes the choice back. Does not block.
+
+        Raises:
+            RuntimeError: it has been chosen or used already, and `force` is False.
+            ValueError: there is no such method here.
+        """
+        _standard.set_start_method(method, force)
+
+    def get_start_method(self, allow_none: bool = False) -> Any:
+        """The default start method's name; None with `allow_none` when it has not been chosen yet. Does not block."""
+        return _standard.get_start_method(allow_none)
 
 
 _default_context = DefaultContext(_contexts[_standard.get_all_start_methods()[0]])
@@ -209,10 +242,17 @@ SUBWARNING = 25
 
 __all__ = [
     *_exported,
+    "DefaultContext",
+    "ForkContext",
+    "ForkProcess",
+    "ForkServerContext",
+    "ForkServerProcess",
     "ProcessContext",
     "ProcessException",
     "ProcessExitedException",
     "ProcessRaisedException",
+    "SpawnContext",
+    "SpawnProcess",
     "get_all_sharing_strategies",
     "get_sharing_strategy",
     "set_sharing_strategy",

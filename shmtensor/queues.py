@@ -84,17 +84,17 @@ class RingObject:
         if name is None:
             self._open(manager, make())
             return
-        block, made = manager.open_or_create(_bytes_of(name), make)
+        block, made = manager.open_or_create(reductions.name_of(name), make)
         self._open(manager, block)
         if made:
             return
         if self._ring.kind != self._KIND:
             found = _KINDS.get(self._ring.kind, "something else")
             raise InvalidArgument(f"{name!r} is the name of a {found} and not of a {_KINDS[self._KIND]}; use another")
-        for asked, found, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
-            if asked not in (0, found):
+        for asked, bound, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
+            if asked not in (0, bound):
                 raise InvalidArgument(
-                    f"{name!r} exists with {what} {found or 'unbounded'}, and {asked} was asked for; leave it out, or "
+                    f"{name!r} exists with {what} {bound or 'unbounded'}, and {asked} was asked for; leave it out, or "
                     "use another name"
                 )
 
@@ -106,7 +106,7 @@ class RingObject:
         self._ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
 
     def __getstate__(self) -> Any:
-        context.assert_spawning(self)  # type: ignore[attr-defined]
+        context.assert_spawning(self)
         return reductions.block_ticket(self._ring.block)
 
     def __setstate__(self, state: Any) -> None:
@@ -115,22 +115,34 @@ class RingObject:
         self._open(manager, manager.redeem(*numbers))
 
 
-def _bytes_of(name: str) -> bytes:
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"the name of a shared object is a string, as 'jobs', not {name!r}")
-    return b"/" + name.removeprefix("/").encode()
+def _put(manager: client.Manager, ring: Ring, obj: Any) -> None:
+    try:
+        ring.put(obj)
+    except (Refused, BlockGone, LockBusy) as problem:
+        manager._translate(problem)
+
+
+def _get(manager: client.Manager, ring: Ring) -> Any:
+    try:
+        return ring.get()
+    except (Refused, BlockGone, LockBusy) as problem:
+        manager._translate(problem)
 
 
 class _End:
-    """One side of a queue, with the part of a Connection's interface that the standard library uses of it."""
+    """One side of a queue, with the part of a Connection's interface that the standard library uses of it.
 
-    def __init__(self, queue: SimpleQueue) -> None:
-        self._queue = queue
+    It knows the ring and not the queue: a cycle would keep a dropped queue until the next garbage collection.
+    """
+
+    def __init__(self, manager: client.Manager, ring: Ring) -> None:
+        self._manager = manager
+        self._ring = ring
         self.closed = False
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there are messages, for select, selectors and connection.wait."""
-        return self._queue._ring.event()
+        """As SimpleQueue.fileno."""
+        return self._ring.event()
 
     def close(self) -> None:
         """This side is used no more in this process. Does not block."""
@@ -143,17 +155,17 @@ class _End:
     def poll(self, timeout: float | None = 0.0) -> bool:
         """Whether there is a message, at the latest after `timeout` seconds (None: without a bound)."""
         self._check()
-        return self._queue._ring.await_message(timeout)
+        return self._ring.await_message(timeout)
 
     def recv(self) -> Any:
         """The next message. Blocks until there is one. Raises as Queue.get."""
         self._check()
-        return self._queue._get(True, None)
+        return _get(self._manager, self._ring)
 
     def send(self, obj: Any) -> None:
         """Put a message. Blocks while the queue is full. Raises as Queue.put."""
         self._check()
-        self._queue._put(obj, True, None)
+        _put(self._manager, self._ring, obj)
 
 
 class SimpleQueue(RingObject):
@@ -178,22 +190,10 @@ class SimpleQueue(RingObject):
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
-        self._reader = _End(self)
-        self._writer = _End(self)
+        self._reader = _End(manager, self._ring)
+        self._writer = _End(manager, self._ring)
         self._native_put = self._ring.put
         self._native_get = self._ring.get
-
-    def _put(self, obj: Any, block: bool, timeout: float | None) -> None:
-        try:
-            self._native_put(obj, block, timeout)
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._manager._translate(problem)
-
-    def _get(self, block: bool, timeout: float | None) -> Any:
-        try:
-            return self._native_get(block, timeout)
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._manager._translate(problem)
 
     @functools.cached_property
     def _rlock(self) -> Any:
@@ -219,7 +219,7 @@ class SimpleQueue(RingObject):
             OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
         """
         self._check_open()
-        self._put(obj, True, None)
+        _put(self._manager, self._ring, obj)
 
     def get(self) -> Any:
         """Take the oldest message. Blocks until there is one.
@@ -230,7 +230,7 @@ class SimpleQueue(RingObject):
             QueueDamaged, MessageDamaged, ForkedWithoutHold, ManagerError.
         """
         self._check_open()
-        return self._get(True, None)
+        return _get(self._manager, self._ring)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -248,11 +248,18 @@ class SimpleQueue(RingObject):
         self._reader.close()
         self._writer.close()
 
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are messages, for `connection.wait`, select and selectors.
+
+        Asks the manager the first time; from then on every put and last get of this queue writes to it.
+        """
+        return self._ring.event()
+
     def stats(self) -> QueueStats:
         """Figures of this moment. Does not block."""
         return QueueStats(*self._ring.stats())
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    __class_getitem__: Any = classmethod(types.GenericAlias)
 
 
 class Queue(SimpleQueue):
@@ -279,7 +286,7 @@ class Queue(SimpleQueue):
 
     def _reset(self) -> None:
         self._closed = False
-        self._readable = _Readable(self)
+        self._readable = _Readable(self._ring)
         register_after_fork(self, Queue._reset)
 
     def __setstate__(self, state: Any) -> None:
@@ -337,7 +344,8 @@ class Queue(SimpleQueue):
             How many were put: all, unless the time was up.
 
         Raises:
-            Full: not even one. Otherwise as `put`; when one cannot be pickled, none was put.
+            Full: not even one. Otherwise as `put`; when one cannot be pickled or is larger than `maxbytes`, none was
+                put.
         """
         self._check_open()
         try:
@@ -350,23 +358,27 @@ class Queue(SimpleQueue):
 
         Raises:
             InvalidArgument: `most` is no number from 1.
-            Empty, and the others of `get`.
+            Empty, and the others of `get`. What cannot be read is out of the queue and raises; its attribute `messages`
+            is the list of those that were taken with it.
         """
         self._check_open()
         if not isinstance(most, int) or most < 1:
             raise InvalidArgument(f"get_many takes a number of messages from 1, not {most!r}")
         try:
-            return self._ring.get_many(most, block, timeout)
+            return self._ring.get_many(min(most, MOST_MESSAGES), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
     async def aput(self, obj: Any) -> None:
         """`put` for coroutines: while the queue is full, others run. Raises as put."""
+        loop = asyncio.get_running_loop()
         while True:
+            taken = self._ring.taken()
             try:
                 return self.put(obj, False)
             except Full:
-                await asyncio.get_running_loop().run_in_executor(None, self._ring.await_room, 0.1)
+                while not await loop.run_in_executor(None, self._ring.await_room, 0.1, taken):
+                    pass
 
     async def aget(self) -> Any:
         """`get` for coroutines: while there is no message, others run. Raises as get."""
@@ -418,8 +430,8 @@ class JoinableQueue(Queue):
 class _Readable:
     """Coroutines of this process that wait for a message; one descriptor, watched while somebody waits."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
         self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
 
     async def wait(self) -> None:
@@ -428,7 +440,7 @@ class _Readable:
         future: asyncio.Future[None] = loop.create_future()
         waiting = self._waiting.setdefault(loop, [])
         if not waiting:
-            loop.add_reader(self._queue._ring.event(), self._wake, loop)
+            loop.add_reader(self._ring.event(), self._wake, loop)
         waiting.append(future)
         try:
             await future
@@ -448,4 +460,4 @@ class _Readable:
     def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._waiting.get(loop):
             self._waiting.pop(loop, None)
-            loop.remove_reader(self._queue._ring.event())
+            loop.remove_reader(self._ring.event())

@@ -114,6 +114,13 @@ def dump(pickler: pickle.Pickler, message: Any) -> None:
         _message.tickets = outer
 
 
+def name_of(name: str) -> bytes:
+    """The manager's form of the name that a user gave a shared object. Raises InvalidArgument."""
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"the name of a shared object is a string, as 'jobs', not {name!r}")
+    return b"/" + name.removeprefix("/").encode()
+
+
 def block_ticket(block: storage.Block) -> Rebuild:
     """What names `block` to the process that is being spawned, or to whoever reads the message: (where, numbers) for
     `client.at(where).redeem(*numbers)`."""

@@ -19,7 +19,7 @@ LAYERS = [
     {"dtypes", "allocators"},
     {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
     {"codec", "reductions"},
-    {"queues", "broadcast", "synchronize"},
+    {"queues", "broadcast", "synchronize", "connection"},
     {"pool", "multiprocessing", "spawn"},
 ]
 SERVER = {"manager.server", "manager.state", "manager.protocol"}

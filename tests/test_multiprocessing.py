@@ -68,12 +68,17 @@ def test_contexts_are_ours_and_leave_the_standard_ones_alone() -> None:
         assert isinstance(mp.get_context(method), type(multiprocessing.get_context(method)))
     with pytest.raises(ValueError, match="magic"):
         mp.get_context("magic")
-    standard = multiprocessing.get_start_method()
+
+
+def test_the_program_has_one_default_start_method() -> None:
     chosen = mp.get_start_method()
     try:
-        mp.set_start_method("spawn", force=True)
-        assert mp.get_start_method() == "spawn"
-        assert multiprocessing.get_start_method() == standard
+        for chooser, method in [(mp, "spawn"), (multiprocessing, "forkserver")]:
+            chooser.set_start_method(method, force=True)
+            assert mp.get_start_method() == multiprocessing.get_start_method() == method
+            assert mp.get_context() is mp.get_context(method)
+        with pytest.raises(RuntimeError, match="already been set"):
+            mp.set_start_method("spawn")
     finally:
         mp.set_start_method(chosen, force=True)
 
@@ -500,11 +505,11 @@ def test_a_program_without_tensors_needs_no_manager() -> None:
         code = """
 import shmtensor.multiprocessing as mp
 def work(out):
-    out.put("worked")
-out = mp.SimpleQueue()
-child = mp.Process(target=work, args=(out,))
+    out.send("worked")
+reader, writer = mp.Pipe(duplex=False)
+child = mp.Process(target=work, args=(writer,))
 child.start()
-print(out.get())
+print(reader.recv())
 child.join()
 """
         too_long = str(w.directory / ("x" * 100))  # for the path of a socket

@@ -49,6 +49,18 @@ def test_stress_with_kills() -> None:
     assert "processes: ok" in done.stdout
 
 
+def test_every_failpoint_of_the_ring_in_every_role() -> None:
+    done = program("ring")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 never reached" in done.stdout
+
+
+def test_a_storm_of_kills_at_one_ring() -> None:
+    done = program("ring", "storm", "200")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "200 kills" in done.stdout
+
+
 def test_ranges_and_books_against_a_model() -> None:
     done = program("ranges", "4")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,6 +2,7 @@
 //
 //   ring                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
 //   ring storm [KILLS] [SEED]     random kills of producers and consumers under load
+//   ring threads [SECONDS]        the same load by threads, for ThreadSanitizer
 //
 // The harness is the manager: it settles the ring for a dead client, then releases what that one held.
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "../failpoint.hpp"
 #include "../ring.hpp"
@@ -442,6 +444,36 @@ int storm(int kills, std::uint32_t seed) {
     return 0;
 }
 
+// --------------------------------------------------------------------------------------------------------- the threads
+
+int threads(int seconds) {
+    World world(3);
+    world.ring.header().max_messages = 200;
+    std::vector<std::thread> all;
+    std::atomic<bool> stop{false};
+    for (int i = 0; i < 6; ++i) {
+        const std::uint32_t slot = claim(world);
+        all.emplace_back([&world, &stop, slot, i] {
+            Member me(world, slot, i < 3 ? i + 1 : 0);
+            std::mt19937 dice(slot);
+            if (i < 3) {
+                while (!stop)
+                    me.put(world.board->next++, static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
+            } else {
+                while (!stop || world.ring.size() > 0) me.get(20'000'000);
+            }
+            want(me.client.close(), "a thread's client holds blocks at the end");
+        });
+    }
+    ::sleep(static_cast<unsigned>(seconds));
+    stop = true;
+    for (std::thread& one : all) one.join();
+    for (std::uint32_t slot = 1; slot <= 6; ++slot) world.bury(slot);
+    audit(world, "threads", 0);
+    std::printf("%u messages, none wrong, lost or twice\n", world.board->next.load());
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -449,5 +481,6 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::string{argv[1]} == "storm")
         return storm(argc > 2 ? std::atoi(argv[2]) : 1000,
                      argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
+    if (argc > 1 && std::string{argv[1]} == "threads") return threads(argc > 2 ? std::atoi(argv[2]) : 5);
     return matrix();
 }

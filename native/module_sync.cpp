@@ -1,0 +1,371 @@
+// The bindings of sync.hpp: blocks as locks, semaphores, events and crowds; waits without the GIL that look at signals.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "module.hpp"
+#include "sync.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+constexpr const char* kTooOften = "semaphore or lock released too many times";
+
+// What every object here is: one in a block, as a thread of this process acts on it.
+template <class Shared>
+struct Over {
+    nb::object keep;
+    Client* client;
+    Shared* at;
+    sync::Spin spin;
+
+    sync::Party self() const {
+        if (!client->may_touch()) raise_not_held(*client);
+        return {client->group(), client->slot(), sync::thread_number()};
+    }
+    void touch() const {
+        if (!client->may_touch()) raise_not_held(*client);
+    }
+};
+
+// The block as one that holds a `kind`. `fresh`: its content is written now; otherwise it must be one already.
+template <class Shared>
+Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
+    if (!nb::isinstance<PyBlock>(object)) raise(PyExc_TypeError, "a shared block is needed");
+    const Block& block = *nb::inst_ptr<PyBlock>(object)->block;
+    if (!block.client->may_touch()) raise_not_held(*block.client);
+    auto* at = reinterpret_cast<Shared*>(block.data());
+    if (block.bytes < sizeof(Shared))
+        raise(PyExc_ValueError, "a block of " + std::to_string(block.bytes) + " bytes is too small; " +
+                                    std::to_string(sizeof(Shared)) + " are needed");
+    if (fresh) {
+        std::fill_n(block.data(), block.bytes, std::byte{0});
+        at->header = {kSyncMagic, kind};
+    } else if (at->header.magic != kSyncMagic || at->header.kind != kind) {
+        raise(PyExc_ValueError,
+              at->header.magic != kSyncMagic
+                  ? "the block holds no lock, semaphore, event or condition, or its content was overwritten"
+                  : "the block holds another kind of lock than was asked for");
+    }
+    return {std::move(object), block.client, at, {}};
+}
+
+// Monotonic time in ns until which to wait, as the standard library reads a timeout: None is for ever, and less than
+// nothing is nothing.
+std::uint64_t deadline_of(nb::handle timeout) {
+    if (timeout.is_none()) return kNever;
+    const double seconds = PyFloat_AsDouble(timeout.ptr());
+    if (seconds == -1 && PyErr_Occurred()) throw nb::python_error();
+    if (std::isnan(seconds)) raise(PyExc_ValueError, "a timeout is not a number");
+    const std::uint64_t now = os::monotonic_ns();
+    if (seconds <= 0) return now;
+    return seconds < 1e9 ? now + static_cast<std::uint64_t>(seconds * 1e9) : kNever;
+}
+
+// Slices of waiting until one says yes, or the time is over, or a signal's handler raises.
+template <class Slice>
+bool in_slices(std::uint64_t until, Slice&& slice) {
+    for (;;) {
+        const std::uint64_t now = os::monotonic_ns();
+        const std::uint64_t left = until > now ? until - now : 0;
+        bool done = false;
+        {
+            nb::gil_scoped_release release;
+            done = slice(std::min(left, sync::kLook));
+        }
+        if (done) return true;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        if (left == 0) return false;
+    }
+}
+
+// -------------------------------------------------------------------------------------------------------------- locks
+
+struct PyLock : Over<SharedLock> {
+    bool recursive;
+    std::uint64_t looked = 0;  // when a try that failed last asked /proc for the holder
+
+    bool acquire(bool block, nb::handle timeout) {
+        const sync::Party me = self();
+        if (recursive && sync::is_mine(*at, me)) {
+            at->depth.store(at->depth.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+            return true;
+        }
+        const std::uint64_t until = block ? deadline_of(timeout) : 0;
+        if (sync::try_lock(*at, me)) [[likely]]
+            return true;
+        if (block) return in_slices(until, [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
+        const std::uint64_t now = os::monotonic_ns();
+        if (now - looked < sync::kLook) return false;
+        looked = now;
+        return sync::try_lock(*at, me, true);
+    }
+    void release() {
+        if (recursive) {
+            if (!sync::is_mine(*at, self()))
+                raise(PyExc_AssertionError, "attempt to release recursive lock not owned by thread");
+            const std::uint32_t depth = at->depth.load(std::memory_order_relaxed);
+            if (depth > 1) {
+                at->depth.store(depth - 1, std::memory_order_relaxed);
+                return;
+            }
+        } else {
+            touch();
+        }
+        if (!sync::unlock(*at)) raise(PyExc_ValueError, kTooOften);
+    }
+    bool is_mine() const { return sync::is_mine(*at, self()); }
+    std::uint32_t count() const {  // of this process
+        const auto holder = static_cast<std::uint32_t>(at->word.load()) & ~kAsleep;
+        if (holder != self().identity()) return 0;
+        return recursive ? at->depth.load(std::memory_order_relaxed) : 1;
+    }
+    std::uint32_t value() const { return touch(), at->word.load() == 0; }
+    std::uint32_t most() const { return 1; }
+};
+
+struct PySemaphore : Over<SharedSemaphore> {
+    // Units that this process took and did not give back, and who took the last: what the standard library calls the
+    // owner, process by process.
+    int taken = 0;
+    std::uint32_t slot = kNone, thread = 0;
+
+    void own() {
+        if (slot == client->slot()) return;  // else new, or a fork since
+        taken = 0;
+        slot = client->slot();
+    }
+    bool acquire(bool block, nb::handle timeout) {
+        touch();
+        const std::uint64_t until = block ? deadline_of(timeout) : 0;
+        if (!sync::try_take(*at) &&
+            !(block && in_slices(until, [&](std::uint64_t ns) { return sync::wait_take(*at, spin, ns); })))
+            return false;
+        own();
+        ++taken;
+        thread = sync::thread_number();
+        return true;
+    }
+    void release() {
+        touch();
+        if (!sync::give(*at)) raise(PyExc_ValueError, kTooOften);
+        own();
+        --taken;
+    }
+    bool is_mine() { return own(), taken > 0 && thread == sync::thread_number(); }
+    int count() { return own(), taken; }
+    std::uint32_t value() const { return touch(), sync::free_units(*at); }
+    std::uint32_t most() const { return at->most; }
+};
+
+// acquire and release are called too often for conveniences: half of their time would be the reading of arguments.
+template <class Object>
+PyObject* acquire(PyObject* object, PyObject* const* values, Py_ssize_t positional, PyObject* names) {
+    PyObject* given[2] = {Py_True, Py_None};
+    if (positional > 2) {
+        PyErr_Format(PyExc_TypeError, "acquire() takes block and timeout, not %zd arguments", positional);
+        return nullptr;
+    }
+    std::copy_n(values, positional, given);
+    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); ++i) {
+        PyObject* name = PyTuple_GET_ITEM(names, i);
+        const int at = PyUnicode_CompareWithASCIIString(name, "block") == 0     ? 0
+                       : PyUnicode_CompareWithASCIIString(name, "timeout") == 0 ? 1
+                                                                                : -1;
+        if (at < positional) {
+            PyErr_Format(PyExc_TypeError, "acquire() got %R %s", name, at < 0 ? "and knows no such argument" : "twice");
+            return nullptr;
+        }
+        given[at] = values[positional + i];
+    }
+    const int block = PyObject_IsTrue(given[0]);
+    if (block < 0) return nullptr;
+    try {
+        return PyBool_FromLong(nb::inst_ptr<Object>(object)->acquire(block, given[1]));
+    } catch (nb::python_error& error) {
+        error.restore();
+        return nullptr;
+    }
+}
+
+template <class Object>
+PyObject* release(PyObject* object, PyObject*) {
+    try {
+        nb::inst_ptr<Object>(object)->release();
+        Py_RETURN_NONE;
+    } catch (nb::python_error& error) {
+        error.restore();
+        return nullptr;
+    }
+}
+
+template <class Object>
+PyObject* exit(PyObject* object, PyObject* const*, Py_ssize_t) {
+    return release<Object>(object, nullptr);
+}
+
+template <class Object>
+PyMethodDef hot_methods[] = {
+    {"acquire", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(acquire<Object>)),
+     METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"release", release<Object>, METH_NOARGS, nullptr},
+    {"__enter__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(acquire<Object>)),
+     METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"__exit__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(exit<Object>)), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+template <class Object>
+PyType_Slot hot_slots[] = {{Py_tp_methods, hot_methods<Object>}, {0, nullptr}};
+
+// ------------------------------------------------------------------------------------------------- events and crowds
+
+struct PyEvent : Over<SharedEvent> {
+    bool wait(nb::handle timeout) {
+        touch();
+        const std::uint64_t until = deadline_of(timeout);
+        if (sync::is_set(*at)) return true;
+        const std::uint32_t before = sync::times_set(*at);
+        return in_slices(until, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
+    }
+};
+
+struct PyCrowd : Over<SharedCrowd> {
+    std::uint32_t capacity;
+    sync::Crowd crowd() const { return {*at, capacity}; }
+};
+
+// One entry of a crowd. It ends with this object at the latest, whatever exception came in between.
+struct PyPlace {
+    PyPlace(nb::object crowd_object, PyCrowd& of, sync::Crowd::Place taken)
+        : keep(std::move(crowd_object)), crowd(of), place(taken), slot(of.client->slot()) {}
+    PyPlace(const PyPlace&) = delete;
+    ~PyPlace() { leave(); }
+
+    // True when it had been notified.
+    bool leave() {
+        // In a forked child the entry is the parent's.
+        const bool ours = place.index != kNone && crowd.client->may_touch() && crowd.client->slot() == slot;
+        const bool notified = ours && crowd.crowd().leave(place);
+        place.index = kNone;
+        return notified;
+    }
+    bool wait(nb::handle timeout) {
+        if (place.index == kNone) raise(PyExc_ValueError, "this place in the crowd was left");
+        const std::uint64_t until = deadline_of(timeout);
+        in_slices(until, [&](std::uint64_t ns) { return crowd.crowd().wait(place, crowd.spin, ns); });
+        return leave();
+    }
+    nb::object keep;
+    PyCrowd& crowd;
+    sync::Crowd::Place place;
+    std::uint32_t slot;
+};
+
+template <class Object, class... Extra>
+nb::class_<Object> add_semlock(nb::module_& m, const char* name, int kind) {
+    return nb::class_<Object>(m, name, nb::is_final(), nb::type_slots(hot_slots<Object>))
+        .def_prop_ro("block", [](Object& o) { return o.keep; })
+        .def_prop_ro("handle", [](Object& o) { return reinterpret_cast<std::uintptr_t>(o.at); })
+        .def_prop_ro("name", [](Object&) { return nb::none(); })
+        .def_prop_ro("maxvalue", &Object::most)
+        .def_prop_ro("kind", [kind](Object&) { return kind; })
+        .def("_is_mine", &Object::is_mine)
+        .def("_count", &Object::count)
+        .def("_get_value", &Object::value)
+        .def("_is_zero", [](Object& o) { return o.value() == 0; })
+        .def("_after_fork", [](Object&) {});
+}
+
+}  // namespace
+
+void add_sync(nb::module_& m) {
+    m.attr("LOCK_BYTES") = sizeof(SharedLock);
+    m.attr("CROWD") = kCrowd;
+    m.def("crowd_bytes", [](std::uint32_t entries) {
+        if (entries == 0 || entries > kMaxSlots) throw nb::value_error("a crowd has 1 to 8192 entries");
+        return crowd_bytes(entries);
+    });
+
+    add_semlock<PyLock>(m, "Mutex", 1)
+        .def(
+            "__init__",
+            [](PyLock* self, nb::object block, bool recursive, bool fresh) {
+                const SyncKind kind = recursive ? SyncKind::recursive : SyncKind::lock;
+                new (self) PyLock{over<SharedLock>(std::move(block), kind, fresh), recursive};
+            },
+            nb::arg("block"), nb::arg("recursive"), nb::arg("fresh"))
+        .def_prop_ro("owner_died", [](PyLock& self) { return self.touch(), self.at->inherited.load() != 0; });
+    add_semlock<PySemaphore>(m, "Units", 1)
+        .def(
+            "__init__",
+            [](PySemaphore* self, nb::object block, std::optional<std::int64_t> value, std::int64_t most) {
+                const bool fresh = value.has_value();
+                if (fresh && (*value < 0 || *value > most || most > kMostUnits)) {
+                    raise(PyExc_ValueError, "a semaphore has 0 to " +
+                                                std::to_string(std::min<std::int64_t>(most, kMostUnits)) +
+                                                " units, not " + std::to_string(*value));
+                }
+                new (self) PySemaphore{over<SharedSemaphore>(std::move(block), SyncKind::semaphore, fresh)};
+                if (!fresh) return;
+                self->at->most = static_cast<std::uint32_t>(most);
+                self->at->word.store(static_cast<std::uint32_t>(*value) << 1);
+            },
+            nb::arg("block"), nb::arg("value").none() = nb::none(), nb::arg("most") = kMostUnits);
+
+    nb::class_<PyEvent>(m, "Flag", nb::is_final())
+        .def(
+            "__init__",
+            [](PyEvent* self, nb::object block, bool fresh) {
+                new (self) PyEvent{over<SharedEvent>(std::move(block), SyncKind::event, fresh)};
+            },
+            nb::arg("block"), nb::arg("fresh"))
+        .def_prop_ro("block", [](PyEvent& self) { return self.keep; })
+        .def("is_set", [](PyEvent& self) { return self.touch(), sync::is_set(*self.at); })
+        .def("set", [](PyEvent& self) { self.touch(), sync::set(*self.at); })
+        .def("clear", [](PyEvent& self) { self.touch(), sync::clear(*self.at); })
+        .def("wait", &PyEvent::wait, nb::arg("timeout").none() = nb::none());
+
+    nb::class_<PyCrowd>(m, "Crowd", nb::is_final())
+        .def(
+            "__init__",
+            [](PyCrowd* self, nb::object block, bool fresh) {
+                auto made = over<SharedCrowd>(std::move(block), SyncKind::crowd, fresh);
+                const std::uint64_t bytes = nb::inst_ptr<PyBlock>(made.keep)->block->bytes;
+                new (self) PyCrowd{std::move(made), static_cast<std::uint32_t>((bytes - sizeof(SharedCrowd)) / 8)};
+            },
+            nb::arg("block"), nb::arg("fresh"))
+        .def_prop_ro("block", [](PyCrowd& self) { return self.keep; })
+        .def_prop_ro("capacity", [](PyCrowd& self) { return self.capacity; })
+        .def_prop_rw(
+            "state", [](PyCrowd& self) { return self.touch(), self.at->state.load(); },
+            [](PyCrowd& self, std::int32_t state) { self.touch(), self.at->state.store(state); })
+        .def("enter",
+             [](nb::object object) -> nb::object {
+                 auto& self = *nb::inst_ptr<PyCrowd>(object);
+                 const sync::Crowd::Place place = self.crowd().enter(self.self());
+                 if (place.index == kNone) return nb::none();
+                 return nb::cast(new PyPlace(object, self, place), nb::rv_policy::take_ownership);
+             })
+        .def("notify",
+             [](PyCrowd& self, std::int64_t most) {
+                 const auto bounded = std::clamp<std::int64_t>(most, 0, kMaxSlots);
+                 return self.crowd().notify(self.self(), static_cast<std::uint32_t>(bounded));
+             })
+        .def("waiting", [](PyCrowd& self) { return self.crowd().waiting(self.self()); })
+        .def("forget_dead", [](PyCrowd& self) { return self.crowd().forget_dead(self.self()); });
+    nb::class_<PyPlace>(m, "Place", nb::is_final())
+        .def("wait", &PyPlace::wait, nb::arg("timeout").none())
+        .def("leave", &PyPlace::leave)
+        .def("has_dead", [](PyPlace& self) {
+            return self.place.index != kNone && self.crowd.crowd().has_dead(self.crowd.self(), self.place);
+        });
+}
+
+}  // namespace shmtensor

@@ -1,0 +1,339 @@
+#include "sync.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <climits>
+
+#include "failpoint.hpp"
+#include "os.hpp"
+
+namespace shmtensor::sync {
+namespace {
+
+// [SYNC: handover] Every store that frees a word, sets an event or notifies a waiter releases; whoever takes the word
+// over by compare-and-swap, or sees itself notified, acquires. All accesses are sequentially consistent unless marked.
+
+constexpr int kSpins = 1000;                  // turns: about 20 us, half of what sleeping and being woken costs
+constexpr std::uint64_t kNames = 0xfffffffe;  // the identity within a lock's word
+
+// The half that the kernel compares. The library only ever touches whole words.
+static_assert(std::endian::native == std::endian::little);
+const std::atomic<std::uint32_t>& low_half(const std::atomic<std::uint64_t>& word) {
+    return reinterpret_cast<const std::atomic<std::uint32_t>&>(word);
+}
+
+// True: the word has changed or somebody woke us. False: the time is over, or a signal arrived.
+bool sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t until) {
+    const std::uint64_t now = os::monotonic_ns();
+    if (now >= until) return false;
+    const int result = os::futex_wait(word, expected, std::min(until - now, kLook));
+    return result == 0 || result == EAGAIN;
+}
+
+std::uint32_t identity_in(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word & kNames);
+}
+
+// Ours from the word that was seen. pre: its holder is nobody or dead.
+bool seize(SharedLock& lock, std::uint64_t seen, const Party& self, std::uint32_t asleep) {
+    const std::uint64_t mine = std::uint64_t{self.thread} << 32 | self.identity() | asleep;
+    if (!lock.word.compare_exchange_strong(seen, mine)) return false;  // SYNC: handover
+    SHMTENSOR_POINT("sync.lock.seized");
+    lock.inherited.store(identity_in(seen) != 0, std::memory_order_relaxed);
+    lock.depth.store(1, std::memory_order_relaxed);
+    SHMTENSOR_POINT("sync.lock.noted");
+    return true;
+}
+
+constexpr std::uint32_t ticket_of(std::uint64_t entry) {
+    return static_cast<std::uint32_t>(entry) >> 2;
+}
+constexpr bool has_mark(std::uint64_t entry, Mark mark) {
+    return (entry & 3) == static_cast<std::uint64_t>(mark);
+}
+constexpr std::uint64_t with_mark(std::uint64_t entry, Mark mark) {
+    return (entry & ~std::uint64_t{3}) | static_cast<std::uint64_t>(mark);
+}
+constexpr std::uint32_t who(std::uint64_t entry) {
+    return static_cast<std::uint32_t>(entry >> 32);
+}
+constexpr bool is_older(std::uint64_t one, std::uint64_t other) {  // tickets wrap at 30 bits
+    return static_cast<std::int32_t>((ticket_of(one) - ticket_of(other)) << 2) < 0;
+}
+
+}  // namespace
+
+std::uint32_t thread_number() {
+    static std::atomic<std::uint32_t> given{0};
+    static thread_local const std::uint32_t number = ++given;
+    return number;
+}
+
+int Spin::bound() const {
+    static const bool others = os::processors() > 1;
+    return others ? std::min(kSpins, 2 * typical_ + 50) : 0;
+}
+
+void Spin::relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+bool is_gone(const Party& self, std::uint32_t identity, bool thorough) {
+    const std::uint32_t index = slot_of(identity);
+    const Slot& slot = self.group.slot(index);
+    const std::uint64_t word = slot.word.load();
+    const SlotState state = state_of(word);
+    if ((state != SlotState::client && state != SlotState::embryo) || identity_of(index, word) != identity) return true;
+    if (!thorough || index == self.slot) return false;
+    // Pids mean the same to us and to the manager who wrote them if our own does. An embryo's is not known yet, and a
+    // pid without a start time is being written.
+    const auto pid = static_cast<int>(slot.pid.load());
+    const std::uint64_t started = slot.start_time.load();
+    const Slot& own = self.group.slot(self.slot);
+    const int me = os::process_id();
+    std::uint64_t own_start = 0;
+    if (pid == 0 || started == 0 || static_cast<int>(own.pid.load()) != me) return false;
+    if (os::start_time(me, &own_start) != 0 || own_start != own.start_time.load()) return false;
+    return os::has_ended(pid, started) || slot.word.load() != word;
+}
+
+// -------------------------------------------------------------------------------------------------------------- locks
+
+bool try_lock(SharedLock& lock, const Party& self, bool thorough) {
+    const std::uint64_t seen = lock.word.load(std::memory_order_relaxed);
+    if (seen == 0) [[likely]]
+        return seize(lock, seen, self, 0);
+    return is_gone(self, identity_in(seen), thorough) && seize(lock, seen, self, seen & kAsleep);
+}
+
+bool wait_lock(SharedLock& lock, const Party& self, Spin& spin, std::uint64_t nanoseconds) {
+    if (spin.until([&] { return lock.word.load(std::memory_order_relaxed) == 0 && seize(lock, 0, self, 0); }))
+        return true;
+    const std::uint64_t until = os::monotonic_ns() + nanoseconds;
+    for (bool in_time = true;;) {
+        std::uint64_t seen = lock.word.load(std::memory_order_relaxed);
+        // Others may sleep as we did, and whoever woke us cleared the bit: so the word is taken with it.
+        if (seen == 0 || is_gone(self, identity_in(seen), !in_time)) {
+            if (seize(lock, seen, self, kAsleep)) return true;
+            continue;
+        }
+        if (!in_time) return false;
+        if (!(seen & kAsleep)) {
+            if (!lock.word.compare_exchange_strong(seen, seen | kAsleep)) continue;
+            SHMTENSOR_POINT("sync.lock.asleep");
+        }
+        in_time = sleep_on(low_half(lock.word), static_cast<std::uint32_t>(seen | kAsleep), until);
+        SHMTENSOR_POINT("sync.lock.awake");
+    }
+}
+
+bool unlock(SharedLock& lock) {
+    const std::uint64_t seen = lock.word.exchange(0);  // SYNC: handover
+    SHMTENSOR_POINT("sync.unlock.freed");
+    if (seen & kAsleep) os::futex_wake(low_half(lock.word), 1);
+    return seen != 0;
+}
+
+bool is_mine(const SharedLock& lock, const Party& self) {
+    const std::uint64_t mine = std::uint64_t{self.thread} << 32 | self.identity();
+    return (lock.word.load(std::memory_order_relaxed) & ~std::uint64_t{kAsleep}) == mine;
+}
+
+// --------------------------------------------------------------------------------------------------------- semaphores
+
+bool try_take(SharedSemaphore& semaphore) {
+    std::uint32_t seen = semaphore.word.load(std::memory_order_relaxed);
+    while (seen >> 1 != 0)
+        if (semaphore.word.compare_exchange_weak(seen, seen - 2)) return true;  // SYNC: handover
+    return false;
+}
+
+bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds) {
+    if (spin.until([&] { return try_take(semaphore); })) return true;
+    const std::uint64_t until = os::monotonic_ns() + nanoseconds;
+    for (bool in_time = true;;) {
+        std::uint32_t seen = semaphore.word.load(std::memory_order_relaxed);
+        if (seen >> 1 != 0) {
+            // Others may sleep as we did, and whoever gave the unit cleared the bit.
+            if (!semaphore.word.compare_exchange_strong(seen, (seen - 2) | kAsleep)) continue;  // SYNC: handover
+            SHMTENSOR_POINT("sync.semaphore.taken");
+            // Of several units given in a row only the first wakes somebody: pass it on.
+            if ((seen - 2) >> 1 != 0) os::futex_wake(semaphore.word, 1);
+            return true;
+        }
+        if (!in_time) return false;
+        if (!(seen & kAsleep)) {
+            if (!semaphore.word.compare_exchange_strong(seen, seen | kAsleep)) continue;
+            SHMTENSOR_POINT("sync.semaphore.asleep");
+        }
+        in_time = sleep_on(semaphore.word, kAsleep, until);
+        SHMTENSOR_POINT("sync.semaphore.awake");
+    }
+}
+
+bool give(SharedSemaphore& semaphore) {
+    std::uint32_t seen = semaphore.word.load(std::memory_order_relaxed);
+    do {
+        if (seen >> 1 >= semaphore.most) return false;
+    } while (!semaphore.word.compare_exchange_weak(seen, ((seen >> 1) + 1) << 1));  // SYNC: handover
+    SHMTENSOR_POINT("sync.semaphore.given");
+    if (seen & kAsleep) os::futex_wake(semaphore.word, 1);
+    return true;
+}
+
+std::uint32_t free_units(const SharedSemaphore& semaphore) {
+    return semaphore.word.load() >> 1;
+}
+
+// ------------------------------------------------------------------------------------------------------------- events
+
+constexpr std::uint32_t kSet = 2;
+
+bool is_set(const SharedEvent& event) {
+    return event.word.load() & kSet;
+}
+
+std::uint32_t times_set(const SharedEvent& event) {
+    return event.word.load() >> 2;
+}
+
+void set(SharedEvent& event) {
+    std::uint32_t seen = event.word.load();
+    do {
+        if (seen & kSet) return;
+    } while (!event.word.compare_exchange_weak(seen, ((seen >> 2) + 1) << 2 | kSet));  // SYNC: handover
+    SHMTENSOR_POINT("sync.event.set");
+    if (seen & kAsleep) os::futex_wake(event.word, INT_MAX);
+}
+
+void clear(SharedEvent& event) {
+    event.word.fetch_and(~kSet);
+}
+
+bool wait_set(SharedEvent& event, std::uint32_t before, Spin& spin, std::uint64_t nanoseconds) {
+    const auto happened = [&] {
+        const std::uint32_t seen = event.word.load();
+        return (seen & kSet) || seen >> 2 != before;
+    };
+    if (spin.until(happened)) return true;
+    const std::uint64_t until = os::monotonic_ns() + nanoseconds;
+    for (bool in_time = true;;) {
+        std::uint32_t seen = event.word.load();
+        if ((seen & kSet) || seen >> 2 != before) return true;
+        if (!in_time) return false;
+        if (!(seen & kAsleep)) {
+            if (!event.word.compare_exchange_strong(seen, seen | kAsleep)) continue;
+            SHMTENSOR_POINT("sync.event.asleep");
+        }
+        in_time = sleep_on(event.word, seen | kAsleep, until);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- crowds
+
+std::uint32_t Crowd::used() const {
+    return std::min(at_.high.load(), capacity_);
+}
+
+Crowd::Place Crowd::enter(const Party& self) {
+    const std::uint32_t ticket = at_.tickets.fetch_add(1, std::memory_order_relaxed) & 0x3fffffff;
+    const std::uint64_t mine =
+        with_mark(std::uint64_t{self.identity()} << 32 | std::uint64_t{ticket} << 2, Mark::waiting);
+    for (const bool thorough : {false, true})
+        for (std::uint32_t i = 0; i < capacity_; ++i) {
+            std::uint64_t seen = entry(i).load(std::memory_order_relaxed);
+            if (seen != 0 && !is_gone(self, who(seen), thorough)) continue;
+            std::uint32_t high = at_.high.load();
+            while (high <= i && !at_.high.compare_exchange_weak(high, i + 1)) {
+            }
+            SHMTENSOR_POINT("sync.crowd.raised");
+            if (!entry(i).compare_exchange_strong(seen, mine)) continue;
+            SHMTENSOR_POINT("sync.crowd.entered");
+            return {i, mine};
+        }
+    return {};
+}
+
+bool Crowd::wait(const Place& place, Spin& spin, std::uint64_t nanoseconds) {
+    const auto notified = [&] { return entry(place.index).load() != place.entry; };  // SYNC: handover
+    if (spin.until(notified)) return true;
+    const std::uint64_t until = os::monotonic_ns() + nanoseconds;
+    while (!notified())
+        if (!sleep_on(low_half(entry(place.index)), static_cast<std::uint32_t>(place.entry), until)) return notified();
+    SHMTENSOR_POINT("sync.crowd.awake");
+    return true;
+}
+
+bool Crowd::leave(const Place& place) {
+    std::uint64_t seen = place.entry;
+    if (entry(place.index).compare_exchange_strong(seen, 0)) return false;
+    seen = with_mark(place.entry, Mark::notified);
+    SHMTENSOR_POINT("sync.crowd.leaving");
+    entry(place.index).compare_exchange_strong(seen, 0);
+    return true;
+}
+
+std::uint32_t Crowd::notify(const Party& self, std::uint32_t most) {
+    std::uint32_t woken = 0;
+    while (woken < most) {
+        std::uint32_t oldest = kNone;
+        std::uint64_t found = 0;
+        for (std::uint32_t i = 0; i < used(); ++i) {
+            std::uint64_t seen = entry(i).load();
+            if (!has_mark(seen, Mark::waiting)) continue;
+            if (is_gone(self, who(seen), false)) {
+                entry(i).compare_exchange_strong(seen, 0);
+            } else if (oldest == kNone || is_older(seen, found)) {
+                oldest = i;
+                found = seen;
+            }
+        }
+        if (oldest == kNone) break;
+        std::uint64_t marked = with_mark(found, Mark::notified);
+        if (!entry(oldest).compare_exchange_strong(found, marked)) continue;  // it left just now; SYNC: handover
+        SHMTENSOR_POINT("sync.crowd.notified");
+        // Who does not sleep is about to look, or was killed in its sleep and the manager has not said so yet.
+        if (os::futex_wake(low_half(entry(oldest)), 1) == 0 && is_gone(self, who(found), true)) {
+            entry(oldest).compare_exchange_strong(marked, 0);
+            continue;
+        }
+        ++woken;
+    }
+    return woken;
+}
+
+std::uint32_t Crowd::waiting(const Party& self) {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < used(); ++i) {
+        const std::uint64_t seen = entry(i).load();
+        count += has_mark(seen, Mark::waiting) && !is_gone(self, who(seen), false);
+    }
+    return count;
+}
+
+bool Crowd::has_dead(const Party& self, const Place& place) {
+    bool next = true;
+    for (std::uint32_t n = used(), i = 1; i < n; ++i) {
+        const std::uint64_t seen = entry((place.index + i) % n).load();
+        if (seen == 0) continue;
+        if (is_gone(self, who(seen), next)) return true;
+        next = false;
+    }
+    return false;
+}
+
+std::uint32_t Crowd::forget_dead(const Party& self) {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < used(); ++i) {
+        std::uint64_t seen = entry(i).load();
+        if (seen != 0 && is_gone(self, who(seen), true)) count += entry(i).compare_exchange_strong(seen, 0);
+    }
+    return count;
+}
+
+}  // namespace shmtensor::sync

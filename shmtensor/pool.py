@@ -1,0 +1,422 @@
+"""The pool of worker processes, on rings: standard interface and semantics, and no hang when a worker is killed.
+
+Tasks and results each go through one ring, and a task is known by its number in the first one. A worker's `Receipt`, in
+shared memory, is set to the number + 1 of a task before the task leaves the ring, and stays until the next one is
+taken. So what was taken, is in the hands of no living worker, and has put no result, is lost: `_Crew._audit`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from multiprocessing import connection, context, pool, util
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Final
+
+from . import reductions
+from ._native import BlockGone, LockBusy, Refused
+from .errors import ShmTensorError, WorkerDied
+from .manager import client
+from .queues import Empty, SimpleQueue
+
+__all__ = ["Pool"]
+
+_NUMBERS: Final = 2**32  # counts of messages wrap here
+_LOOK: Final = 0.5  # seconds between two looks of a worker whether its parent is alive
+_AGAIN: Final = 1.0  # seconds until a worker that could not be started is tried again
+# Tasks wait in the ring up to these bounds; then iterables are not read on.
+_MOST_TASKS: Final = 4096
+_MOST_BYTES: Final = 2**26
+_AUDIT: Final = True  # among the results: what was found before it was put can be judged now
+
+
+class Receipt:
+    """The task that a worker took last, as its number + 1 (0: none yet). Written by the worker alone."""
+
+    def __init__(self) -> None:
+        self._open(client.default().allocate(8))
+        self._cell[0] = 0
+
+    def _open(self, block: Any) -> None:
+        self.block = block
+        self._cell = memoryview(block).cast("B").cast("Q")
+
+    def __getstate__(self) -> Any:
+        context.assert_spawning(self)
+        return reductions.block_ticket(self.block)
+
+    def __setstate__(self, state: Any) -> None:
+        where, numbers = state
+        self._open(client.at(where).redeem(*numbers))
+
+    def read(self) -> int:
+        """Number + 1. Does not block."""
+        return self._cell[0]
+
+
+# ---------------------------------------------------------------------------------------------------------- the worker
+
+
+def _orphaned() -> Callable[[], bool]:
+    """Gives a function that tells whether this process's parent has ended.
+
+    The parent's sentinel is a pipe that children forked later have open as well; so for a direct child the id counts.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return lambda: False
+    if os.getppid() == parent.pid:
+        return lambda: os.getppid() != parent.pid
+    return lambda: not parent.is_alive()
+
+
+def _outcome(func: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
+    try:
+        return True, func(*args, **kwds)
+    except Exception as error:
+        return False, _portable(error, func)
+
+
+def _portable(error: Exception, func: Any) -> Exception:
+    """The error with its traceback as its cause, as the caller will see it."""
+    if func is pool._helper_reraises_exception:  # type: ignore[attr-defined]
+        return error
+    wrapped: Any = pool.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
+    try:
+        pickle.loads(ForkingPickler.dumps(wrapped))
+    except Exception as problem:
+        wrapped = pool.MaybeEncodingError(problem, error)  # type: ignore[attr-defined]
+    return wrapped  # type: ignore[no-any-return]
+
+
+def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any, most: int | None) -> None:
+    """What a worker does until it takes None, has done `most` tasks, or its parent has ended.
+
+    A task that cannot be unpickled here fails alone, with what unpickling raised.
+    """
+    initializer, initargs = start
+    if initializer is not None:
+        initializer(*initargs)
+    is_orphan = _orphaned()
+    looked = time.monotonic()
+    done = 0
+    while most is None or done < most:
+        if time.monotonic() - looked > _LOOK:
+            if is_orphan():
+                return
+            looked = time.monotonic()
+        last = receipt.read()
+        try:
+            task = _take(tasks, receipt)
+        except Empty:
+            continue
+        except Exception as error:
+            if receipt.read() == last:
+                raise
+            outcome: tuple[bool, Any] = False, _portable(error, None)
+        else:
+            if task is None:
+                return
+            outcome = _outcome(*task)
+        number = receipt.read() - 1
+        try:
+            results.put((number, *outcome))
+        except Exception as error:
+            problem = pool.MaybeEncodingError(error, outcome[1])  # type: ignore[attr-defined]
+            results.put((number, False, problem))
+        task = outcome = None  # type: ignore[assignment]
+        done += 1
+
+
+def _take(tasks: SimpleQueue, receipt: Receipt) -> Any:
+    try:
+        return tasks._ring.get(True, _LOOK, receipt.block)
+    except (Refused, BlockGone, LockBusy) as problem:
+        tasks._manager._translate(problem)
+
+
+# ------------------------------------------------------------------------------------------------------------ the pool
+
+
+class _Crew:
+    """The workers of a pool and what the pool's three threads share. It does not know the pool, so that may be dropped.
+
+    Attributes:
+        tasks: number -> (job, index in the job) of what was put and has no result yet.
+        receipts: of all workers that may be alive.
+    """
+
+    def __init__(self, ctx: Any, size: int, initializer: Any, initargs: Any, most: int | None) -> None:
+        self._ctx = ctx
+        self._size = size
+        self._start = initializer, initargs
+        self._most = most
+        self.incoming: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.inqueue: SimpleQueue = ctx.SimpleQueue()
+        self.outqueue: SimpleQueue = ctx.SimpleQueue()
+        self.change: SimpleQueue = ctx.SimpleQueue()
+        self.cache: Any = pool._PoolCache(notifier=self.change)  # type: ignore[attr-defined]
+        self.workers: list[Any] = []
+        self.room = threading.Event()
+        self._receipts: dict[Any, Receipt] = {}
+        self._tasks: dict[int, tuple[int, int]] = {}
+        self._audits: deque[tuple[int, set[int], dict[int, Exception], Exception | None]] = deque()
+
+    # -- workers
+
+    def fill(self) -> None:
+        """Start workers until there are as many as there should be. Raises what starting a process raises."""
+        while len(self.workers) < self._size:
+            receipt = Receipt()
+            arguments = self.inqueue, self.outqueue, receipt, self._start, self._most
+            worker = self._ctx.Process(target=work, args=arguments)
+            worker.name = worker.name.replace("Process", "PoolWorker")
+            worker.daemon = True
+            self._receipts[worker] = receipt  # before it can take anything
+            try:
+                worker.start()
+            except BaseException:
+                del self._receipts[worker]
+                raise
+            self.workers.append(worker)
+
+    def tend(self) -> None:
+        """A thread: replace the workers that have ended, until the pool is closed and has no more to do."""
+        thread: Any = threading.current_thread()
+        while thread._state == pool.RUN or (self.cache and thread._state != pool.TERMINATE):
+            try:
+                self.reap()
+                self.fill()
+                patience = None
+            except (OSError, ShmTensorError):  # no process or no memory to be had just now
+                patience = _AGAIN
+            connection.wait([*(worker.sentinel for worker in self.workers), self.change._reader], patience)  # type: ignore[list-item]
+            while not self.change.empty():
+                self.change.get()
+        self.incoming.put(None)
+
+    def reap(self) -> None:
+        """Take leave of the workers that have ended, and have what they had in their hands looked for."""
+        losses: dict[int, Exception] = {}
+        for worker in [worker for worker in self.workers if worker.exitcode is not None]:
+            worker.join()
+            self.workers.remove(worker)
+            taken = self._receipts.pop(worker).read()
+            if taken:
+                losses[taken - 1] = _death_of(worker)
+        if losses:
+            self._audit(losses, None)
+
+    def _audit(self, losses: dict[int, Exception], other: Exception | None) -> None:
+        """Find the tasks that no result will come for, once the results that are under way have been seen.
+
+        The order matters. Whoever took a task had it on its receipt before it counted as taken, and puts the result
+        before the receipt changes. So a task that counts as taken and is on no receipt then has its result in the ring
+        already, or never will.
+
+        Args:
+            losses: number -> error, of tasks on the receipts of dead workers.
+            other: the error of any other task that is found lost.
+        """
+        taken = self.inqueue._ring.stats()[3]
+        in_hand = {receipt.read() - 1 for receipt in list(self._receipts.values())}
+        self._audits.append((taken, in_hand, losses, other))
+        self.outqueue.put(_AUDIT)
+
+    def _judge(self) -> None:
+        taken, in_hand, losses, other = self._audits.popleft()
+        for number in list(self._tasks):
+            is_taken = 0 < (taken - number) % _NUMBERS <= _NUMBERS // 2
+            error = losses.get(number, other)
+            if is_taken and number not in in_hand and error is not None:
+                self._settle(number, False, error)
+
+    # -- tasks and results
+
+    def feed(self) -> None:
+        """A thread: put tasks as they come, until None comes; then tell results and workers that it is over."""
+        thread: Any = threading.current_thread()
+        for tasks, set_length in iter(self.incoming.get, None):
+            index = -1
+            for job, index, *task in tasks:
+                if not self._await_room(thread):
+                    break
+                self._put(job, index, tuple(task))
+            else:
+                if set_length:
+                    set_length(index + 1)
+                tasks = task = None
+                continue
+            break
+        self.outqueue.put(None)
+        for _ in list(self.workers):
+            self.inqueue.put(None)
+
+    def _await_room(self, thread: Any) -> bool:
+        """Until a task more may wait; False when the pool is terminated."""
+        while thread._state == pool.RUN:
+            stats = self.inqueue._ring.stats()
+            if len(self._tasks) < _MOST_TASKS and (stats[4] < _MOST_BYTES or stats[0] <= self._size):
+                return True
+            self.room.clear()
+            self.room.wait(0.05)
+        return False
+
+    def _put(self, job: int, index: int, task: Any) -> None:
+        number = self.inqueue._ring.stats()[2]  # nobody else puts tasks
+        self._tasks[number] = job, index
+        try:
+            self.inqueue.put(task)
+        except Exception as error:
+            self._settle(number, False, error)
+
+    def _settle(self, number: int, success: bool, value: Any) -> None:
+        """The one result of a task."""
+        job, index = self._tasks.pop(number, (None, 0))
+        if not self.room.is_set() and len(self._tasks) < _MOST_TASKS // 2:
+            self.room.set()
+        result = self.cache.get(job)
+        if result is not None:
+            result._set(index, (success, value))
+
+    def collect(self) -> None:
+        """A thread: hand results to those who wait for them, until the pool is over and all are there."""
+        thread: Any = threading.current_thread()
+        is_over = False
+        while thread._state != pool.TERMINATE and not (is_over and not self.cache):
+            before = self.outqueue._ring.stats()[3]
+            try:
+                message = self.outqueue.get()
+            except Exception as error:
+                if self.outqueue._ring.stats()[3] == before:
+                    raise
+                self._audit({}, error)  # a result that cannot be unpickled here does not say whose it was
+                continue
+            if thread._state == pool.TERMINATE:
+                return
+            if message is None:
+                is_over = True
+            elif message is _AUDIT:
+                self._judge()
+            else:
+                self._settle(*message)
+            message = None
+
+
+def _death_of(worker: Any) -> WorkerDied:
+    code = worker.exitcode
+    name = None
+    if code < 0:
+        known = {number.value: number.name for number in signal.Signals}
+        name = known.get(-code, f"signal {-code}")
+    how = f"ended with exit code {code}" if name is None else f"was killed by {name}"
+    return WorkerDied(
+        f"the worker with pid {worker.pid} {how} with this task in its hands, which may have been done in part; "
+        "the pool goes on, so submit the task again if that is safe",
+        worker.pid,
+        code,
+        name,
+    )
+
+
+class Pool(pool.Pool):
+    """A pool of worker processes with the standard interface, whose tasks and results go through shared memory.
+
+    When a worker is killed or exits, the task that it had in its hands raises WorkerDied (of a map, imap or starmap:
+    its chunk), another worker is started, and all other tasks are done as if nothing had happened. Workers end when the
+    process that made the pool does.
+    """
+
+    def __init__(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Iterable[Any] = (),
+        maxtasksperchild: int | None = None,
+        context: Any = None,
+    ) -> None:
+        """Start the workers.
+
+        Args:
+            processes: how many, 1 or more; None: as many as this process may use cores.
+            initializer: called as `initializer(*initargs)` in every worker first.
+            maxtasksperchild: tasks after which a worker is replaced; None: never.
+            context: of shmtensor.multiprocessing; None: its default.
+
+        Raises:
+            ValueError, TypeError: an argument is none of the above.
+            OSError, OutOfMemory, ManagerError: no process or no memory.
+        """
+        self._pool = []  # for __del__
+        self._state = pool.INIT
+        if context is None:
+            from .multiprocessing import _default_context  # that module has the names of this one
+
+            context = _default_context.get_context()
+        if processes is None:
+            count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # 3.13 has the first
+            processes = count() or 1
+        if processes < 1:
+            raise ValueError("Number of processes must be at least 1")
+        if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild <= 0):
+            raise ValueError("maxtasksperchild must be a positive int or None")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        crew = _Crew(context, processes, initializer, initargs, maxtasksperchild)
+        # The names that the standard class's methods use.
+        self._ctx = context
+        self._crew = crew
+        self._processes = processes
+        self._pool = crew.workers
+        self._cache = crew.cache
+        self._taskqueue = crew.incoming
+        self._inqueue, self._outqueue, self._change_notifier = crew.inqueue, crew.outqueue, crew.change
+        try:
+            crew.fill()
+        except Exception:
+            for worker in crew.workers:
+                worker.terminate()
+            for worker in crew.workers:
+                worker.join()
+            raise
+        threads: list[Any] = []
+        for target in (crew.tend, crew.feed, crew.collect):
+            thread: Any = threading.Thread(target=target, name=f"shmtensor-pool-{target.__name__}", daemon=True)
+            thread._state = pool.RUN
+            threads.append(thread)
+        self._worker_handler, self._task_handler, self._result_handler = threads
+        for thread in threads:
+            thread.start()
+        self._terminate = util.Finalize(self, _terminate, args=(crew, *threads), exitpriority=15)
+        self._state = pool.RUN
+
+    def _repopulate_pool(self) -> None:
+        self._crew.fill()
+
+
+def _terminate(crew: _Crew, tending: Any, feeding: Any, collecting: Any) -> None:
+    """End threads and workers, whatever they are at. Any thread may be the one that drops a pool, each of these too."""
+    for thread in (tending, feeding, collecting):
+        thread._state = pool.TERMINATE
+    crew.change.put(None)
+    crew.incoming.put(None)
+    crew.room.set()
+    crew.outqueue.put(None)
+    own = threading.current_thread()
+    if own is not tending:  # it starts workers
+        tending.join()
+    for worker in crew.workers:
+        if worker.exitcode is None:
+            worker.terminate()
+    for thread in (feeding, collecting):
+        if own is not thread:
+            thread.join()
+    for worker in crew.workers:
+        worker.join()

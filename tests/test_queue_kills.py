@@ -1,0 +1,174 @@
+"""Random kills of producers and consumers on one queue, with checksums; `make kills` is the long version.
+
+Nothing arrives wrong or twice, at most the message in the hands of a killed consumer is lost, nobody hangs, and all
+memory comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from manager_world import BOUND, World, until, world
+
+import shmtensor
+import shmtensor.multiprocessing as mp
+from shmtensor.manager import client
+
+KILLS = int(os.environ.get("SHMTENSOR_KILLS", "100"))
+SEED = int(os.environ.get("SHMTENSOR_KILLS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+PRODUCERS = CONSUMERS = 3
+RECORD = struct.Struct("<II")
+"""Of a journal: the producer's number, the message's."""
+
+
+@pytest.fixture
+def here() -> Iterator[World]:
+    with world() as made:
+        yield made
+
+
+def checksum(value: Any) -> int:
+    """Of everything in a message."""
+    if isinstance(value, dict):
+        return zlib.crc32(repr([checksum(item) for item in value.values()]).encode())
+    if isinstance(value, shmtensor.Tensor):
+        value = value.numpy()
+    return zlib.crc32(value.tobytes() if isinstance(value, np.ndarray) else value)
+
+
+def make_value(kind: int, size: int, fill: int) -> Any:
+    """Every way that data takes: tensors, arrays inline and in blocks, short and long bodies, plain and pickled."""
+    if kind == 0:
+        return shmtensor.full((size,), fill)
+    if kind == 1:
+        return np.full(size, fill, np.int64)
+    if kind == 2:
+        return os.urandom(size * 4)
+    values = {"t": shmtensor.full((size,), fill), "a": np.full(size % 100, fill), "b": bytes(size % 300)}
+    values["t2"] = values["t"]  # twice: goes through pickle
+    return values
+
+
+def produce(q: Any, number: int, journal: int, seed: int) -> None:
+    """Put until killed; a message is noted once it is in."""
+    choose = random.Random(seed)
+    message = 0
+    while True:
+        batch = []
+        for i in range(choose.choice((1, 1, 1, 4))):
+            value = make_value(choose.randrange(4), choose.choice((1, 50, 1000, 20_000)), choose.randrange(256))
+            batch.append((number, message + i, checksum(value), value))
+        if len(batch) == 1:
+            q.put(batch[0])
+        else:
+            q.put_many(batch)
+        del value
+        message += len(batch)
+        os.write(journal, RECORD.pack(number, message))
+
+
+def consume(q: Any, journal: int) -> None:
+    """Take until killed, or told to end; a message is noted once it has been found right."""
+    while (taken := q.get()) is not None:
+        number, message, expected, value = taken
+        assert checksum(value) == expected, (number, message)
+        os.write(journal, RECORD.pack(number, message))
+        del taken, value
+
+
+def until_more(q: Any, seen: int) -> int:
+    """Wait until messages were taken beyond `seen`; gives how many that are now."""
+    until(lambda: q.stats().taken != seen, f"a message to be taken (seed {SEED})")
+    return int(q.stats().taken)
+
+
+def read(journal: Path) -> list[tuple[int, int]]:
+    data = journal.read_bytes()
+    return list(RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]))
+
+
+def test_random_kills(here: World, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
+    address = here.serve()
+    manager = client.at(address)
+    monkeypatch.setattr(client, "default", lambda: manager)
+    choose = random.Random(SEED)
+    q = mp.Queue(40)
+    context = mp.get_context("fork")
+    journals = {name: here.directory / name for name in ("put", "taken")}
+    fds = {name: os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND) for name, path in journals.items()}
+    numbers = iter(range(10**9))
+
+    def start(q: Any, producer: bool) -> Any:
+        if producer:
+            arguments: Any = (q, next(numbers), fds["put"], choose.randrange(2**31))
+            process = context.Process(target=produce, args=arguments)
+        else:
+            process = context.Process(target=consume, args=(q, fds["taken"]))
+        process.start()
+        return process
+
+    running = [(producer, start(q, producer)) for producer in [True] * PRODUCERS + [False] * CONSUMERS]
+    killed: Counter[bool] = Counter()
+    seen = 0
+    try:
+        while killed.total() < KILLS:
+            time.sleep(choose.uniform(0, 0.03))
+            if killed.total() % 20 == 0:  # they get on, whoever was killed
+                seen = until_more(q, seen)
+            place = choose.randrange(len(running))
+            producer, process = running[place]
+            assert process.exitcode is None, f"{process} ended by itself (seed {SEED})"
+            process.kill()
+            process.join()
+            killed[producer] += 1
+            running[place] = (producer, start(q, producer))
+        for producer, process in running:
+            if producer:
+                process.kill()
+                process.join()
+        for _ in range(CONSUMERS):
+            q.put(None, timeout=BOUND)
+        for producer, process in running:
+            if not producer:
+                process.join(BOUND)
+                assert process.exitcode == 0, f"a consumer {process.exitcode} (seed {SEED})"
+    finally:
+        for _producer, process in running:
+            process.kill()
+            process.join()
+        for fd in fds.values():
+            os.close(fd)
+
+    taken = Counter(read(journals["taken"]))
+    promised: Counter[int] = Counter()
+    for number, count in read(journals["put"]):
+        promised[number] = max(promised[number], count)
+    for number, message in taken:  # in the queue before the producer could say so
+        promised[number] = max(promised[number], message + 1)
+    lost = {(number, message) for number, count in promised.items() for message in range(count)} - taken.keys()
+    stats = q.stats()
+    report = (
+        f"seed {SEED}: killed {killed[True]} producers and {killed[False]} consumers; {stats.put} messages put, "
+        f"{taken.total()} verified, {len(lost)} lost, most inside {stats.most}"
+    )
+    record_property("audit", report)
+    print(report)
+    assert max(taken.values()) == 1, report
+    assert len(lost) <= killed[False], report
+    assert q.empty()
+    assert stats.put - CONSUMERS - taken.total() <= killed[False], report
+    del q
+    until(lambda: manager.stats().live_blocks == 0, f"the memory of the dead (seed {SEED})")
+    listing = here.observe(address)
+    assert listing["stats"]["live_bytes"] == 0, listing
+    assert not any(row["holders"] for row in listing["segments"]), listing
