@@ -109,7 +109,7 @@ class Process(_process.BaseProcess):
         return _default_context.get_context().Process._Popen(process_obj)
 
 
-class Objects(_context.BaseContext):
+class _Objects(_context.BaseContext):
     """What contexts make of this package's own: the standard interface, in shared memory."""
 
     def Queue(self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None) -> _queues.Queue:  # type: ignore[override]
@@ -173,19 +173,19 @@ class Objects(_context.BaseContext):
         return _broadcast.Broadcast(maxsize, policy=policy, maxbytes=maxbytes, name=name, ctx=self)
 
 
-class ForkContext(Objects, _context.ForkContext):
+class ForkContext(_Objects, _context.ForkContext):
     """The standard fork context, starting this module's processes."""
 
     Process = ForkProcess
 
 
-class SpawnContext(Objects, _context.SpawnContext):
+class SpawnContext(_Objects, _context.SpawnContext):
     """The standard spawn context, starting this module's processes."""
 
     Process = SpawnProcess
 
 
-class ForkServerContext(Objects, _context.ForkServerContext):
+class ForkServerContext(_Objects, _context.ForkServerContext):
     """The standard forkserver context, starting this module's processes."""
 
     Process = ForkServerProcess
@@ -198,7 +198,7 @@ _contexts: dict[str, Any] = {
 }
 
 
-class DefaultContext(Objects, _context.DefaultContext):
+class DefaultContext(_Objects, _context.DefaultContext):
     """What this module's functions belong to. Its method is the standard module's: what comes from the standard
     submodules (`from multiprocessing.sharedctypes import Value`) is to fit to our processes, and a library that uses
     the standard module to the choice that the program makes here."""

@@ -14,15 +14,17 @@ import queue
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from multiprocessing import connection, context, pool, util
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
+import numpy as np
+
 from . import reductions
 from ._native import BlockGone, LockBusy, Refused
-from .errors import ShmTensorError, WorkerDied
+from ._tensor import Tensor
+from .errors import SegmentLost, ShmTensorError, WorkerDied
 from .manager import client
 from .queues import Empty, SimpleQueue
 
@@ -35,6 +37,29 @@ _AGAIN: Final = 1.0  # seconds until a worker that could not be started is tried
 _MOST_TASKS: Final = 4096
 _MOST_BYTES: Final = 2**26
 _AUDIT: Final = True  # among the results: what was found before it was put can be judged now
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None), np.ndarray, Tensor})
+"""Results of these types arrive wherever there is memory; others may raise while they are unpickled."""
+
+
+class _Arriving(threading.local):
+    """The result that this thread is unpickling."""
+
+    number: int | None = None
+
+
+_arriving = _Arriving()
+
+
+class _Number(int):
+    """The number of a task before a result that may fail to be unpickled: then it is known whose result that was."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (int(self),)
+
+
+def _arrive(number: int) -> int:
+    _arriving.number = number
+    return number
 
 
 class Receipt:
@@ -126,6 +151,8 @@ def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any,
                 return
             outcome = _outcome(*task)
         number = receipt.read() - 1
+        if type(outcome[1]) not in _PLAIN:
+            number = _Number(number)
         try:
             results.put((number, *outcome))
         except Exception as error:
@@ -156,18 +183,19 @@ class _Crew:
     def __init__(self, ctx: Any, size: int, initializer: Any, initargs: Any, most: int | None) -> None:
         self._ctx = ctx
         self._size = size
-        self._start = initializer, initargs
+        self._start = initializer, tuple(initargs)
         self._most = most
         self.incoming: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.inqueue: SimpleQueue = ctx.SimpleQueue()
-        self.outqueue: SimpleQueue = ctx.SimpleQueue()
-        self.change: SimpleQueue = ctx.SimpleQueue()
+        self.inqueue: SimpleQueue = SimpleQueue(ctx=ctx)
+        self.outqueue: SimpleQueue = SimpleQueue(ctx=ctx)
+        self.change: SimpleQueue = SimpleQueue(ctx=ctx)
         self.cache: Any = pool._PoolCache(notifier=self.change)  # type: ignore[attr-defined]
         self.workers: list[Any] = []
         self.room = threading.Event()
         self._receipts: dict[Any, Receipt] = {}
         self._tasks: dict[int, tuple[int, int]] = {}
-        self._audits: deque[tuple[int, set[int], dict[int, Exception], Exception | None]] = deque()
+        self._losses: dict[int, Exception] = {}  # by what the receipts of dead workers say
+        self._audits: queue.SimpleQueue[dict[int, Exception]] = queue.SimpleQueue()
 
     # -- workers
 
@@ -204,39 +232,33 @@ class _Crew:
 
     def reap(self) -> None:
         """Take leave of the workers that have ended, and have what they had in their hands looked for."""
-        losses: dict[int, Exception] = {}
         for worker in [worker for worker in self.workers if worker.exitcode is not None]:
             worker.join()
             self.workers.remove(worker)
             taken = self._receipts.pop(worker).read()
             if taken:
-                losses[taken - 1] = _death_of(worker)
-        if losses:
-            self._audit(losses, None)
+                self._losses[taken - 1] = _death_of(worker)
+        if self._losses:
+            self._audit()
 
-    def _audit(self, losses: dict[int, Exception], other: Exception | None) -> None:
-        """Find the tasks that no result will come for, once the results that are under way have been seen.
+    def _audit(self) -> None:
+        """Have those of the tasks settled that are lost, once the results that are under way have been seen.
 
         The order matters. Whoever took a task had it on its receipt before it counted as taken, and puts the result
-        before the receipt changes. So a task that counts as taken and is on no receipt then has its result in the ring
-        already, or never will.
-
-        Args:
-            losses: number -> error, of tasks on the receipts of dead workers.
-            other: the error of any other task that is found lost.
+        before the receipt changes. So a task that counts as taken and is on no other receipt now has its result in the
+        ring already, or never will.
         """
         taken = self.inqueue._ring.stats()[3]
         in_hand = {receipt.read() - 1 for receipt in list(self._receipts.values())}
-        self._audits.append((taken, in_hand, losses, other))
-        self.outqueue.put(_AUDIT)
-
-    def _judge(self) -> None:
-        taken, in_hand, losses, other = self._audits.popleft()
-        for number in list(self._tasks):
-            is_taken = 0 < (taken - number) % _NUMBERS <= _NUMBERS // 2
-            error = losses.get(number, other)
-            if is_taken and number not in in_hand and error is not None:
-                self._settle(number, False, error)
+        lost = {
+            number: error
+            for number, error in self._losses.items()
+            if 0 < (taken - number) % _NUMBERS <= _NUMBERS // 2 and number not in in_hand
+        }
+        if lost:
+            self.outqueue.put(_AUDIT)
+            self._audits.put(lost)
+        self._losses.clear()
 
     # -- tasks and results
 
@@ -279,7 +301,7 @@ class _Crew:
 
     def _settle(self, number: int, success: bool, value: Any) -> None:
         """The one result of a task."""
-        job, index = self._tasks.pop(number, (None, 0))
+        job, index = self._tasks.pop(number, (None, 0))  # none: it had one, and its worker died after that
         if not self.room.is_set() and len(self._tasks) < _MOST_TASKS // 2:
             self.room.set()
         result = self.cache.get(job)
@@ -291,20 +313,23 @@ class _Crew:
         thread: Any = threading.current_thread()
         is_over = False
         while thread._state != pool.TERMINATE and not (is_over and not self.cache):
-            before = self.outqueue._ring.stats()[3]
+            _arriving.number = None
             try:
                 message = self.outqueue.get()
+            except SegmentLost:  # of a worker that has ended, and whose receipt names the task
+                continue
             except Exception as error:
-                if self.outqueue._ring.stats()[3] == before:
+                if _arriving.number is None:
                     raise
-                self._audit({}, error)  # a result that cannot be unpickled here does not say whose it was
+                self._settle(_arriving.number, False, error)
                 continue
             if thread._state == pool.TERMINATE:
                 return
             if message is None:
                 is_over = True
             elif message is _AUDIT:
-                self._judge()
+                for number, death in self._audits.get().items():
+                    self._settle(number, False, death)
             else:
                 self._settle(*message)
             message = None
@@ -329,8 +354,8 @@ def _death_of(worker: Any) -> WorkerDied:
 class Pool(pool.Pool):
     """A pool of worker processes with the standard interface, whose tasks and results go through shared memory.
 
-    When a worker is killed or exits, the task that it had in its hands raises WorkerDied (of a map, imap or starmap:
-    its chunk), another worker is started, and all other tasks are done as if nothing had happened. Workers end when the
+    When a worker is killed or exits, the task that it had in its hands raises WorkerDied (of a map or imap: its
+    chunk), another worker is started, and all other tasks are done as if nothing had happened. Workers end when the
     process that made the pool does.
     """
 
@@ -386,12 +411,13 @@ class Pool(pool.Pool):
             for worker in crew.workers:
                 worker.join()
             raise
-        threads: list[Any] = []
-        for target in (crew.tend, crew.feed, crew.collect):
-            thread: Any = threading.Thread(target=target, name=f"shmtensor-pool-{target.__name__}", daemon=True)
-            thread._state = pool.RUN
-            threads.append(thread)
+        threads: list[Any] = [
+            threading.Thread(target=target, name=f"shmtensor-pool-{target.__name__}", daemon=True)
+            for target in (crew.tend, crew.feed, crew.collect)
+        ]
         self._worker_handler, self._task_handler, self._result_handler = threads
+        for thread in threads:
+            thread._state = pool.RUN
         for thread in threads:
             thread.start()
         self._terminate = util.Finalize(self, _terminate, args=(crew, *threads), exitpriority=15)

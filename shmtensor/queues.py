@@ -89,12 +89,12 @@ class RingObject:
         if made:
             return
         if self._ring.kind != self._KIND:
-            found = _KINDS.get(self._ring.kind, "something else")
-            raise InvalidArgument(f"{name!r} is the name of a {found} and not of a {_KINDS[self._KIND]}; use another")
-        for asked, bound, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
-            if asked not in (0, bound):
+            other = _KINDS.get(self._ring.kind, "something else")
+            raise InvalidArgument(f"{name!r} is the name of a {other} and not of a {_KINDS[self._KIND]}; use another")
+        for asked, found, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
+            if asked not in (0, found):
                 raise InvalidArgument(
-                    f"{name!r} exists with {what} {bound or 'unbounded'}, and {asked} was asked for; leave it out, or "
+                    f"{name!r} exists with {what} {found or 'unbounded'}, and {asked} was asked for; leave it out, or "
                     "use another name"
                 )
 
@@ -344,8 +344,8 @@ class Queue(SimpleQueue):
             How many were put: all, unless the time was up.
 
         Raises:
-            Full: not even one. Otherwise as `put`; when one cannot be pickled or is larger than `maxbytes`, none was
-                put.
+            Full: not even one.
+            the others of `put`: when one cannot be pickled, or is larger than `maxbytes`, none was put.
         """
         self._check_open()
         try:

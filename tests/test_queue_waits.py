@@ -305,6 +305,28 @@ def test_connection_wait(method: str) -> None:
     assert connection.wait(readers) == [readers[1]]
 
 
+def put_often(q: Any) -> None:
+    for i in range(1000):
+        q.put(i)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_what_is_announced_is_there() -> None:
+    """A single watcher that blocks in recv after an announcement must not wait there for a message that went before."""
+    context = mp.get_context("fork")
+    q = context.Queue()
+    q._reader.fileno()
+    processes = [context.Process(target=put_often, args=(q,)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for _ in range(4000):
+        assert connection.wait([q._reader])
+        q.get(False)
+    for process in processes:
+        process.join()
+    assert not connection.wait([q._reader], 0)
+
+
 def put_and_die(q: Any) -> None:
     q.put(np.ones(1000))
     os.kill(os.getpid(), signal.SIGKILL)

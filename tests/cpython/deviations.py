@@ -39,6 +39,21 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "An object that cannot be pickled raises in put(), to whoever put it. The standard queue prints a traceback in "
         "a thread, and the test wants put() to return.",
     ),
+    Deviation(
+        "TestResourceTracker.test_resource_tracker",
+        "It wants the name of a semaphore that a killed process left behind. Locks here have no names in the system, so "
+        "none is left and no tracker has to take it away.",
+    ),
+    Deviation(
+        "TestResourceTracker.test_resource_tracker_sigkill",
+        "It wants a warning about the semaphores that leak with a killed tracker. There are none.",
+    ),
+    Deviation(
+        "TestStartMethod.test_mixed_startmethod",
+        "It wants a lock of a fork context to be refused by a spawned process. A lock here lies in no context's names, "
+        "and any child can use it.",
+        methods=("spawn",),
+    ),
 )
 
 UNRELIABLE = ("WithThreadsTestPool.test_terminate",) if sys.version_info < (3, 13) else ()
