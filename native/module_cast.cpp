@@ -2,7 +2,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -13,8 +12,7 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must not wait gives a lock: its holder copies
-constexpr std::size_t kKept = 1 << 20;            // bytes of room that a spare letter keeps
+constexpr std::size_t kKept = 1 << 20;  // bytes of room that a spare letter keeps
 
 PyObject *empty_error, *foreign_error, *quota_error;
 
@@ -66,7 +64,8 @@ struct PyCast {
 template <class Try>
 Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
     Look look(client());
-    std::uint64_t lost = 0, busy_until = 0;
+    Stall stall(parts.ring, client().group(), deadline);
+    std::uint64_t lost = 0;
     for (unsigned patience = 0;;) {
         Ringed result;
         if (patience == 0) {
@@ -82,14 +81,10 @@ Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
             letter->holds.clear();
         }
         switch (result) {
-            case Ringed::busy: {
-                check_signals();
-                if (busy_until == 0) busy_until = deadline != 0 ? deadline : os::monotonic_ns() + kAtOnce;
-                const std::uint64_t left = left_of(busy_until);
-                if (left == 0) return result;
-                patience = static_cast<unsigned>(std::clamp<std::uint64_t>(left / 1'000'000, 1, kSlice));
+            case Ringed::busy:
+                patience = stall.patience(true);
+                if (patience == 0) return result;
                 break;
-            }
             case Ringed::full:
                 if (!letter) return result;
                 shmtensor::insist(

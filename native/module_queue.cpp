@@ -120,46 +120,34 @@ void check_signals() {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+unsigned Stall::patience(bool getting) {
+    check_signals();
+    const std::uint64_t now = os::monotonic_ns();
+    if (since_ == 0) since_ = warned_ = now;
+    const std::uint64_t end = deadline_ == 0 ? since_ + kAtOnce : deadline_;
+    if (now >= end) return 0;
+    if (now - warned_ >= kStall) {
+        warned_ = now;
+        warn(getting);
+    }
+    return static_cast<unsigned>(std::clamp<std::uint64_t>((end - now) / 1'000'000, 1, kSlice));
+}
+
+void Stall::warn(bool getting) const {
+    const RingHeader& h = ring_.header();
+    std::uint32_t slot = (getting ? h.get_lock : h.put_lock).holder.load(std::memory_order_relaxed);
+    if (slot == 0 && !getting) {  // a put that makes the ring larger needs both locks
+        slot = h.get_lock.holder.load(std::memory_order_relaxed);
+        getting = true;
+    }
+    const std::uint32_t pid = slot < kMaxSlots ? group_.slot(slot).pid.load() : 0;
+    if (PyErr_WarnFormat(queue_errors.stall, 1,
+                         "process %u has kept the lock for %s a queue for 10 s; if it is stopped, continue or kill it",
+                         pid, getting ? "taking from" : "putting on") != 0)
+        throw nb::python_error();
+}
+
 namespace {
-
-// Waits that go on for long because a lock is taken, not because there is nothing to do.
-class Stall {
-   public:
-    Stall(PyRing& ring, std::uint64_t deadline) : ring_(ring), deadline_(deadline) {}
-    // After a try that found a lock taken: how long the next may wait for it, in ms; 0: no longer.
-    unsigned patience(bool getting) {
-        check_signals();
-        const std::uint64_t now = os::monotonic_ns();
-        if (since_ == 0) since_ = warned_ = now;
-        const std::uint64_t end = deadline_ == 0 ? since_ + kAtOnce : deadline_;
-        if (now >= end) return 0;
-        if (now - warned_ >= kStall) {
-            warned_ = now;
-            warn(getting);
-        }
-        return static_cast<unsigned>(std::clamp<std::uint64_t>((end - now) / 1'000'000, 1, kSlice));
-    }
-
-   private:
-    void warn(bool getting) {
-        const RingHeader& h = ring_.ring.header();
-        std::uint32_t slot = (getting ? h.get_lock : h.put_lock).holder.load(std::memory_order_relaxed);
-        if (slot == 0 && !getting) {  // a put that makes the ring larger needs both locks
-            slot = h.get_lock.holder.load(std::memory_order_relaxed);
-            getting = true;
-        }
-        const std::uint32_t pid = slot < kMaxSlots ? ring_.client().group().slot(slot).pid.load() : 0;
-        if (PyErr_WarnFormat(queue_errors.stall, 1,
-                             "process %u has kept the lock for %s a queue for 10 s; if it is stopped, continue or kill "
-                             "it",
-                             pid, getting ? "taking from" : "putting on") != 0)
-            throw nb::python_error();
-    }
-
-    PyRing& ring_;
-    const std::uint64_t deadline_;
-    std::uint64_t since_ = 0, warned_ = 0;
-};
 
 void announce(PyRing& self) {
     Look look(self.client());
@@ -247,7 +235,7 @@ void write_letter(PyRing& self, PyObject* value, Parcel& parcel, Letter& letter)
 std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline) {
     Unsent unsent{self.client(), letters};
     Look look(self.client());
-    Stall stall(self, deadline);
+    Stall stall(self.ring, self.client().group(), deadline);
     std::size_t sent = 0;
     for (unsigned patience = 0;;) {
         const std::uint32_t taken = self.ring.taken();
@@ -353,7 +341,7 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
     Look look(self.client());
-    Stall stall(self, deadline);
+    Stall stall(self.ring, self.client().group(), deadline);
     std::uint64_t lost = 0;  // a segment that cannot be mapped: the message that needs it is taken out and reported
     for (unsigned patience = 0;;) {
         std::size_t done = 0;

@@ -25,6 +25,24 @@ std::uint64_t deadline_of(bool wait, nb::handle timeout);
 std::uint64_t left_of(std::uint64_t deadline);
 void check_signals();
 
+// Waits that go on for long because a lock is taken, not because there is nothing to do.
+class Stall {
+   public:
+    Stall(const Ring& ring, const Group& group, std::uint64_t deadline)
+        : ring_(ring), group_(group), deadline_(deadline) {}
+    // After a try that found a lock taken: how long the next may wait for it, in ms; 0: no longer. Warns of a lock that
+    // stays taken.
+    unsigned patience(bool getting);
+
+   private:
+    void warn(bool getting) const;
+
+    const Ring& ring_;
+    const Group& group_;
+    const std::uint64_t deadline_;
+    std::uint64_t since_ = 0, warned_ = 0;
+};
+
 [[noreturn]] void raise_damaged();
 [[noreturn]] void raise_lost();
 bool is_lost(const nb::python_error& error);  // need_mapping's, when there is nothing to map any more
