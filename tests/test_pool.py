@@ -412,7 +412,11 @@ def test_workers_end_with_the_process_that_made_the_pool(method: str, tmp_path: 
         workers = [int(word) for word in maker.stdout.readline().split()]
         assert len(workers) == 3
         maker.send_signal(signal.SIGKILL)
-        until(lambda: not any(is_alive(worker) for worker in workers), "the workers to end")
+        try:
+            until(lambda: not any(is_alive(worker) for worker in workers), "the workers to end")
+        finally:
+            for worker in filter(is_alive, workers):
+                os.kill(worker, signal.SIGKILL)
 
 
 def test_thread_pools_are_the_standard_ones() -> None:
