@@ -166,8 +166,20 @@ struct PySemaphore : Over<SharedSemaphore> {
 };
 
 // acquire and release are called too often for conveniences: half of their time would be the reading of arguments.
+// nullptr, with an error set, for one that was made without __init__. Only the methods of nanobind see to that
+// themselves.
+template <class Object>
+Object* made(PyObject* object) {
+    if (nb::inst_ready(object)) [[likely]]
+        return nb::inst_ptr<Object>(object);
+    PyErr_SetString(PyExc_TypeError, "this lock was made without its __init__");
+    return nullptr;
+}
+
 template <class Object>
 PyObject* acquire(PyObject* object, PyObject* const* values, Py_ssize_t positional, PyObject* names) {
+    Object* const self = made<Object>(object);
+    if (!self) return nullptr;
     PyObject* given[2] = {Py_True, Py_None};
     if (positional > 2) {
         PyErr_Format(PyExc_TypeError, "acquire() takes block and timeout, not %zd arguments", positional);
@@ -188,7 +200,7 @@ PyObject* acquire(PyObject* object, PyObject* const* values, Py_ssize_t position
     const int block = PyObject_IsTrue(given[0]);
     if (block < 0) return nullptr;
     try {
-        return PyBool_FromLong(nb::inst_ptr<Object>(object)->acquire(block, given[1]));
+        return PyBool_FromLong(self->acquire(block, given[1]));
     } catch (nb::python_error& error) {
         error.restore();
         return nullptr;
@@ -197,8 +209,10 @@ PyObject* acquire(PyObject* object, PyObject* const* values, Py_ssize_t position
 
 template <class Object>
 PyObject* release(PyObject* object, PyObject*) {
+    Object* const self = made<Object>(object);
+    if (!self) return nullptr;
     try {
-        nb::inst_ptr<Object>(object)->release();
+        self->release();
         Py_RETURN_NONE;
     } catch (nb::python_error& error) {
         error.restore();
@@ -230,8 +244,8 @@ struct PyEvent : Over<SharedEvent> {
     bool wait(nb::handle timeout) {
         touch();
         const std::uint64_t until = deadline_of(timeout);
+        const std::uint32_t before = sync::times_set(*at);  // first, so that no setting from now on goes unseen
         if (sync::is_set(*at)) return true;
-        const std::uint32_t before = sync::times_set(*at);
         return in_slices(until, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
     }
 };

@@ -404,3 +404,11 @@ assert bytes(memoryview(block)[:0]) == b""
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=BOUND, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kind", [native.Mutex, native.Units])
+def test_a_lock_made_without_its_init_is_refused(kind: type) -> None:
+    lock = kind.__new__(kind)
+    for use in (lock.acquire, lock.release, lock.__enter__, lambda: lock.__exit__(None, None, None)):
+        with pytest.raises(TypeError, match="without its __init__"):
+            use()
