@@ -75,6 +75,8 @@ stress: native
 	build/native/stress $(SECONDS)
 	build/native/ring
 	build/native/ring storm $(KILLS)
+	build/native/sync
+	build/native/sync storm $(KILLS)
 
 kills: $(VENV)/.test native
 	build/native/ring storm $(KILLS)
@@ -90,8 +92,11 @@ sanitize: $(VENV)/.tools
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring storm $(KILLS)
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/sync
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/sync storm $(KILLS)
 	build/tsan/stress $(SECONDS)
 	build/tsan/ring threads $(SECONDS)
+	build/tsan/sync threads $(SECONDS)
 
 # The peers live in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may bring CUDA.
 # A peer that cannot be installed is absent in the tables.

@@ -373,7 +373,10 @@ void add_sync(nb::module_& m) {
                  return self.crowd().notify(self.self(), static_cast<std::uint32_t>(bounded));
              })
         .def("waiting", [](PyCrowd& self) { return self.crowd().waiting(self.self()); })
-        .def("forget_dead", [](PyCrowd& self) { return self.crowd().forget_dead(self.self()); });
+        .def(
+            "forget_dead",
+            [](PyCrowd& self, bool thorough) { return self.crowd().forget_dead(self.self(), thorough); },
+            nb::arg("thorough"));
     nb::class_<PyPlace>(m, "Place", nb::is_final())
         .def("wait", &PyPlace::wait, nb::arg("timeout").none())
         .def("leave", &PyPlace::leave)

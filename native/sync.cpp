@@ -327,11 +327,11 @@ bool Crowd::has_dead(const Party& self, const Place& place) {
     return false;
 }
 
-std::uint32_t Crowd::forget_dead(const Party& self) {
+std::uint32_t Crowd::forget_dead(const Party& self, bool thorough) {
     std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < used(); ++i) {
         std::uint64_t seen = entry(i).load();
-        if (seen != 0 && is_gone(self, who(seen), true)) count += entry(i).compare_exchange_strong(seen, 0);
+        if (seen != 0 && is_gone(self, who(seen), thorough)) count += entry(i).compare_exchange_strong(seen, 0);
     }
     return count;
 }

@@ -88,7 +88,7 @@ class Crowd {
     // Whether somebody died who had entered. Looks thoroughly at the next one only: with everybody in the crowd asking,
     // each is looked at.
     bool has_dead(const Party& self, const Place& place);
-    std::uint32_t forget_dead(const Party& self);  // their entries end; gives how many they were
+    std::uint32_t forget_dead(const Party& self, bool thorough);  // their entries end; gives how many they were
 
    private:
     SharedCrowd::Entry& entry(std::uint32_t index) const {

@@ -402,7 +402,8 @@ class Crowd:
     def notify(self, most: int) -> int:
         """Wake those who have waited longest; gives how many they were."""
     def waiting(self) -> int: ...
-    def forget_dead(self) -> int: ...
+    def forget_dead(self, thorough: bool) -> int:
+        """End the places of those that died; `thorough` asks /proc about each, beside the manager."""
 
 @final
 class Place:

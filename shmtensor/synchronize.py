@@ -382,7 +382,7 @@ class Barrier(threading.Barrier):
             timeout = self._timeout
         with self._cond:
             self._enter()
-            if self._crowd.forget_dead():
+            if self._crowd.forget_dead(False):
                 self._break()
                 raise threading.BrokenBarrierError
             place = self._crowd.enter()
@@ -420,12 +420,12 @@ class Barrier(threading.Barrier):
 
     def _exit(self) -> None:
         if self._state in (-1, 1):
-            self._crowd.forget_dead()
+            self._crowd.forget_dead(False)
             if self._count == 0:
                 self._state = 0
                 self._cond.notify_all()
 
     def _break(self) -> None:
-        self._crowd.forget_dead()
+        self._crowd.forget_dead(True)
         self._state = -2
         self._cond.notify_all()

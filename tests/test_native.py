@@ -61,6 +61,18 @@ def test_a_storm_of_kills_at_one_ring() -> None:
     assert "200 kills" in done.stdout
 
 
+def test_every_failpoint_of_locks_and_the_like_in_every_role() -> None:
+    done = program("sync")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 never reached" in done.stdout
+
+
+def test_a_storm_of_kills_at_one_lock() -> None:
+    done = program("sync", "storm", "200")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "200 kills" in done.stdout
+
+
 def test_ranges_and_books_against_a_model() -> None:
     done = program("ranges", "4")
     assert done.returncode == 0, done.stdout + done.stderr

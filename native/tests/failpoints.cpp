@@ -24,6 +24,7 @@ constexpr int kGroupFd = 50, kConnectionFd = 51, kOwnBooks = 52, kOwnPayload = 5
 constexpr std::uint64_t kOwnId = 2, kPeerId = 1;  // the role's arena, the harness's arena
 constexpr std::uint32_t kHarness = 1, kRole = 2, kLate = 3;
 constexpr int kBlocks = 6;
+constexpr const char* kElsewhere[] = {"ring.", "sync.", "cast."};  // points of programs of their own
 const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "heir"};
 
 struct Named {
@@ -341,8 +342,9 @@ int main(int argc, char** argv) {
     const std::string self = "/proc/self/exe";
     std::set<std::string> points;
     for (const char* name : failpoint::all())
-        if (const std::string point{name}; !point.starts_with("ring.") && !point.starts_with("cast."))
-            points.insert(point);  // those are ring.cpp's and cast.cpp's
+        if (std::none_of(std::begin(kElsewhere), std::end(kElsewhere),
+                         [&](const char* area) { return std::string{name}.starts_with(area); }))
+            points.insert(name);
     std::map<std::string, int> reached;
     int runs = 0;
     for (const std::string& point : points)

@@ -1,0 +1,567 @@
+// Locks, semaphores, events and crowds of waiters under kills: at every failpoint in every role, and at random.
+//
+//   sync                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
+//   sync storm [KILLS] [SEED]     random kills of processes that take a lock, wait for each other and notify
+//   sync threads [SECONDS]        the same load by threads, for ThreadSanitizer
+//
+// The harness is the manager: it notes who died. Of those that exit it says nothing until the others have gone on
+// without: they see for themselves, as when there is no manager.
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <new>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "../failpoint.hpp"
+#include "../sync.hpp"
+#include "world.hpp"
+
+using namespace world;
+
+namespace {
+
+constexpr std::uint32_t kPlaces = 8;
+constexpr std::uint64_t kSlice = 100'000'000;  // ns
+constexpr int kBound = 10;                     // seconds after which somebody hangs
+
+// What the processes share.
+struct Board {
+    SharedLock lock;
+    SharedSemaphore semaphore;
+    SharedEvent event;
+    SharedCrowd crowd;
+    SharedCrowd::Entry places[kPlaces];
+    std::atomic<std::uint32_t> inside;  // storm: who is between lock and unlock
+    std::atomic<std::uint64_t> rounds;
+    std::atomic<bool> stop;
+};
+static_assert(offsetof(Board, places) == offsetof(Board, crowd) + sizeof(SharedCrowd));
+
+std::uint64_t deadline() {
+    return os::monotonic_ns() + std::uint64_t{kBound} * 1'000'000'000;
+}
+
+struct World {
+    Group group;
+    Board* board = nullptr;
+
+    World() {
+        want(group.create(7) == 0, "group.create");
+        void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        want(at != MAP_FAILED, "mmap");
+        board = new (at) Board{};
+        board->semaphore.most = 10;
+    }
+    ~World() { ::munmap(board, sizeof(Board)); }
+    World(const World&) = delete;
+
+    std::uint32_t claim() {
+        const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
+        want(slot != kNone, "claim");
+        return slot;
+    }
+    void say_dead(std::uint32_t slot) { group.set_state(slot, SlotState::dead); }
+    void bury(std::uint32_t slot) {
+        group.set_state(slot, SlotState::dead);
+        group.set_state(slot, SlotState::free);
+    }
+};
+
+// One thread of a client at the board. Every wait is bounded: whoever is not served in time says so and ends.
+struct Member {
+    Board& board;
+    sync::Party self;
+    std::string name;
+    sync::Spin spin{};
+    sync::Crowd crowd{board.crowd, kPlaces};
+
+    Member(World& world, std::uint32_t slot, std::string called)
+        : board(*world.board), self{world.group, slot, sync::thread_number()}, name(std::move(called)) {}
+
+    template <class Slice>
+    void in_time(const char* what, Slice&& slice) {
+        const std::uint64_t until = deadline();
+        while (!slice()) want(os::monotonic_ns() < until, name + " hangs: " + what);
+    }
+    void lock() {
+        if (sync::try_lock(board.lock, self)) return;
+        in_time("lock", [&] { return sync::wait_lock(board.lock, self, spin, kSlice); });
+    }
+    void unlock() { want(sync::unlock(board.lock), name + ": a lock that was held was free"); }
+    void take() {
+        if (sync::try_take(board.semaphore)) return;
+        in_time("semaphore", [&] { return sync::wait_take(board.semaphore, spin, kSlice); });
+    }
+    void wait_event() {
+        in_time("event", [&] { return sync::wait_set(board.event, 0, spin, kSlice); });
+    }
+    void wait_notified() {
+        lock();
+        const sync::Crowd::Place place = crowd.enter(self);
+        want(place.index != kNone, name + ": the crowd is full");
+        unlock();
+        in_time("notification", [&] { return crowd.wait(place, spin, kSlice); });
+        want(crowd.leave(place), name + ": notified and not notified");
+        lock();
+        unlock();
+    }
+    void enter_and_leave() {
+        const sync::Crowd::Place place = crowd.enter(self);
+        want(place.index != kNone && !crowd.wait(place, spin, 0) && !crowd.leave(place), name + ": nobody notified");
+    }
+    // As a barrier of three: true when all came, false when one died.
+    bool meet() {
+        lock();
+        if (crowd.forget_dead(self) > 0 || board.crowd.state == -2) {
+            board.crowd.state = -2;
+            unlock();
+            return false;
+        }
+        const sync::Crowd::Place place = crowd.enter(self);
+        want(place.index != kNone, name + ": the crowd is full");
+        if (crowd.waiting(self) == 3) {
+            board.crowd.state = 1;
+            crowd.notify(self, kPlaces);
+        }
+        const std::uint64_t until = deadline();
+        while (board.crowd.state == 0) {
+            if (crowd.has_dead(self, place)) {
+                board.crowd.state = -2;
+                break;
+            }
+            unlock();
+            crowd.wait(place, spin, kSlice / 10);
+            want(os::monotonic_ns() < until, name + " hangs: meeting");
+            lock();
+        }
+        const bool met = board.crowd.state == 1;
+        crowd.leave(place);
+        unlock();
+        return met;
+    }
+};
+
+// ---------------------------------------------------------------------------------------------------------- the matrix
+
+// A process at the board, and what became of it.
+struct Actor {
+    pid_t pid = 0;
+    std::uint32_t slot = 0;
+    int status = 0;
+    bool ended = false, stopped = false;
+
+    void look() {
+        if (ended) return;
+        int now = 0;
+        if (::waitpid(pid, &now, WNOHANG | WUNTRACED) != pid) return;
+        status = now;
+        stopped = WIFSTOPPED(now);
+        ended = !stopped;
+    }
+    bool is_out() {  // it does nothing any more
+        look();
+        return ended || stopped;
+    }
+    bool sleeps() const {  // in the kernel, just now
+        std::FILE* file = std::fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "r");
+        char state = 0;
+        if (file == nullptr) return false;
+        const bool read = std::fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+        std::fclose(file);
+        return read && state == 'S';
+    }
+    bool is_killed() const { return ended && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+    bool has_exited() const { return ended && WIFEXITED(status) && WEXITSTATUS(status) == 70; }
+    bool is_fine() const { return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+};
+
+Actor start(World& world, const std::string& name, const std::string& spec, const std::function<void(Member&)>& act) {
+    Actor actor;
+    actor.slot = world.claim();
+    actor.pid = ::fork();
+    want(actor.pid >= 0, "fork");
+    if (actor.pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ::alarm(60);
+        Slot& own = world.group.slot(actor.slot);
+        std::uint64_t started = 0;
+        want(os::start_time(::getpid(), &started) == 0, "start_time");
+        own.pid = static_cast<std::uint32_t>(::getpid());
+        own.start_time = started;
+        failpoint::arm(spec);
+        Member me(world, actor.slot, name);
+        act(me);
+        std::_Exit(0);
+    }
+    return actor;
+}
+
+void until(const std::string& what, const std::function<bool()>& holds) {
+    for (const std::uint64_t end = deadline(); !holds(); ::usleep(200))
+        want(os::monotonic_ns() < end, what + ": the harness waits in vain");
+}
+
+const std::vector<std::string> kRoles = {"holder",       "next taker",   "heir",   "taker",    "giver",
+                                         "event waiter", "event setter", "waiter", "notifier", "party"};
+
+// One run: the victim in its role, others beside it. `finish` is called when the victim is out: it ends a stopped one
+// and says what the harness knows.
+struct Play {
+    World world;
+    std::string what;
+    Member me;  // the harness
+    Actor victim;
+    std::vector<Actor> others;
+    bool manager;  // the harness notes the death before the others have to go on
+    bool reached = false;
+
+    Play(std::string called, bool managed)
+        : what(std::move(called)), me(world, world.claim(), what + ": the harness"), manager(managed) {
+        Slot& own = world.group.slot(me.self.slot);
+        std::uint64_t started = 0;
+        want(os::start_time(::getpid(), &started) == 0, "start_time");
+        own.pid = static_cast<std::uint32_t>(::getpid());
+        own.start_time = started;
+    }
+    void other(const std::function<void(Member&)>& act) { others.push_back(start(world, what + ": another", "", act)); }
+    int alive_in_crowd() const {
+        int count = 0;
+        for (const auto& place : world.board->places)
+            count += place != 0 && !sync::is_gone(me.self, static_cast<std::uint32_t>(place >> 32), true);
+        return count;
+    }
+    bool is_asleep(const std::atomic<std::uint64_t>& word) const { return word & kAsleep; }
+
+    void finish() {
+        until(what, [&] { return victim.is_out(); });
+        if (victim.stopped) {
+            reached = true;
+            // A stopped process stops nobody for longer than they are ready to wait.
+            if (sync::wait_lock(world.board->lock, me.self, me.spin, 2'000'000)) me.unlock();
+            ::kill(victim.pid, SIGKILL);
+            until(what, [&] { return victim.look(), victim.ended; });
+        }
+        reached = reached || victim.is_killed() || victim.has_exited();
+        want(reached || victim.is_fine(), what + ": the role failed");
+        if (reached && manager) world.say_dead(victim.slot);
+    }
+    void all_end() {
+        for (Actor& one : others) {
+            until(what + ": another does not end", [&] { return one.look(), one.ended; });
+            want(one.is_fine(), what + ": another failed");
+            world.bury(one.slot);
+        }
+        others.clear();
+    }
+    void audit() {
+        me.lock();
+        const bool dead_held = world.board->lock.inherited;
+        want(reached || !dead_held, what + ": a dead holder was reported");
+        me.unlock();
+        want(sync::try_lock(world.board->lock, me.self), what + ": a free lock");
+        want(!world.board->lock.inherited, what + ": a dead holder was reported twice");
+        want(sync::is_mine(world.board->lock, me.self), what + ": ours and not ours");
+        me.unlock();
+        want(!sync::unlock(world.board->lock), what + ": a free lock was released");
+        want(me.crowd.forget_dead(me.self) <= 1, what + ": more dead than died");
+        for (const auto& place : world.board->places) want(place == 0, what + ": an entry of nobody is left");
+        world.bury(victim.slot);
+    }
+};
+
+bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
+    Play play(role + " " + point + ":" + std::to_string(nth) + ":" + action, action != "exit");
+    Board& board = *play.world.board;
+    Member& me = play.me;
+    const std::string spec = point + ":" + std::to_string(nth) + ":" + action;
+    const auto begin = [&](const std::function<void(Member&)>& act) {
+        play.victim = start(play.world, play.what + ": the victim", spec, act);
+    };
+    const auto await = [&](const std::function<bool()>& holds) {  // or the victim does nothing any more
+        until(play.what, [&] { return holds() || play.victim.is_out(); });
+    };
+    const auto lock_once = [](Member& one) {
+        one.lock();
+        one.unlock();
+    };
+    const auto waiting = [&] { return me.crowd.waiting(me.self); };
+
+    if (role == "holder") {
+        begin([](Member& one) {
+            for (int i = 0; i < 3; ++i) {
+                one.lock();
+                one.unlock();
+            }
+        });
+        play.finish();
+        play.other(lock_once);
+    } else if (role == "next taker") {
+        me.lock();
+        play.other(lock_once);
+        until(play.what, [&] { return play.is_asleep(board.lock.word); });
+        sync::unlock(board.lock);  // it is tested, too, that the first wakes the second
+        play.all_end();
+        me.lock();
+        begin(lock_once);
+        await([&] { return play.is_asleep(board.lock.word); });
+        play.other(lock_once);
+        me.unlock();
+        play.finish();
+    } else if (role == "heir") {
+        Actor dead = start(play.world, "the dead", "sync.lock.noted:1:kill", [](Member& one) { one.lock(); });
+        until(play.what, [&] { return dead.look(), dead.is_killed(); });
+        if (play.manager) play.world.bury(dead.slot);
+        begin([](Member& one) {
+            one.lock();
+            want(one.board.lock.inherited, one.name + ": the lock says nothing of the dead holder");
+            one.unlock();
+        });
+        play.finish();
+        play.other(lock_once);
+        play.all_end();
+        if (!play.manager) play.world.bury(dead.slot);
+    } else if (role == "taker") {
+        begin([](Member& one) {
+            one.take();
+            sync::give(one.board.semaphore);
+        });
+        await([&] { return board.semaphore.word & kAsleep; });
+        play.other([](Member& one) { one.take(); });
+        sync::give(board.semaphore);
+        sync::give(board.semaphore);
+        play.finish();
+        play.all_end();
+        const std::uint32_t units = sync::free_units(board.semaphore);
+        want(units == 1 || (units == 0 && play.reached), play.what + ": units are wrong");
+    } else if (role == "giver") {
+        play.other([](Member& one) { one.take(); });
+        until(play.what, [&] { return board.semaphore.word & kAsleep; });
+        begin([](Member& one) {
+            for (int i = 0; i < 2; ++i) want(sync::give(one.board.semaphore), "give");
+        });
+        play.finish();
+        play.all_end();
+        want(sync::free_units(board.semaphore) == (play.reached && nth == 1 ? 0 : 1), play.what + ": units are wrong");
+    } else if (role == "event waiter") {
+        begin([](Member& one) { one.wait_event(); });
+        await([&] { return board.event.word & kAsleep; });
+        play.other([](Member& one) { one.wait_event(); });
+        sync::set(board.event);
+        play.finish();
+    } else if (role == "event setter") {
+        play.other([](Member& one) { one.wait_event(); });
+        until(play.what, [&] { return board.event.word & kAsleep; });
+        begin([](Member& one) {
+            sync::set(one.board.event);
+            sync::clear(one.board.event);
+            sync::set(one.board.event);
+        });
+        play.finish();
+    } else if (role == "waiter") {
+        begin([](Member& one) {
+            one.enter_and_leave();
+            one.wait_notified();
+            one.enter_and_leave();
+        });
+        // Ticket 0 is that of the victim's first entry.
+        await([&] { return board.crowd.tickets == 2 && waiting() == 1 && play.victim.sleeps(); });
+        const bool early = play.victim.is_out();
+        if (early) play.finish();
+        play.other([](Member& one) { one.wait_notified(); });
+        until(play.what, [&] { return play.alive_in_crowd() == (early ? 1 : 2); });
+        if (!early) {
+            want(me.crowd.notify(me.self, 1) == 1, play.what + ": the victim was to be notified");
+            play.finish();
+        }
+        // Whatever the dead was told, this is for the other one.
+        want(me.crowd.notify(me.self, 1) == 1, play.what + ": nobody was notified");
+    } else if (role == "notifier") {
+        for (int i = 0; i < 2; ++i) play.other([](Member& one) { one.wait_notified(); });
+        until(play.what, [&] { return waiting() == 2; });
+        begin([](Member& one) {
+            one.lock();
+            one.crowd.notify(one.self, 2);
+            one.unlock();
+        });
+        play.finish();
+        me.lock();
+        me.crowd.notify(me.self, 2);
+        me.unlock();
+    } else {
+        const auto meet = [](Member& one) { one.meet(); };
+        for (int i = 0; i < 2; ++i) play.other(meet);
+        until(play.what, [&] { return waiting() == 2; });
+        begin(meet);
+        play.finish();
+        const auto entries = std::count_if(std::begin(board.places), std::end(board.places),
+                                           [](const auto& place) { return place != 0; });
+        if (entries == 2 && board.crowd.state == 0) play.other(meet);  // it died before it came: another one comes
+        play.all_end();
+        want(play.reached || board.crowd.state == 1, play.what + ": the three did not meet");
+        me.crowd.forget_dead(me.self);
+        board.crowd.state = 0;
+        for (int i = 0; i < 3; ++i)
+            play.other([](Member& one) { want(one.meet(), one.name + ": three cannot meet again"); });
+    }
+    play.all_end();
+    play.audit();
+    return play.reached;
+}
+
+int matrix() {
+    std::set<std::string> points;
+    for (const char* name : failpoint::all())
+        if (std::string{name}.starts_with("sync.")) points.insert(name);
+    std::map<std::string, int> reached;
+    int runs = 0;
+    for (const std::string& point : points)
+        for (const std::string& role : kRoles)
+            for (int nth = 1; nth <= 3; ++nth) {
+                if (!run(role, point, nth, "kill")) break;
+                ++reached[point];
+                ++runs;
+                for (const char* action : {"stop", "exit"}) {
+                    // How often somebody sleeps and wakes is not always the same: only the first time is.
+                    want(run(role, point, nth, action) || nth > 1, point + " is not repeatable");
+                    ++runs;
+                }
+            }
+    int missed = 0;
+    for (const std::string& point : points)
+        if (!reached.contains(point)) {
+            std::printf("never reached: %s\n", point.c_str());
+            ++missed;
+        }
+    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
+    return missed ? 1 : 0;
+}
+
+// ------------------------------------------------------------------------------------------- the storm and the threads
+
+// Rounds of a lock, a condition that nobody else may notify, and a semaphore, until told to stop.
+void churn(Member& one, std::uint32_t seed) {
+    Board& board = one.board;
+    std::mt19937 dice(seed);
+    while (!board.stop) {
+        one.lock();
+        const std::uint32_t before = board.inside.exchange(one.self.slot);
+        want(before == 0 || board.lock.inherited, one.name + ": two hold the lock");
+        ++board.rounds;
+        if (dice() % 4 == 0) {
+            one.crowd.notify(one.self, static_cast<std::uint32_t>(dice() % 3));
+        } else if (dice() % 4 == 0) {
+            const sync::Crowd::Place place = one.crowd.enter(one.self);
+            want(place.index != kNone, one.name + ": the crowd is full");
+            want(board.inside.exchange(0) == one.self.slot, one.name + ": two hold the lock");
+            one.unlock();
+            one.crowd.wait(place, one.spin, dice() % 5'000'000);
+            one.crowd.leave(place);
+            continue;
+        }
+        want(board.inside.exchange(0) == one.self.slot, one.name + ": two hold the lock");
+        one.unlock();
+        if (sync::wait_take(board.semaphore, one.spin, 1'000'000)) sync::give(board.semaphore);
+        if (dice() % 2) {
+            sync::set(board.event);
+        } else {
+            sync::clear(board.event);
+            sync::wait_set(board.event, sync::times_set(board.event), one.spin, 1'000'000);
+        }
+    }
+}
+
+int storm(int kills, std::uint32_t seed) {
+    World world;
+    std::mt19937 random(seed);
+    for (int i = 0; i < 3; ++i) sync::give(world.board->semaphore);
+    std::vector<Actor> all;
+    const auto begin = [&] {
+        const auto own_seed = static_cast<std::uint32_t>(random());
+        all.push_back(start(world, "a process", "", [&](Member& one) {
+            ::alarm(0);
+            churn(one, own_seed);
+        }));
+    };
+    for (int i = 0; i < 5; ++i) begin();
+    for (int killed = 0; killed < kills; ++killed) {
+        ::usleep(static_cast<useconds_t>(random() % 3000));
+        const std::size_t which = random() % all.size();
+        Actor one = all[which];
+        one.look();
+        want(!one.ended, "a process ended by itself");
+        ::kill(one.pid, SIGKILL);
+        until("storm", [&] { return one.look(), one.ended; });
+        want(one.is_killed(), "a process ended by itself");
+        // Now and then the manager takes its time, or has gone.
+        if (random() % 8 == 0) ::usleep(20000);
+        world.bury(one.slot);
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
+        begin();
+    }
+    // Units in dead hands are gone, as promised; those who live do not need them to end.
+    const std::uint64_t rounds = world.board->rounds;
+    until("nobody goes on", [&] { return world.board->rounds > rounds + 100; });
+    world.board->stop = true;
+    for (Actor& one : all) {
+        until("a process hangs at the end", [&] { return one.look(), one.ended; });
+        want(one.is_fine(), "a process failed");
+        world.bury(one.slot);
+    }
+    Member me(world, world.claim(), "the harness");
+    me.lock();
+    me.unlock();
+    me.crowd.forget_dead(me.self);
+    for (const auto& place : world.board->places) want(place == 0, "an entry of nobody is left");
+    std::printf("%d kills, %llu rounds, never two at once, nobody left behind\n", kills,
+                static_cast<unsigned long long>(world.board->rounds));
+    return 0;
+}
+
+int threads(int seconds) {
+    World world;
+    for (int i = 0; i < 2; ++i) sync::give(world.board->semaphore);
+    std::vector<std::thread> all;
+    std::uint64_t plain = 0;  // guarded by the lock: ThreadSanitizer sees whether that is enough
+    for (int i = 0; i < 4; ++i) {
+        const std::uint32_t slot = world.claim();
+        all.emplace_back([&world, &plain, slot] {
+            Member one(world, slot, "a thread");
+            std::thread counter([&world, &plain, slot] {  // of the same process, another thread
+                Member two(world, slot, "a second thread");
+                while (!world.board->stop) {
+                    two.lock();
+                    ++plain;
+                    world.board->inside = two.self.slot;
+                    world.board->inside = 0;
+                    two.unlock();
+                }
+            });
+            churn(one, slot);
+            counter.join();
+        });
+    }
+    ::sleep(static_cast<unsigned>(seconds));
+    world.board->stop = true;
+    for (std::thread& one : all) one.join();
+    want(world.board->lock.word == 0, "the lock is held by nobody");
+    want(sync::free_units(world.board->semaphore) == 2, "units are wrong");
+    std::printf("%llu rounds by threads\n", static_cast<unsigned long long>(plain + world.board->rounds));
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    ::alarm(900);
+    if (argc > 1 && std::string{argv[1]} == "storm")
+        return storm(argc > 2 ? std::atoi(argv[2]) : 1000,
+                     argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
+    if (argc > 1 && std::string{argv[1]} == "threads") return threads(argc > 2 ? std::atoi(argv[2]) : 5);
+    return matrix();
+}
