@@ -118,7 +118,7 @@ struct Member {
     // As a barrier of three: true when all came, false when one died.
     bool meet() {
         lock();
-        if (crowd.forget_dead(self) > 0 || board.crowd.state == -2) {
+        if (crowd.forget_dead(self, true) > 0 || board.crowd.state == -2) {
             board.crowd.state = -2;
             unlock();
             return false;
@@ -269,7 +269,7 @@ struct Play {
         want(sync::is_mine(world.board->lock, me.self), what + ": ours and not ours");
         me.unlock();
         want(!sync::unlock(world.board->lock), what + ": a free lock was released");
-        want(me.crowd.forget_dead(me.self) <= 1, what + ": more dead than died");
+        want(me.crowd.forget_dead(me.self, true) <= 1, what + ": more dead than died");
         for (const auto& place : world.board->places) want(place == 0, what + ": an entry of nobody is left");
         world.bury(victim.slot);
     }
@@ -404,7 +404,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         if (entries == 2 && board.crowd.state == 0) play.other(meet);  // it died before it came: another one comes
         play.all_end();
         want(play.reached || board.crowd.state == 1, play.what + ": the three did not meet");
-        me.crowd.forget_dead(me.self);
+        me.crowd.forget_dead(me.self, true);
         board.crowd.state = 0;
         for (int i = 0; i < 3; ++i)
             play.other([](Member& one) { want(one.meet(), one.name + ": three cannot meet again"); });
@@ -516,7 +516,7 @@ int storm(int kills, std::uint32_t seed) {
     Member me(world, world.claim(), "the harness");
     me.lock();
     me.unlock();
-    me.crowd.forget_dead(me.self);
+    me.crowd.forget_dead(me.self, true);
     for (const auto& place : world.board->places) want(place == 0, "an entry of nobody is left");
     std::printf("%d kills, %llu rounds, never two at once, nobody left behind\n", kills,
                 static_cast<unsigned long long>(world.board->rounds));
