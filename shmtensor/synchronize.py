@@ -22,6 +22,7 @@ __all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock",
 
 SEM_VALUE_MAX = 2**31 - 1
 _LOOK = 0.1  # seconds between two looks whether a party of a barrier has died
+_PARTIES = 4096  # of a barrier at most
 Made = TypeVar("Made")
 
 
@@ -322,7 +323,7 @@ class Barrier(threading.Barrier):
 
     Raises:
         threading.BrokenBarrierError: from `wait`, when it is broken, reset, timed out, or a party died.
-        ValueError: no parties.
+        ValueError: no parties, or too many.
         OutOfMemory, ManagerError: as Lock.
     """
 
@@ -332,14 +333,17 @@ class Barrier(threading.Barrier):
         """As threading.Barrier.
 
         Args:
-            parties: how many, 1 to 8,192.
+            parties: how many, 1 to 4,096.
             action: called by one of them when all have come.
             timeout: seconds that `wait` waits if it is not told.
         """
-        if not isinstance(parties, int) or parties < 1:
-            raise ValueError(f"a barrier is for 1 party or more, not {parties!r}")
+        if not isinstance(parties, int) or not 1 <= parties <= _PARTIES:
+            raise ValueError(f"a barrier is for 1 to {_PARTIES} parties, not {parties!r}")
         crowd = _make(None, _native.crowd_bytes(parties), _native.Crowd)
-        self._use(parties, action, timeout, Condition(Lock()), crowd)
+        # All parties may wait in the condition, and those of the next time for these to leave.
+        cond = Condition.__new__(Condition)
+        cond._use(Lock(), _make(None, _native.crowd_bytes(2 * parties), _native.Crowd))
+        self._use(parties, action, timeout, cond, crowd)
 
     def _use(self, parties: int, action: Any, timeout: float | None, cond: Condition, crowd: _native.Crowd) -> None:
         self._parties = parties
