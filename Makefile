@@ -20,8 +20,9 @@ help:
 demo: $(VENV)/.examples
 	$(BIN)/python examples/hogwild.py
 
+NATIVE_TESTS ?= $(abspath build/native)
 test: $(VENV)/.test native
-	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest $(TESTFLAGS)
+	SHMTENSOR_NATIVE_TESTS=$(NATIVE_TESTS) $(BIN)/python -m pytest $(TESTFLAGS)
 
 # Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
 METHODS ?= fork spawn forkserver

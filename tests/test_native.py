@@ -30,7 +30,7 @@ def mine() -> Iterator[native.Client]:
 
 def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     directory = os.environ.get("SHMTENSOR_NATIVE_TESTS")  # `make test` builds them and says where
-    if directory is None:
+    if not directory:
         pytest.skip("the native tests are not built; run `make test`")
     return subprocess.run(
         [Path(directory) / name, *arguments], capture_output=True, text=True, timeout=BOUND * 5, check=False
