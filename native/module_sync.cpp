@@ -374,8 +374,7 @@ void add_sync(nb::module_& m) {
              })
         .def("waiting", [](PyCrowd& self) { return self.crowd().waiting(self.self()); })
         .def(
-            "forget_dead",
-            [](PyCrowd& self, bool thorough) { return self.crowd().forget_dead(self.self(), thorough); },
+            "forget_dead", [](PyCrowd& self, bool thorough) { return self.crowd().forget_dead(self.self(), thorough); },
             nb::arg("thorough"));
     nb::class_<PyPlace>(m, "Place", nb::is_final())
         .def("wait", &PyPlace::wait, nb::arg("timeout").none())
