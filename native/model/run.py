@@ -13,6 +13,7 @@ import sys
 from explore import Model, Result, explore
 from fork import Failover, Forking
 from holds import Holds, TwoClients
+from lock import Lock
 from ring import Ending, Transfer
 from tickets import Tickets
 
@@ -25,6 +26,7 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "failover": (Failover, 5, 3, 2),
     "ring": (Transfer, 4, 2, 1),
     "ring-end": (Ending, 3, 2, 1),
+    "lock": (Lock, 2, 1, 1),
 }
 
 
