@@ -74,10 +74,7 @@ stress: native
 	build/native/failpoints
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
-	build/native/ring
-	build/native/ring storm $(KILLS)
-	build/native/sync
-	build/native/sync storm $(KILLS)
+	for structure in ring cast sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
 
 kills: $(VENV)/.test native
 	build/native/ring storm $(KILLS)
@@ -91,10 +88,8 @@ sanitize: $(VENV)/.tools
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/ring storm $(KILLS)
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/sync
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/sync storm $(KILLS)
+	for structure in ring cast sync; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure && \
+	  UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure storm $(KILLS) || exit 1; done
 	build/tsan/stress $(SECONDS)
 	build/tsan/ring threads $(SECONDS)
 	build/tsan/sync threads $(SECONDS)

@@ -49,26 +49,16 @@ def test_stress_with_kills() -> None:
     assert "processes: ok" in done.stdout
 
 
-def test_every_failpoint_of_the_ring_in_every_role() -> None:
-    done = program("ring")
+@pytest.mark.parametrize("name", ["ring", "cast", "sync"])
+def test_every_failpoint_of_a_structure_in_every_role(name: str) -> None:
+    done = program(name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 never reached" in done.stdout
 
 
-def test_a_storm_of_kills_at_one_ring() -> None:
-    done = program("ring", "storm", "200")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "200 kills" in done.stdout
-
-
-def test_every_failpoint_of_locks_and_the_like_in_every_role() -> None:
-    done = program("sync")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " 0 never reached" in done.stdout
-
-
-def test_a_storm_of_kills_at_one_lock() -> None:
-    done = program("sync", "storm", "200")
+@pytest.mark.parametrize("name", ["ring", "cast", "sync"])
+def test_a_storm_of_kills_at_one_structure(name: str) -> None:
+    done = program(name, "storm", "200")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "200 kills" in done.stdout
 
