@@ -182,13 +182,15 @@ void tell_watchers(PyRing& self) {
 
 // ----------------------------------------------------------------------------------------------------------------- put
 
-// What is not sent ends here.
+// What is not sent ends here, once: a letter may be watched over twice.
 struct Unsent {
     Client& client;
     std::span<Letter> letters;
     ~Unsent() {
-        for (Letter& letter : letters)
+        for (Letter& letter : letters) {
             for (const MessageHold& hold : letter.holds) client.drop(hold);
+            letter.holds.clear();
+        }
     }
 };
 
@@ -251,6 +253,7 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         unsent.letters = letters.subspan(sent);
         if (done > 0) tell_watchers(self);
         patience = 0;
+        if (result != Ringed::busy) stall.over();
         switch (result) {
             case Ringed::ok:
                 return sent;
@@ -354,6 +357,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
             result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt, lost);
         }
         patience = 0;
+        if (result != Ringed::busy) stall.over();
         switch (result) {
             case Ringed::ok:
                 if (self.ring.size() == 0) tell_watchers(self);
@@ -383,7 +387,8 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 try {
                     self.self.need_mapping(self.client_object, look.missing);
                 } catch (nb::python_error& error) {
-                    if (!is_lost(error)) throw;
+                    // Lacking again what is known to be lost: to undo what a dead process left, not for the message.
+                    if (!is_lost(error) || lost == look.missing) throw;
                     lost = look.missing;
                 }
                 break;

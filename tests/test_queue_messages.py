@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import until
-from ring_bytes import MESSAGES, TAIL
+from manager_world import BOUND, until
+from ring_bytes import GET_UNDO, MESSAGES, TAIL, RingBytes
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -235,6 +235,30 @@ def test_what_cannot_be_pickled_raises_in_put(q: Any) -> None:
     assert q.empty()
     until(lambda: client.default().stats().live_blocks <= before, "what was not sent")
     assert trip(q, 1) == 1
+
+
+def test_many_messages_of_which_one_finds_no_hold_entry_leave_the_books_right(q: Any) -> None:
+    full = shmtensor.empty(300 << 20, dtype="uint8").share_memory_()  # a segment of its own, with a short table
+    kept, sent = shmtensor.ones(4).share_memory_(), shmtensor.ones(4)
+    sink = mp.Queue()
+    with pytest.raises(errors.OutOfMemory, match="hold entries"):
+        while True:
+            sink.put(full)
+    with pytest.raises(errors.OutOfMemory, match="hold entries"):
+        q.put_many([1, [kept, sent, full]])
+    client.default().native.check_invariants()
+    assert q.empty() and trip(q, kept).tolist() == [1.0] * 4
+
+
+def test_what_a_dead_process_took_from_memory_that_is_gone_is_an_error(q: Any) -> None:
+    ring = RingBytes(q._manager, q._ring.block)
+    gone: Any = types.SimpleNamespace(segment=10**6, index=0, generation=1)
+    ring.write_message(gone, 0)
+    ring.note(GET_UNDO, 8000)
+    ring.move(TAIL)
+    for _ in range(2):
+        with pytest.raises(errors.UnknownHandle):
+            q.get(timeout=BOUND)
 
 
 def test_what_cannot_be_read_raises_in_get(q: Any) -> None:
