@@ -211,6 +211,11 @@ void write_letter(PyRing& self, PyObject* value, Parcel& parcel, Letter& letter)
         letter.flags = kBodyInBlock;
     }
     letter.body.swap(parcel.body);
+}
+
+// After all of a call's values are written: that may run Python which forks, and holds that are lent already would then
+// be in the hands of two processes.
+void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
     if (parcel.blocks.empty()) return;
     letter.mark = self.client().new_mark();
     letter.holds.reserve(parcel.blocks.size());
@@ -303,6 +308,7 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     const std::uint64_t deadline = deadline_of(wait, timeout);
     DraftLease draft;
     write_letter(self, value.ptr(), draft->parcel, draft->letter);
+    lend_holds(self, draft->parcel, draft->letter);
     if (deliver(self, {&draft->letter, 1}, deadline) == 0) {
         PyErr_SetNone(queue_errors.full);
         throw nb::python_error();
@@ -316,15 +322,15 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
     std::vector<Letter> letters;
     std::vector<std::unique_ptr<Parcel>> parcels;
     letters.reserve(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        parcels.push_back(std::make_unique<Parcel>());
+        letters.emplace_back();
+        const nb::object value = values[i];
+        write_letter(self, value.ptr(), *parcels.back(), letters.back());
+    }
     {
         Unsent unsent{self.client(), letters};
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            parcels.push_back(std::make_unique<Parcel>());
-            letters.emplace_back();
-            unsent.letters = letters;
-            const nb::object value = values[i];
-            write_letter(self, value.ptr(), *parcels.back(), letters.back());
-        }
+        for (std::size_t i = 0; i < letters.size(); ++i) lend_holds(self, *parcels[i], letters[i]);
         const std::uint64_t most = self.ring.header().max_bytes.load();
         for (const Letter& letter : letters)
             if (most != 0 && letter.bytes > most) raise_too_large(self, letter);

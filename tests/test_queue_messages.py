@@ -250,6 +250,36 @@ def test_many_messages_of_which_one_finds_no_hold_entry_leave_the_books_right(q:
     assert q.empty() and trip(q, kept).tolist() == [1.0] * 4
 
 
+class Forks:
+    """Its pickling forks; both processes go on with what they were at."""
+
+    child = -1
+
+    def __reduce__(self) -> Any:
+        Forks.child = os.fork()
+        if Forks.child:
+            os.waitpid(Forks.child, 0)
+        return int, ()
+
+
+@pytest.mark.parametrize("maxbytes", [0, 64])
+def test_a_fork_amid_many_messages(maxbytes: int) -> None:
+    q = mp.Queue(maxbytes=maxbytes)
+    value = shmtensor.ones(4 if not maxbytes else 99).share_memory_()
+    try:
+        q.put_many([[value], Forks()])
+    except errors.MessageTooLarge:
+        assert maxbytes
+    if Forks.child == 0:
+        os._exit(0)
+    messages = [] if maxbytes else [q.get() for _ in range(4)]  # each process's own
+    client.default().native.check_invariants()
+    assert [type(m) for m in messages] == ([] if maxbytes else [list, int, list, int])
+    assert all(m[0].tolist() == [1.0] * 4 for m in messages[::2])
+    del messages
+    client.default().native.check_invariants()
+
+
 def test_what_a_dead_process_took_from_memory_that_is_gone_is_an_error(q: Any) -> None:
     ring = RingBytes(q._manager, q._ring.block)
     gone: Any = types.SimpleNamespace(segment=10**6, index=0, generation=1)
