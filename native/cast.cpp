@@ -106,6 +106,7 @@ Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, 
         const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
         drop_lock(h.get_lock);
         if (moved) ring_.say_room();
+        if (result == Ringed::full) shelf.missing = near.missing;
         if (result != Ringed::no_room) return result;
         // Nothing is allocated under the lock; a letter keeps its room for the next message.
         letter.body.reserve(letter.bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "failpoint.hpp"
 #include "os.hpp"
@@ -116,8 +117,13 @@ void Client::unmap_retired() {
         const bool awaited = std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; });
         if (!s.owned && s.held_count == 0 && !awaited && s.books.header().retired.load() != 0) {
             if (last_ == &s) last_ = nullptr;
-            const std::lock_guard table(table_);
-            it = segments_.erase(it);
+            const auto next = std::next(it);
+            decltype(segments_)::node_type gone;  // unmapped once the table is free again
+            {
+                const std::lock_guard table(table_);
+                gone = segments_.extract(it);
+            }
+            it = next;
         } else {
             ++it;
         }
@@ -279,7 +285,10 @@ Status Client::lend(const Block& block, std::uint32_t mark, unsigned patience_ms
 void Client::drop(const MessageHold& hold) {
     const std::lock_guard guard(private_);
     Segment* s = known(hold.segment);
-    if (s && may_touch() && hold.hold < s->books.shape().holds) end_hold(*s, hold.hold, kMoment);
+    if (!s || !may_touch() || hold.hold >= s->books.shape().holds) return;
+    // Only what is ours: after a fork in the middle of a message, its holds are the parent's to end.
+    const std::uint64_t word = s->books.hold(hold.hold).word.load(std::memory_order_acquire);
+    if (block_of(word) == hold.block && owner_of(word) == slot_) end_hold(*s, hold.hold, kMoment);
 }
 
 Status Client::reserve_holds(std::uint64_t segment, unsigned patience_ms) {
@@ -439,7 +448,12 @@ bool Client::hold_for_embryo(Segment& s) {
 
 void Client::before_fork() {
     private_.lock();
-    table_.lock();
+    prepare_fork();
+    table_.lock();  // not for longer than the fork: other threads may ask for it under the lock of a ring
+}
+
+// pre: private lock held.
+void Client::prepare_fork() {
     fork_ = {};
     if (!may_touch() || connection_ < 0) return;
     if (make_embryo(&fork_.slot, &fork_.socket) != 0) {

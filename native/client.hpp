@@ -129,6 +129,7 @@ class Client {
     void take_returned(unsigned patience_ms);
     void unmap_retired();
     bool hold_for_embryo(Segment& s);
+    void prepare_fork();
 
     Group& group_;
     std::uint32_t slot_;

@@ -76,6 +76,7 @@ Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
         }
         patience = 0;
         if (result == Ringed::ok || result == Ringed::empty) return result;
+        if (result != Ringed::busy) stall.over();
         if (letter) {
             for (const MessageHold& hold : letter->holds) client().drop(hold);
             letter->holds.clear();
@@ -95,7 +96,8 @@ Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
                 try {
                     parts.client.need_mapping(parts.client_object, look.missing);
                 } catch (nb::python_error& error) {
-                    if (!is_lost(error)) throw;
+                    // Lacking again what is known to be lost: to undo what a dead process left, not for the message.
+                    if (!is_lost(error) || lost == look.missing) throw;
                     lost = look.missing;
                 }
                 break;

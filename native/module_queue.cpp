@@ -182,13 +182,15 @@ void tell_watchers(PyRing& self) {
 
 // ----------------------------------------------------------------------------------------------------------------- put
 
-// What is not sent ends here.
+// What is not sent ends here, once: a letter may be watched over twice.
 struct Unsent {
     Client& client;
     std::span<Letter> letters;
     ~Unsent() {
-        for (Letter& letter : letters)
+        for (Letter& letter : letters) {
             for (const MessageHold& hold : letter.holds) client.drop(hold);
+            letter.holds.clear();
+        }
     }
 };
 
@@ -209,6 +211,11 @@ void write_letter(PyRing& self, PyObject* value, Parcel& parcel, Letter& letter)
         letter.flags = kBodyInBlock;
     }
     letter.body.swap(parcel.body);
+}
+
+// After all of a call's values are written: that may run Python which forks, and holds that are lent already would then
+// be in the hands of two processes.
+void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
     if (parcel.blocks.empty()) return;
     letter.mark = self.client().new_mark();
     letter.holds.reserve(parcel.blocks.size());
@@ -251,6 +258,7 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         unsent.letters = letters.subspan(sent);
         if (done > 0) tell_watchers(self);
         patience = 0;
+        if (result != Ringed::busy) stall.over();
         switch (result) {
             case Ringed::ok:
                 return sent;
@@ -300,6 +308,7 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     const std::uint64_t deadline = deadline_of(wait, timeout);
     DraftLease draft;
     write_letter(self, value.ptr(), draft->parcel, draft->letter);
+    lend_holds(self, draft->parcel, draft->letter);
     if (deliver(self, {&draft->letter, 1}, deadline) == 0) {
         PyErr_SetNone(queue_errors.full);
         throw nb::python_error();
@@ -313,15 +322,15 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
     std::vector<Letter> letters;
     std::vector<std::unique_ptr<Parcel>> parcels;
     letters.reserve(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        parcels.push_back(std::make_unique<Parcel>());
+        letters.emplace_back();
+        const nb::object value = values[i];
+        write_letter(self, value.ptr(), *parcels.back(), letters.back());
+    }
     {
         Unsent unsent{self.client(), letters};
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            parcels.push_back(std::make_unique<Parcel>());
-            letters.emplace_back();
-            unsent.letters = letters;
-            const nb::object value = values[i];
-            write_letter(self, value.ptr(), *parcels.back(), letters.back());
-        }
+        for (std::size_t i = 0; i < letters.size(); ++i) lend_holds(self, *parcels[i], letters[i]);
         const std::uint64_t most = self.ring.header().max_bytes.load();
         for (const Letter& letter : letters)
             if (most != 0 && letter.bytes > most) raise_too_large(self, letter);
@@ -354,6 +363,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
             result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt, lost);
         }
         patience = 0;
+        if (result != Ringed::busy) stall.over();
         switch (result) {
             case Ringed::ok:
                 if (self.ring.size() == 0) tell_watchers(self);
@@ -383,7 +393,8 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 try {
                     self.self.need_mapping(self.client_object, look.missing);
                 } catch (nb::python_error& error) {
-                    if (!is_lost(error)) throw;
+                    // Lacking again what is known to be lost: to undo what a dead process left, not for the message.
+                    if (!is_lost(error) || lost == look.missing) throw;
                     lost = look.missing;
                 }
                 break;

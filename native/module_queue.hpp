@@ -33,6 +33,7 @@ class Stall {
     // After a try that found a lock taken: how long the next may wait for it, in ms; 0: no longer. Warns of a lock that
     // stays taken.
     unsigned patience(bool getting);
+    void over() { since_ = 0; }  // the lock was had: the next time that it is taken is another
 
    private:
     void warn(bool getting) const;

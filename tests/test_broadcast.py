@@ -140,6 +140,18 @@ def test_long_bodies_and_many_blocks() -> None:
         assert [tensor[0].item() for tensor in reader.get()] == list(range(3000))
 
 
+def test_the_table_of_holds_grows_while_messages_are_read() -> None:
+    b = mp.Broadcast(8)
+    readers = b.reader(), b.reader()
+    tensors = [shmtensor.ones(1) for _ in range(1400)]
+    others = []
+    for _ in range(6):  # each with another number of free entries left
+        b.put(tensors)
+        others += [shmtensor.ones(1).share_memory_() for _ in range(700)]
+        assert len(readers[0].get(timeout=BOUND)) == 1400
+    assert len(rest(readers[1])) == 6
+
+
 def test_memory_is_free_when_all_have_read() -> None:
     cast = mp.Broadcast(8)
     first, second = cast.reader(), cast.reader()

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import until
-from ring_bytes import MESSAGES, TAIL
+from manager_world import BOUND, until
+from ring_bytes import GET_UNDO, MESSAGES, TAIL, RingBytes
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -235,6 +235,60 @@ def test_what_cannot_be_pickled_raises_in_put(q: Any) -> None:
     assert q.empty()
     until(lambda: client.default().stats().live_blocks <= before, "what was not sent")
     assert trip(q, 1) == 1
+
+
+def test_many_messages_of_which_one_finds_no_hold_entry_leave_the_books_right(q: Any) -> None:
+    full = shmtensor.empty(300 << 20, dtype="uint8").share_memory_()  # a segment of its own, with a short table
+    kept, sent = shmtensor.ones(4).share_memory_(), shmtensor.ones(4)
+    sink = mp.Queue()
+    with pytest.raises(errors.OutOfMemory, match="hold entries"):
+        while True:
+            sink.put(full)
+    with pytest.raises(errors.OutOfMemory, match="hold entries"):
+        q.put_many([1, [kept, sent, full]])
+    client.default().native.check_invariants()
+    assert q.empty() and trip(q, kept).tolist() == [1.0] * 4
+
+
+class Forks:
+    """Its pickling forks; both processes go on with what they were at."""
+
+    child = -1
+
+    def __reduce__(self) -> Any:
+        Forks.child = os.fork()
+        if Forks.child:
+            os.waitpid(Forks.child, 0)
+        return int, ()
+
+
+@pytest.mark.parametrize("maxbytes", [0, 64])
+def test_a_fork_amid_many_messages(maxbytes: int) -> None:
+    q = mp.Queue(maxbytes=maxbytes)
+    value = shmtensor.ones(4 if not maxbytes else 99).share_memory_()
+    try:
+        q.put_many([[value], Forks()])
+    except errors.MessageTooLarge:
+        assert maxbytes
+    if Forks.child == 0:
+        os._exit(0)
+    messages = [] if maxbytes else [q.get() for _ in range(4)]  # each process's own
+    client.default().native.check_invariants()
+    assert [type(m) for m in messages] == ([] if maxbytes else [list, int, list, int])
+    assert all(m[0].tolist() == [1.0] * 4 for m in messages[::2])
+    del messages
+    client.default().native.check_invariants()
+
+
+def test_what_a_dead_process_took_from_memory_that_is_gone_is_an_error(q: Any) -> None:
+    ring = RingBytes(q._manager, q._ring.block)
+    gone: Any = types.SimpleNamespace(segment=10**6, index=0, generation=1)
+    ring.write_message(gone, 0)
+    ring.note(GET_UNDO, 8000)
+    ring.move(TAIL)
+    for _ in range(2):
+        with pytest.raises(errors.UnknownHandle):
+            q.get(timeout=BOUND)
 
 
 def test_what_cannot_be_read_raises_in_get(q: Any) -> None:
