@@ -113,21 +113,18 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
 // Segments that the manager gave up and of which nothing is held here need no mapping and no descriptors any more.
 void Client::unmap_retired() {
     for (auto it = segments_.begin(); it != segments_.end();) {
-        const Segment& s = *it->second;
-        const bool awaited = std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; });
-        if (!s.owned && s.held_count == 0 && !awaited && s.books.header().retired.load() != 0) {
-            if (last_ == &s) last_ = nullptr;
-            const auto next = std::next(it);
-            decltype(segments_)::node_type gone;  // unmapped once the table is free again
-            {
-                const std::lock_guard table(table_);
-                gone = segments_.extract(it);
-            }
-            it = next;
-        } else {
-            ++it;
-        }
+        Segment& s = *(it++)->second;
+        if (!s.owned && s.held_count == 0 && s.books.header().retired.load() != 0) unmap_unless_awaited(s);
     }
+}
+
+// pre: private lock held; nothing of the segment is held here. One with a hold that still has to end stays.
+void Client::unmap_unless_awaited(Segment& s) {
+    if (std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; })) return;
+    if (last_ == &s) last_ = nullptr;
+    decltype(segments_)::node_type gone;  // unmapped once the table is free again
+    const std::lock_guard table(table_);
+    gone = segments_.extract(s.id);
 }
 
 Status Client::more_holds(Segment& s, unsigned patience_ms) {
@@ -349,7 +346,10 @@ void Client::release(Block* block) {
     if (!held_) return;
     if (!deferred_.empty()) finish_deferred();
     // Whoever does nothing after this release would keep the block if it were put off. A stopped holder costs one wait.
-    end_hold(s, block->hold, deferred_.empty() ? kMoment : 0);
+    const bool done = end_hold(s, block->hold, deferred_.empty() ? kMoment : 0);
+    // A dropped queue must not keep its two descriptors until the next segment is mapped. A block of exactly this size
+    // goes the same way, which costs its next receiver a request.
+    if (done && !s.owned && s.held_count == 0 && s.dedicated && s.payload_bytes == kRingBytes) unmap_unless_awaited(s);
 }
 
 int Client::readonly_of(const Block& block, std::byte** at) {

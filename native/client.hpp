@@ -128,6 +128,7 @@ class Client {
     void finish_deferred();
     void take_returned(unsigned patience_ms);
     void unmap_retired();
+    void unmap_unless_awaited(Segment& s);
     bool hold_for_embryo(Segment& s);
     void prepare_fork();
 

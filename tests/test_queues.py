@@ -41,6 +41,37 @@ def test_messages_come_in_order(make: Callable[..., Any]) -> None:
     assert q.empty()
 
 
+def test_dropped_queues_leave_no_descriptor() -> None:
+    mp.Queue().put(1)  # the manager is connected
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    dropped = [mp.Queue() for _ in range(20)]
+    assert len(list(Path("/proc/self/fd").iterdir())) > before
+    del dropped
+    # At once: the next to need a descriptor may be a library that makes no queue, so that nothing else would free them.
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_a_queue_that_was_dropped_and_opened_again_is_mapped_again() -> None:
+    keeper = mp.Process(target=_serve_by_name, args=("again", there := mp.Event(), go := mp.Event()))
+    keeper.start()
+    assert there.wait(BOUND)
+    for i in range(3):
+        q = mp.Queue(name="again")
+        q.put(i)
+        assert q.get(timeout=BOUND) == i
+        del q
+    go.set()
+    keeper.join(BOUND)
+    assert keeper.exitcode == 0
+
+
+def _serve_by_name(name: str, there: Any, go: Any) -> None:
+    q = mp.Queue(name=name)
+    there.set()
+    go.wait(BOUND)
+    q.close()
+
+
 @pytest.mark.parametrize("maxsize", [1, 2, 7])
 def test_a_bounded_queue_takes_so_many(maxsize: int) -> None:
     q = mp.Queue(maxsize)
