@@ -99,7 +99,7 @@ class ForkServerProcess(_context.ForkServerProcess):
         return _launch(_context.ForkServerProcess, process_obj)
 
 
-class Process(_process.BaseProcess):
+class Process(_context.Process):
     """A process started by the default method."""
 
     _start_method = None
