@@ -203,7 +203,7 @@ class DefaultContext(_Objects, _context.DefaultContext):
     submodules (`from multiprocessing.sharedctypes import Value`) is to fit to our processes, and a library that uses
     the standard module to the choice that the program makes here."""
 
-    Process = Process  # type: ignore[assignment]
+    Process = Process
 
     def get_context(self, method: str | None = None) -> Any:
         """The context of a start method, or the one in use.

@@ -397,8 +397,12 @@ class Queue(SimpleQueue):
         return self._ring.is_full()
 
     def empty(self) -> bool:
-        """Whether there is no message just now. Does not block. Raises OSError when closed."""
-        return super().empty()
+        """Whether there is no message just now. Does not block.
+
+        Raises:
+            OSError: the queue is closed, and was used before, as in the standard library.
+        """
+        return self._ring.stats()[2] == 0 or super().empty()
 
     def join_thread(self) -> None:
         """Nothing to wait for: what was put is in the queue. Only after close(), as in the standard library."""
