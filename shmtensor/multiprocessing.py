@@ -16,7 +16,6 @@ import importlib
 import multiprocessing as _standard
 import multiprocessing.context as _context
 from collections.abc import Callable, Iterable
-from multiprocessing import process as _process
 from typing import Any
 
 from . import broadcast as _broadcast
