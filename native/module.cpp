@@ -148,6 +148,17 @@ std::vector<BlockRow> list_blocks(Books& books) {
     return list;
 }
 
+// A block with the user that is its face's.
+Block* allocate(nb::handle object, std::uint64_t bytes) {
+    auto& self = *nb::inst_ptr<PyClient>(object);
+    if (bytes == 0 || bytes > kMaxSegmentBytes)
+        raise(PyExc_ValueError,
+              "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " + std::to_string(bytes));
+    Block* block = nullptr;
+    insist(self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0, bytes);
+    return block;
+}
+
 Slot& slot_at(Group& group, std::uint32_t index) {
     if (index >= kMaxSlots) throw nb::index_error("no such slot");
     return group.slot(index);
@@ -386,19 +397,19 @@ NB_MODULE(_native, m) {
             nb::arg("segment"), nb::arg("control"), nb::arg("payload"), nb::arg("payload_bytes"), nb::arg("dedicated"),
             nb::arg("owned"))
         .def(
-            "allocate",
-            [](nb::handle object, std::uint64_t bytes) {
-                auto& self = *nb::inst_ptr<PyClient>(object);
-                if (bytes == 0 || bytes > kMaxSegmentBytes)
-                    raise(PyExc_ValueError, "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " +
-                                                std::to_string(bytes));
-                Block* block = nullptr;
-                insist(
-                    self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0,
-                    bytes);
-                return face_of(block);
-            },
+            "allocate", [](nb::handle object, std::uint64_t bytes) { return face_of(allocate(object, bytes)); },
             nb::arg("nbytes"))
+        .def(
+            "array",
+            [](nb::handle object, std::uint64_t bytes, nb::handle dtype, nb::handle shape) {
+                Block* block = allocate(object, bytes);
+                const nb::object face = face_of(block);
+                PyObject* array =
+                    make_array(face.ptr(), block->data(), block->bytes, dtype.ptr(), shape.ptr(), 0, Py_None);
+                if (!array) throw nb::python_error();
+                return nb::steal(array);
+            },
+            nb::arg("nbytes"), nb::arg("dtype"), nb::arg("shape"))
         .def(
             "attach",
             [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {

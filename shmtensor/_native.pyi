@@ -300,6 +300,8 @@ class Client:
     def allocate(self, nbytes: int) -> Block:
         """A block of at least 1 byte; 64-byte aligned, page-aligned from 64 KiB. No system call when warm memory fits.
         The content is arbitrary. Raises Refused, ValueError, and what need_segment raises."""
+    def array(self, nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """The array over a fresh block: allocate(nbytes).array(dtype, shape) in one call. Raises as both."""
     def attach(self, segment: int, index: int, generation: int) -> Block:
         """Open a live block. No system call when its segment is mapped. Raises BlockGone, what need_mapping raises."""
     def ticket(self, block: Block, owner: int = 0) -> tuple[int, int]:

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from ._tensor import SETTLED, Tensor
 from .allocators.default import out_of_heap
-from .allocators.managed import allocate
+from .allocators.managed import allocate, allocate_array
 from .conversion import array_from, empty_array, refused, shape_from
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
 from .memory import checked_array
 
 _new = object.__new__
+_PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
 
 def from_numpy(array: NDArray[Any]) -> Tensor:
@@ -59,9 +60,13 @@ def empty(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bo
         ManagerError: shared, and no manager can be reached or started.
     """
     kind = DEFAULT if dtype is None else dtype_of(dtype)
-    shape, nbytes = shape_from(size, kind.itemsize)
+    shape: tuple[int, ...] = size
+    if len(size) == 1 and type(size[0]) is int and 0 <= size[0] <= _PLAIN:  # most are
+        nbytes = size[0] * kind.itemsize
+    else:
+        shape, nbytes = shape_from(size, kind.itemsize)
     t = _new(Tensor)
-    t._array = allocate(nbytes).array(kind, shape) if shared else empty_array(shape, kind)
+    t._array = allocate_array(nbytes, kind, shape) if shared else empty_array(shape, kind)
     t._storage = None
     t._epoch = SETTLED if shared else 0
     t.requires_grad = requires_grad

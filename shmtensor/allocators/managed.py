@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from .._native import LockBusy, Refused
 from ..errors import InvalidArgument, ManagerError
 from ..manager import address
 from .protocol import AllocatorStats, Region, require_size
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from .._native import Block
     from ..manager.client import Manager
 
@@ -82,6 +86,17 @@ def allocate(nbytes: int) -> Block:
         _client = client
     block: Block = _client.default().allocate(nbytes or 1)
     return block
+
+
+def allocate_array(nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """`allocate(nbytes).array(dtype, shape)` in one call, for those who make many."""
+    manager = _client.default() if _client is not None else None
+    if manager is not None:
+        try:
+            return manager.native.array(nbytes or 1, dtype, shape)  # type: ignore[no-any-return]
+        except (Refused, LockBusy, ValueError):
+            pass  # the long way says what is wrong
+    return allocate(nbytes).array(dtype, shape)
 
 
 def manager_of(block: Block) -> Manager:
