@@ -347,9 +347,9 @@ void Client::release(Block* block) {
     if (!deferred_.empty()) finish_deferred();
     // Whoever does nothing after this release would keep the block if it were put off. A stopped holder costs one wait.
     const bool done = end_hold(s, block->hold, deferred_.empty() ? kMoment : 0);
-    // A dropped queue must not keep its two descriptors until the next segment is mapped. A block of exactly this size
-    // goes the same way, which costs its next receiver a request.
-    if (done && !s.owned && s.held_count == 0 && s.dedicated && s.payload_bytes == kRingBytes) unmap_unless_awaited(s);
+    // A dropped queue must not keep its two descriptors until the next segment is mapped. Rings do not travel in
+    // messages, so nobody has this segment's books from find(); any other segment waits until it is retired.
+    if (done && !s.owned && s.held_count == 0 && s.is_ring()) unmap_unless_awaited(s);
 }
 
 int Client::readonly_of(const Block& block, std::byte** at) {

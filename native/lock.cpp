@@ -4,19 +4,12 @@
 #include <ctime>
 
 #include "failpoint.hpp"
+#include "relax.hpp"
 
 namespace shmtensor {
 namespace {
 
 constexpr int kSpins = 200;  // about a microsecond: twenty times what the books are held for
-
-inline void relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
 
 timespec after(unsigned milliseconds) {
     timespec at{};

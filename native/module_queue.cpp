@@ -367,10 +367,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         switch (result) {
             case Ringed::ok:
                 if (self.ring.size() == 0) tell_watchers(self);
-                if (letters[0].flags & kLost)
-                    raise(queue_errors.lost,
-                          "a message names memory that is gone: its sender and its manager ended before this process "
-                          "mapped it; the message has been taken out");
+                if (letters[0].flags & kLost) raise_lost();
                 return done;
             case Ringed::busy:
                 patience = stall.patience(true);
@@ -408,16 +405,11 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
 }
 
 nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel, bool common = false) {
-    std::size_t received = 0;
-    Unsent rest{self.client(), {}};
     for (const MessageHold& hold : letter.holds) {
         Block* block = nullptr;
-        if (self.client().receive(hold, &block) == Status::ok) {
-            parcel.blocks.push_back(block);
-            ++received;
-        }
+        if (self.client().receive(hold, &block) == Status::ok) parcel.blocks.push_back(block);
     }
-    if (received != letter.holds.size()) raise_damaged();
+    if (parcel.blocks.size() != letter.holds.size()) raise_damaged();
     const std::byte* body = letter.body.data();
     std::size_t bytes = letter.body.size();
     if (letter.flags & kBodyInBlock) {

@@ -7,6 +7,7 @@
 
 #include "failpoint.hpp"
 #include "os.hpp"
+#include "relax.hpp"
 
 namespace shmtensor {
 namespace {
@@ -32,14 +33,6 @@ void wake(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& as
 bool other_cores() {
     static const bool others = os::processors() > 1;
     return others;
-}
-
-inline void relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
 }
 
 std::uint32_t units_for(const Letter& letter) {

@@ -32,6 +32,9 @@ struct Segment {
     std::uint64_t reserved = 0;         // payload bytes whose pages are reserved
     std::uint32_t blocks_reserved = 0;  // block records whose pages are reserved
 
+    // Made by the manager for a ring: no client asks for this size, as payload_for() rounds to eighths of a power of 2.
+    bool is_ring() const { return dedicated && payload_bytes == kRingBytes; }
+
     Segment() = default;
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;

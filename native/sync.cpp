@@ -75,14 +75,6 @@ int Spin::bound() const {
     return others ? std::min(kSpins, 2 * typical_ + 50) : 0;
 }
 
-void Spin::relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
 bool is_gone(const Party& self, std::uint32_t identity, bool thorough) {
     const std::uint32_t index = slot_of(identity);
     const Slot& slot = self.group.slot(index);

@@ -10,6 +10,7 @@
 
 #include "group.hpp"
 #include "layout.hpp"
+#include "relax.hpp"
 
 namespace shmtensor::sync {
 
@@ -44,7 +45,6 @@ class Spin {
 
    private:
     int bound() const;  // turns; none when there is no other core
-    static void relax();
     int typical_ = 0;
 };
 

@@ -283,15 +283,16 @@ class Queue(SimpleQueue):
         bounds = bound(maxsize, "maxsize", MOST_MESSAGES), bound(maxbytes, "maxbytes", MOST_BYTES)
         super().__init__(ctx=ctx, name=name, _bounds=bounds)
         self._reset()
+        register_after_fork(self, Queue._reset)
 
     def _reset(self) -> None:
         self._closed = False
         self._readable = _Readable(self._ring)
-        register_after_fork(self, Queue._reset)
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
         self._reset()
+        register_after_fork(self, Queue._reset)
 
     @property
     def _maxsize(self) -> int:

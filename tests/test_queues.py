@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing import util
 from pathlib import Path
 from queue import Empty, Full
 from typing import Any
@@ -484,3 +485,17 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), q.qsize(), q.get().tolis
 def test_a_process_cloned_without_hooks(here: World) -> None:
     here.serve()
     assert here.run(HEAD + CLONE) == f"4 1 {[1.0] * 10}\n"
+
+
+def test_a_fork_leaves_a_queue_registered_once() -> None:
+    q = mp.Queue()
+
+    def entries() -> int:
+        return sum(one is q for one in util._afterfork_registry.values())
+
+    assert entries() == 1
+    q.close()
+    util._run_after_forkers()  # what each forked child does first
+    assert entries() == 1
+    q.put(1)  # open again, as the standard queue is in a child
+    assert q.get() == 1

@@ -11,12 +11,11 @@
 #include <sys/prctl.h>
 
 #include <deque>
-#include <map>
 #include <random>
-#include <set>
 
 #include "../cast.hpp"
 #include "../failpoint.hpp"
+#include "matrix.hpp"
 #include "world.hpp"
 
 using namespace world;
@@ -386,35 +385,12 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 }
 
 int matrix() {
-    std::set<std::string> points, ours;
-    for (const char* name : failpoint::all()) {
-        const std::string point{name};
-        if (point.starts_with("cast.")) ours.insert(point);
-        if (point.starts_with("cast.") || point.starts_with("ring.get.") || point.starts_with("ring.undo.") ||
-            point.starts_with("books.add_hold.") || point.starts_with("books.release."))
-            points.insert(point);
-    }
-    std::map<std::string, int> reached;
-    int runs = 0;
-    for (const std::string& point : points)
-        for (const std::string& role : kRoles)
-            for (int nth = 1; nth <= 16; nth = nth < 3 ? nth + 1 : nth * 2) {
-                if (!run(role, point, nth, "kill")) break;
-                ++reached[point];
-                ++runs;
-                for (const char* action : {"stop", "exit"}) {
-                    want(run(role, point, nth, action), point + " is not repeatable");
-                    ++runs;
-                }
-            }
-    int missed = 0;
-    for (const std::string& point : ours)
-        if (!reached.contains(point)) {
-            std::printf("never reached: %s\n", point.c_str());
-            ++missed;
-        }
-    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
-    return missed ? 1 : 0;
+    const auto ours = points_where([](const std::string& point) { return point.starts_with("cast."); });
+    const auto points = points_where([](const std::string& point) {
+        return point.starts_with("cast.") || point.starts_with("ring.get.") || point.starts_with("ring.undo.") ||
+               point.starts_with("books.add_hold.") || point.starts_with("books.release.");
+    });
+    return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, 12, run);
 }
 
 // ----------------------------------------------------------------------------------------------------------- the storm

@@ -7,10 +7,9 @@
 #include <spawn.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "../failpoint.hpp"
+#include "matrix.hpp"
 #include "world.hpp"
 
 using namespace world;
@@ -340,30 +339,12 @@ int main(int argc, char** argv) {
     }
     ::alarm(900);  // the bound of the whole matrix
     const std::string self = "/proc/self/exe";
-    std::set<std::string> points;
-    for (const char* name : failpoint::all())
-        if (std::none_of(std::begin(kElsewhere), std::end(kElsewhere),
-                         [&](const char* area) { return std::string{name}.starts_with(area); }))
-            points.insert(name);
-    std::map<std::string, int> reached;
-    int runs = 0;
-    for (const std::string& point : points)
-        for (const std::string& role : kRoles)
-            for (int nth = 1; nth <= 40; nth = nth < 3 ? nth + 1 : nth * 2) {
-                if (!run(self, role, point, nth, "kill")) break;
-                ++reached[point];
-                ++runs;
-                for (const char* action : {"stop", "exit"}) {
-                    want(run(self, role, point, nth, action), point + " is not repeatable");
-                    ++runs;
-                }
-            }
-    int missed = 0;
-    for (const std::string& point : points)
-        if (!reached.contains(point)) {
-            std::printf("never reached: %s\n", point.c_str());
-            ++missed;
-        }
-    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
-    return missed ? 1 : 0;
+    const auto points = points_where([](const std::string& point) {
+        return std::none_of(std::begin(kElsewhere), std::end(kElsewhere),
+                            [&](const char* area) { return point.starts_with(area); });
+    });
+    return world::matrix(points, points, kRoles, kPasses, kPasses.back(),
+                         [&](const std::string& role, const std::string& point, int nth, const std::string& action) {
+                             return run(self, role, point, nth, action);
+                         });
 }

@@ -11,13 +11,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <random>
-#include <set>
 #include <thread>
 
 #include "../failpoint.hpp"
 #include "../ring.hpp"
+#include "matrix.hpp"
 #include "world.hpp"
 
 using namespace world;
@@ -305,30 +304,8 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 }
 
 int matrix() {
-    std::set<std::string> points;
-    for (const char* name : failpoint::all())
-        if (std::string{name}.starts_with("ring.")) points.insert(name);
-    std::map<std::string, int> reached;
-    int runs = 0;
-    for (const std::string& point : points)
-        for (const std::string& role : kRoles)
-            for (int nth = 1; nth <= 40; nth = nth < 3 ? nth + 1 : nth * 2) {
-                if (!run(role, point, nth, "kill")) break;
-                ++reached[point];
-                ++runs;
-                for (const char* action : {"stop", "exit"}) {
-                    want(run(role, point, nth, action), point + " is not repeatable");
-                    ++runs;
-                }
-            }
-    int missed = 0;
-    for (const std::string& point : points)
-        if (!reached.contains(point)) {
-            std::printf("never reached: %s\n", point.c_str());
-            ++missed;
-        }
-    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
-    return missed ? 1 : 0;
+    const auto points = points_where([](const std::string& point) { return point.starts_with("ring."); });
+    return world::matrix(points, points, kRoles, kPasses, kPasses.back(), run);
 }
 
 // ----------------------------------------------------------------------------------------------------------- the storm

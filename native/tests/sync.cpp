@@ -12,14 +12,13 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <new>
 #include <random>
-#include <set>
 #include <thread>
 
 #include "../failpoint.hpp"
 #include "../sync.hpp"
+#include "matrix.hpp"
 #include "world.hpp"
 
 using namespace world;
@@ -415,31 +414,9 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 }
 
 int matrix() {
-    std::set<std::string> points;
-    for (const char* name : failpoint::all())
-        if (std::string{name}.starts_with("sync.")) points.insert(name);
-    std::map<std::string, int> reached;
-    int runs = 0;
-    for (const std::string& point : points)
-        for (const std::string& role : kRoles)
-            for (int nth = 1; nth <= 3; ++nth) {
-                if (!run(role, point, nth, "kill")) break;
-                ++reached[point];
-                ++runs;
-                for (const char* action : {"stop", "exit"}) {
-                    // How often somebody sleeps and wakes is not always the same: only the first time is.
-                    want(run(role, point, nth, action) || nth > 1, point + " is not repeatable");
-                    ++runs;
-                }
-            }
-    int missed = 0;
-    for (const std::string& point : points)
-        if (!reached.contains(point)) {
-            std::printf("never reached: %s\n", point.c_str());
-            ++missed;
-        }
-    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
-    return missed ? 1 : 0;
+    const auto points = points_where([](const std::string& point) { return point.starts_with("sync."); });
+    // How often somebody sleeps and wakes is not always the same: only the first time is.
+    return world::matrix(points, points, kRoles, {1, 2, 3}, 1, run);
 }
 
 // ------------------------------------------------------------------------------------------- the storm and the threads

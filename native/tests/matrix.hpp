@@ -1,0 +1,56 @@
+// Every failpoint in every role: the driver that the programs share, each with roles and an audit of its own.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "../failpoint.hpp"
+#include "world.hpp"
+
+namespace world {
+
+// Plays a role with the point armed (nth pass, kill | stop | exit) and audits the world; true when the point was
+// passed.
+using Play = std::function<bool(const std::string& role, const std::string& point, int nth, const std::string& action)>;
+
+inline std::set<std::string> points_where(const std::function<bool(const std::string&)>& is_wanted) {
+    std::set<std::string> points;
+    for (const char* name : failpoint::all())
+        if (is_wanted(name)) points.insert(name);
+    return points;
+}
+
+// Runs all that are in `points`; ends 0 when each of `required` was reached. `nths`: passes to act at, ascending; up to
+// `repeatable` they come again whenever the role is played.
+inline int matrix(const std::set<std::string>& points, const std::set<std::string>& required,
+                  const std::vector<std::string>& roles, const std::vector<int>& nths, int repeatable,
+                  const Play& play) {
+    std::set<std::string> reached;
+    int runs = 0;
+    for (const std::string& point : points)
+        for (const std::string& role : roles)
+            for (const int nth : nths) {
+                if (!play(role, point, nth, "kill")) break;
+                reached.insert(point);
+                ++runs;
+                for (const char* action : {"stop", "exit"}) {
+                    want(play(role, point, nth, action) || nth > repeatable, point + " is not repeatable");
+                    ++runs;
+                }
+            }
+    int missed = 0;
+    for (const std::string& point : required)
+        if (!reached.contains(point)) {
+            std::printf("never reached: %s\n", point.c_str());
+            ++missed;
+        }
+    std::printf("%zu points, %d runs (kill, stop, exit): %d never reached\n", points.size(), runs, missed);
+    return missed ? 1 : 0;
+}
+
+const std::vector<int> kPasses = {1, 2, 3, 6, 12, 24};
+
+}  // namespace world
