@@ -160,7 +160,8 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
                 held->word.store(back, std::memory_order_release);
             SHMTENSOR_POINT("ring.undo.one");
         }
-        if (!getting && found.message) h.put_bytes.store(found.message->bytes_before, std::memory_order_relaxed);
+        if (found.message)
+            (getting ? h.got_bytes : h.put_bytes).store(found.message->bytes_before, std::memory_order_relaxed);
     }
     SHMTENSOR_POINT("ring.undo.done");
     record.word.store(0, std::memory_order_release);
@@ -387,20 +388,16 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     letter.flags = gone ? message.flags | kLost : message.flags;
     letter.mark = message.mark;
     letter.bytes = message.bytes;
-    if (!letter.holds.empty()) {
-        const auto of_ring = [&](const MessageHold& hold) {
-            return hold_word(hold.block, h.number, HoldKind::message);
-        };
-        h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
-        SHMTENSOR_POINT("ring.get.noted");
-        for (const MessageHold& hold : letter.holds) {
-            bool known = false;
-            Hold* held = entry_of(hold, shelf, &known);
-            // Only what is the ring's (R3): a list that was written over must not reach into the books.
-            if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
-                held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
-            SHMTENSOR_POINT("ring.get.one_moved");
-        }
+    // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
+    if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
+    SHMTENSOR_POINT("ring.get.noted");
+    for (const MessageHold& hold : letter.holds) {
+        bool known = false;
+        Hold* held = entry_of(hold, shelf, &known);
+        // Only what is the ring's (R3): a list that was written over must not reach into the books.
+        if (held && held->word.load(std::memory_order_relaxed) == hold_word(hold.block, h.number, HoldKind::message))
+            held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
+        SHMTENSOR_POINT("ring.get.one_moved");
     }
     h.got_bytes.store(message.bytes_before + message.bytes, std::memory_order_relaxed);
     if (receipt) receipt->store(std::uint64_t{count_of(head)} + 1, std::memory_order_release);
@@ -528,7 +525,9 @@ const char* Ring::check(Shelf& shelf) const {
         position = found.next;
         ++messages;
     }
-    return messages == count_of(tail) - count_of(head) ? nullptr : "R2: the count differs from the messages";
+    if (messages != count_of(tail) - count_of(head)) return "R2: the count differs from the messages";
+    const std::uint64_t before = messages > 0 ? message_at(units_of(head)).message->bytes_before : h.put_bytes.load();
+    return h.got_bytes.load() == before ? nullptr : "R5: the bytes taken differ from those before the head";
 }
 
 }  // namespace shmtensor
