@@ -90,7 +90,7 @@ struct PyRing {
     PyClient& self;
     Block& block;
     Ring ring;
-    std::function<bool()> make_room;  // asked when the ring is full: true: try again
+    std::function<bool(std::uint32_t)> make_room;  // asked when a put finds no room, as of taken(): true: try again
     int event = -1;
 };
 
@@ -306,7 +306,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 if (patience == 0) return;
                 break;
             case Ringed::full: {
-                if (self.make_room && self.make_room()) break;
+                if (self.make_room && self.make_room(taken)) break;
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) return;
                 {
