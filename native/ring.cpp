@@ -213,7 +213,7 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     Ringed result = take(false, slot, shelf, patience_ms);
     if (result != Ringed::ok) return result;
     while (*done < letters.size() && result == Ringed::ok) {
-        result = put_one(letters[*done], slot, near);
+        result = put_one(letters[*done], slot, near, patience_ms);
         if (result == Ringed::ok) ++*done;
     }
     const bool more_room = !is_full();
@@ -225,7 +225,7 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     return result;
 }
 
-Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
+Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t units = units_for(letter);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
@@ -248,7 +248,7 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
         if (used > all) return Ringed::damaged;
         if (units <= all && filler + units <= all - used) break;
         if (all == kRingUnits) return Ringed::full;
-        if (const Ringed grown = grow(slot, shelf); grown != Ringed::ok) return grown;
+        if (const Ringed grown = grow(slot, shelf, patience_ms); grown != Ringed::ok) return grown;
     }
     if (filler > 0) {
         auto* gap = reinterpret_cast<Message*>(unit(units_of(tail), all));
@@ -283,11 +283,12 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
 
 // pre: put_lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
 // also stays where it is; the one store of `capacity` commits.
-Ringed Ring::grow(std::uint32_t slot, Shelf& shelf) {
+Ringed Ring::grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t all = capacity();
     if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
         return Ringed::no_room;
+    if (patience_ms == 0) return Ringed::busy;  // who has none may have the GIL
     if (const Ringed taken = take(true, slot, shelf, kGetterMoment); taken != Ringed::ok) return taken;
     const std::uint32_t head = units_of(h.head.word.load(std::memory_order_relaxed));
     const std::uint32_t tail = units_of(h.tail.word.load(std::memory_order_relaxed));
