@@ -503,7 +503,8 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
             lambda: crew.outqueue.stats().put == 7 + (board.pid(Board.GATE) in killed),
             "results, and the mark for a death",
         )
-        idle = next(worker for worker in list(pool._pool) if worker.pid != board.pid(Board.GATE))
+        others = [worker for worker in list(pool._pool) if worker.pid != board.pid(Board.GATE)]
+        idle = next(worker for worker in others if crew._receipts[worker].read())
         kill(idle)
         until(lambda: idle not in pool._pool and len(pool._pool) == 3, "another worker")
         watcher.held.set()
