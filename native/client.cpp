@@ -51,7 +51,12 @@ void child() {
 thread_local Refusal Client::refusal_;
 
 Client::Client(Group& group, std::uint32_t slot, int connection)
-    : group_(group), slot_(slot), connection_(connection), next_mark_(static_cast<std::uint32_t>(os::random64())) {
+    : group_(group),
+      slot_(slot),
+      connection_(connection),
+      heap_(group_, slot_),
+      pressed_(group.pressed()),
+      next_mark_(static_cast<std::uint32_t>(os::random64())) {
     if (os::wipe_on_fork_page(&page_) != 0) page_ = new std::byte[1];  // an old kernel: no such check
     intact_ = reinterpret_cast<unsigned char*>(page_);
     *intact_ = 1;
@@ -130,9 +135,13 @@ void Client::unmap_unless_awaited(Segment& s) {
 Status Client::more_holds(Segment& s, unsigned patience_ms) {
     if (patience_ms == 0) return Status::slow;
     std::uint32_t reserved = 0;
-    if (const int error = s.books.reserve_holds(&reserved)) {
-        refusal_ = {error, reserved * sizeof(Hold), error == ENOSPC ? "hold entries of the segment" : "kernel"};
-        return error == ENOSPC ? Status::full : Status::refused;
+    if (const int error = s.books.reserve_holds(&reserved, refusal_)) {
+        if (error == ENOSPC) return Status::full;
+        // What our own free ranges keep may be what is short; it stays given back.
+        if (give_back() == 0 || s.books.reserve_holds(&reserved, refusal_) != 0) {
+            group_.press();
+            return Status::refused;
+        }
     }
     if (!s.books.lock(slot_, patience_ms)) return Status::busy;
     s.books.grow_holds(reserved);
@@ -170,7 +179,9 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     }
     if (!room) {
         if (patience_ms == 0) return Status::slow;
+        yield_to_others();
         room = heap_.thorough(bytes, refusal_);
+        if (!room && refusal_.error) group_.press();
         if (!room) return refusal_.error ? Status::refused : Status::need_segment;
     }
     Segment& s = *room.segment;
@@ -350,6 +361,7 @@ void Client::release(Block* block) {
     // A dropped queue must not keep its two descriptors until the next segment is mapped. Rings do not travel in
     // messages, so nobody has this segment's books from find(); any other segment waits until it is retired.
     if (done && !s.owned && s.held_count == 0 && s.is_ring()) unmap_unless_awaited(s);
+    yield_to_others();
 }
 
 int Client::readonly_of(const Block& block, std::byte** at) {
@@ -390,11 +402,31 @@ void Client::take_returned(unsigned patience_ms) {
 Status Client::trim(std::uint64_t* bytes) {
     const std::lock_guard guard(private_);
     if (!may_touch()) return Status::not_held;
-    finish_deferred();
-    take_returned(50);
-    *bytes = heap_.trim();
+    *bytes = give_back();
     unmap_retired();
     return Status::ok;
+}
+
+void Client::reserve(Ring& ring, Refusal& refusal) {
+    if (ring.reserve(group_, slot_, refusal) == 0) return;
+    std::uint64_t given = 0;
+    if (trim(&given) == Status::ok && given > 0 && ring.reserve(group_, slot_, refusal) == 0) return;
+    group_.press();
+}
+
+// pre: private lock held.
+std::uint64_t Client::give_back() {
+    finish_deferred();
+    take_returned(kMoment);
+    return heap_.trim();
+}
+
+// pre: private lock held. Somebody was refused memory since we last looked: what we keep for later may be what is short.
+void Client::yield_to_others() {
+    if (group_.pressed() == pressed_) [[likely]]
+        return;
+    pressed_ = group_.pressed();
+    give_back();
 }
 
 // ------------------------------------------------------------------------------------------------------------ embryos
@@ -454,19 +486,25 @@ void Client::before_fork() {
 
 // pre: private lock held.
 void Client::prepare_fork() {
+    const int inherited = may_touch() ? 0 : fork_.error;  // a child that may touch nothing forks again: for that reason
     fork_ = {};
+    fork_.error = inherited;
     if (!may_touch() || connection_ < 0) return;
-    if (make_embryo(&fork_.slot, &fork_.socket) != 0) {
+    if (const int error = make_embryo(&fork_.slot, &fork_.socket)) {
         fork_ = {};
+        fork_.error = error;
         return;
     }
     fork_.complete = true;
+    refusal_ = {};
     for (const auto& [id, segment] : segments_) fork_.complete = fork_.complete && hold_for_embryo(*segment);
+    if (!fork_.complete) fork_.error = refusal_.error ? refusal_.error : EBUSY;
     SHMTENSOR_POINT("client.fork.prepared");
 }
 
 void Client::after_fork_in_parent() {
     os::close(fork_.socket);  // when the fork failed, this tells the manager so
+    if (may_touch()) fork_ = {};
     SHMTENSOR_POINT("client.fork.parent");
     table_.unlock();
     private_.unlock();
@@ -488,7 +526,8 @@ void Client::after_fork_in_child() {
                 if (block) block->hold = block->embryo_hold;
         const QuietHello hello;
         // Refused when nobody has the other end: then nobody watches over us, and what we hold may be taken away.
-        held_ = os::send_with_fd(connection_, &hello, sizeof hello, -1) == 0;
+        fork_.error = os::send_with_fd(connection_, &hello, sizeof hello, -1);
+        held_ = fork_.error == 0;
         SHMTENSOR_POINT("client.fork.child");
     }
     if (!held_) {

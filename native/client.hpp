@@ -86,6 +86,7 @@ class Client {
     Books* find(std::uint64_t segment);                                 // for a Shelf
     Status reserve_holds(std::uint64_t segment, unsigned patience_ms);  // room for more entries in its books
     Status trim(std::uint64_t* bytes);
+    void reserve(Ring& ring, Refusal& refusal);  // pages for a larger ring
     // The bytes of a block where this process cannot write them; good as long as the block has a user. 0 or errno.
     int readonly_of(const Block& block, std::byte** at);
 
@@ -105,6 +106,8 @@ class Client {
     // False in a process that was cloned without the fork hooks, or whose fork could not be registered, and once
     // closed.
     bool may_touch() const { return alive() && held_; }
+    // Why a fork could not be registered, for the child in which nothing may be touched: errno; 0: it was.
+    int fork_error() const { return fork_.error; }
     static Refusal refusal() { return refusal_; }  // of this thread's last call
     void* face = nullptr;                          // the Python object over it; set once
 
@@ -127,6 +130,8 @@ class Client {
     bool end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms);
     void finish_deferred();
     void take_returned(unsigned patience_ms);
+    std::uint64_t give_back();
+    void yield_to_others();
     void unmap_retired();
     void unmap_unless_awaited(Segment& s);
     bool hold_for_embryo(Segment& s);
@@ -147,11 +152,13 @@ class Client {
     static thread_local Refusal refusal_;
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
     std::vector<std::uint32_t> home_;                           // kept for its capacity
+    std::uint32_t pressed_;  // Group::pressed() when we last gave back
     std::atomic<std::uint32_t> next_mark_;
     bool held_ = true;  // false: this process is a child whose holds could not be made
     struct {
         std::uint32_t slot = kNone;
         int socket = -1;
+        int error = 0;
         bool complete = false;
     } fork_;
 };

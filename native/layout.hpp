@@ -21,7 +21,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 2;
+constexpr std::uint32_t kLayoutVersion = 3;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;  // "SHMGROUP", little endian
 constexpr std::uint64_t kBooksMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;   // "SHMRING*"
@@ -62,6 +62,16 @@ struct GroupHeader {
     std::uint32_t version;
     std::uint32_t slots;
     std::uint64_t group_id;  // random, set once by the manager
+
+    // Quotas, in bytes of payload; 0: none. Written by the manager alone.
+    //   Q1  the sum of Slot::reserved over all slots is at most max_bytes, but for what is being taken back
+    //   Q2  Slot::reserved of a client is at most max_bytes_per_client, likewise
+    // A quota that is set below what is reserved already only keeps more from being reserved.
+    std::atomic<std::uint64_t> max_bytes;
+    std::atomic<std::uint64_t> max_bytes_per_client;
+    // CLOCK_MONOTONIC, seconds, of the last time that a client was refused memory: the others then give back what they
+    // keep for later. Written by whoever was refused.
+    std::atomic<std::uint32_t> pressed;
 };
 
 // Life of a slot:  free -> client -> dead -> free      (manager)
@@ -76,6 +86,11 @@ struct alignas(kLine) Slot {
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint32_t> pid;         // as the manager sees it; 0 for an embryo
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
+    // Bytes of payload that count for this slot, at least as many as it has reserved: raised before pages are reserved,
+    // lowered when that was refused and after pages are given back. Its own client's, and the manager's once that is
+    // dead; it is 0 in a free slot. Slot 0: what rings and segments without an owner have reserved; the manager's, and
+    // raised by whoever has made a ring larger.
+    std::atomic<std::uint64_t> reserved;
 };
 static_assert(sizeof(Slot) == kLine);
 
@@ -175,7 +190,7 @@ struct BooksHeader {
     std::atomic<std::uint32_t> returned;        // (derived) I4: head; others look at it without the lock, as a hint
     std::atomic<std::uint32_t> live_blocks;     // (derived) I2
     std::atomic<std::uint64_t> live_bytes;      // (derived) I2
-    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes the owner has reserved; for display
+    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes reserved; by the owner, of an orphan by the manager
 };
 static_assert(sizeof(BooksHeader) <= kPage);
 static_assert(offsetof(BooksHeader, lock) % kLine == 0);

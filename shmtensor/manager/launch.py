@@ -294,22 +294,43 @@ def _raise_descriptor_limit() -> None:
             pass  # fewer segments fit; the error that says so comes then
 
 
+def _quota(chosen: int | None, variable: str) -> int:
+    """The quota that was chosen, or else that of the environment; 0: none. Raises ManagerUnavailable."""
+    text = os.environ.get(variable)
+    if chosen is not None or not text:
+        return chosen or 0
+    from shmtensor.manager.shortage import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ManagerUnavailable(f"{variable} is {text!r}, which is not a size such as 512M or 4G; set or unset it") from None
+
+
 def serve(
     address: bytes,
     ready: Callable[[], None],
     *,
     max_clients: int | None = None,
+    max_bytes: int | None = None,
+    max_bytes_per_client: int | None = None,
     idle_exit: float | None = None,
     log: str | None = None,
 ) -> None:
     """Serve at `address` in this process until stopped or idle; `ready` is called when connections are accepted.
 
     Args:
+        max_bytes: payload that may be reserved in all; None: as SHMTENSOR_MAX_BYTES says, or without a bound.
+        max_bytes_per_client: the same of each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
         log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
-        ManagerUnavailable: directory, lock or socket are refused.
+        ManagerUnavailable: directory, lock or socket are refused, or a quota in the environment is no size.
     """
+    quotas = (
+        _quota(max_bytes, addresses.MAX_BYTES_VARIABLE),
+        _quota(max_bytes_per_client, addresses.MAX_BYTES_PER_CLIENT_VARIABLE),
+    )
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
     lock = _take_life_lock(address)
     try:
@@ -333,6 +354,7 @@ def serve(
             listener.close()
             _remove(address)
             raise ManagerUnavailable(f"the group's shared memory cannot be made: {problem.strerror}") from None
+        server.group.set_quotas(*quotas)
         with server:
             ready()
             server.run()

@@ -63,6 +63,7 @@ class Service:
     def _create(self, slot: int, pid: int, message: protocol.Create) -> Answer:
         if message.flags & protocol.RING:
             number = self._state.next_ring()
+            self._state.charge_ring()
             return _segment(self._state.add_ring(*self._memory.make_ring(self._state.next_segment, number, slot)))
         if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
             raise Refusal(
