@@ -57,8 +57,8 @@ def available() -> int | None:
 
 
 def command_of(pid: int) -> str:
-    """Command line of a process, shortened; empty when it cannot be seen."""
-    words = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip() if pid > 0 else ""
+    """Command line of a process, shortened, on one line; empty when it cannot be seen."""
+    words = " ".join(_read(f"/proc/{pid}/cmdline").replace("\0", " ").split()) if pid > 0 else ""
     return words if len(words) <= 60 else words[:57] + "..."
 
 
