@@ -178,12 +178,16 @@ def real() -> Iterator[tuple[Path, bool]]:
     made.rmdir()
 
 
-FILL = """
+JOIN = """
 import os, sys
-open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
+with open(sys.argv[1] + "/cgroup.procs", "w") as file:
+    file.write(str(os.getpid()))
 from shmtensor import errors
 from shmtensor.manager import client
 manager = client.default()
+"""
+
+FILL = """
 for again in range(3):
     kept = []
     try:
@@ -198,6 +202,50 @@ for again in range(3):
     kept.clear()
 """
 
+ELSEWHERE = """
+import shmtensor.multiprocessing as mp
+queue = mp.Queue()
+kept, tickets, put = [], [], 0
+try:
+    while True:
+        kept.append(manager.allocate(1 << 20))
+except errors.OutOfMemory:
+    pass
+try:                               # hold entries
+    while len(tickets) < 100_000:
+        tickets.append(manager.ticket(kept[0]))
+except errors.OutOfMemory as problem:
+    print(len(tickets), problem, flush=True)
+try:                               # a larger ring
+    while put < 1_000_000:
+        queue.put(b"%08d" % put + bytes(4000))
+        put += 1
+except errors.OutOfMemory as problem:
+    print(put, problem, flush=True)
+pid = os.fork()                    # which needs a hold entry for each block
+if not pid:
+    try:
+        memoryview(kept[0])
+        print(0, "the child holds what it cannot", flush=True)
+    except errors.ForkedWithoutHold as problem:
+        print(len(kept), problem, flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+memoryview(kept[-1])[:] = bytes(1 << 20)
+del kept[:40]
+for n in range(put):
+    assert queue.get() == b"%08d" % n + bytes(4000)
+for n in range(2 * put + 100):
+    queue.put(n)
+assert [queue.get() for n in range(2 * put + 100)] == list(range(2 * put + 100))
+tickets += [manager.ticket(kept[0]) for _ in range(5000)]
+pid = os.fork()
+if not pid:
+    os._exit(len(memoryview(kept[0])) != 1 << 20)
+assert os.waitpid(pid, 0)[1] == 0
+print(len(tickets), "fine", flush=True)
+"""
+
 
 @pytest.fixture
 def here() -> Iterator[World]:
@@ -205,20 +253,35 @@ def here() -> Iterator[World]:
         yield made
 
 
-def test_a_real_cgroup_is_filled_and_nobody_is_killed(here: World, real: tuple[Path, bool]) -> None:
-    directory, _old = real
+def run_in(here: World, directory: Path, code: str) -> list[tuple[int, str]]:
+    """The lines that a program prints which is in the cgroup from its start: (number, text)."""
     process = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FILL, str(directory)],
+        [sys.executable, "-W", "error", "-c", code, str(directory)],
         env=here.env,
         capture_output=True,
         text=True,
         timeout=3 * BOUND,
         check=False,
     )
-    assert process.returncode == 0, (process.returncode, process.stderr)
-    for line in process.stdout.splitlines():
-        count, said = line.split(" ", 1)
-        assert 60 <= int(count) <= 160
+    assert process.returncode == 0, (process.returncode, process.stderr)  # -9: the kernel killed it
+    lines = [line.split(" ", 1) for line in process.stdout.splitlines()]
+    return [(int(number), text) for number, text in lines]
+
+
+def test_a_real_cgroup_is_filled_and_nobody_is_killed(here: World, real: tuple[Path, bool]) -> None:
+    lines = run_in(here, real[0], JOIN + FILL)
+    assert len(lines) == 3
+    for count, said in lines:
+        assert 60 <= count <= 160
         assert "limit hit: memory cgroup" in said
         assert "of 192.0 MiB free in cgroup /" in said and f"shmtensor-test-{os.getpid()}" in said
-    assert len(process.stdout.splitlines()) == 3
+
+
+def test_in_a_full_cgroup_holds_queues_and_forks_are_refused_and_go_on_later(
+    here: World, real: tuple[Path, bool]
+) -> None:
+    holds, ring, fork, end = run_in(here, real[0], JOIN + ELSEWHERE)
+    assert 0 < holds[0] < 100_000 and "limit hit: memory cgroup" in holds[1]
+    assert 0 < ring[0] < 1_000_000 and "making the queue larger" in ring[1] and "memory cgroup" in ring[1]
+    assert fork[0] > 0 and "no memory for its holds" in fork[1]
+    assert end[0] > 5000 and end[1] == "fine"
