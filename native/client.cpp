@@ -139,7 +139,7 @@ Status Client::more_holds(Segment& s, unsigned patience_ms) {
         if (error == ENOSPC) return Status::full;
         // What our own free ranges keep may be what is short; it stays given back.
         if (give_back() == 0 || s.books.reserve_holds(&reserved, refusal_) != 0) {
-            group_.press();
+            ask_others(refusal_);
             return Status::refused;
         }
     }
@@ -181,8 +181,11 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
         if (patience_ms == 0) return Status::slow;
         yield_to_others();
         room = heap_.thorough(bytes, refusal_);
-        if (!room && refusal_.error) group_.press();
-        if (!room) return refusal_.error ? Status::refused : Status::need_segment;
+        if (!room && !refusal_.error) return Status::need_segment;
+        if (!room) {
+            ask_others(refusal_);
+            return Status::refused;
+        }
     }
     Segment& s = *room.segment;
     auto made = std::make_unique<Block>(Block{this, &s, room.node, 0, kNone, kNone, room.offset, bytes});
@@ -411,7 +414,8 @@ void Client::reserve(Ring& ring, Refusal& refusal) {
     if (ring.reserve(group_, slot_, refusal) == 0) return;
     std::uint64_t given = 0;
     if (trim(&given) == Status::ok && given > 0 && ring.reserve(group_, slot_, refusal) == 0) return;
-    group_.press();
+    const std::lock_guard guard(private_);
+    ask_others(refusal);
 }
 
 // pre: private lock held.
@@ -421,7 +425,19 @@ std::uint64_t Client::give_back() {
     return heap_.trim();
 }
 
-// pre: private lock held. Somebody was refused memory since we last looked: what we keep for later may be what is short.
+// pre: private lock held. We were refused memory, and have given back our own: the others are asked to, if that can
+// help.
+void Client::ask_others(const Refusal& refusal) {
+    const std::uint64_t mine = group_.slot(slot_).reserved.load(), all = std::max(mine, group_.charged());
+    const std::uint64_t each = group_.max_bytes_per_client();
+    if (each != 0 && mine + refusal.bytes > each) return;
+    if (refusal.bytes > refusal.room + (all - mine)) return;
+    group_.press();
+    pressed_ = group_.pressed();
+}
+
+// pre: private lock held. Somebody was refused memory since we last looked: what we keep for later may be what is
+// short.
 void Client::yield_to_others() {
     if (group_.pressed() == pressed_) [[likely]]
         return;

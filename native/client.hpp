@@ -132,6 +132,7 @@ class Client {
     void take_returned(unsigned patience_ms);
     std::uint64_t give_back();
     void yield_to_others();
+    void ask_others(const Refusal& refusal);
     void unmap_retired();
     void unmap_unless_awaited(Segment& s);
     bool hold_for_embryo(Segment& s);
@@ -152,7 +153,7 @@ class Client {
     static thread_local Refusal refusal_;
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
     std::vector<std::uint32_t> home_;                           // kept for its capacity
-    std::uint32_t pressed_;  // Group::pressed() when we last gave back
+    std::uint32_t pressed_;                                     // Group::pressed() when we last gave back
     std::atomic<std::uint32_t> next_mark_;
     bool held_ = true;  // false: this process is a child whose holds could not be made
     struct {

@@ -27,8 +27,9 @@ class Group {
     // The next state of a slot that nobody else may change now.
     void set_state(std::uint32_t index, SlotState state);
 
-    // Quotas (layout.hpp, Q1 and Q2). Count `bytes` more for a slot, before they are reserved. nullptr, or the limit that
-    // this would pass, and then nothing was counted and `room` is what could have been. `each`: the quota per client too.
+    // Quotas (layout.hpp, Q1 and Q2). Count `bytes` more for a slot, before they are reserved. nullptr, or the limit
+    // that this would pass, and then nothing was counted and `room` is what could have been. `each`: the quota per
+    // client too.
     const char* charge(std::uint32_t index, std::uint64_t bytes, bool each, std::uint64_t* room);
     void discharge(std::uint32_t index, std::uint64_t bytes);
     std::uint64_t charged() const;  // for all slots

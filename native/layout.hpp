@@ -88,8 +88,8 @@ struct alignas(kLine) Slot {
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
     // Bytes of payload that count for this slot, at least as many as it has reserved: raised before pages are reserved,
     // lowered when that was refused and after pages are given back. Its own client's, and the manager's once that is
-    // dead; it is 0 in a free slot. Slot 0: what rings and segments without an owner have reserved; the manager's, and
-    // raised by whoever has made a ring larger.
+    // dead; it is 0 in a free slot. Slot 0, where there is a max_bytes: what rings and segments without an owner have
+    // reserved; the manager's, and raised by whoever has made a ring larger.
     std::atomic<std::uint64_t> reserved;
 };
 static_assert(sizeof(Slot) == kLine);

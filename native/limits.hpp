@@ -1,5 +1,5 @@
-// What the machine and its memory cgroups have left for shared memory, and reserving no more than that. The kernel kills
-// rather than refuses once a cgroup or the machine is full, so both are asked before it is.
+// What the machine and its memory cgroups have left for shared memory, and reserving no more than that. The kernel
+// kills rather than refuses once a cgroup or the machine is full, so both are asked before it is.
 #pragma once
 
 #include <cstdint>

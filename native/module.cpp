@@ -66,7 +66,8 @@ const char* why_not_registered(int error) {
             return "there was no memory for its holds on what the parent has; release tensors before forking, or raise "
                    "the limit of memory";
         case ENOSPC:
-            return "the table of processes, or that of holds in a segment, was full; let some processes end, or release "
+            return "the table of processes, or that of holds in a segment, was full; let some processes end, or "
+                   "release "
                    "tensors before forking";
         case EBUSY:
             return "the books of a segment stayed locked by another process; it may be stopped: see `shmtensor-manager "

@@ -324,7 +324,7 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
             std::uint64_t now = have;
             if (h.reserved_bytes.compare_exchange_strong(now, want)) {
                 SHMTENSOR_POINT("ring.reserve.published");
-                group.slot(0).reserved.fetch_add(want - have);
+                if (group.max_bytes() != 0) group.slot(0).reserved.fetch_add(want - have);
             }
         }
         SHMTENSOR_POINT("ring.reserve.counted");

@@ -47,6 +47,7 @@ PLACES: Final = {
 }  # fmt: skip
 """Kind of view -> where that memory is, in a word."""
 
+
 def empty_cache() -> int:
     """Give the memory that this process has freed, and keeps for what it allocates next, back to the system.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -14,7 +13,7 @@ def reserved_pages(manager: int) -> int:
     found: dict[tuple[int, int], int] = {}
     for entry in Path(f"/proc/{manager}/fd").iterdir():
         try:
-            if PAYLOAD.match(os.readlink(entry)):
+            if PAYLOAD.match(str(entry.readlink())):
                 status = entry.stat()
                 found[status.st_dev, status.st_ino] = status.st_blocks * 512
         except OSError:

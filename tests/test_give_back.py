@@ -74,7 +74,8 @@ def test_a_trimmed_arena_gives_its_pages_back_although_others_map_it(here: World
 def test_one_small_array_does_not_keep_the_gigabyte_of_its_dead_owner(here: World, end: str) -> None:
     manager = client.at(here.serve())
     owner = here.script(
-        FILL + """
+        FILL
+        + """
 kept = [manager.allocate(200 << 20) for _ in range(4)]
 small = manager.allocate(1000)
 memoryview(small)[:] = b"small" * 200
@@ -106,7 +107,9 @@ os._exit(0)
 def test_memory_pressure_makes_all_clients_give_back(here: World) -> None:
     """Three clients keep 60 MiB each for later; a fourth needs 200 of 240."""
     address = here.serve("--max-bytes", "240M")
-    code = FILL + """
+    code = (
+        FILL
+        + """
 kept = manager.allocate(60 << 20)
 del kept
 small = manager.allocate(64)
@@ -115,6 +118,7 @@ for line in sys.stdin:
     small = manager.allocate(64)   # any allocation or release will do
     say(manager.native.stats()[4] < 2 << 20)
 """
+    )
     keepers = [here.script(code, env=at(address)) for _ in range(3)]
     assert [line_of(keeper) for keeper in keepers] == ["True"] * 3
     manager = client.at(address)

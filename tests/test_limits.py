@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from manager_world import BOUND, Wire, World, kill, until, world
@@ -27,7 +28,7 @@ def test_64_descriptors_are_enough_for_50_000_tensors_alive_and_sent(here: World
     code = f"""
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-sys.path.insert(0, {os.path.dirname(__file__)!r})
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import shmtensor as st
 import shmtensor.multiprocessing as mp
 from memory_world import mappings
@@ -88,7 +89,9 @@ del queue
 assert mappings() == 13, mappings()
 print("fine")
 """
-    assert here.run(code, env={"PYTHONPATH": here.env["PYTHONPATH"] + ":" + os.path.dirname(__file__)}).strip() == "fine"
+    assert (
+        here.run(code, env={"PYTHONPATH": here.env["PYTHONPATH"] + ":" + str(Path(__file__).parent)}).strip() == "fine"
+    )
 
 
 def test_a_fork_that_finds_no_descriptor_says_so_and_what_to_do(here: World) -> None:
@@ -198,7 +201,7 @@ def test_5000_connections_asked_of_a_manager_of_1000(here: World) -> None:
     figures = manager.stats()
     assert (figures.clients, figures.refused) == (CLIENTS, CONNECTIONS - (CLIENTS - 1))
     assert figures.descriptors < 2 * CLIENTS + 50, "those that were refused cost nothing"
-    with pytest.raises(AssertionError, match="LIMIT|serves|closed"):
+    with pytest.raises(AssertionError, match=r"serves"):
         Wire(address).hello()
     tell(crowd)
     assert int(line_of(crowd)) >= 100

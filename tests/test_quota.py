@@ -64,7 +64,15 @@ def tell(process: subprocess.Popen[str], line: str = "") -> None:
 
 @pytest.mark.parametrize(
     ("text", "nbytes"),
-    [("1", 1), ("4096", 4096), ("512M", 512 << 20), ("4G", 4 << 30), ("1.5k", 1536), ("2GiB", 2 << 30), ("3 TB", 3 << 40)],
+    [
+        ("1", 1),
+        ("4096", 4096),
+        ("512M", 512 << 20),
+        ("4G", 4 << 30),
+        ("1.5k", 1536),
+        ("2GiB", 2 << 30),
+        ("3 TB", 3 << 40),
+    ],
 )
 def test_a_size_is_read_as_people_write_it(text: str, nbytes: int) -> None:
     assert parse_size(text) == nbytes
@@ -141,7 +149,7 @@ def test_the_error_names_request_limit_what_is_free_and_who_holds_most(here: Wor
     assert "4.0 MiB of the quota of 24.0 MiB for this process" in said
     assert f"20.0 MiB by pid {os.getpid()} (" in said and "pytest" in said
     assert f"10.0 MiB by pid {pid} (" in said
-    with pytest.raises(QuotaExceeded, match="limit hit: the manager's --max-bytes[.]"):
+    with pytest.raises(QuotaExceeded, match=r"limit hit: the manager's --max-bytes[.]"):
         manager.allocate(3 * MIB)
     mine.clear()
     tell(other)
@@ -154,7 +162,9 @@ def test_the_error_names_request_limit_what_is_free_and_who_holds_most(here: Wor
 @pytest.mark.parametrize("size", [1000, 100_000, 3 * MIB])
 def test_filled_to_the_quota_a_process_lives_and_goes_on_after_releasing(here: World, size: int) -> None:
     address = here.serve("--max-bytes", "32M")
-    code = FILL + f"""
+    code = (
+        FILL
+        + f"""
 for again in range(3):
     kept, said = fill({size})
     assert said and len(kept) * {size} > 0.8 * (32 << 20), (len(kept), said)
@@ -164,6 +174,7 @@ for again in range(3):
     manager.native.check_invariants()
 say("fine")
 """
+    )
     assert here.run(code, env=at(address)).strip() == "fine"
 
 
@@ -186,7 +197,9 @@ def test_each_client_has_a_quota_and_all_together_have_one(here: World) -> None:
 
 def test_a_forked_child_counts_for_itself(here: World) -> None:
     address = here.serve("--max-bytes-per-client", "8M")
-    code = FILL + """
+    code = (
+        FILL
+        + """
 kept, _ = fill(1 << 20)
 assert len(kept) == 8
 pid = os.fork()
@@ -198,12 +211,15 @@ if not pid:
 assert os.waitpid(pid, 0)[1] == 0
 say("fine")
 """
+    )
     assert here.run(code, env=at(address)).strip() == "fine"
 
 
 def test_what_this_process_keeps_for_later_goes_before_it_is_refused(here: World) -> None:
     address = here.serve("--max-bytes", "32M")
-    code = FILL + """
+    code = (
+        FILL
+        + """
 small, _ = fill(4000, 7000)   # 27 MiB
 del small
 assert manager.native.stats()[5] > 26 << 20
@@ -214,6 +230,7 @@ dedicated, said = fill(300 << 20, 1)
 assert not dedicated and manager.native.stats()[1] == 1, "a segment was made for what is refused"
 say("fine")
 """
+    )
     assert here.run(code, env=at(address)).strip() == "fine"
 
 
@@ -224,13 +241,16 @@ def test_who_is_refused_has_the_others_give_back_what_they_keep(here: World) -> 
     del block  # kept for later
     small = manager.allocate(100)
     assert manager.stats().charged_bytes >= 24 * MIB
-    code = FILL + """
+    code = (
+        FILL
+        + """
 kept, said = fill(16 << 20, 1)
 say(len(kept), 'reserved, with what is kept for later: 24' in said)
 sys.stdin.readline()
 kept, said = fill(16 << 20, 1)
 say(len(kept), said)
 """
+    )
     other = here.script(code, env=at(address))
     assert line_of(other) == "0 True"
     assert manager.native.stats()[4] >= 24 * MIB
@@ -245,7 +265,8 @@ def test_an_orphan_counts_for_the_group_with_the_pages_that_it_still_has(here: W
     address = here.serve("--max-bytes", "64M")
     manager = client.at(address)
     owner = here.script(
-        FILL + "kept, _ = fill(1 << 20, 40)\none = kept[20]\nsay(one.segment, one.index, one.generation)\nsys.stdin.readline()",
+        FILL + "kept, _ = fill(1 << 20, 40)\none = kept[20]\n"
+        "say(one.segment, one.index, one.generation)\nsys.stdin.readline()",
         env=at(address),
     )
     one = manager.attach(*map(int, line_of(owner).split()))
@@ -264,7 +285,9 @@ def test_an_orphan_counts_for_the_group_with_the_pages_that_it_still_has(here: W
     manager.close()
 
 
-STORM = FILL + """
+STORM = (
+    FILL
+    + """
 import random
 random.seed(os.getpid())
 kept = []
@@ -279,6 +302,7 @@ while True:
     if random.random() < 0.005:
         manager.native.trim()
 """
+)
 
 
 def test_the_quota_is_never_exceeded_and_nothing_counts_for_the_killed(here: World) -> None:
@@ -307,15 +331,20 @@ def test_the_quota_is_never_exceeded_and_nothing_counts_for_the_killed(here: Wor
     manager.close()
 
 
-QUEUE = FILL + """
+QUEUE = (
+    FILL
+    + """
 import shmtensor.multiprocessing as mp
 os.environ["SHMTENSOR_MANAGER"] = os.environ["AT"]
 """
+)
 
 
 def test_a_queue_that_cannot_grow_says_so_and_loses_nothing(here: World) -> None:
     address = here.serve("--max-bytes", "4M")
-    code = QUEUE + """
+    code = (
+        QUEUE
+        + """
 queue = mp.Queue()
 assert manager.native.group.reserved(0) == 80 << 10
 kept, _ = fill(1 << 20, 3)
@@ -343,6 +372,7 @@ assert [queue.get() for _ in range(put)] == list(range(put))
 assert queue.empty()
 say("fine")
 """
+    )
     assert here.run(code, env=at(address)).strip() == "fine"
     manager = client.at(address)
     until(lambda: manager.stats().charged_bytes == 0, "the dropped queue to count no more")
@@ -351,13 +381,16 @@ say("fine")
 
 def test_what_rings_have_reserved_counts_until_they_go(here: World) -> None:
     address = here.serve("--max-bytes", "8M")
-    code = QUEUE + """
+    code = (
+        QUEUE
+        + """
 queue = mp.Queue()
 for n in range(250):
     queue.put(bytes(8000))
 say(manager.native.group.reserved(0))
 sys.stdin.readline()
 """
+    )
     process = here.script(code, env=at(address))
     counted = int(line_of(process))
     assert counted == reserved_pages(here.server.pid) > 2 * MIB
@@ -371,7 +404,9 @@ sys.stdin.readline()
 
 def test_a_new_queue_may_be_refused_too(here: World) -> None:
     address = here.serve("--max-bytes", "1M")
-    code = QUEUE + """
+    code = (
+        QUEUE
+        + """
 block = manager.allocate(1 << 20)
 try:
     mp.Queue()
@@ -383,6 +418,28 @@ queue = mp.Queue()               # what was kept for later has been given back
 queue.put(1)
 say(queue.get())
 """
+    )
     said, got = here.run(code, env=at(address)).splitlines()
     assert "81920 bytes" in said and "--max-bytes" in said and "0 are free" in said
     assert got == "1"
+
+
+def test_what_nobody_could_have_given_disturbs_nobody(here: World) -> None:
+    address = here.serve("--max-bytes", "32M", "--max-bytes-per-client", "24M")
+    manager = client.at(address)
+    block = manager.allocate(10 * MIB)
+    del block  # kept for later
+    code = (
+        FILL
+        + """
+for size in (40 << 20, 25 << 20, 1 << 40):
+    try:
+        manager.allocate(size)
+    except errors.QuotaExceeded:
+        say("refused")
+"""
+    )
+    assert here.run(code, env=at(address)).split() == ["refused"] * 3
+    manager.allocate(100)
+    assert manager.native.stats()[4] >= 10 * MIB
+    manager.close()

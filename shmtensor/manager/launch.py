@@ -304,7 +304,9 @@ def _quota(chosen: int | None, variable: str) -> int:
     try:
         return parse_size(text)
     except ValueError:
-        raise ManagerUnavailable(f"{variable} is {text!r}, which is not a size such as 512M or 4G; set or unset it") from None
+        raise ManagerUnavailable(
+            f"{variable} is {text!r}, which is not a size such as 512M or 4G; set or unset it"
+        ) from None
 
 
 def serve(

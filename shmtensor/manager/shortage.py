@@ -1,7 +1,7 @@
 """What to say when a request for memory is refused: what was asked, what is free, which limit, who holds most."""
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH118, PTH120, PTH123
+# ruff: noqa: PTH123
 
 from __future__ import annotations
 
@@ -80,8 +80,7 @@ def reservers(listing: dict[str, Any]) -> list[tuple[int, int]]:
 
 def _largest(rows: list[tuple[int, int]]) -> str:
     top = [
-        f"{size(nbytes)} by "
-        + (f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "messages in flight")
+        f"{size(nbytes)} by " + (f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "messages in flight")
         for nbytes, pid in rows[:3]
         if nbytes
     ]

@@ -264,7 +264,9 @@ class State:
             self.group.account(known, found)  # not if somebody made a ring larger just now; then the next time
 
     def charge_ring(self) -> None:
-        """Count a ring that is about to be made. Raises Refusal."""
+        """Count a ring that is about to be made, when there is a quota. Raises Refusal."""
+        if not self.group.quotas()[0]:
+            return
         refused = self.group.charge(FIRST_RING_BYTES)
         self._accounted = False
         if refused is not None:
