@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-PAYLOAD = re.compile(r"/memfd:shmtensor-(ring-)?\d+ ")
+PAYLOAD = re.compile(r"/memfd:shmtensor-[0-9a-f]{16}-\d+ ")
 
 
 def reserved_pages(manager: int) -> int:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from manager_world import BOUND, World, kill, until, world
@@ -443,3 +444,45 @@ for size in (40 << 20, 25 << 20, 1 << 40):
     manager.allocate(100)
     assert manager.native.stats()[4] >= 10 * MIB
     manager.close()
+
+
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_quotas_and_what_counts_outlive_the_manager(here: World, how: str) -> None:
+    address = here.serve("--max-bytes", "32M", "--max-bytes-per-client", "24M")
+    owner = here.script(
+        FILL + "kept, _ = fill(1 << 20, 20)\none = kept[7]\nsay(one.segment, one.index, one.generation)\n"
+        "sys.stdin.readline()",
+        env=at(address),
+    )
+    manager = client.at(address)
+    one = manager.attach(*map(int, line_of(owner).split()))
+    before, charged = here.server.pid, manager.stats().charged_bytes
+    assert charged >= 20 * MIB
+    if how == "restart":
+        assert here.command("restart", "--address", os.fsdecode(address)).returncode == 0
+    else:
+        kill(here.server)
+        kill(owner)  # with nobody there to see it
+        assert here.serve(address=Path(os.fsdecode(address))) == address
+    figures = manager.stats()
+    assert figures.pid != before
+    assert (figures.max_bytes, figures.max_bytes_per_client) == (32 * MIB, 24 * MIB)
+    if how == "restart":
+        assert figures.charged_bytes == charged
+        kill(owner)
+    until(lambda: manager.stats().charged_bytes == MIB, "the orphan to count with the one block that is held")
+    assert manager.native.group.reserved(0) == MIB
+    with pytest.raises(QuotaExceeded, match="per-client"):
+        manager.allocate(25 * MIB)
+    del one
+    until(lambda: manager.stats().charged_bytes == 0, "the orphan to go")
+    manager.stop()
+    manager.close()
+
+
+def test_a_restart_without_clients_keeps_the_quotas(here: World) -> None:
+    address = os.fsdecode(here.serve("--max-bytes", "32M"))
+    assert here.command("restart", "--address", address).returncode == 0
+    figures = json.loads(here.command("status", "--address", address, "--json").stdout)
+    assert (figures["max_bytes"], figures["max_bytes_per_client"]) == (32 * MIB, 0)
+    assert here.command("stop", "--address", address).returncode == 0
