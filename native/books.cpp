@@ -133,17 +133,20 @@ void Books::derive() {
     SHMTENSOR_POINT("books.derive.done");
 }
 
-int Books::reserve_holds(std::uint32_t* reserved) const {
+int Books::reserve_holds(std::uint32_t* reserved, Refusal& refusal) const {
     const std::uint32_t have = std::min(header().holds_reserved.load(), shape_.holds);
-    if (have == shape_.holds) return ENOSPC;
+    if (have == shape_.holds) {
+        refusal = {ENOSPC, sizeof(Hold), "hold entries of the segment", 0};
+        return ENOSPC;
+    }
     // In steps that grow with the table, so that forking a client of many blocks asks seldom.
     const std::uint32_t want = std::min(shape_.holds, have + std::max(kHoldStep, have / 2 / kHoldStep * kHoldStep));
     *reserved = want;
-    return os::reserve(fd_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)));
+    return limits::reserve(fd_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)), refusal);
 }
 
-int Books::reserve_blocks(std::uint32_t count) const {
-    return os::reserve(fd_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)));
+int Books::reserve_blocks(std::uint32_t count, Refusal& refusal) const {
+    return limits::reserve(fd_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)), refusal);
 }
 
 std::uint64_t Books::live_size(std::uint32_t index, std::uint32_t generation) const {

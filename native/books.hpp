@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "layout.hpp"
+#include "limits.hpp"
 #include "lock.hpp"
 
 namespace shmtensor {
@@ -46,9 +47,9 @@ class Books {
     void unlock() { drop_lock(header().lock); }
 
     // Reserve pages for more hold entries, outside the lock; grow_holds() under the lock then lets them be used.
-    int reserve_holds(std::uint32_t* reserved) const;
+    int reserve_holds(std::uint32_t* reserved, Refusal& refusal) const;
     // Reserve pages for block records [0, count). Owner only.
-    int reserve_blocks(std::uint32_t count) const;
+    int reserve_blocks(std::uint32_t count, Refusal& refusal) const;
 
     // A live block's size, or 0. Without the lock: a snapshot.
     std::uint64_t live_size(std::uint32_t index, std::uint32_t generation) const;

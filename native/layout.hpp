@@ -71,6 +71,16 @@ struct GroupHeader {
     std::atomic<std::uint64_t> next_segment;  // numbers of segments from here on were never given out
     // alive[epoch % kManagers] is held by the manager of that epoch for life: its death shows by a plain load.
     Lock alive[kManagers];
+
+    // Quotas, in bytes of payload; 0: none. Written by the manager alone.
+    //   Q1  the sum of Slot::reserved over all slots is at most max_bytes, but for what is being taken back
+    //   Q2  Slot::reserved of a client is at most max_bytes_per_client, likewise
+    // A quota that is set below what is reserved already only keeps more from being reserved.
+    std::atomic<std::uint64_t> max_bytes;
+    std::atomic<std::uint64_t> max_bytes_per_client;
+    // CLOCK_MONOTONIC, seconds, of the last time that a client was refused memory: the others then give back what they
+    // keep for later. Written by whoever was refused.
+    std::atomic<std::uint32_t> pressed;
 };
 static_assert(sizeof(GroupHeader) <= kPage);
 
@@ -90,6 +100,11 @@ struct alignas(kLine) Slot {
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint32_t> pid;         // as the manager sees it; 0: not known (an embryo; another PID namespace)
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
+    // Bytes of payload that count for this slot, at least as many as it has reserved: raised before pages are reserved,
+    // lowered when that was refused and after pages are given back. Its own client's; in a free slot it counts for
+    // nothing, and whoever claims that begins at 0. Slot 0, where there is a max_bytes: what rings and segments without
+    // an owner have reserved; the manager's, and raised by whoever has made a ring larger.
+    std::atomic<std::uint64_t> reserved;
 };
 static_assert(sizeof(Slot) == kLine);
 
@@ -190,7 +205,7 @@ struct BooksHeader {
     std::atomic<std::uint32_t> returned;        // (derived) I4: head; others look at it without the lock, as a hint
     std::atomic<std::uint32_t> live_blocks;     // (derived) I2
     std::atomic<std::uint64_t> live_bytes;      // (derived) I2
-    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes the owner has reserved; for display
+    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes reserved; by the owner, of an orphan by the manager
 };
 static_assert(sizeof(BooksHeader) <= kPage);
 static_assert(offsetof(BooksHeader, lock) % kLine == 0);

@@ -51,19 +51,50 @@ void raise(PyObject* type, const std::string& message) {
     PyErr_SetString(type, message.c_str());
     throw nb::python_error();
 }
-void raise_refused(const Refusal& refusal) {
-    nb::tuple args = nb::make_tuple("reserving pages", refusal.error, refusal.bytes, refusal.limit);
+void raise_refused(const Refusal& refusal, const char* what) {
+    nb::tuple args = nb::make_tuple(what, refusal.error, refusal.bytes, refusal.limit);
     PyErr_SetObject(native_errors.refused, args.ptr());
     throw nb::python_error();
 }
 
+namespace {
+
+// What kept a fork from being registered, and what to do.
+const char* why_not_registered(int error) {
+    switch (error) {
+        case EMFILE:
+        case ENFILE:
+            return "its parent had no file descriptor left for it; raise the limit of open files (ulimit -n), or close "
+                   "some before forking";
+        case ENOMEM:
+            return "there was no memory for its holds on what the parent has; release tensors before forking, or raise "
+                   "the limit of memory";
+        case ENOSPC:
+            return "the table of processes, or that of holds in a segment, was full; let some processes end, or "
+                   "release "
+                   "tensors before forking";
+        case EBUSY:
+            return "the books of a segment stayed locked by another process; it may be stopped: see `shmtensor-manager "
+                   "ls`";
+        case ESTALE:
+            return "the manager took its place back before it came for it; start another";
+        default:
+            return std::strerror(error);
+    }
+}
+
+}  // namespace
+
 void set_not_held(const Client& client) {
-    PyErr_Format(native_errors.not_held,
-                 "shared memory cannot be used in this process: %s. Start children by fork, spawn or forkserver of "
-                 "shmtensor.multiprocessing",
-                 client.connection() < 0
-                     ? "its client is closed, or it was forked while the fork could not be registered"
-                     : "it was cloned without the fork hooks");
+    if (client.fork_error() != 0)
+        PyErr_Format(native_errors.not_held,
+                     "shared memory cannot be used in this process: its fork could not be registered, since %s",
+                     why_not_registered(client.fork_error()));
+    else
+        PyErr_Format(native_errors.not_held,
+                     "shared memory cannot be used in this process: %s. Start children by fork, spawn or forkserver of "
+                     "shmtensor.multiprocessing",
+                     client.connection() < 0 ? "its client is closed" : "it was cloned without the fork hooks");
 }
 void raise_not_held(const Client& client) {
     set_not_held(client);
@@ -243,11 +274,22 @@ NB_MODULE(_native, m) {
             return ticks;
         },
         nb::arg("pid"));
-    m.def("memory_available", [] {
-        const char* limit = "";
-        const std::uint64_t bytes = os::memory_available(&limit);
-        return std::tuple<std::uint64_t, std::string>{bytes, limit};
-    });
+    m.def(
+        "memory_available",
+        [](const std::string& root) {
+            const char* limit = "";
+            const std::uint64_t bytes = limits::available(&limit, root);
+            return std::tuple<std::uint64_t, std::string>{bytes, limit};
+        },
+        nb::arg("root") = "/");
+    m.def(
+        "memory_cgroups",
+        [](const std::string& root) {
+            std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> rows;
+            for (const limits::Cgroup& one : limits::cgroups(root)) rows.emplace_back(one.path, one.used, one.most);
+            return rows;
+        },
+        nb::arg("root") = "/");
 
     nb::class_<Group>(m, "Group", nb::is_final())
         .def_static(
@@ -310,6 +352,29 @@ NB_MODULE(_native, m) {
         .def(
             "word", [](Group& self, std::uint32_t index) { return slot_at(self, index).word.load(); }, nb::arg("index"))
         .def(
+            "set_quotas", [](Group& self, std::uint64_t all, std::uint64_t each) { self.set_quotas(all, each); },
+            nb::arg("all"), nb::arg("each"))
+        .def("quotas", [](Group& self) { return std::tuple{self.max_bytes(), self.max_bytes_per_client()}; })
+        .def("charged", &Group::charged)
+        .def(
+            "charge",
+            [](Group& self, std::uint64_t bytes) {
+                std::uint64_t room = 0;
+                const char* limit = self.charge(0, bytes, false, &room);
+                if (limit) self.press();
+                return limit ? std::optional{std::tuple<std::string, std::uint64_t>{limit, room}} : std::nullopt;
+            },
+            nb::arg("nbytes"))
+        .def(
+            "reserved", [](Group& self, std::uint32_t index) { return slot_at(self, index).reserved.load(); },
+            nb::arg("slot"))
+        .def(
+            "account",
+            [](Group& self, std::uint64_t known, std::uint64_t found) {
+                self.slot(0).reserved.compare_exchange_strong(known, found);
+            },
+            nb::arg("known"), nb::arg("found"))
+        .def(
             "slot",
             [](Group& self, std::uint32_t index) {
                 const Slot& slot = slot_at(self, index);
@@ -358,8 +423,9 @@ NB_MODULE(_native, m) {
                 if (!self.is_open() || self.shape().blocks != 1 || self.header().blocks_high.load() != 0)
                     throw nb::value_error("only an unused dedicated segment is handed out whole");
                 std::uint32_t reserved = 0;
-                if (const int error = self.reserve_blocks(1)) raise_os(error);
-                if (const int error = self.reserve_holds(&reserved)) raise_os(error);
+                Refusal refusal;
+                if (const int error = self.reserve_blocks(1, refusal)) raise_os(error);
+                if (const int error = self.reserve_holds(&reserved, refusal)) raise_os(error);
                 const Locked_ locked(self);
                 self.grow_holds(reserved);
                 self.hand_out(0, 0, self.header().payload_bytes, slot);
@@ -401,6 +467,15 @@ NB_MODULE(_native, m) {
                  const BooksHeader& h = self.header();
                  return std::tuple{h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
              })
+        .def(
+            "note_reserved",
+            [](Books& self, int payload) {
+                std::uint64_t bytes = 0;
+                if (!self.is_open()) throw nb::value_error("these books are closed");
+                if (const int error = os::reserved_of(payload, &bytes)) raise_os(error);
+                self.header().reserved_bytes.store(bytes, std::memory_order_relaxed);
+            },
+            nb::arg("payload"))
         .def("blocks", &list_blocks)
         .def("close", &Books::close);
 

@@ -25,7 +25,7 @@ extern NativeErrors native_errors;
 
 [[noreturn]] void raise_os(int error);
 [[noreturn]] void raise(PyObject* type, const std::string& message);
-[[noreturn]] void raise_refused(const Refusal& refusal);
+[[noreturn]] void raise_refused(const Refusal& refusal, const char* what = "reserving pages");
 void set_not_held(const Client& client);
 [[noreturn]] void raise_not_held(const Client& client);
 

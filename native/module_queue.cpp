@@ -313,13 +313,12 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 break;
             }
             case Ringed::no_room: {
-                int error = 0;
+                Refusal refusal;
                 {
                     nb::gil_scoped_release release;
-                    error = self.ring.reserve();
+                    self.client().reserve(self.ring, refusal);
                 }
-                if (error)
-                    raise_refused({error, std::uint64_t{self.ring.header().capacity.load()} * kRingUnit, "the queue"});
+                if (refusal.error) raise_refused(refusal, "making the queue larger");
                 break;
             }
             case Ringed::need_mapping:

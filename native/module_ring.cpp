@@ -42,7 +42,8 @@ class RingMemory {
     explicit RingMemory(int fd) { map(fd); }
     RingMemory(int fd, std::uint32_t number) {
         if (number < kFirstRing || number > kLastRing) throw nb::value_error("no ring can have this number");
-        if (const int error = os::reserve(fd, 0, kFirstRingBytes)) raise_os(error);
+        Refusal refusal;
+        if (const int error = limits::reserve(fd, 0, kFirstRingBytes, refusal)) raise_os(error);
         std::byte* at = nullptr;
         if (const int error = os::map_shared(fd, kFirstRingBytes, &at)) raise_os(error);
         Ring::make(at, number);
@@ -80,6 +81,7 @@ class RingMemory {
 
 void add_ring(nb::module_& m) {
     m.attr("RING_BYTES") = kRingBytes;
+    m.attr("FIRST_RING_BYTES") = kFirstRingBytes;
     m.attr("FIRST_RING") = kFirstRing;
     m.attr("LAST_RING") = kLastRing;
     m.attr("HOLD_MESSAGE") = static_cast<int>(HoldKind::message);

@@ -25,9 +25,7 @@ int punch(int fd, std::uint64_t offset, std::uint64_t bytes);
 // A private page that reads 0 in a process that was cloned without pthread_atfork hooks.
 int wipe_on_fork_page(std::byte** at);
 
-// Bytes that may be reserved before the machine or a memory cgroup up the tree has none left, and what sets the bound.
-// The kernel kills rather than refuses once that is passed, so it has to be asked for beforehand.
-std::uint64_t memory_available(const char** limit);
+std::string text_of(const std::string& path);  // a small file of text; empty when it cannot be read
 
 void event_set(int fd);    // a pipe becomes readable
 void event_clear(int fd);  // and is not

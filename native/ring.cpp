@@ -305,19 +305,36 @@ Ringed Ring::grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     return Ringed::ok;
 }
 
-int Ring::reserve() {
+// A ring is nobody's, and outlives who made it larger. So its pages count for the caller while they are being reserved,
+// and for the group from when the header says that they are: killed in between, one of the two has counted them.
+int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
+    refusal = {};
     RingHeader& h = header();
     const std::uint64_t have = h.reserved_bytes.load(std::memory_order_acquire);
     const std::uint32_t all = capacity();
-    if (all == 0) return EINVAL;
+    if (all == 0) return refusal.error = EINVAL;
     const std::uint64_t want = kMessagesAt + std::uint64_t{std::min(all * 2, kRingUnits)} * kRingUnit;
     if (have >= want) return 0;
-    const char* limit = "";
-    if (os::memory_available(&limit) < want - have) return ENOMEM;
-    if (const int error = os::reserve(fd_, 0, want)) return error;
-    for (std::uint64_t now = have; now < want && !h.reserved_bytes.compare_exchange_weak(now, want);) {
+    refusal = {0, want - have, "", 0};
+    if (const char* limit = group.charge(slot, want - have, false, &refusal.room)) {
+        refusal.error = EDQUOT;
+        refusal.limit = limit;
+    } else {
+        SHMTENSOR_POINT("ring.reserve.charged");
+        if (limits::reserve(fd_, have, want - have, refusal) == 0) {
+            SHMTENSOR_POINT("ring.reserve.done");
+            std::uint64_t now = have;
+            if (h.reserved_bytes.compare_exchange_strong(now, want)) {
+                SHMTENSOR_POINT("ring.reserve.published");
+                if (group.max_bytes() != 0) group.slot(0).reserved.fetch_add(want - have);
+            }
+        }
+        SHMTENSOR_POINT("ring.reserve.counted");
+        group.discharge(slot, want - have);
     }
-    return 0;
+    // Another producer may have had the room, and used it for the same.
+    if (h.reserved_bytes.load(std::memory_order_acquire) >= want) refusal.error = 0;
+    return refusal.error;
 }
 
 // ----------------------------------------------------------------------------------------------------------------- get

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "books.hpp"
+#include "group.hpp"
 #include "layout.hpp"
 #include "lock.hpp"
 
@@ -89,8 +90,8 @@ class Ring {
     // holds.
     Ringed get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
                std::atomic<std::uint64_t>* receipt = nullptr, std::uint64_t lost = 0);
-    // Reserve pages for twice the capacity. 0 or errno (ENOMEM also when the machine has not that much left).
-    int reserve();
+    // Reserve pages for twice the capacity; counts for the group (slot 0), and for `slot` meanwhile. 0 or errno.
+    int reserve(Group& group, std::uint32_t slot, Refusal& refusal);
 
     // Wait until there may be a message, room, a task_done(); at most timeout_ns, and not beyond the moment to look
     // again (100 ms). Spins first when that has paid. EINTR when a signal came. `taken`: as taken() was before the put

@@ -36,6 +36,8 @@ HOLD_CLIENT: int  # a process that has the block open
 HOLD_TICKET: int  # in flight: pickled and not yet unpickled
 HOLD_MESSAGE: int  # in flight through a ring: the sender's until it is published, then the ring's
 
+FIRST_RING_BYTES: int
+"""Bytes of a new ring that are reserved."""
 RING_BYTES: int
 """Payload of a ring's segment, in bytes of address space."""
 FIRST_RING: int
@@ -106,6 +108,19 @@ class Group:
         """(state, pid, start time in clock ticks since boot, parent slot, generation). Raises IndexError."""
     def occupied(self) -> list[int]:
         """Indices of all slots that are not FREE, ascending."""
+    def set_quotas(self, all: int, each: int) -> None:
+        """Bytes of payload that may be reserved in all and by each client, 0: no bound (manager only)."""
+    def quotas(self) -> tuple[int, int]:
+        """(bytes in all, bytes of each client), 0: no bound."""
+    def charged(self) -> int:
+        """Bytes that count for the quota in all, just now."""
+    def reserved(self, slot: int) -> int:
+        """Bytes that count for a slot; slot 0: rings, and segments without an owner. Raises IndexError."""
+    def charge(self, nbytes: int) -> tuple[str, int] | None:
+        """Count bytes for slot 0 before they are reserved. (limit that this would pass, bytes left): not counted, and
+        every client is asked to give back what it keeps for later."""
+    def account(self, known: int, found: int) -> None:
+        """Let `found` bytes count for slot 0, if still `known` do (manager only)."""
 
 @final
 class Books:
@@ -137,6 +152,8 @@ class Books:
         """Size in bytes of the live block with this generation, or None."""
     def stats(self) -> tuple[int, int, int]:
         """(live blocks, bytes in them, bytes of payload reserved). A racy snapshot: to show, and for 'is it empty'."""
+    def note_reserved(self, payload: int) -> None:
+        """Look how much of the payload is reserved; of a segment whose owner is dead. Raises OSError."""
     def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
         """Every live block: (index, offset, size, generation, holds), a hold being (owner slot, hold kind, age in s).
         Raises LockBusy."""
@@ -224,8 +241,12 @@ def make_payload(name: str, nbytes: int) -> int:
 def punch(fd: int, offset: int, nbytes: int) -> None:
     """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
 
-def memory_available() -> tuple[int, str]:
-    """(bytes that may be reserved, what bounds them): the least of MemAvailable and every memory cgroup up the tree."""
+def memory_available(root: str = "/") -> tuple[int, str]:
+    """(bytes that may be reserved, what bounds them): the least of MemAvailable and every memory cgroup up the tree.
+    `root` ends with a slash: where proc and the mounts lie."""
+
+def memory_cgroups(root: str = "/") -> list[tuple[str, int, int]]:
+    """(path, bytes used, limit in bytes) of each memory cgroup of this process that has a limit, its own first."""
 
 def process_start_time(pid: int) -> int:
     """Start time of a process in clock ticks since boot (field 22 of /proc/pid/stat). Raises ProcessLookupError."""

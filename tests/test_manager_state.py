@@ -354,7 +354,9 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     books.add(1, 128, 50, (slot, CLIENT))
     made.state.export(1, 0, 1, 10)
     document = report.listing(made.state)
-    assert document["clients"] == [{"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0}]
+    assert document["clients"] == [
+        {"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0, "reserved_bytes": 0}
+    ]
     (segment,) = document["segments"]
     assert (segment["live_blocks"], segment["live_bytes"], segment["owner"], segment["names"]) == (2, 150, slot, 1)
     assert segment["holders"] == [

@@ -120,7 +120,8 @@ struct World {
     void reserve(std::uint64_t segment) {
         std::uint32_t reserved = 0;
         Books& books = arenas[segment - 1].books;
-        want(books.reserve_holds(&reserved) == 0 && books.lock(0, 1000), "reserve_holds");
+        Refusal refusal;
+        want(books.reserve_holds(&reserved, refusal) == 0 && books.lock(0, 1000), "reserve_holds");
         books.grow_holds(reserved);
         books.unlock();
     }
@@ -231,7 +232,8 @@ struct Member {
             sent = result == Ringed::ok;
             if (sent) break;
             if (result == Ringed::no_room) {
-                want(ring.reserve() == 0, "reserve");
+                Refusal refusal;
+                want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
             } else if (result == Ringed::full) {
                 if (drop(Drop::passed) || drop(Drop::unneeded)) continue;
                 if (ring.header().policy == static_cast<std::uint32_t>(Policy::drop_oldest) &&

@@ -120,7 +120,8 @@ struct Member {
         for (int tries = 0;; ++tries) {
             const Ringed result = again(tries == 0 ? 0u : 50u);
             if (result == Ringed::no_room) {
-                want(ring.reserve() == 0, "reserve");
+                Refusal refusal;
+                want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
             } else if (result != Ringed::busy) {
                 return result;
             }

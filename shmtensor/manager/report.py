@@ -53,6 +53,9 @@ def figures(state: State) -> dict[str, Any]:
         "live_blocks": live_blocks,
         "live_bytes": live_bytes,
         "max_clients": state.max_clients,
+        "max_bytes": state.group.quotas()[0],
+        "max_bytes_per_client": state.group.quotas()[1],
+        "charged_bytes": state.group.charged(),
     }
 
 
@@ -96,7 +99,16 @@ def _clients(state: State) -> list[dict[str, Any]]:
             what = "embryo" if kind == SLOT_EMBRYO else "dead"
         else:
             continue
-        clients.append({"slot": slot, "pid": pid, "start_time": start_time, "state": what, "parent": parent})
+        clients.append(
+            {
+                "slot": slot,
+                "pid": pid,
+                "start_time": start_time,
+                "state": what,
+                "parent": parent,
+                "reserved_bytes": state.group.reserved(slot),
+            }
+        )
     return clients
 
 

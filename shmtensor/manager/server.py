@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -42,6 +43,8 @@ FIRST_CLIENT_SECONDS = 5.0
 """A private manager waits this long for its first client (its starter may be slow, or dead)."""
 DETACHED_SECONDS = 0.5
 """Processes that lost their connection but still map the group are looked at this often."""
+KEPT_DESCRIPTORS = 16
+"""New connections leave so many descriptors to what those ask for who are served already."""
 PACKETS_PER_TURN = 16
 """Packets read from one client before the others have their turn."""
 
@@ -113,6 +116,7 @@ class Server:
         self._stalled: dict[int, Connection] = {}
         self._idle_since = self._started
         self._had_client = False
+        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -271,6 +275,9 @@ class Server:
             refusal = None
             if uid != self._uid:
                 refusal = (protocol.DENIED, f"this manager belongs to uid {self._uid} and you are uid {uid}")
+            elif sock.fileno() + len(self._strangers) >= self._descriptors - KEPT_DESCRIPTORS:
+                # All numbers below are taken, and each stranger will need one more, for its pidfd.
+                refusal = (protocol.LIMIT, self._descriptor_text())
             elif len(self._connections) >= 2 * self.state.max_clients + 64:
                 refusal = (protocol.LIMIT, f"{len(self._connections)} connections are open, as many as allowed")
             connection = Connection(sock, STRANGER, pid)

@@ -19,11 +19,13 @@ released in every segment, then its own segment goes, then its number may be ano
 from __future__ import annotations
 
 from collections import deque
+from errno import EDQUOT
 from os import urandom
 from time import monotonic
 
 from shmtensor._native import (
     FIRST_RING,
+    FIRST_RING_BYTES,
     LAST_RING,
     MAX_SLOTS,
     RING_BYTES,
@@ -146,7 +148,7 @@ class Segment:
         if self.ring is not None:
             reserved = self.ring.memory.stats()[4]
             nbytes = reserved if live else 0
-        return live, nbytes, reserved
+        return live, nbytes, min(reserved, self.nbytes)
 
 
 class State:
@@ -174,6 +176,7 @@ class State:
         self._childless: set[int] = set()  # dead slots whose unannounced embryos are still to be found
         self._retry_at = 0.0
         self._sweep_at = 0.0
+        self._accounted = False  # whether slot 0 counts what it should, as far as is known here
 
     # ------------------------------------------------------------------------------------------------------- clients
 
@@ -294,6 +297,7 @@ class State:
 
     def _free(self, slot: int) -> None:
         """Nothing names the dead slot any more."""
+        self._account()  # what the slot counted for is another's by now
         self.group.name(slot, 0, 0)
         self.group.move(slot, self._dead.pop(slot), SLOT_FREE)
 
@@ -386,6 +390,31 @@ class State:
         elif owner not in self._childless:
             self._free(owner)
 
+    def _account(self) -> None:
+        """Let slot 0 count what rings, and segments without an owner, have reserved, when there is a quota."""
+        self._accounted = True
+        if not self.group.quotas()[0]:
+            return
+        known = self.group.reserved(0)
+        found = sum(self.segments[number].figures()[2] for number in self.orphans)
+        if found != known:
+            self.group.account(known, found)  # not if somebody made a ring larger just now; then the next time
+
+    def charge_ring(self) -> None:
+        """Count a ring that is about to be made, when there is a quota. Raises Refusal."""
+        if not self.group.quotas()[0]:
+            return
+        refused = self.group.charge(FIRST_RING_BYTES)
+        self._accounted = False
+        if refused is not None:
+            most, left = self.group.quotas()[0], refused[1]
+            raise Refusal(
+                protocol.LIMIT,
+                f"no shared memory for a queue of {FIRST_RING_BYTES} bytes: limit hit: {refused[0]} ({most} bytes), of "
+                f"which {left} are free; release tensors or drop queues, or raise the limit",
+                EDQUOT,
+            )
+
     def work(self, seconds: float = 0.005) -> None:
         """Go on with what deaths left to do, for at most about `seconds`. Raises PermissionError: we were replaced."""
         now = monotonic()
@@ -414,6 +443,9 @@ class State:
             self._sweep_at = now + SWEEP_SECONDS
             for number in list(self.orphans):
                 self._settle(self.segments[number])
+            self._accounted = False
+        if not self._accounted:
+            self._account()
 
     def _reap(self, owner: int, number: int) -> None:
         segment = self.segments.get(number)
@@ -426,6 +458,7 @@ class State:
             if segment.owner == owner:
                 segment.owner = None
                 self.orphans.add(number)
+                self._accounted = False
             if segment.owner is None:
                 self._settle(segment)
         self._left[owner] -= 1
@@ -546,11 +579,13 @@ class State:
         start = (start + PAGE - 1) // PAGE * PAGE
         end = end // PAGE * PAGE
         if end - start >= TRIM_BYTES:
+            self._accounted = False
             self.outside.punch(segment, start, end - start)
 
     def _destroy(self, segment: Segment) -> None:
         del self.segments[segment.id]
         self.orphans.discard(segment.id)
+        self._accounted = False
         if segment.ring is not None:
             del self.rings[segment.ring.number]
             self._numbers.give_back(segment.ring.number)
