@@ -476,7 +476,8 @@ void patience() {
     std::size_t done = 0;
     int put = 0;
     while (world.ring.put({&letter, 1}, slot, all, 0, &done) == Ringed::ok) ++put;
-    want(world.ring.reserve() == 0, "reserve");
+    Refusal refusal;
+    want(world.ring.reserve(world.group, slot, refusal) == 0, "reserve");
     want(world.ring.put({&letter, 1}, slot, all, 0, &done) == Ringed::busy, "growth without patience");
     want(world.ring.header().capacity == capacity && world.ring.size() == static_cast<std::uint32_t>(put), "unchanged");
     want(world.ring.put({&letter, 1}, slot, all, 50, &done) == Ringed::ok, "growth with patience");
