@@ -87,7 +87,10 @@ Room Heap::quick_dedicated(std::uint64_t bytes, bool warm_only) {
 int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
     const std::uint64_t from = page_down(offset), to = page_up(offset + bytes);
     refusal = {0, to - from, ""};
-    if (os::memory_available(&refusal.limit) < to - from + kSpareMemory) {
+    std::uint64_t size = 0;
+    if (os::size_of(segment.payload_fd, &size) == 0 && size < segment.payload_bytes) {
+        refusal.error = ESTALE;  // reserving would make the file long again, and hide that what was in it is gone
+    } else if (os::memory_available(&refusal.limit) < to - from + kSpareMemory) {
         refusal.error = ENOMEM;
     } else {
         refusal.error = os::reserve(segment.payload_fd, from, to - from);
@@ -173,6 +176,13 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
     }
     refusal = first;
     return {};
+}
+
+void Heap::put_back(Segment& segment, std::uint32_t node) {
+    const bool known = segment.dedicated ? node == 0 && !segment.free
+                                         : node < segment.ranges->node_count() &&
+                                               (*segment.ranges)[node].state == Ranges::State::taken;
+    if (known) put_back(Room{&segment, node, 0});
 }
 
 void Heap::put_back(const Room& room) {

@@ -96,9 +96,9 @@ class Books:
     def hand_out(self, slot: int) -> None:
         """Give the one block (index 0, generation 1) of an unused dedicated segment, whole, to `slot` by hold 0.
         Raises OSError, LockBusy, ValueError."""
-    def reap(self, slot: int) -> int:
+    def reap(self, slot: int, rebuild: bool = False) -> int:
         """Release every hold of `slot`, or of the ring of that number; gives how many there were. Raises LockBusy:
-        nothing was done."""
+        nothing was done. `rebuild`: then derive counts, totals and chains from the holds that are left."""
     def expire_tickets(self, seconds: int) -> int:
         """Release the in-flight holds of slot 0 that are at least `seconds` old; gives how many. Raises LockBusy."""
     def retire(self) -> None:
@@ -107,9 +107,9 @@ class Books:
         """Size in bytes of the live block with this generation, or None."""
     def stats(self) -> tuple[int, int, int]:
         """(live blocks, bytes in them, bytes of payload reserved). A racy snapshot: to show, and for 'is it empty'."""
-    def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+    def blocks(self, limit: int = ...) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
         """Every live block: (index, offset, size, generation, holds), a hold being (owner slot, hold kind, age in s).
-        Raises LockBusy."""
+        Raises LockBusy, also when there are more than `limit` holds."""
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
 
@@ -190,6 +190,10 @@ def make_payload(name: str, nbytes: int) -> int:
 
 def punch(fd: int, offset: int, nbytes: int) -> None:
     """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
+
+def set_threads_visible(visible: bool) -> None:
+    """Say whether every thread that may hold a lock shows in this process's PID namespace: then a lock whose word names
+    a thread that does not exist is told to be garbage, and taken."""
 
 def memory_available() -> tuple[int, str]:
     """(bytes that may be reserved, what bounds them): the least of MemAvailable and every memory cgroup up the tree."""

@@ -40,7 +40,7 @@ class Books:
         if self.locked:
             raise _native.LockBusy
 
-    def reap(self, slot: int) -> int:
+    def reap(self, slot: int, rebuild: bool = False) -> int:
         self._check()
         return self._drop(slot)
 
@@ -55,7 +55,7 @@ class Books:
     def stats(self) -> tuple[int, int, int]:
         return len(self.held), sum(size for _offset, size, _holds in self.held.values()), 1 << 20
 
-    def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+    def blocks(self, limit: int = 1 << 22) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
         self._check()
         return [
             (block, offset, size, generation, [(slot, kind, 2.5) for slot, kind in sorted(holds)])

@@ -38,6 +38,8 @@ FIRST_CLIENT_SECONDS = 5.0
 """A private manager waits this long for its first client (its starter may be slow, or dead)."""
 DETACHED_SECONDS = 0.5
 """Processes that lost their connection but still map the group are looked at this often."""
+MAX_STRANGERS = 1024
+"""Connections that have not said HELLO yet; of more, the oldest is closed."""
 PACKETS_PER_TURN = 16
 """Packets read from one client before the others have their turn."""
 
@@ -157,7 +159,7 @@ class Server:
         if self._detached:
             waits.append(min(self._detached.values()) - now)
         if self._strangers:
-            waits.append(min(one.since for one in self._strangers.values()) + HELLO_SECONDS - now)
+            waits.append(next(iter(self._strangers.values())).since + HELLO_SECONDS - now)  # the oldest comes first
         if self._stalled:
             waits.append(min(one.stalled for one in self._stalled.values()) + STALL_SECONDS - now)
         if self.idle_exit is not None and self._is_idle():
@@ -233,14 +235,17 @@ class Server:
             except OSError as problem:
                 if problem.errno not in _LIMITS:
                     return
-                self._refuse_for_descriptors()
+                if not self._drop_oldest_stranger():
+                    self._refuse_for_descriptors()
                 return
             pid, uid = peers.credentials(sock)
             refusal = None
             if uid != self._uid:
                 refusal = (protocol.DENIED, f"this manager belongs to uid {self._uid} and you are uid {uid}")
-            elif len(self._connections) >= 2 * self.state.max_clients + 64:
+            elif len(self._connections) >= 2 * self.state.max_clients + 64 and not self._drop_oldest_stranger():
                 refusal = (protocol.LIMIT, f"{len(self._connections)} connections are open, as many as allowed")
+            if len(self._strangers) >= MAX_STRANGERS:
+                self._drop_oldest_stranger()
             connection = Connection(sock, STRANGER, pid)
             sock.setblocking(False)
             if refusal is not None:
@@ -250,6 +255,15 @@ class Server:
                 continue
             self._add(connection)
             self._strangers[sock.fileno()] = connection
+
+    def _drop_oldest_stranger(self) -> bool:
+        """Make room for somebody who may say hello at once, as all clients do. False: nobody has been silent so far."""
+        oldest = next(iter(self._strangers.values()), None)
+        if oldest is None:
+            return False
+        self.refused += 1
+        self._disconnect(oldest)
+        return True
 
     def _refuse_for_descriptors(self) -> None:
         """Out of descriptors: use the spare one to tell the next in line, or it would wait for ever."""
@@ -474,7 +488,8 @@ class Server:
             elif message.flags & protocol.OBSERVER:
                 connection.kind = WATCHER
             else:
-                connection.slot = self.state.add_client(connection.pid, peers.start_time(connection.pid))
+                pid = connection.pid
+                connection.slot = self.state.add_client(pid, peers.start_time(pid), peers.is_foreign(pid))
                 connection.kind = CLIENT
                 self._watch(connection, peers.peer_pidfd(connection.sock, connection.pid))
         except Refusal as problem:
@@ -518,7 +533,7 @@ class Server:
         if uid != self._uid:
             raise Refusal(protocol.DENIED, f"this manager belongs to uid {self._uid} and the child is uid {uid}")
         connection.pid = pid
-        self.state.embryo_born(connection.slot, pid, peers.start_time(pid))
+        self.state.embryo_born(connection.slot, pid, peers.start_time(pid), peers.is_foreign(pid))
         connection.kind = CLIENT
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         try:

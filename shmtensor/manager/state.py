@@ -21,7 +21,7 @@ from collections import deque
 from os import urandom
 from time import monotonic
 
-from shmtensor._native import FIRST_RING, RING_BYTES, SLOT_CLIENT, SLOT_EMBRYO, LockBusy
+from shmtensor._native import FIRST_RING, RING_BYTES, SLOT_CLIENT, SLOT_EMBRYO, LockBusy, set_threads_visible
 from shmtensor.manager import protocol
 from shmtensor.manager.rings import Numbers
 
@@ -52,6 +52,8 @@ SWEEP_SECONDS = 0.25
 """Orphans are looked at this often: nobody tells when the last block of one is released."""
 WALK_BLOCKS = 65_536
 """Segments with more live blocks are not walked one by one, which would keep everyone waiting."""
+WALK_HOLDS = 4 * WALK_BLOCKS
+"""Nor are those with more holds, whatever they say of their blocks."""
 TRIM_BYTES = 65_536
 """Smaller gaps in an orphan keep their pages until it is destroyed."""
 PURGE_NAMES = 1_024
@@ -71,14 +73,18 @@ class Refusal(Exception):
 
 
 class Client:
-    """A process with a slot. `detached`: it has no connection any more but still uses its memory."""
+    """A process with a slot. `detached`: it has no connection any more but still uses its memory.
 
-    __slots__ = ("detached", "pid", "slot", "start_time")
+    `foreign`: it lives in another PID namespace, or may: its threads have other numbers than we know.
+    """
 
-    def __init__(self, slot: int, pid: int, start_time: int) -> None:
+    __slots__ = ("detached", "foreign", "pid", "slot", "start_time")
+
+    def __init__(self, slot: int, pid: int, start_time: int, foreign: bool) -> None:
         self.slot = slot
         self.pid = pid
         self.start_time = start_time
+        self.foreign = foreign
         self.detached = False
 
 
@@ -155,7 +161,7 @@ class State:
 
     # ------------------------------------------------------------------------------------------------------- clients
 
-    def add_client(self, pid: int, start_time: int) -> int:
+    def add_client(self, pid: int, start_time: int, foreign: bool = False) -> int:
         """A slot for a process that said hello. Raises Refusal."""
         if len(self.clients) >= self.max_clients:
             raise Refusal(
@@ -163,14 +169,19 @@ class State:
                 f"this manager serves {self.max_clients} clients and has as many; raise --max-clients or let some end",
             )
         try:
-            slot = self.group.claim(SLOT_CLIENT, pid, start_time)
+            slot = 0
+            while not slot or self._knows(slot):  # the table says that a slot is free; others write there too
+                slot = self.group.claim(SLOT_CLIENT, 0 if foreign else pid, 0 if foreign else start_time)
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
                 f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end",
             ) from None
-        self.clients[slot] = Client(slot, pid, start_time)
+        self.clients[slot] = Client(slot, pid, start_time, foreign)
         return slot
+
+    def _knows(self, slot: int) -> bool:
+        return slot in self.clients or slot in self.embryos or slot in self._unsettled or slot in self._left
 
     def add_embryo(self, slot: int, parent: int) -> None:
         """Note that `parent` is making a child in `slot`. Raises Refusal."""
@@ -178,15 +189,15 @@ class State:
             kind, _pid, _start, claimed_by = self.group.slot(slot)
         except IndexError:
             raise Refusal(protocol.INVALID, f"there is no slot {slot}") from None
-        if kind != SLOT_EMBRYO or claimed_by != parent or slot in self.embryos:
+        if kind != SLOT_EMBRYO or claimed_by != parent or not slot or self._knows(slot):
             raise Refusal(protocol.INVALID, f"slot {slot} is not an unannounced embryo of slot {parent}")
         self.embryos[slot] = parent
 
-    def embryo_born(self, slot: int, pid: int, start_time: int) -> None:
+    def embryo_born(self, slot: int, pid: int, start_time: int, foreign: bool = False) -> None:
         """The child in `slot` said hello."""
         del self.embryos[slot]
-        self.group.become_client(slot, pid, start_time)
-        self.clients[slot] = Client(slot, pid, start_time)
+        self.group.become_client(slot, 0 if foreign else pid, 0 if foreign else start_time)
+        self.clients[slot] = Client(slot, pid, start_time, foreign)
 
     def gone(self, slot: int) -> None:
         """The client or embryo in `slot` is dead: everything it holds will be released by `work()`."""
@@ -207,7 +218,7 @@ class State:
         parents, self._childless = self._childless, set()
         for slot in self.group.occupied():
             kind, _pid, _start, parent = self.group.slot(slot)
-            if kind == SLOT_EMBRYO and parent in parents and slot not in self.embryos:
+            if kind == SLOT_EMBRYO and parent in parents and slot and not self._knows(slot):
                 self._bury(slot)
         for slot in parents:
             if slot not in self._unsettled and slot not in self._left:
@@ -253,6 +264,8 @@ class State:
         deadline = now + seconds
         if self._childless:
             self._bury_unannounced()
+        if self._reaps or self._busy or self._unsettled or self.orphans:
+            set_threads_visible(not any(client.foreign for client in self.clients.values()) and not self.embryos)
         if (self._busy or self._unsettled) and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
             self._reaps.extend(self._busy)
@@ -280,7 +293,8 @@ class State:
         segment = self.segments.get(number)
         if segment is not None:
             try:
-                segment.books.reap(owner)
+                # Nobody allocates from an orphan, so that it is looked at by its holds alone, whatever its totals say.
+                segment.books.reap(owner, segment.owner in (owner, None))
             except LockBusy:
                 self._busy.append((owner, number))
                 return
@@ -381,13 +395,13 @@ class State:
             self._end(segment)
         elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
             try:
-                blocks = segment.books.blocks()
+                blocks = segment.books.blocks(WALK_HOLDS)
             except LockBusy:
                 return
             # Nobody allocates from an orphan, so what is free now stays free.
             end = 0
             for offset, nbytes in sorted((block[1], block[2]) for block in blocks):
-                self._give_back(segment, end, offset)
+                self._give_back(segment, end, min(offset, segment.nbytes))
                 end = max(end, offset + nbytes)
             self._give_back(segment, end, segment.nbytes)
             segment.trimmed_at = live
