@@ -219,6 +219,10 @@ Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
         const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);
         if (word == 0 || undo_slot(word) != slot) continue;
         const Ringed taken = take(getting, 0, shelf, 0);
+        if (taken == Ringed::damaged) {  // nobody can use it any more, so that nothing is left to undo
+            (getting ? h.get_undo : h.put_undo).word.store(0, std::memory_order_release);
+            continue;
+        }
         if (taken != Ringed::ok) return taken;
         drop_lock_apart(getting ? h.get_lock : h.put_lock);
     }
