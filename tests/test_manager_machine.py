@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from test_manager_state import Books, Memory, Outside
 
 from shmtensor import _native
@@ -18,6 +19,7 @@ from shmtensor.manager.state import Refusal, Segment, State
 
 Hold = tuple[int, int]
 """Owner and kind."""
+WHICH = st.integers(0, 20)
 
 
 class Manager(RuleBasedStateMachine):
@@ -34,45 +36,54 @@ class Manager(RuleBasedStateMachine):
         self.books: dict[int, Books] = {}  # of segments that were not destroyed
         self.named: dict[bytes, tuple[int, int, int]] = {}
         self.block = 0
+        self.made: list[tuple[int, int, int]] = []
 
-    clients = Bundle("clients")
-    embryos = Bundle("embryos")
-    segments = Bundle("segments")
-    rings = Bundle("rings")
-    blocks = Bundle("blocks")
+    def _pick(self, kind: str, which: int) -> Any:
+        """One of those that are there now, or 0; no process, segment, ring or block has that number."""
+        there: dict[str, list[Any]] = {
+            "clients": sorted(self.living),
+            "embryos": sorted(self.children.keys() | self.unannounced.keys()),
+            "segments": [n for n, segment in self.state.segments.items() if segment.ring is None],
+            "rings": sorted(self.state.rings),
+            "blocks": self.made[-8:],
+        }
+        return there[kind][which % len(there[kind])] if there[kind] else (0, 0, 0) if kind == "blocks" else 0
 
     @initialize()
     def at_once(self) -> None:
         """Nothing is put off because of the time."""
         patch = pytest.MonkeyPatch()
+        clock = itertools.count(1)
+        patch.setattr(state_module, "monotonic", lambda: float(next(clock)))
         patch.setattr(state_module, "RETRY_SECONDS", 0.0)
         patch.setattr(state_module, "SWEEP_SECONDS", 0.0)
         self.patch = patch
 
     # ---------------------------------------------------------------------------------------------------- processes
 
-    @rule(target=clients, foreign=st.booleans())
-    def hello(self, foreign: bool) -> int:
+    @rule(foreign=st.booleans())
+    def hello(self, foreign: bool) -> None:
         try:
             slot = self.state.add_client(100, 7, foreign)
         except Refusal:
             assert len(self.state.clients) == 6
-            return 0
+            return
         assert slot not in self.living | self.children.keys() | self.unannounced.keys() and slot != 0
         self.living.add(slot)
-        return slot
 
-    @rule(target=embryos, parent=clients)
-    def claim(self, parent: int) -> int:
+    @rule(parent=WHICH)
+    def claim(self, parent: int) -> None:
+        parent = self._pick("clients", parent)
         if parent not in self.living:
-            return 0
+            return
         slot = self.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
         self.unannounced[slot] = parent
-        return slot
 
-    @rule(slot=embryos, parent=clients)
+    @rule(slot=WHICH, parent=WHICH)
     def announce(self, slot: int, parent: int) -> None:
         """By the parent; by somebody else, or twice, it is refused."""
+        slot = self._pick("embryos", slot)
+        parent = self._pick("clients", parent)
         if parent not in self.living:
             return
         try:
@@ -83,18 +94,22 @@ class Manager(RuleBasedStateMachine):
             assert self.unannounced.pop(slot) == parent
             self.children[slot] = parent
 
-    @rule(target=clients, slot=consumes(embryos))
-    def born(self, slot: int) -> int:
+    @rule(slot=WHICH)
+    def born(self, slot: int) -> None:
+        slot = self._pick("embryos", slot)
         if slot not in self.children:
-            return 0
+            return
         del self.children[slot]
         self.state.embryo_born(slot, 200, 9)
         self.living.add(slot)
-        return slot
 
-    @rule(slot=st.one_of(clients, embryos, st.integers(0, 10)))
+    @rule(slot=WHICH)
     def die(self, slot: int) -> None:
         """Told once or twice, of the living and of the long dead, of nobody at all."""
+        slot = self._pick("embryos" if slot % 4 == 0 else "clients", slot // 4) if slot < 17 else slot
+        self._end(slot)
+
+    def _end(self, slot: int) -> None:
         known = slot in self.living or slot in self.children
         self.state.gone(slot)
         self.living.discard(slot)
@@ -103,9 +118,10 @@ class Manager(RuleBasedStateMachine):
             for child in [child for child, parent in self.unannounced.items() if parent == slot]:
                 del self.unannounced[child]
 
-    @rule(slot=clients, state=st.sampled_from([0, 1, 2, 3, 4]), parent=st.integers(0, 9))
+    @rule(slot=WHICH, state=st.sampled_from([0, 1, 2, 3, 4]), parent=st.integers(0, 9))
     def forge(self, slot: int, state: int, parent: int) -> None:
         """Somebody writes into the table what a living client is."""
+        slot = self._pick("clients", slot)
         if slot not in self.living:
             return
         try:
@@ -117,19 +133,20 @@ class Manager(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------------- memory
 
-    @rule(target=segments, owner=clients)
-    def create(self, owner: int) -> int:
+    @rule(owner=WHICH)
+    def create(self, owner: int) -> None:
+        owner = self._pick("clients", owner)
         if owner not in self.living:
-            return 0
+            return
         books = Books()
         segment = self.state.add_segment(books, 10, 1 << 30, False, owner, b"")  # type: ignore[arg-type]
         self.books[segment.id] = books
-        return segment.id
 
-    @rule(target=rings, owner=clients)
-    def create_ring(self, owner: int) -> int:
+    @rule(owner=WHICH)
+    def create_ring(self, owner: int) -> None:
+        owner = self._pick("clients", owner)
         if owner not in self.living:
-            return 0
+            return
         number = self.state.next_ring()
         assert number not in self.state.rings
         books = Books()
@@ -137,55 +154,65 @@ class Manager(RuleBasedStateMachine):
         ring = Ring(Memory(number))  # type: ignore[arg-type]
         segment = self.state.add_ring(books, 11, ring)  # type: ignore[arg-type]
         self.books[segment.id] = books
-        return number
 
-    def _add(self, number: int, holds: set[Hold]) -> tuple[int, int, int]:
+    def _add(self, number: int, holds: set[Hold]) -> None:
         self.block += 1
         self.books[number].add(self.block, self.block * 65536, 65536, *holds)
-        return (number, self.block, 1)
+        self.made.append((number, self.block, 1))
 
     def _is_owned(self, number: int) -> bool:
         segment = self.state.segments.get(number)
         return segment is not None and segment.owner in self.living
 
-    @rule(target=blocks, number=segments, holder=clients)
-    def allocate(self, number: int, holder: int) -> tuple[int, int, int]:
+    @rule(number=WHICH, holder=WHICH)
+    def allocate(self, number: int, holder: int) -> None:
+        number = self._pick("segments", number)
+        holder = self._pick("clients", holder)
         if not self._is_owned(number) or holder not in self.living:
-            return (0, 0, 0)
-        return self._add(number, {(holder, _native.HOLD_CLIENT)})
+            return
+        self._add(number, {(holder, _native.HOLD_CLIENT)})
 
-    @rule(target=blocks, number=segments, ring=rings)
-    def put(self, number: int, ring: int) -> tuple[int, int, int]:
+    @rule(number=WHICH, ring=WHICH)
+    def put(self, number: int, ring: int) -> None:
         """A message inside a ring that somebody holds."""
+        number = self._pick("segments", number)
+        ring = self._pick("rings", ring)
         known = self.state.rings.get(ring)
         if not self._is_owned(number) or known is None or not self._held(self.books[known.segment]):
-            return (0, 0, 0)
-        return self._add(number, {(ring, _native.HOLD_MESSAGE)})
+            return
+        self._add(number, {(ring, _native.HOLD_MESSAGE)})
 
-    @rule(target=blocks, number=segments)
-    def send(self, number: int) -> tuple[int, int, int]:
+    @rule(number=WHICH)
+    def send(self, number: int) -> None:
+        number = self._pick("segments", number)
         if not self._is_owned(number):
-            return (0, 0, 0)
-        return self._add(number, {(0, _native.HOLD_TICKET)})
+            return
+        self._add(number, {(0, _native.HOLD_TICKET)})
 
-    @rule(slot=clients, ring=rings, number=segments)
+    @rule(slot=WHICH, ring=WHICH, number=WHICH)
     def stop_inside(self, slot: int, ring: int, number: int) -> None:
         """A transfer that is under way."""
+        slot = self._pick("clients", slot)
+        ring = self._pick("rings", ring)
+        number = self._pick("segments", number)
         known = self.state.rings.get(ring)
         if slot in self.living and known is not None and self._held(self.books[known.segment]):
             memory: Any = known.memory
             memory.unfinished[slot] = [number]
 
-    @rule(number=st.one_of(segments, rings), locked=st.booleans())
+    @rule(number=WHICH, locked=st.booleans())
     def lock(self, number: int, locked: bool) -> None:
+        number = self._pick("rings" if number % 2 else "segments", number // 2)
         if number in self.state.rings:
             memory: Any = self.state.rings[number].memory
             memory.locked = locked
         elif number in self.books:
             self.books[number].locked = locked
 
-    @rule(number=segments, slot=clients)
+    @rule(number=WHICH, slot=WHICH)
     def give_back(self, number: int, slot: int) -> None:
+        number = self._pick("segments", number)
+        slot = self._pick("clients", slot)
         if slot not in self.living:
             return
         try:
@@ -196,8 +223,9 @@ class Manager(RuleBasedStateMachine):
 
     # -------------------------------------------------------------------------------------------------------- names
 
-    @rule(triple=blocks)
-    def export(self, triple: tuple[int, int, int]) -> None:
+    @rule(triple=WHICH)
+    def export(self, triple: Any) -> None:
+        triple = self._pick("blocks", triple)
         try:
             name = self.state.export(*triple, 100)
         except Refusal:
@@ -206,8 +234,9 @@ class Manager(RuleBasedStateMachine):
             assert self._is_live(triple)
             self.named[name] = triple
 
-    @rule(triple=blocks, name=st.sampled_from([b"/one", b"/two", b"/torch_1_2"]))
-    def bind(self, triple: tuple[int, int, int], name: bytes) -> None:
+    @rule(triple=WHICH, name=st.sampled_from([b"/one", b"/two", b"/torch_1_2"]))
+    def bind(self, triple: Any, name: bytes) -> None:
+        triple = self._pick("blocks", triple)
         try:
             self.state.bind(name, *triple)
         except Refusal as problem:
@@ -219,11 +248,11 @@ class Manager(RuleBasedStateMachine):
             assert self._is_live(triple)
             self.named[name] = triple
 
-    @rule(data=st.data(), forget=st.booleans())
-    def look_up(self, data: st.DataObject, forget: bool) -> None:
+    @rule(which=WHICH, forget=st.booleans())
+    def look_up(self, which: int, forget: bool) -> None:
         if not self.named:
             return
-        name = data.draw(st.sampled_from(sorted(self.named)))
+        name = list(self.named)[which % len(self.named)]
         triple = self.named[name]
         try:
             assert self.state.lookup(name)[:3] == triple
@@ -241,9 +270,10 @@ class Manager(RuleBasedStateMachine):
 
     # --------------------------------------------------------------------------------------------------------- time
 
-    @rule()
-    def work(self) -> None:
-        self.state.work(1.0)
+    @rule(seconds=st.sampled_from([0.5, 3.5, 1e9]))
+    def work(self, seconds: float) -> None:
+        """Each look at the clock takes a second."""
+        self.state.work(seconds)
 
     @rule(seconds=st.sampled_from([-1.0, 0.0, 60.0]))
     def collect(self, seconds: float) -> None:
@@ -317,16 +347,16 @@ class Manager(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Everybody dies, nothing is locked any more: nothing is left but what is in flight."""
         for slot in [*self.living, *self.children]:
-            self.die(slot)
+            self._end(slot)
         for books in self.books.values():
             books.locked = False
         for ring in self.state.rings.values():
             memory: Any = ring.memory
             memory.locked = False
         for _ in range(50):
-            self.state.work(1.0)
+            self.state.work(1e9)
         self.state.collect(0.0)
-        self.state.work(1.0)
+        self.state.work(1e9)
         for check in (self.slots, self.names, self.orphans, self.rings_and_segments, self.nobody_inherits):
             check()
         assert not self.state.segments and not self.state.rings and not self.state.dying
@@ -335,4 +365,4 @@ class Manager(RuleBasedStateMachine):
 
 
 TestManager = Manager.TestCase
-TestManager.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestManager.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
