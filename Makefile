@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-cpython bench model stress kills sanitize lint format clean check-tools native
+.PHONY: help demo test test-cpython bench model stress kills fuzz sanitize lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -15,6 +15,7 @@ help:
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
+	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make lint      ruff, mypy --strict, clang-format"
 
 demo: $(VENV)/.examples
@@ -79,6 +80,16 @@ stress: native
 kills: $(VENV)/.test native
 	build/native/ring storm $(KILLS)
 	SHMTENSOR_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/test_queue_kills.py
+
+# The extension once more, instrumented: it is loaded by the fuzzer, which has Python inside. clang is needed, and a Python
+# that was built with its shared library.
+FUZZ_RUNS ?= 1000000
+FUZZ_MESSAGES ?= 100000
+fuzz: $(VENV)/.test
+	$(CMAKE) -S . -B build/fuzz -DSHMTENSOR_MODULE=ON -DSHMTENSOR_NATIVE_TESTS=OFF -DSHMTENSOR_FUZZ=ON \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	$(BIN)/cmake --build build/fuzz
+	$(BIN)/python fuzz/run.py --driver build/fuzz/driver --runs $(FUZZ_RUNS) --messages $(FUZZ_MESSAGES)
 
 sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null

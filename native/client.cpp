@@ -107,7 +107,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     }
     std::uint64_t bytes = 0;
     if (const int error = os::size_of(payload, &bytes)) return error;
-    if (bytes < payload_bytes) return EINVAL;
+    if (bytes < payload_bytes) return ESTALE;  // no memfd, and somebody truncated it: a touch would be SIGBUS
     if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) return error;
     const std::lock_guard guard(private_);
     unmap_retired();
@@ -186,6 +186,7 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
         yield_to_others();
         room = heap_.thorough(bytes, refusal_);
         if (!room && !refusal_.error) return Status::need_segment;
+        if (!room && refusal_.error == ESTALE) return Status::lost;
         if (!room) {
             ask_others(refusal_);
             return Status::refused;
@@ -225,7 +226,8 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
     }
     for (;;) {
         if (!s.books.lock(slot_, patience_ms)) return Status::busy;
-        if (!s.books.is_live(index, generation)) {
+        std::uint64_t offset = 0, size = 0;
+        if (!s.books.find_live(index, generation, &offset, &size)) {
             s.books.unlock();
             return Status::gone;
         }
@@ -237,8 +239,6 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
         } else {
             hold = s.books.add_hold(index, slot_, HoldKind::client, 0);
         }
-        const BlockRecord& record = s.books.block(index);
-        const std::uint64_t offset = record.offset, size = record.size.load(std::memory_order_relaxed);
         s.books.unlock();
         if (here) {
             ++here->users;
@@ -319,16 +319,17 @@ Status Client::receive(const MessageHold& hold, Block** block) {
     Segment* s = known(hold.segment);
     if (!s || hold.hold >= s->books.shape().holds || hold.block >= s->books.shape().blocks) return Status::gone;
     const std::uint64_t word = s->books.hold(hold.hold).word.load(std::memory_order_acquire);
-    const BlockRecord& record = s->books.block(hold.block);
-    if (word != hold_word(hold.block, slot_, HoldKind::client) || !s->books.is_live(hold.block, hold.generation))
+    std::uint64_t offset = 0, size = 0;
+    if (word != hold_word(hold.block, slot_, HoldKind::client) ||
+        !s->books.find_live(hold.block, hold.generation, &offset, &size))
         return Status::gone;
     Block* here = hold.block < s->held.size() ? s->held[hold.block] : nullptr;
     if (here) {
         ++here->users;
         end_hold(*s, hold.hold, kMoment);
     } else {
-        auto made = std::unique_ptr<Block>(new Block{this, s, hold.block, hold.generation, hold.hold, kNone,
-                                                     record.offset, record.size.load(std::memory_order_relaxed)});
+        auto made =
+            std::unique_ptr<Block>(new Block{this, s, hold.block, hold.generation, hold.hold, kNone, offset, size});
         note(made.get());
         here = made.release();
     }
@@ -399,7 +400,8 @@ void Client::take_returned(unsigned patience_ms) {
         // Without the lock, as a hint: a block returned just now is found the next time.
         if (s->books.header().returned.load(std::memory_order_relaxed) == kNone) continue;
         home_.clear();
-        home_.reserve(s->books.header().blocks_high.load(std::memory_order_relaxed));  // only we raise it
+        const std::uint32_t high = s->books.header().blocks_high.load(std::memory_order_relaxed);  // only we raise it
+        home_.reserve(std::min(high, s->books.shape().blocks));
         if (!s->books.lock(slot_, patience_ms)) continue;
         s->books.take_returned(home_);
         s->books.unlock();

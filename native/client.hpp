@@ -51,6 +51,7 @@ enum class Status {
     gone,          // no live block of this generation
     refused,       // memory was refused; see refusal()
     full,          // a table of the segment is full
+    lost,          // somebody truncated the file of a segment
     not_held,      // cloned without the fork hooks, or the fork could not be registered
 };
 

@@ -106,6 +106,11 @@ void Heap::settle() {
 
 int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
     const std::uint64_t from = page_down(offset), to = page_up(offset + bytes);
+    std::uint64_t size = 0;
+    if (os::size_of(segment.payload_fd, &size) == 0 && size < segment.payload_bytes) {
+        refusal = {ESTALE, to - from, "", 0};  // reserving would make it long again, and hide that its content is gone
+        return refusal.error;
+    }
     if (!charge(to - from, refusal)) return refusal.error;
     SHMTENSOR_POINT("heap.reserve.charged");
     if (limits::reserve(segment.payload_fd, from, to - from, refusal) == 0) {
@@ -198,6 +203,13 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
     }
     refusal = first;
     return {};
+}
+
+void Heap::put_back(Segment& segment, std::uint32_t node) {
+    const bool known = segment.dedicated ? node == 0 && !segment.free
+                                         : node < segment.ranges->node_count() &&
+                                               (*segment.ranges)[node].state == Ranges::State::taken;
+    if (known) put_back(Room{&segment, node, 0});
 }
 
 void Heap::put_back(const Room& room) {

@@ -41,7 +41,7 @@ class Heap {
     // Room that may have to be reserved first. Empty with refusal.error == 0: no segment has room.
     Room thorough(std::uint64_t bytes, Refusal& refusal);
     void put_back(const Room& room);
-    void put_back(Segment& segment, std::uint32_t node) { put_back(Room{&segment, node, 0}); }
+    void put_back(Segment& segment, std::uint32_t node);  // by a number that was read from shared memory
 
     std::uint64_t trim();  // pages of free ranges back to the system; bytes
     std::uint64_t reserved_bytes() const;

@@ -94,11 +94,11 @@ static_assert(sizeof(GroupHeader) <= kPage);
 // inherits nothing. Who touches shared memory is a client: what an embryo holds may be taken away once nobody can come
 // for it any more.
 struct alignas(kLine) Slot {
-    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer; in its place a client
-    // that was forked has its process id (pids have 22 bits at most), until it stands below; else 0. The generation is
-    // raised by each claim, so that what was said of an earlier owner of the index is not taken for the present one.
+    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer; a client has its
+    // process id there as the manager sees it (pids have 22 bits at most; 0: not known). The generation is raised by
+    // each claim, so that what was said of an earlier owner of the index is not taken for the present one.
     std::atomic<std::uint64_t> word;
-    std::atomic<std::uint32_t> pid;         // as the manager sees it; 0: not known (an embryo; another PID namespace)
+    std::atomic<std::uint32_t> pid;         // of a client in the manager's own PID namespace, else 0
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
     // Bytes of payload that count for this slot, at least as many as it has reserved: raised before pages are reserved,
     // lowered when that was refused and after pages are given back. Its own client's; in a free slot it counts for

@@ -21,6 +21,7 @@
 #include "client.hpp"
 #include "group.hpp"
 #include "layout.hpp"
+#include "lock.hpp"
 #include "module.hpp"
 #include "os.hpp"
 
@@ -165,7 +166,7 @@ std::unique_ptr<Books> create_books(const std::string& name, std::uint64_t segme
 using HoldRow = std::tuple<std::uint32_t, std::uint32_t, double>;
 using BlockRow = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, std::vector<HoldRow>>;
 
-std::vector<BlockRow> list_blocks(Books& books) {
+std::vector<BlockRow> list_blocks(Books& books, std::uint32_t limit) {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> holds;
     std::map<std::uint32_t, BlockRow> rows;
     const std::uint32_t now = os::monotonic_seconds();
@@ -173,17 +174,21 @@ std::vector<BlockRow> list_blocks(Books& books) {
         // Copied under the lock, worked through outside. Room is made before, since nothing may allocate under it.
         const std::uint32_t most =
             std::min(books.is_open() ? books.header().holds_high.load() : 0, books.shape().holds);
-        holds.reserve(most + 1024);
+        holds.reserve(std::min(most + 1024, limit));
         const Locked_ locked(books);
-        const std::uint32_t high =
-            std::min(books.header().holds_high.load(), static_cast<std::uint32_t>(holds.capacity()));
-        for (std::uint32_t i = 0; i < std::min(high, books.shape().holds); ++i)
-            if (const std::uint64_t word = books.hold(i).word.load())
-                holds.emplace_back(word, books.hold(i).since.load(std::memory_order_relaxed));
+        const std::uint32_t high = std::min(books.header().holds_high.load(), books.shape().holds);
+        bool all = true;
+        for (std::uint32_t i = 0; i < high && all; ++i) {
+            const std::uint64_t word = books.has_hold(i) ? books.hold(i).word.load() : 0;
+            if (word == 0) continue;
+            all = holds.size() < holds.capacity();
+            if (all) holds.emplace_back(word, books.hold(i).since.load(std::memory_order_relaxed));
+        }
+        if (!all) raise(native_errors.lock_busy, "there are too many holds to look at just now");
     }
     for (const auto& [word, since] : holds) {
         const std::uint32_t index = block_of(word);
-        if (index >= books.shape().blocks) continue;
+        if (index >= books.shape().blocks || !books.has_record(index)) continue;
         const BlockRecord& r = books.block(index);
         auto& row = rows.try_emplace(index, index, r.offset, r.size.load(), r.generation.load(), std::vector<HoldRow>{})
                         .first->second;
@@ -244,6 +249,7 @@ NB_MODULE(_native, m) {
     // May come out of a memoryview or an array as well, where no Python of ours can translate it.
     const nb::object errors = nb::module_::import_("shmtensor.errors");
     native_errors.not_held = exception("NotHeld", errors.attr("ForkedWithoutHold").ptr());
+    native_errors.lost = errors.attr("SegmentLost").inc_ref().ptr();
     error_types = {errors.attr("DTypeError").inc_ref().ptr(), errors.attr("InvalidArgument").inc_ref().ptr(),
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
     add_atomics(m);
@@ -274,6 +280,7 @@ NB_MODULE(_native, m) {
             return ticks;
         },
         nb::arg("pid"));
+    m.def("set_threads_visible", &set_threads_visible, nb::arg("visible"));
     m.def(
         "memory_available",
         [](const std::string& root) {
@@ -344,11 +351,11 @@ NB_MODULE(_native, m) {
             nb::arg("slot"), nb::arg("pid"), nb::arg("start_time"))
         .def(
             "move",
-            [](Group& self, std::uint32_t index, std::uint64_t expected, int kind) {
+            [](Group& self, std::uint32_t index, std::uint64_t expected, int kind, std::uint32_t pid) {
                 slot_at(self, index);
-                return self.move(index, expected, static_cast<SlotState>(kind));
+                return self.move(index, expected, static_cast<SlotState>(kind), pid);
             },
-            nb::arg("slot"), nb::arg("expected"), nb::arg("kind"))
+            nb::arg("slot"), nb::arg("expected"), nb::arg("kind"), nb::arg("pid") = 0)
         .def(
             "word", [](Group& self, std::uint32_t index) { return slot_at(self, index).word.load(); }, nb::arg("index"))
         .def(
@@ -433,14 +440,14 @@ NB_MODULE(_native, m) {
             nb::arg("slot"))
         .def(
             "reap",
-            [](Books& self, std::uint32_t slot, Group& group) {
+            [](Books& self, std::uint32_t slot, Group& group, bool rebuild) {
                 const Locked_ locked(self);
                 // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have
                 // released it here while we have the lock.
                 if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
-                return locked.books.reap(slot);
+                return locked.books.reap(slot, rebuild);
             },
-            nb::arg("slot"), nb::arg("group"))
+            nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def(
             "expire_tickets",
             [](Books& self, std::uint32_t seconds) {
@@ -476,7 +483,7 @@ NB_MODULE(_native, m) {
                 self.header().reserved_bytes.store(bytes, std::memory_order_relaxed);
             },
             nb::arg("payload"))
-        .def("blocks", &list_blocks)
+        .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds)
         .def("close", &Books::close);
 
     nb::class_<PyBlock>(m, "Block", nb::is_final(), nb::is_weak_referenceable(), nb::type_slots(block_slots))

@@ -91,7 +91,7 @@ void add_ring(nb::module_& m) {
         .def_static(
             "make", [](int fd, std::uint32_t number) { return std::make_unique<RingMemory>(fd, number); },
             nb::arg("fd"), nb::arg("number"))
-        .def_prop_ro("number", [](RingMemory& self) { return self.ring().header().number; })
+        .def_prop_ro("number", [](RingMemory& self) { return self.ring().number(); })
         .def("size", [](RingMemory& self) { return self.ring().size(); })
         .def("stats",
              [](RingMemory& self) {

@@ -219,6 +219,21 @@ std::uint64_t pid_namespace() {
     return ::stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
 }
 
+int thread_id() {
+    return static_cast<int>(::syscall(SYS_gettid));
+}
+
+bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t* from, std::uint64_t* to) {
+    if (begin >= end) return false;
+    const off_t data = ::lseek(fd, static_cast<off_t>(begin), SEEK_DATA);
+    if (data < 0 || static_cast<std::uint64_t>(data) >= end) return false;
+    const off_t hole = ::lseek(fd, data, SEEK_HOLE);
+    if (hole < 0) return false;
+    *from = static_cast<std::uint64_t>(data);
+    *to = std::min(end, static_cast<std::uint64_t>(hole));
+    return true;
+}
+
 namespace {
 
 // What follows the command in /proc/<pid>/stat, from field 3 on. ESRCH when there is no such process.

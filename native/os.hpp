@@ -44,6 +44,9 @@ std::uint64_t monotonic_ns();
 std::uint64_t random64();
 int process_id();
 std::uint64_t pid_namespace();  // of this process; 0 when it cannot be seen
+int thread_id();                // as the kernel has it
+// The first part of [begin, end) of a memory file that was ever written, as far as pages tell. False: there is none.
+bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t* from, std::uint64_t* to);
 // Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH when there is no such process.
 int start_time(int pid, std::uint64_t* ticks);
 // Whether the process of this start time has ended, as far as /proc can tell; one that nobody waited for has ended too.

@@ -45,6 +45,12 @@ const MessageHold* holds_of(const Message& message) {
     return reinterpret_cast<const MessageHold*>(&message + 1);
 }
 
+std::size_t keep_different(std::vector<std::uint64_t>& numbers) {
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    return numbers.size();
+}
+
 // The entry of a listed hold, or nullptr when there can be none of that number.
 Hold* entry_of(const MessageHold& hold, Shelf& shelf, bool* found) {
     Books* books = shelf.find(hold.segment);
@@ -75,7 +81,8 @@ bool Ring::open(std::byte* at, std::uint64_t bytes, int fd) {
     fd_ = fd;
     if (bytes != kRingBytes) return false;
     const RingHeader& h = header();
-    return h.magic == kRingMagic && h.version == kLayoutVersion && h.number >= kFirstRing && h.number <= kLastRing &&
+    number_ = h.number;
+    return h.magic == kRingMagic && h.version == kLayoutVersion && number_ >= kFirstRing && number_ <= kLastRing &&
            capacity() != 0;
 }
 
@@ -127,7 +134,8 @@ Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patie
     RingHeader& h = header();
     if (h.magic != kRingMagic) return Ringed::damaged;  // the locks beside it are then no locks
     Lock& lock = getting ? h.get_lock : h.put_lock;
-    const Locked locked = take_lock(lock, slot, patience_ms);
+    const bool apart = slot == 0 && patience_ms == 0;  // the manager
+    const Locked locked = apart ? take_lock_apart(lock) : take_lock(lock, slot, patience_ms);
     if (locked == Locked::busy) return Ringed::busy;
     // All that a dead holder can have left is in the undo record, which stays until it is followed.
     if (locked == Locked::after_death) made_consistent(lock);
@@ -135,7 +143,7 @@ Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patie
     if ((getting ? h.get_undo : h.put_undo).word.load(std::memory_order_relaxed) == 0) [[likely]]
         return Ringed::ok;
     const Ringed undone = undo(getting, shelf);
-    if (undone != Ringed::ok) drop_lock(lock);
+    if (undone != Ringed::ok) apart ? drop_lock_apart(lock) : drop_lock(lock);
     return undone;
 }
 
@@ -147,13 +155,14 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
     const std::uint64_t word = record.word.load(std::memory_order_relaxed);
     const std::uint64_t end = (getting ? h.head : h.tail).word.load(std::memory_order_relaxed);
     if (units_of(end) == units_of(word)) {  // not committed
-        const Found found = message_at(units_of(word));
+        Found found = message_at(units_of(word));
+        if (found.message && !is_written(found)) found = {nullptr, units_of(word), 0};
         for (std::uint32_t i = 0; i < found.holds; ++i) {
             const MessageHold hold = holds_of(*found.message)[i];
             bool known = false;
             Hold* held = entry_of(hold, shelf, &known);
             if (!known) return Ringed::need_mapping;
-            const std::uint64_t of_ring = hold_word(hold.block, h.number, HoldKind::message);
+            const std::uint64_t of_ring = hold_word(hold.block, number_, HoldKind::message);
             const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
             const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
             if (held && held->word.load(std::memory_order_relaxed) == from)
@@ -179,16 +188,30 @@ bool Ring::names(std::uint32_t slot) const {
 
 std::vector<std::uint64_t> Ring::segments_to_undo(std::uint32_t slot) const {
     std::vector<std::uint64_t> segments;
+    std::size_t bound = 4096;  // when to look for what is there twice; a list may be long and name few
     const RingHeader& h = header();
     for (const Undo* record : {&h.put_undo, &h.get_undo}) {
         const std::uint64_t word = record->word.load(std::memory_order_acquire);
         if (word == 0 || undo_slot(word) != slot) continue;
         const Found found = message_at(units_of(word));
-        for (std::uint32_t i = 0; i < found.holds; ++i) segments.push_back(holds_of(*found.message)[i].segment);
+        if (!found.message || !is_written(found)) continue;
+        for (std::uint32_t i = 0; i < found.holds; ++i) {
+            const std::uint64_t segment = holds_of(*found.message)[i].segment;
+            if (!segments.empty() && segments.back() == segment) continue;
+            segments.push_back(segment);
+            if (segments.size() == bound) bound = std::max(bound, 2 * keep_different(segments));
+        }
     }
-    std::sort(segments.begin(), segments.end());
-    segments.erase(std::unique(segments.begin(), segments.end()), segments.end());
+    keep_different(segments);
     return segments;
+}
+
+bool Ring::is_written(const Found& found) const {
+    const auto* list = reinterpret_cast<const std::byte*>(holds_of(*found.message));
+    const auto begin = static_cast<std::uint64_t>(list - at_);
+    const std::uint64_t end = begin + std::uint64_t{found.holds} * sizeof(MessageHold);
+    std::uint64_t from = 0, to = 0;
+    return found.holds == 0 || (os::next_written(fd_, begin, end, &from, &to) && from == begin && to == end);
 }
 
 Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
@@ -197,8 +220,12 @@ Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
         const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);
         if (word == 0 || undo_slot(word) != slot) continue;
         const Ringed taken = take(getting, 0, shelf, 0);
+        if (taken == Ringed::damaged) {  // nobody can use it any more, so that nothing is left to undo
+            (getting ? h.get_undo : h.put_undo).word.store(0, std::memory_order_release);
+            continue;
+        }
         if (taken != Ringed::ok) return taken;
-        drop_lock(getting ? h.get_lock : h.put_lock);
+        drop_lock_apart(getting ? h.get_lock : h.put_lock);
     }
     return Ringed::ok;
 }
@@ -268,7 +295,7 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, uns
     for (const MessageHold& hold : letter.holds) {
         bool known = false;
         Hold* held = entry_of(hold, shelf, &known);
-        if (held) held->word.store(hold_word(hold.block, h.number, HoldKind::message), std::memory_order_release);
+        if (held) held->word.store(hold_word(hold.block, number_, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
     h.put_bytes.store(before + letter.bytes, std::memory_order_relaxed);
@@ -406,6 +433,7 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     letter.flags = gone ? message.flags | kLost : message.flags;
     letter.mark = message.mark;
     letter.bytes = message.bytes;
+    const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };
     // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
     if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
     SHMTENSOR_POINT("ring.get.noted");
@@ -413,7 +441,7 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
         bool known = false;
         Hold* held = entry_of(hold, shelf, &known);
         // Only what is the ring's (R3): a list that was written over must not reach into the books.
-        if (held && held->word.load(std::memory_order_relaxed) == hold_word(hold.block, h.number, HoldKind::message))
+        if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
             held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
         SHMTENSOR_POINT("ring.get.one_moved");
     }
@@ -537,7 +565,7 @@ const char* Ring::check(Shelf& shelf) const {
             const MessageHold& hold = holds_of(*found.message)[i];
             bool known = false;
             const Hold* held = entry_of(hold, shelf, &known);
-            if (!held || held->word.load() != hold_word(hold.block, h.number, HoldKind::message))
+            if (!held || held->word.load() != hold_word(hold.block, number_, HoldKind::message))
                 return "R3: a block of a message inside is not held by the ring";
         }
         position = found.next;

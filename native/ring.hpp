@@ -78,6 +78,7 @@ class Ring {
     bool open(std::byte* at, std::uint64_t bytes, int fd);
 
     RingHeader& header() const { return *reinterpret_cast<RingHeader*>(at_); }
+    std::uint32_t number() const { return number_; }
     std::uint32_t size() const;  // messages inside, just now
     bool is_full() const;
 
@@ -139,10 +140,14 @@ class Ring {
     int await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
               std::uint64_t timeout_ns, Changed&& changed);
 
+    // Whether all of a message's list of holds was ever written; what it says of its length may not be so.
+    bool is_written(const Found& found) const;
+
     std::byte* at_ = nullptr;
     std::uint64_t bytes_ = 0;
     int fd_ = -1;
-    int wakes_ = 1;  // sleepers woken for a message
+    std::uint32_t number_ = 0;  // as it was when the ring was opened
+    int wakes_ = 1;             // sleepers woken for a message
     // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.
     std::atomic<std::uint32_t> unspun_{0}, penalty_{0};
 };

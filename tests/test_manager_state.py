@@ -42,7 +42,7 @@ class Books:
 
     facts = (0, 0, 0, 1 << 20, False, False)
 
-    def reap(self, slot: int, group: object) -> int:
+    def reap(self, slot: int, group: object, rebuild: bool = False) -> int:
         self._check()
         return self._drop(slot)
 
@@ -57,7 +57,7 @@ class Books:
     def stats(self) -> tuple[int, int, int]:
         return len(self.held), sum(size for _offset, size, _holds in self.held.values()), 1 << 20
 
-    def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+    def blocks(self, limit: int = 1 << 22) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
         self._check()
         return [
             (block, offset, size, generation, [(slot, kind, 2.5) for slot, kind in sorted(holds)])

@@ -9,6 +9,7 @@ memory without asking anybody; the manager is asked for segments, names and repo
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from dataclasses import dataclass
@@ -233,6 +234,12 @@ class Manager:
         except OSError as problem:
             if owned or reply.flags & protocol.RING:
                 self.return_segment(reply.segment)
+            if problem.errno == errno.ESTALE:
+                raise errors.SegmentLost(
+                    f"segment {reply.segment} cannot be mapped: its shared-memory object {reply.name.decode()} is "
+                    f"shorter than the {shortage.size(reply.nbytes)} it was made with, as somebody truncated it, and "
+                    "what lay in it is gone. Use the strategy file_descriptor, whose memory cannot be truncated"
+                ) from None
             raise errors.OutOfMemory(
                 f"a segment of {shortage.size(reply.nbytes)} cannot be mapped: {problem.strerror}; raise the limit of "
                 "address space (ulimit -v) or of mappings (vm.max_map_count)"

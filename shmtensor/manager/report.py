@@ -12,7 +12,7 @@ from shmtensor._native import (
     SLOT_EMBRYO,
     LockBusy,
 )
-from shmtensor.manager.state import WALK_BLOCKS
+from shmtensor.manager.state import WALK_BLOCKS, WALK_HOLDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk
     holders: list[dict[str, Any]] | None = None
     if live <= walk:
         try:
-            blocks = segment.books.blocks()
+            blocks = segment.books.blocks(WALK_HOLDS)
         except LockBusy:
             busy = True
         else:

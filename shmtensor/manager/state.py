@@ -34,6 +34,7 @@ from shmtensor._native import (
     SLOT_EMBRYO,
     SLOT_FREE,
     LockBusy,
+    set_threads_visible,
 )
 from shmtensor.manager import protocol
 from shmtensor.manager.rings import Numbers
@@ -71,6 +72,8 @@ SWEEP_SECONDS = 0.25
 """Orphans are looked at this often: nobody tells when the last block of one is released."""
 WALK_BLOCKS = 65_536
 """Segments with more live blocks are not walked one by one, which would keep everyone waiting."""
+WALK_HOLDS = 4 * WALK_BLOCKS
+"""Nor are those with more holds, whatever they say of their blocks."""
 TRIM_BYTES = 65_536
 """Smaller gaps in an orphan keep their pages until it is destroyed."""
 PURGE_NAMES = 1_024
@@ -92,16 +95,18 @@ class Refusal(Exception):
 class Client:
     """A process with a slot. `detached`: it has no connection, or none any more, but uses its memory.
 
-    `pid` is 0 when it cannot be seen from here; then only its connection tells of its death.
+    `pid` is 0 when it cannot be seen from here; then only its connection tells of its death. `foreign`: it lives in
+    another PID namespace, or may: its threads have other numbers than we know.
     """
 
-    __slots__ = ("detached", "pid", "slot", "start_time", "word")
+    __slots__ = ("detached", "foreign", "pid", "slot", "start_time", "word")
 
-    def __init__(self, slot: int, word: int, pid: int, start_time: int, detached: bool = False) -> None:
+    def __init__(self, slot: int, word: int, pid: int, start_time: int, foreign: bool, detached: bool) -> None:
         self.slot = slot
         self.word = word
         self.pid = pid
         self.start_time = start_time
+        self.foreign = foreign
         self.detached = detached
 
 
@@ -180,7 +185,7 @@ class State:
 
     # ------------------------------------------------------------------------------------------------------- clients
 
-    def add_client(self, pid: int, start_time: int) -> int:
+    def add_client(self, pid: int, start_time: int, foreign: bool = False) -> int:
         """A slot for a process that said hello. Raises Refusal."""
         if len(self.clients) >= self.max_clients:
             raise Refusal(
@@ -188,20 +193,28 @@ class State:
                 f"this manager serves {self.max_clients} clients and has as many; raise --max-clients or let some end",
             )
         try:
-            # An embryo of nobody at first: a client always says who it is.
-            slot = self.group.claim(SLOT_EMBRYO, pid, start_time)
+            slot = 0
+            while not slot or self._knows(slot):  # the table says that a slot is free; others write there too
+                # An embryo of nobody at first: a client always says who it is.
+                slot = self.group.claim(SLOT_EMBRYO, 0, 0)
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
                 f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end",
             ) from None
-        self.group.move(slot, self.group.word(slot), SLOT_CLIENT)
-        self._add_client(slot, pid, start_time)
-        return slot
+        return self.identify(slot, pid, start_time, foreign).slot
 
-    def _add_client(self, slot: int, pid: int, start_time: int, detached: bool = False) -> Client:
-        client = self.clients[slot] = Client(slot, self.group.word(slot), pid, start_time, detached)
+    def _add_client(self, slot: int, pid: int, start_time: int, foreign: bool, detached: bool = False) -> Client:
+        client = self.clients[slot] = Client(slot, self.group.word(slot), pid, start_time, foreign, detached)
         return client
+
+    def _add_unseen(self, slot: int) -> Client:
+        """Keep a client that has no connection here, by what the table says of it."""
+        _kind, pid, start_time, _parent, _generation = self.group.slot(slot)
+        return self._add_client(slot, pid, start_time, foreign=not start_time, detached=True)
+
+    def _knows(self, slot: int) -> bool:
+        return slot in self.clients or slot in self.embryos or slot in self._dead
 
     def add_embryo(self, slot: int, generation: int, parent: int) -> None:
         """Note that `parent` is making a child in `slot`. Raises Refusal."""
@@ -213,30 +226,32 @@ class State:
         known = self.clients.get(slot)
         claimed = kind == SLOT_CLIENT and (known is None or known.detached)
         claimed = claimed or (kind == SLOT_EMBRYO and claimed_by == parent)
-        if not claimed or generation != born or slot in self.embryos:
+        if not claimed or generation != born or slot in self.embryos or slot in self._dead:
             raise Refusal(protocol.INVALID, f"slot {slot} is not an unannounced embryo of slot {parent}")
         if known is None:
             self.embryos[slot] = self.group.word(slot)
 
-    def embryo_born(self, slot: int, pid: int, start_time: int) -> Client:
+    def embryo_born(self, slot: int, pid: int, start_time: int, foreign: bool = False) -> Client:
         """The child in `slot` said hello. Raises Refusal: its slot was taken back."""
         self.group.move(slot, self.embryos.pop(slot, 0), SLOT_CLIENT)  # unless it has done so itself
         if self.group.slot(slot)[0] != SLOT_CLIENT:
             raise Refusal(protocol.DENIED, f"the child in slot {slot} came too late; start another")
-        return self.identify(slot, pid, start_time)
+        return self.identify(slot, pid, start_time, foreign)
 
-    def identify(self, slot: int, pid: int, start_time: int) -> Client:
+    def identify(self, slot: int, pid: int, start_time: int, foreign: bool) -> Client:
         """The client in `slot` turned out to be this process, and is connected."""
-        self.group.name(slot, pid, start_time)
-        return self._add_client(slot, pid, start_time)
+        # The next manager reads the process there; clients read below whom they can look for in their own /proc.
+        self.group.move(slot, self.group.word(slot), SLOT_CLIENT, pid)
+        self.group.name(slot, 0 if foreign else pid, 0 if foreign else start_time)
+        return self._add_client(slot, pid, start_time, foreign)
 
     def rejoin(self, slot: int, generation: int) -> Client | None:
         """The client of that generation; None: an embryo of it. Raises Refusal: it is neither.
 
         It may be one that this manager has not heard of yet.
         """
-        kind, pid, start_time, _parent, now = self.group.slot(slot) if slot < MAX_SLOTS else (SLOT_FREE, 0, 0, 0, 0)
-        if generation != now or kind not in (SLOT_CLIENT, SLOT_EMBRYO) or slot == 0:
+        kind, _pid, _start, _parent, now = self.group.slot(slot) if slot < MAX_SLOTS else (SLOT_FREE, 0, 0, 0, 0)
+        if generation != now or kind not in (SLOT_CLIENT, SLOT_EMBRYO) or slot == 0 or slot in self._dead:
             raise Refusal(
                 protocol.DENIED,
                 f"slot {slot} is not that of a living client any more: it was taken for dead, or a child that came for "
@@ -246,15 +261,14 @@ class State:
             self.embryos[slot] = self.group.word(slot)
             return None
         self.embryos.pop(slot, None)
-        return self.clients.get(slot) or self._add_client(slot, pid, start_time, detached=True)
+        return self.clients.get(slot) or self._add_unseen(slot)
 
     def embryo_gone(self, slot: int) -> Client | None:
         """Nobody has the socket of the embryo in `slot` any more: it is dead, or the client that it made of itself."""
         word = self.embryos.pop(slot, None)
         if word is None or self._bury(slot, word):
             return None
-        _kind, pid, start_time, _parent, _generation = self.group.slot(slot)
-        return self._add_client(slot, pid, start_time, detached=True)
+        return self._add_unseen(slot)
 
     def gone(self, slot: int) -> None:
         """The client in `slot` is dead: everything it holds will be released by `work()`."""
@@ -284,11 +298,11 @@ class State:
         """
         parents, self._childless = self._childless, set()
         for slot in self.group.occupied():
-            kind, pid, start_time, parent, _generation = self.group.slot(slot)
-            if slot in self.clients or slot in self.embryos:
+            kind, _pid, _start, parent, _generation = self.group.slot(slot)
+            if slot == 0 or self._knows(slot):
                 continue
             if kind == SLOT_CLIENT:
-                self.strangers.append(self._add_client(slot, pid, start_time, detached=True))
+                self.strangers.append(self._add_unseen(slot))
             elif kind == SLOT_EMBRYO and parent in parents:
                 self._bury(slot, self.group.word(slot))
         for slot in parents:
@@ -307,9 +321,9 @@ class State:
         """Begin with what the group's table says, after another manager; gives those who may live."""
         found = []
         for slot in self.group.occupied():
-            kind, pid, start_time, parent, _generation = self.group.slot(slot)
+            kind, _pid, _start, parent, _generation = self.group.slot(slot)
             if kind == SLOT_CLIENT:
-                found.append(self._add_client(slot, pid, start_time, detached=True))
+                found.append(self._add_unseen(slot))
             elif kind == SLOT_DEAD:
                 self._inter(slot)
             elif kind == SLOT_EMBRYO and parent == 0:
@@ -421,6 +435,8 @@ class State:
         deadline = now + seconds
         if self._childless:
             self._look_for_strangers()
+        if self._reaps or self._busy or self._unsettled or self.orphans:
+            set_threads_visible(not any(client.foreign for client in self.clients.values()) and not self.embryos)
         if (self._busy or self._unsettled) and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
             self._reaps.extend(self._busy)
@@ -451,7 +467,8 @@ class State:
         segment = self.segments.get(number)
         if segment is not None:
             try:
-                segment.books.reap(owner, self.group)
+                # Nobody allocates from an orphan, so that it is looked at by its holds alone, whatever its totals say.
+                segment.books.reap(owner, self.group, segment.owner in (owner, None))
             except LockBusy:
                 self._busy.append((owner, number))
                 return
@@ -555,13 +572,13 @@ class State:
             self._end(segment)
         elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
             try:
-                blocks = segment.books.blocks()
+                blocks = segment.books.blocks(WALK_HOLDS)
             except LockBusy:
                 return
             # Nobody allocates from an orphan, so what is free now stays free.
             end = 0
             for offset, nbytes in sorted((block[1], block[2]) for block in blocks):
-                self._give_back(segment, end, offset)
+                self._give_back(segment, end, min(offset, segment.nbytes))
                 end = max(end, offset + nbytes)
             self._give_back(segment, end, segment.nbytes)
             segment.trimmed_at = live
