@@ -327,9 +327,10 @@ Status Client::receive(const MessageHold& hold, Block** block) {
         ++here->users;
         end_hold(*s, hold.hold, kMoment);
     } else {
-        here = new Block{this,      s,     hold.block,    hold.generation,
-                         hold.hold, kNone, record.offset, record.size.load(std::memory_order_relaxed)};
-        note(here);
+        auto made = std::unique_ptr<Block>(new Block{this, s, hold.block, hold.generation, hold.hold, kNone,
+                                                     record.offset, record.size.load(std::memory_order_relaxed)});
+        note(made.get());
+        here = made.release();
     }
     *block = here;
     return Status::ok;

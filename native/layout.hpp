@@ -237,6 +237,8 @@ constexpr Shape shape_of(bool dedicated) {
 //       the one store of `head`
 //   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
 //   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
+//   R5  with no undo record, got_bytes is put_bytes as it was before the oldest message inside (but for a message whose
+//       memory was lost: until the next one is taken)
 //
 // A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who
 // died, and the taker undoes it first. The manager undoes what a dead client left before it releases that client's

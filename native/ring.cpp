@@ -160,7 +160,8 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
                 held->word.store(back, std::memory_order_release);
             SHMTENSOR_POINT("ring.undo.one");
         }
-        if (!getting && found.message) h.put_bytes.store(found.message->bytes_before, std::memory_order_relaxed);
+        if (found.message)
+            (getting ? h.got_bytes : h.put_bytes).store(found.message->bytes_before, std::memory_order_relaxed);
     }
     SHMTENSOR_POINT("ring.undo.done");
     record.word.store(0, std::memory_order_release);
@@ -212,7 +213,7 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     Ringed result = take(false, slot, shelf, patience_ms);
     if (result != Ringed::ok) return result;
     while (*done < letters.size() && result == Ringed::ok) {
-        result = put_one(letters[*done], slot, near);
+        result = put_one(letters[*done], slot, near, patience_ms);
         if (result == Ringed::ok) ++*done;
     }
     const bool more_room = !is_full();
@@ -224,7 +225,7 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     return result;
 }
 
-Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
+Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t units = units_for(letter);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
@@ -247,7 +248,7 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
         if (used > all) return Ringed::damaged;
         if (units <= all && filler + units <= all - used) break;
         if (all == kRingUnits) return Ringed::full;
-        if (const Ringed grown = grow(slot, shelf); grown != Ringed::ok) return grown;
+        if (const Ringed grown = grow(slot, shelf, patience_ms); grown != Ringed::ok) return grown;
     }
     if (filler > 0) {
         auto* gap = reinterpret_cast<Message*>(unit(units_of(tail), all));
@@ -282,11 +283,12 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
 
 // pre: put_lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
 // also stays where it is; the one store of `capacity` commits.
-Ringed Ring::grow(std::uint32_t slot, Shelf& shelf) {
+Ringed Ring::grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t all = capacity();
     if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
         return Ringed::no_room;
+    if (patience_ms == 0) return Ringed::busy;  // who has none may have the GIL
     if (const Ringed taken = take(true, slot, shelf, kGetterMoment); taken != Ringed::ok) return taken;
     const std::uint32_t head = units_of(h.head.word.load(std::memory_order_relaxed));
     const std::uint32_t tail = units_of(h.tail.word.load(std::memory_order_relaxed));
@@ -404,20 +406,16 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     letter.flags = gone ? message.flags | kLost : message.flags;
     letter.mark = message.mark;
     letter.bytes = message.bytes;
-    if (!letter.holds.empty()) {
-        const auto of_ring = [&](const MessageHold& hold) {
-            return hold_word(hold.block, h.number, HoldKind::message);
-        };
-        h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
-        SHMTENSOR_POINT("ring.get.noted");
-        for (const MessageHold& hold : letter.holds) {
-            bool known = false;
-            Hold* held = entry_of(hold, shelf, &known);
-            // Only what is the ring's (R3): a list that was written over must not reach into the books.
-            if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
-                held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
-            SHMTENSOR_POINT("ring.get.one_moved");
-        }
+    // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
+    if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
+    SHMTENSOR_POINT("ring.get.noted");
+    for (const MessageHold& hold : letter.holds) {
+        bool known = false;
+        Hold* held = entry_of(hold, shelf, &known);
+        // Only what is the ring's (R3): a list that was written over must not reach into the books.
+        if (held && held->word.load(std::memory_order_relaxed) == hold_word(hold.block, h.number, HoldKind::message))
+            held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
+        SHMTENSOR_POINT("ring.get.one_moved");
     }
     h.got_bytes.store(message.bytes_before + message.bytes, std::memory_order_relaxed);
     if (receipt) receipt->store(std::uint64_t{count_of(head)} + 1, std::memory_order_release);
@@ -545,7 +543,9 @@ const char* Ring::check(Shelf& shelf) const {
         position = found.next;
         ++messages;
     }
-    return messages == count_of(tail) - count_of(head) ? nullptr : "R2: the count differs from the messages";
+    if (messages != count_of(tail) - count_of(head)) return "R2: the count differs from the messages";
+    const std::uint64_t before = messages > 0 ? message_at(units_of(head)).message->bytes_before : h.put_bytes.load();
+    return h.got_bytes.load() == before ? nullptr : "R5: the bytes taken differ from those before the head";
 }
 
 }  // namespace shmtensor

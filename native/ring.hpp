@@ -61,7 +61,7 @@ constexpr std::uint32_t kLost = 1u << 31;  // in the flags of a letter, not of a
 
 enum class Ringed {
     ok,
-    busy,          // a lock is taken: again, with patience
+    busy,          // a lock is taken, or there is much to copy: again, with patience
     empty,         // no message
     full,          // max_messages, max_bytes, or all that a ring can hold
     too_large,     // no ring, or not this one, will ever take it
@@ -125,10 +125,10 @@ class Ring {
     };
     Ringed take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed undo(bool getting, Shelf& shelf);
-    Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf);
+    Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt,
                    std::uint64_t lost);
-    Ringed grow(std::uint32_t slot, Shelf& shelf);
+    Ringed grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved
     std::byte* unit(std::uint32_t position, std::uint32_t capacity) const {
