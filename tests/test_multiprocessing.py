@@ -394,7 +394,7 @@ def test_killing_everyone_leaves_nothing() -> None:
         os.kill(managers[0], signal.SIGKILL)
         process.wait(BOUND)
         until(lambda: not w.managers(), "the manager to be gone")
-        assert {path.suffix for path in w.directory.iterdir()} <= {".sock", ".lock", ".log"}
+        assert {path.suffix for path in w.directory.iterdir()} <= {".sock", ".lock", ".log", ".journal"}
         # The next one clears the stale socket away.
         assert w.run("import shmtensor; print(shmtensor.ones(2, shared=True).tolist())").strip() == "[1.0, 1.0]"
     assert not shm_names() - before
