@@ -514,7 +514,8 @@ def collect(player: Player, row: Row, number: int, kind: int, size: int, result:
 
 
 def answer(number: int, kind: int, size: int, value: Any) -> tuple[int, Any]:
-    """The task: how many bytes of the argument are wrong, and content of the next number."""
+    """The task: how many bytes of the argument are wrong, and content of the next number. Some take their time."""
+    time.sleep(0.02 * random.random() ** 8)
     return content.wrong_bytes(number, kind, size, value), content.make(number + 1, kind, size)
 
 

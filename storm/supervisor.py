@@ -466,21 +466,21 @@ class Supervisor:
         """Have the pools replace their workers now that they have nothing in hand.
 
         A forked process has what its parent had, so a worker that was forked while its parent held a result keeps that
-        for life. That is fork's way, and no memory of the dead. One after the other, so that each time the same is left:
-        the first new one has the receipt (8 bytes, shmtensor/pool.py) of the old one that still was there.
+        for life. That is fork's way, and no memory of the dead. One after the other, so that the same is left each
+        time: the first new one has the receipt (8 bytes, shmtensor/pool.py) of the old one that was still there.
         """
-        for member in self.crew.members:
-            if member.role == "pool":
-                pool = member.process.pid
-                self.wait_until(lambda pool=pool: len(processes.children(pool)) == 2, PAUSE_BOUND, "two workers")
-                for old in processes.children(pool):
-                    before = set(processes.children(pool))
-                    os.kill(old, signal.SIGKILL)
-                    self.wait_until(
-                        lambda pool=pool, before=before: len(set(processes.children(pool)) - before) == 1,
-                        PAUSE_BOUND,
-                        "a new worker of the pool",
-                    )
+        for pool in [member.process.pid for member in self.crew.members if member.role == "pool"]:
+            self._await_worker(pool, set(), 2)
+            for old in processes.children(pool):
+                before = set(processes.children(pool))
+                os.kill(old, signal.SIGKILL)
+                self._await_worker(pool, before, 1)
+
+    def _await_worker(self, pool: int, before: set[int], count: int) -> None:
+        def is_there() -> bool:
+            return len(set(processes.children(pool)) - before) == count
+
+        self.wait_until(is_there, PAUSE_BOUND, "the workers of the pool")
 
     def most_lost(self) -> int:
         """Messages that may have died with those who had just taken them."""
