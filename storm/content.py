@@ -15,7 +15,8 @@ SIZES: Final = (1, 50, 1000, 20_000)
 LARGE: Final = 200_000
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _STEPS: Final = np.arange(LARGE + 64, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
-_LISTED: Final = 40
+_LISTED: Final = 400
+"""Most tensors in one message: so many holds take a ring's lock long enough to be killed in there."""
 
 
 def pattern(number: int, size: int) -> NDArray[np.int64]:
