@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 import shmtensor
 
 KINDS: Final = 6
+MANY: Final = 3
+"""The kind with many tensors."""
 SIZES: Final = (1, 50, 1000, 20_000)
 """Elements of 8 bytes in most messages; now and then LARGE."""
 LARGE: Final = 200_000
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _STEPS: Final = np.arange(LARGE + 64, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
-_LISTED: Final = 400
+_LISTED: Final = 1000
 """Most tensors in one message: so many holds take a ring's lock long enough to be killed in there."""
 
 
@@ -39,8 +41,12 @@ def make(number: int, kind: int, size: int) -> Any:
         return pattern(number, size)
     if kind == 2:  # a body, long ones in a block
         return pattern(number, size).tobytes()
-    if kind == 3:  # many holds: long in the moving
-        return [_shared(number + i, 8) for i in range(min(size, _LISTED))]
+    if kind == MANY:  # many holds: long in the moving
+        many = min(size, _LISTED)
+        tensors = [shmtensor.empty(8, dtype=shmtensor.int64, shared=True) for _ in range(many)]
+        for tensor, values in zip(tensors, pattern(number, 8 * many).reshape(-1, 8), strict=True):
+            tensor.numpy()[:] = values
+        return tensors
     if kind == 4:  # through pickle, one tensor twice
         tensor = _shared(number, size)
         return {"first": tensor, "again": tensor, "array": pattern(number, size % 100), "kinds": {kind}}
@@ -51,10 +57,8 @@ def wrong_bytes(number: int, kind: int, size: int, value: Any) -> int:
     """How many bytes of `value` are not those of message `number`."""
     if kind == 2:
         return _differing(np.frombuffer(value, np.int64), number, size)
-    if kind == 3:
-        if len(value) != min(size, _LISTED):
-            return 8 * size
-        return sum(_differing(item.numpy(), number + i, 8) for i, item in enumerate(value))
+    if kind == MANY:
+        return _differing(np.concatenate([item.numpy() for item in value]), number, 8 * min(size, _LISTED))
     if kind == 4:
         return int(
             _differing(value["first"].numpy(), number, size)

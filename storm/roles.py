@@ -93,11 +93,13 @@ class Player:
             row[notes.WRONG] += wrong
             self.journal.problem(f"wrong data: {wrong} bytes of message {number:#x}, kind {kind}, size {size}")
 
-    def message(self, row: Row, number: int) -> tuple[int, int, int, Any]:
-        """A message of some kind and size."""
+    def message(self, row: Row, number: int, has_many: bool = False) -> tuple[int, int, int, Any]:
+        """A message of some kind and size; `has_many`: of as many tensors as there are in any."""
         kind, size = self.choose.randrange(content.KINDS), self.choose.choice(content.SIZES)
         if self.choose.random() < 0.02:
             size = content.LARGE
+        if has_many:
+            kind, size = content.MANY, content.LARGE
         with row.doing(notes.ALLOCATE):
             return number, kind, size, content.make(number, kind, size)
 
@@ -170,9 +172,9 @@ def produce(player: Player) -> None:
             news += 1
             done = 1
         elif roll < 0.3:
-            batch = [
-                player.message(row, identity(row.number, row[notes.INCARNATION], count + i)) for i in range(MOST_TAKEN)
-            ]
+            numbers = [identity(row.number, row[notes.INCARNATION], count + i) for i in range(MOST_TAKEN)]
+            has_many = choose.random() < 0.5  # so that the ring's lock is held for a while
+            batch = [player.message(row, number, has_many) for number in numbers]
             with row.doing(notes.PUT_MANY):
                 done = stage.work.put_many(batch)
             batch.clear()
@@ -533,5 +535,7 @@ ROLES: Final[dict[str, Callable[[Player], None]]] = {
 }
 THREADS: Final = {"producer": 1, "consumer": 2, "trainer": 1, "threads": 3, "forker": 1, "pool": 1}
 """How many rows of a role are of threads that rest at quiet points."""
+USERS: Final = {"queue": frozenset({"producer", "consumer"}), "lock": frozenset({"trainer"})}
+"""Who can be stopped inside of what."""
 PARENTS: Final = frozenset({"forker", "pool"})
 """Roles with children, which hold what their parent held when it was killed."""

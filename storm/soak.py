@@ -28,11 +28,14 @@ from .supervisor import Supervisor
 MIB: Final = 1 << 20
 SETTLED: Final = 1 / 3
 """The first third of a run is for caches and rings to fill."""
-MOST_GROWTH: Final = {"private": 0.25 * MIB, "shared": 2.0 * MIB, "descriptors": 1.0, "mappings": 2.0}
-"""By the straight line through the last two thirds, from their beginning to their end, for each process. "private":
-bytes of RssAnon; "shared": RssShmem, which grows until a process has touched every page of the arenas it reads from."""
-MOST_GROWTH_OF_GROUP: Final = {"segments": 1.0, "reserved": 4.0 * MIB, "live": 1.0 * MIB}
-"""The same for what the manager counts."""
+MOST_GROWTH: Final = {"private": 1.0 * MIB, "shared": 8.0 * MIB, "descriptors": 2.0, "mappings": 3.0}
+"""By the straight line through the last two thirds, from their beginning to their end, for each process; ten minutes
+move some 50,000 messages through each. "private": bytes of RssAnon; "shared": RssShmem, which has a step whenever more
+large messages wait at once than ever before, and pages are used that never were."""
+MOST_GROWTH_OF_GROUP: Final = {"segments": 2.0, "reserved": 16.0 * MIB, "live": 2.0 * MIB}
+"""The same for what the manager counts. That no block is left over is seen exactly, at the quiet point at the end."""
+SAMPLER: Final = "supervisor"
+"""It keeps the samples until they are written, so its private memory grows."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def sample_group(second: float, manager: client.Manager) -> GroupSample:
 
 def population(supervisor: Supervisor) -> dict[str, int]:
     """Name -> pid of everything that lives long."""
-    found = {"supervisor": os.getpid(), "manager": supervisor.manager_pid}
+    found = {SAMPLER: os.getpid(), "manager": supervisor.manager_pid}
     for member in supervisor.crew.living():
         found[f"{member.role} {member.slot}"] = member.process.pid
         if member.role == "pool":
@@ -114,7 +117,7 @@ def judge(samples: list[Sample], group: list[GroupSample]) -> tuple[list[str], l
         problems += [
             f"{name}: {what} grows by {found[what]:,.1f}, more than {most:,.1f}"
             for what, most in bounds.items()
-            if found[what] > most
+            if found[what] > most and (name, what) != (SAMPLER, "private")
         ]
     return problems, table
 

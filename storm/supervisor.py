@@ -198,22 +198,23 @@ class Supervisor:
         """Kill a process at some moment with some signal, see that its memory becomes free, and fill its place."""
         chosen = self.choose.choices(list(SIGNALS), list(SIGNALS.values()))[0]
         moment = self.choose.choices(list(MOMENTS), list(MOMENTS.values()))[0]
-        delay = self.choose.uniform(0, 300e-6)
+        delay = self.choose.uniform(0, 500e-6)
+        users = self.choose.choice(list(roles.USERS))
         is_stopped = False
         with self.board.halt():
             if moment == "just after an operation began":
                 self.await_operation(member, delay)
             elif moment == "inside a lock":
-                hit = self.stop_inside(self.crew.living())
+                hit = self.stop_inside([other for other in self.crew.living() if other.role in roles.USERS[users]])
                 is_stopped = hit is not None
                 if hit is not None:
-                    member = hit
+                    member, moment = hit, f"inside a {users}'s lock" if users == "queue" else moment
                 else:
                     moment = "any"
             pid = member.process.pid
             if chosen == "SIGSTOP, SIGKILL" and not is_stopped:
                 os.kill(pid, signal.SIGSTOP)
-                time.sleep(delay * 100)
+                time.sleep(delay * 50)
             if chosen == "SIGTERM" and not is_stopped and member.is_polite and member.row[notes.READY]:
                 self.terminate(member)
                 after = time.monotonic()
@@ -285,11 +286,12 @@ class Supervisor:
         """Stop one of them while it has a lock, and leave it stopped; None: none was hit for a while."""
 
         def is_inside(member: Member) -> bool:
-            work, side = self.stage.work.stats(), self.stage.side.stats()
-            users = work.putting, work.taking, side.putting, side.taking
-            return bool(member.row[notes.INSIDE]) or member.process.pid in users
+            if member.role == "trainer":
+                return bool(member.row[notes.INSIDE])
+            stats = self.stage.work.stats()
+            return member.process.pid in (stats.putting, stats.taking)
 
-        until = time.monotonic() + 0.05
+        until = time.monotonic() + 0.15
         while time.monotonic() < until:
             for member in members:
                 if is_inside(member):
@@ -420,7 +422,6 @@ class Supervisor:
             return False
         if not self.wait_until(lambda: not self.strangers(), PAUSE_BOUND, "children of the dead to end"):
             return False
-        self.board.cells[notes.DRAIN] = self._points
         try:
             for member in self.crew.members:
                 if member.role == "consumer":
@@ -429,6 +430,7 @@ class Supervisor:
         except mp.queues.Full:
             self.journal.problem("a queue that is being emptied stays full")
             return False
+        self.board.cells[notes.DRAIN] = self._points
         if not self.wait_until(lambda: self._resting(True), PAUSE_BOUND, "those who receive to rest"):
             self.journal.problem(f"not at rest: {self._missing()}")
             return False
