@@ -319,6 +319,8 @@ class Supervisor:
                 self.manager.attach(*numbers)
             except (errors.StaleHandle, errors.UnknownHandle):
                 break
+            except errors.ManagerError:
+                pass  # it was killed just now, and the segment not mapped here yet
             if time.monotonic() - after > 5 * RELEASE_BOUND:
                 self.journal.problem(
                     f"the block that {member} held is not free {5 * RELEASE_BOUND:g} s after its death"
@@ -336,8 +338,10 @@ class Supervisor:
         os.kill(self.manager_pid, signal.SIGKILL)
         after = time.monotonic()
         while True:
+            processes.reap(self.manager_pid)
             try:
-                pid = client.default().stats().pid
+                self.manager = client.default()
+                pid = self.manager.stats().pid
             except errors.ManagerError as problem:
                 if time.monotonic() - after > 10 * MANAGER_BOUND:
                     self.journal.problem(f"no manager answers {10 * MANAGER_BOUND:g} s after one was killed: {problem}")
@@ -386,18 +390,28 @@ class Supervisor:
 
     def quiet(self, is_last: bool = False) -> None:
         """All rest, and what lives is compared with what the living hold. They go on unless it is the last time."""
-        with self.board.halt():
-            if not self.wait_until(self.crew.is_complete, PAUSE_BOUND, "everybody to be there"):
-                return
-            self._points += 1
-            cells = self.board.cells
-            cells[notes.PAUSE] = self._points
-            try:
-                if self._settle():
-                    self._compare()
-            finally:
-                if not is_last:
-                    cells[notes.PAUSE] = cells[notes.DRAIN] = 0
+        if not self.wait_until(self.crew.is_complete, PAUSE_BOUND, "everybody to be there"):
+            return
+        self._points += 1
+        cells = self.board.cells
+        cells[notes.PAUSE] = self._points
+        try:
+            # Those who send have whom they wait for still; those who receive have not once the others rest.
+            if self._rest(False):
+                with self.board.halt():
+                    if self._drain():
+                        self._compare()
+        finally:
+            if not is_last:
+                cells[notes.PAUSE] = cells[notes.DRAIN] = 0
+
+    def _rest(self, draining: bool) -> bool:
+        """Wait until those who send rest, or all; gives whether they do."""
+        who = "all" if draining else "those who send"
+        if self.wait_until(lambda: self._resting(draining), PAUSE_BOUND, f"{who} to rest"):
+            return True
+        self.journal.problem(f"not at rest: {self._missing()}")
+        return False
 
     def _resting(self, draining: bool) -> bool:
         """Whether those who send (who receive, too) rest."""
@@ -416,10 +430,8 @@ class Supervisor:
             if row[notes.RESTING] != self._points
         )
 
-    def _settle(self) -> bool:
-        if not self.wait_until(lambda: self._resting(False), PAUSE_BOUND, "those who send to rest"):
-            self.journal.problem(f"not at rest: {self._missing()}")
-            return False
+    def _drain(self) -> bool:
+        """Have those who receive take what is left, and rest; gives whether they do."""
         if not self.wait_until(lambda: not self.strangers(), PAUSE_BOUND, "children of the dead to end"):
             return False
         try:
@@ -431,10 +443,7 @@ class Supervisor:
             self.journal.problem("a queue that is being emptied stays full")
             return False
         self.board.cells[notes.DRAIN] = self._points
-        if not self.wait_until(lambda: self._resting(True), PAUSE_BOUND, "those who receive to rest"):
-            self.journal.problem(f"not at rest: {self._missing()}")
-            return False
-        return True
+        return self._rest(True)
 
     def _compare(self) -> None:
         """What lives now against what lived at the first quiet point. A release may take its second."""
