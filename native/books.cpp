@@ -17,10 +17,11 @@ std::uint64_t pages(std::uint64_t bytes) {
 
 }  // namespace
 
-int Books::create(std::uint64_t segment, std::uint32_t owner, std::uint64_t payload_bytes, bool dedicated) {
+int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
+                  std::uint64_t payload_bytes, bool dedicated) {
     shape_ = shape_of(dedicated);
     int fd = -1;
-    if (const int error = os::memfd("shmtensor-books", shape_.bytes, &fd)) return error;
+    if (const int error = os::memfd(name, shape_.bytes, &fd)) return error;
     if (const int error = os::map_shared(fd, shape_.bytes, &at_)) {
         os::close(fd);
         return error;
@@ -31,6 +32,7 @@ int Books::create(std::uint64_t segment, std::uint32_t owner, std::uint64_t payl
     h.magic = kBooksMagic;
     h.version = kLayoutVersion;
     h.owner = owner;
+    h.owner_generation = generation;
     h.segment = segment;
     h.payload_bytes = payload_bytes;
     h.dedicated = dedicated;
@@ -55,6 +57,20 @@ int Books::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool
     }
     fd_ = fd;
     return 0;
+}
+
+int Books::open_found(int fd) {
+    std::uint64_t bytes = 0;
+    if (const int error = os::size_of(fd, &bytes)) return error;
+    if (!os::is_sealed(fd) || bytes < kPage) return EINVAL;
+    std::byte* at = nullptr;
+    if (const int error = os::map_shared(fd, kPage, &at)) return error;
+    const auto& h = *reinterpret_cast<const BooksHeader*>(at);
+    const std::uint64_t segment = h.segment, payload_bytes = h.payload_bytes;
+    const bool dedicated = h.dedicated != 0;
+    os::unmap(at, kPage);
+    return payload_bytes == 0 || payload_bytes > kMaxSegmentBytes ? EINVAL
+                                                                  : open(fd, segment, payload_bytes, dedicated);
 }
 
 void Books::close() {

@@ -23,10 +23,13 @@ class Books {
     Books& operator=(const Books&) = delete;
     ~Books() { close(); }
 
-    // Make the control part of a new segment (manager). 0 or errno.
-    int create(std::uint64_t segment, std::uint32_t owner, std::uint64_t payload_bytes, bool dedicated);
+    // Make the control part of a new segment (manager), a memfd of that name. 0 or errno.
+    int create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
+               std::uint64_t payload_bytes, bool dedicated);
     // Map an existing one; takes fd over on success. EINVAL when it is not what the arguments say.
     int open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated);
+    // The same of one that we know nothing about (a new manager): it must be sealed, and true to its own header.
+    int open_found(int fd);
     void close();
 
     bool is_open() const { return at_ != nullptr; }

@@ -19,13 +19,13 @@ constexpr unsigned kForkPatience = 5000;  // ms that a fork waits for the books 
 struct EmbryoMessage {
     char magic[4] = {'S', 'H', 'M', 'T'};
     std::uint32_t type = 2, request = 0, body = 8;
-    std::uint32_t slot, reserved = 0;
+    std::uint32_t slot, generation;
 };
 static_assert(sizeof(EmbryoMessage) == 24);
 struct QuietHello {
     char magic[4] = {'S', 'H', 'M', 'T'};
     std::uint32_t type = 1, request = 0, body = 16;
-    std::uint32_t protocol = 2, layout = kLayoutVersion, quiet = 1, reserved = 0;
+    std::uint32_t protocol = 3, layout = kLayoutVersion, quiet = 1, reserved = 0;
 };
 static_assert(sizeof(QuietHello) == 32);
 
@@ -50,8 +50,15 @@ void child() {
 
 thread_local Refusal Client::refusal_;
 
-Client::Client(Group& group, std::uint32_t slot, int connection)
-    : group_(group), slot_(slot), connection_(connection), next_mark_(static_cast<std::uint32_t>(os::random64())) {
+Client::Client(Group& group, std::uint32_t slot, int connection, std::uint32_t epoch)
+    : group_(group),
+      slot_(slot),
+      generation_(generation_of(group.slot(slot).word.load())),
+      connection_(connection),
+      epoch_(epoch),
+      next_mark_(static_cast<std::uint32_t>(os::random64())) {
+    process_ = os::process_id();
+    namespace_ = os::pid_namespace();
     if (os::wipe_on_fork_page(&page_) != 0) page_ = new std::byte[1];  // an old kernel: no such check
     intact_ = reinterpret_cast<unsigned char*>(page_);
     *intact_ = 1;
@@ -399,28 +406,39 @@ Status Client::trim(std::uint64_t* bytes) {
 
 // ------------------------------------------------------------------------------------------------------------ embryos
 
-int Client::embryo(std::uint32_t* slot, int* socket) {
+int Client::embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket) {
     const std::lock_guard guard(private_);
-    return make_embryo(slot, socket);
+    std::uint64_t word = 0;
+    const int error = make_embryo(slot, &word, socket);
+    *generation = generation_of(word);
+    return error;
+}
+
+void Client::reconnect(int connection, std::uint32_t epoch, bool close) {
+    const std::lock_guard guard(private_);
+    if (close) os::close(connection_);
+    connection_ = connection;
+    epoch_ = epoch;
 }
 
 // pre: private lock held.
-int Client::make_embryo(std::uint32_t* slot, int* socket) {
+int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket) {
     int theirs = -1;
     if (const int error = os::socket_pair(socket, &theirs)) return error;
-    *slot = group_.claim(SlotState::embryo, 0, 0, slot_);
+    *slot = group_.claim(SlotState::embryo, 0, 0, slot_, word);
     SHMTENSOR_POINT("client.embryo.claimed");
-    int error = *slot == kNone ? ENOSPC : 0;
-    if (!error) {
+    if (*slot != kNone) {
         EmbryoMessage message;
         message.slot = *slot;
-        error = os::send_with_fd(connection_, &message, sizeof message, theirs);
-        if (error) group_.set_state(*slot, SlotState::free);  // nobody has heard of it
+        message.generation = generation_of(*word);
+        // Should nobody get it, then the child finds its socket closed, and the manager finds the child by its slot.
+        os::send_with_fd(connection_, &message, sizeof message, theirs);
     }
     SHMTENSOR_POINT("client.embryo.announced");
     os::close(theirs);
-    if (error) os::close(*socket);
-    return error;
+    if (*slot != kNone) return 0;
+    os::close(*socket);
+    return ENOSPC;
 }
 
 // A hold of the embryo on every block of this segment that we hold. False: the books could not be had.
@@ -455,8 +473,8 @@ void Client::before_fork() {
 // pre: private lock held.
 void Client::prepare_fork() {
     fork_ = {};
-    if (!may_touch() || connection_ < 0) return;
-    if (make_embryo(&fork_.slot, &fork_.socket) != 0) {
+    if (!may_touch()) return;
+    if (make_embryo(&fork_.slot, &fork_.word, &fork_.socket) != 0) {
         fork_ = {};
         return;
     }
@@ -472,23 +490,42 @@ void Client::after_fork_in_parent() {
     private_.unlock();
 }
 
+// The child takes its slot itself, so that no manager need have seen it. False: it was taken away, since nobody could
+// know that there is a child.
+bool Client::become(std::uint32_t slot, std::uint64_t word) {
+    // Our own process id means something to the manager if our parent's did, and we are in the same PID namespace.
+    const bool same = group_.slot(parent_of(word)).pid.load() == static_cast<std::uint32_t>(process_) &&
+                      os::pid_namespace() == namespace_;
+    process_ = os::process_id();
+    const std::uint32_t pid = same ? static_cast<std::uint32_t>(process_) : 0;
+    SHMTENSOR_POINT("client.fork.born");
+    if (!group_.move(slot, word, SlotState::client, pid)) return false;
+    SHMTENSOR_POINT("client.fork.taken");
+    std::uint64_t ticks = 0;
+    if (pid == 0 || os::start_time(process_, &ticks) != 0) return true;
+    group_.slot(slot).start_time.store(ticks);
+    group_.slot(slot).pid.store(pid);
+    return true;
+}
+
 void Client::after_fork_in_child() {
     // The inherited connection is the parent's; while we kept it open, the manager would not see the parent close it.
     os::close(connection_);
     connection_ = fork_.socket;
     *intact_ = 1;
-    held_ = fork_.complete;
+    held_ = fork_.complete && become(fork_.slot, fork_.word);
     heap_.forget_all();
     deferred_.clear();
     next_mark_ = static_cast<std::uint32_t>(os::random64());
     if (held_) {
         slot_ = fork_.slot;
+        generation_ = generation_of(fork_.word);
         for (const auto& [id, segment] : segments_)
             for (Block* block : segment->held)
                 if (block) block->hold = block->embryo_hold;
         const QuietHello hello;
-        // Refused when nobody has the other end: then nobody watches over us, and what we hold may be taken away.
-        held_ = os::send_with_fd(connection_, &hello, sizeof hello, -1) == 0;
+        // When nobody has the other end, we look for the manager as soon as we want something.
+        if (os::send_with_fd(connection_, &hello, sizeof hello, -1) != 0) epoch_ = 0;
         SHMTENSOR_POINT("client.fork.child");
     }
     if (!held_) {

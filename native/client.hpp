@@ -56,8 +56,8 @@ enum class Status {
 
 class Client {
    public:
-    // `group` must outlive the client. Owns `connection` from now on.
-    Client(Group& group, std::uint32_t slot, int connection);
+    // `group` must outlive the client. Owns `connection`, to the manager of `epoch`, from now on.
+    Client(Group& group, std::uint32_t slot, int connection, std::uint32_t epoch = 0);
     ~Client();
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
@@ -89,8 +89,14 @@ class Client {
     // The bytes of a block where this process cannot write them; good as long as the block has a user. 0 or errno.
     int readonly_of(const Block& block, std::byte** at);
 
-    // A slot and a socket for a child about to be started. 0 or errno.
-    int embryo(std::uint32_t* slot, int* socket);
+    // A slot (its number and generation) and a socket for a child about to be started. 0 or errno. A manager that
+    // cannot be told does no harm: the child will find the next one.
+    int embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket);
+
+    // Go on with another connection, to the manager of `epoch`. `close`: the descriptor of the old one is ours still.
+    void reconnect(int connection, std::uint32_t epoch, bool close);
+    // False when there is another manager than the one we are connected to, or none.
+    bool is_led() const { return epoch_ == group_.epoch() && group_.is_led(); }
 
     struct Stats {
         std::uint64_t mapped, owned, blocks, bytes, reserved, free;
@@ -101,6 +107,7 @@ class Client {
 
     Group& group() const { return group_; }
     std::uint32_t slot() const { return slot_; }
+    std::uint32_t generation() const { return generation_; }  // of the slot, when it became ours
     int connection() const { return connection_; }
     // False in a process that was cloned without the fork hooks, or whose fork could not be registered, and once
     // closed.
@@ -117,7 +124,7 @@ class Client {
     bool alive() const { return *intact_ != 0; }
     Status enter(std::unique_lock<std::mutex>& guard, unsigned patience_ms);
     Segment* known(std::uint64_t id);
-    int make_embryo(std::uint32_t* slot, int* socket);
+    int make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket);
     Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
                       const std::pair<std::uint32_t, std::uint32_t>* ticket);
     Status more_holds(Segment& s, unsigned patience_ms);
@@ -131,10 +138,13 @@ class Client {
     void unmap_unless_awaited(Segment& s);
     bool hold_for_embryo(Segment& s);
     void prepare_fork();
+    bool become(std::uint32_t slot, std::uint64_t word);
 
     Group& group_;
     std::uint32_t slot_;
+    std::uint32_t generation_;
     int connection_;
+    std::atomic<std::uint32_t> epoch_;  // of the manager at the other end; 0: there is none
     std::byte* page_ = nullptr;
     volatile unsigned char* intact_;  // on a page that is wiped in a child nobody told us about
     std::mutex private_;
@@ -148,9 +158,12 @@ class Client {
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
     std::vector<std::uint32_t> home_;                           // kept for its capacity
     std::atomic<std::uint32_t> next_mark_;
+    int process_;  // id of this process, and of its PID namespace, as it sees them
+    std::uint64_t namespace_;
     bool held_ = true;  // false: this process is a child whose holds could not be made
     struct {
         std::uint32_t slot = kNone;
+        std::uint64_t word = 0;
         int socket = -1;
         bool complete = false;
     } fork_;

@@ -1,15 +1,19 @@
 #include "group.hpp"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 
 #include <cerrno>
+#include <cstdio>
 
 #include "failpoint.hpp"
+#include "lock.hpp"
 #include "os.hpp"
 
 namespace shmtensor {
 
 Group::~Group() {
+    leave();  // a mutex that is held must not be unmapped
     if (at_) os::unmap(at_, kGroupBytes);
     os::close(fd_);
 }
@@ -20,11 +24,20 @@ int Group::map(int fd) {
 }
 
 int Group::create(std::uint64_t group_id) {
+    char name[40];
+    std::snprintf(name, sizeof name, "shmtensor-%016llx", static_cast<unsigned long long>(group_id));
     int fd = -1;
-    if (const int error = os::memfd("shmtensor-group", kGroupBytes, &fd)) return error;
+    if (const int error = os::memfd(name, kGroupBytes, &fd)) return error;
     if (const int error = map(fd)) return error;
     if (const int error = os::reserve(fd, 0, kGroupBytes)) return error;
-    header() = {kGroupMagic, kLayoutVersion, kMaxSlots, group_id};
+    GroupHeader& h = header();
+    h.magic = kGroupMagic;
+    h.version = kLayoutVersion;
+    h.slots = kMaxSlots;
+    h.group_id = group_id;
+    h.next_ring.store(kFirstRing);
+    h.next_segment.store(1);
+    for (Lock& lock : h.alive) init_lock(lock);
     slot(0).word.store(slot_word(SlotState::group, 0, 0));
     return 0;
 }
@@ -41,25 +54,55 @@ int Group::open(int fd) {
     return ours ? 0 : EINVAL;
 }
 
-std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent) {
+std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent,
+                           std::uint64_t* word) {
     for (std::uint32_t tried = 0; tried < kMaxSlots; ++tried) {
         const std::uint32_t index = hint_;
         hint_ = hint_ + 1 == kMaxSlots ? 1 : hint_ + 1;
         Slot& s = slot(index);
-        std::uint64_t word = s.word.load();
-        if (state_of(word) != SlotState::free) continue;
-        if (!s.word.compare_exchange_strong(word, slot_word(state, parent, generation_of(word) + 1))) continue;
+        std::uint64_t found = s.word.load();
+        if (state_of(found) != SlotState::free) continue;
+        const std::uint64_t claimed = slot_word(state, parent, generation_of(found) + 1);
+        if (!s.word.compare_exchange_strong(found, claimed)) continue;
         SHMTENSOR_POINT("group.claim.taken");
         s.pid.store(pid);
         s.start_time.store(start_time);
+        if (word) *word = claimed;
         return index;
     }
     return kNone;
 }
 
-void Group::set_state(std::uint32_t index, SlotState state) {
-    Slot& s = slot(index);
-    s.word.store(slot_word(state, 0, generation_of(s.word.load())));
+bool Group::move(std::uint32_t index, std::uint64_t expected, SlotState next, std::uint32_t pid) {
+    return slot(index).word.compare_exchange_strong(expected, slot_word(next, pid, generation_of(expected)));
+}
+
+int Group::lead() {
+    GroupHeader& h = header();
+    std::uint32_t before = h.epoch.load();
+    do {
+        Lock& lock = h.alive[(before + 1) % kManagers];
+        const Locked locked = take_lock(lock, 0, 0);
+        if (locked == Locked::busy) return EBUSY;
+        if (locked == Locked::after_death) made_consistent(lock);
+        SHMTENSOR_POINT("group.lead.locked");
+        if (h.epoch.compare_exchange_strong(before, before + 1)) break;
+        drop_lock(lock);
+    } while (true);
+    leads_ = before + 1;
+    return 0;
+}
+
+void Group::leave() {
+    if (leads_ != 0) drop_lock(header().alive[leads_ % kManagers]);
+    leads_ = 0;
+}
+
+bool Group::is_led() const {
+    // What the kernel does to the word of a robust mutex when the holder ends: its id goes, FUTEX_OWNER_DIED comes.
+    const int& word = header().alive[epoch() % kManagers].mutex.__data.__lock;
+    const int seen = __atomic_load_n(&word, __ATOMIC_RELAXED);
+    return (seen & FUTEX_TID_MASK) != 0 && (seen & FUTEX_OWNER_DIED) == 0;
 }
 
 }  // namespace shmtensor

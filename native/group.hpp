@@ -20,20 +20,31 @@ class Group {
 
     int fd() const { return fd_; }
     std::uint64_t id() const { return header().group_id; }
+    GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(at_); }
     Slot& slot(std::uint32_t index) const { return reinterpret_cast<Slot*>(at_ + kSlotsAt)[index]; }
 
     // A free slot becomes `state`; kNone when there is none. Any process may claim; the compare-and-swap decides.
-    std::uint32_t claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent);
-    // The next state of a slot that nobody else may change now.
-    void set_state(std::uint32_t index, SlotState state);
+    std::uint32_t claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent,
+                        std::uint64_t* word = nullptr);
+    // The next state of a slot whose word is `expected`; of a client with its process id, if it is known. False when
+    // somebody was faster.
+    bool move(std::uint32_t index, std::uint64_t expected, SlotState next, std::uint32_t pid = 0);
+
+    // The calling thread becomes the manager, until it ends or calls leave(). 0, or EBUSY: kManagers are stopped.
+    int lead();
+    void leave();
+    std::uint32_t epoch() const { return header().epoch.load(std::memory_order_acquire); }
+    bool leads() const { return leads_ != 0 && leads_ == epoch(); }  // false once it was replaced, too
+    // False when the group has no manager: it was killed, or has left. Another one may follow.
+    bool is_led() const;
 
    private:
-    GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(at_); }
     int map(int fd);
 
     int fd_ = -1;
     std::byte* at_ = nullptr;
-    std::uint32_t hint_ = 1;  // where the next search starts; only a hint
+    std::uint32_t hint_ = 1;   // where the next search starts; only a hint
+    std::uint32_t leads_ = 0;  // the epoch in which this object's thread is the manager; 0: it is not
 };
 
 }  // namespace shmtensor

@@ -21,7 +21,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 2;
+constexpr std::uint32_t kLayoutVersion = 3;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;  // "SHMGROUP", little endian
 constexpr std::uint64_t kBooksMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;   // "SHMRING*"
@@ -57,24 +57,38 @@ enum class SlotState : std::uint32_t {
     dead = 4,    // gone; the manager still has to release what it held
 };
 
+constexpr std::uint32_t kManagers = 4;  // managers of a group that may be alive at once, all but one of them stopped
+
 struct GroupHeader {
+    // written once by the manager that made it
     std::uint64_t magic;
     std::uint32_t version;
     std::uint32_t slots;
-    std::uint64_t group_id;  // random, set once by the manager
+    std::uint64_t group_id;  // random
+    // of the manager
+    std::atomic<std::uint32_t> epoch;         // managers that this group has had; raised by each when it takes over
+    std::atomic<std::uint32_t> next_ring;     // numbers of rings from here on were never given out
+    std::atomic<std::uint64_t> next_segment;  // numbers of segments from here on were never given out
+    // alive[epoch % kManagers] is held by the manager of that epoch for life: its death shows by a plain load.
+    Lock alive[kManagers];
 };
+static_assert(sizeof(GroupHeader) <= kPage);
 
-// Life of a slot:  free -> client -> dead -> free      (manager)
-//                  free -> embryo                      (a client, by compare-and-swap, before it forks or spawns)
-//                  embryo -> client | dead             (manager: on the child's hello, or when its socket closes first)
-// A slot leaves `dead` only when no hold names it, so that the next owner of the index inherits nothing.
-// State and claimer change in one store, so that a claimer who is killed leaves either nothing or an attributable
-// embryo.
+// Life of a slot:  free -> client                      (manager, on hello)
+//                  free -> embryo                      (a client, before it forks or spawns)
+//                  embryo -> client                    (a forked child itself; the manager, on a spawned child's hello)
+//                  client | embryo -> dead -> free     (manager)
+// Each is one compare-and-swap of the whole word, by whoever comes first: a child that finds its embryo gone holds
+// nothing, and a manager that was replaced changes nothing. So who is killed leaves either nothing or an embryo that
+// can be told to be its own. A slot leaves `dead` only when no hold names it, so that the next owner of the index
+// inherits nothing. Who touches shared memory is a client: what an embryo holds may be taken away once nobody can come
+// for it any more.
 struct alignas(kLine) Slot {
-    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer, else 0; the generation
-    // is raised by each claim, so that what was said of an earlier owner of the index is not taken for the present one.
+    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer; in its place a client
+    // that was forked has its process id (pids have 22 bits at most), until it stands below; else 0. The generation is
+    // raised by each claim, so that what was said of an earlier owner of the index is not taken for the present one.
     std::atomic<std::uint64_t> word;
-    std::atomic<std::uint32_t> pid;         // as the manager sees it; 0 for an embryo
+    std::atomic<std::uint32_t> pid;         // as the manager sees it; 0: not known (an embryo; another PID namespace)
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
 };
 static_assert(sizeof(Slot) == kLine);
@@ -163,6 +177,7 @@ struct BooksHeader {
     std::uint64_t segment;
     std::uint64_t payload_bytes;
     std::uint32_t dedicated;
+    std::uint32_t owner_generation;      // of that slot
     std::atomic<std::uint32_t> retired;  // 1: the manager has given the segment up; unmap it when nothing of it is held
 
     Lock lock;
@@ -251,7 +266,7 @@ struct RingHeader {
     std::atomic<std::uint64_t> max_bytes;
     std::atomic<std::uint64_t> reserved_bytes;  // bytes whose pages are reserved; under put_lock
     std::atomic<std::uint32_t> capacity;        // units, a power of two; changed under both locks
-    std::atomic<std::uint32_t> watched;         // 1: there is an event descriptor, to be kept readable while not empty
+    std::atomic<std::uint32_t> watched;         // 1: there is an event, to be kept readable while not empty
 
     Lock put_lock;
     alignas(kLine) Position tail;               // under put_lock
@@ -270,6 +285,7 @@ struct RingHeader {
     std::atomic<std::uint32_t> most;                 // messages inside, at most so far; a statistic
     std::atomic<std::uint32_t> policy;               // of a broadcast, for slow readers; written as max_messages is
     std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under get_lock
+    std::atomic<std::uint64_t> event;                // inode of the pipe that is the event; the manager's
 };
 static_assert(offsetof(RingHeader, put_lock) % kLine == 0 && offsetof(RingHeader, get_lock) % kLine == 0);
 static_assert(sizeof(RingHeader) <= kPage);

@@ -38,6 +38,10 @@ void add_codec(nb::module_& m);    // module_codec.cpp
 
 NativeErrors native_errors;
 
+namespace {
+constexpr std::uint64_t kAskAgain = 100'000'000;  // ns between two looks for a manager
+}
+
 void raise_os(int error) {
     errno = error;
     PyErr_SetFromErrno(PyExc_OSError);
@@ -64,6 +68,18 @@ void set_not_held(const Client& client) {
 void raise_not_held(const Client& client) {
     set_not_held(client);
     throw nb::python_error();
+}
+
+void look_for_manager(PyClient& client) {
+    const std::uint64_t now = os::monotonic_ns();
+    if (now - client.asked < kAskAgain || !client.client.may_touch()) return;
+    client.asked = now;
+    client.need_manager();
+    client.asked = os::monotonic_ns();  // it may have taken its time
+}
+void look_around(PyClient& client) {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!client.client.is_led()) look_for_manager(client);
 }
 
 nb::object face_of(Block* block) {
@@ -108,9 +124,10 @@ struct Locked_ {
     Books& books;
 };
 
-std::unique_ptr<Books> create_books(std::uint64_t segment, std::uint32_t owner, std::uint64_t bytes, bool dedicated) {
+std::unique_ptr<Books> create_books(const std::string& name, std::uint64_t segment, std::uint32_t owner,
+                                    std::uint32_t generation, std::uint64_t bytes, bool dedicated) {
     auto books = std::make_unique<Books>();
-    if (const int error = books->create(segment, owner, bytes, dedicated)) raise_os(error);
+    if (const int error = books->create(name.c_str(), segment, owner, generation, bytes, dedicated)) raise_os(error);
     return books;
 }
 
@@ -154,6 +171,8 @@ Block* allocate(nb::handle object, std::uint64_t bytes) {
     if (bytes == 0 || bytes > kMaxSegmentBytes)
         raise(PyExc_ValueError,
               "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " + std::to_string(bytes));
+    if (!self.client.is_led()) [[unlikely]]
+        look_for_manager(self);
     Block* block = nullptr;
     insist(self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0, bytes);
     return block;
@@ -252,6 +271,19 @@ NB_MODULE(_native, m) {
             nb::arg("fd"))
         .def_prop_ro("fd", &Group::fd)
         .def_prop_ro("group_id", &Group::id)
+        .def_prop_ro("epoch", &Group::epoch)
+        .def_prop_ro("is_led", &Group::is_led)
+        .def_prop_ro("leads", &Group::leads)
+        .def("lead",
+             [](Group& self) {
+                 if (const int error = self.lead()) raise_os(error);
+                 return self.epoch();
+             })
+        .def("leave", &Group::leave)
+        .def("take_segment_number", [](Group& self) { return self.header().next_segment.fetch_add(1); })
+        .def_prop_ro("next_segment", [](Group& self) { return self.header().next_segment.load(); })
+        .def("take_ring_number", [](Group& self) { return self.header().next_ring.fetch_add(1); })
+        .def_prop_ro("next_ring", [](Group& self) { return self.header().next_ring.load(); })
         .def(
             "claim",
             [](Group& self, int kind, std::uint32_t pid, std::uint64_t start, std::uint32_t parent) {
@@ -261,37 +293,31 @@ NB_MODULE(_native, m) {
             },
             nb::arg("kind"), nb::arg("pid"), nb::arg("start_time"), nb::arg("parent") = 0)
         .def(
-            "become_client",
+            "name",
             [](Group& self, std::uint32_t index, std::uint32_t pid, std::uint64_t start) {
                 Slot& slot = slot_at(self, index);
-                slot.pid.store(pid);
                 slot.start_time.store(start);
-                self.set_state(index, SlotState::client);
+                slot.pid.store(pid);
             },
             nb::arg("slot"), nb::arg("pid"), nb::arg("start_time"))
         .def(
-            "mark_dead",
-            [](Group& self, std::uint32_t index) {
+            "move",
+            [](Group& self, std::uint32_t index, std::uint64_t expected, int kind) {
                 slot_at(self, index);
-                self.set_state(index, SlotState::dead);
+                return self.move(index, expected, static_cast<SlotState>(kind));
             },
-            nb::arg("slot"))
+            nb::arg("slot"), nb::arg("expected"), nb::arg("kind"))
         .def(
-            "free",
-            [](Group& self, std::uint32_t index) {
-                Slot& slot = slot_at(self, index);
-                slot.pid.store(0);
-                slot.start_time.store(0);
-                self.set_state(index, SlotState::free);
-            },
-            nb::arg("slot"))
+            "word", [](Group& self, std::uint32_t index) { return slot_at(self, index).word.load(); }, nb::arg("index"))
         .def(
             "slot",
             [](Group& self, std::uint32_t index) {
                 const Slot& slot = slot_at(self, index);
                 const std::uint64_t word = slot.word.load();
-                return std::tuple{static_cast<int>(state_of(word)), slot.pid.load(), slot.start_time.load(),
-                                  parent_of(word)};
+                const bool client = state_of(word) == SlotState::client;
+                const std::uint32_t pid = slot.pid.load();
+                return std::tuple{static_cast<int>(state_of(word)), client && pid == 0 ? parent_of(word) : pid,
+                                  slot.start_time.load(), client ? 0 : parent_of(word), generation_of(word)};
             },
             nb::arg("index"))
         .def("occupied", [](Group& self) {
@@ -302,9 +328,30 @@ NB_MODULE(_native, m) {
         });
 
     nb::class_<Books>(m, "Books", nb::is_final())
-        .def_static("create", &create_books, nb::arg("segment_id"), nb::arg("owner"), nb::arg("payload_bytes"),
-                    nb::arg("dedicated"))
+        .def_static("create", &create_books, nb::arg("name"), nb::arg("segment"), nb::arg("owner"),
+                    nb::arg("generation"), nb::arg("payload_bytes"), nb::arg("dedicated"))
+        .def_static(
+            "found",
+            [](int fd) {
+                auto books = std::make_unique<Books>();
+                const int error = books->open_found(fd);
+                if (error == EINVAL) throw nb::value_error("the descriptor is not the books of this layout version");
+                if (error) raise_os(error);
+                return books;
+            },
+            nb::arg("fd"))
         .def_prop_ro("fd", &Books::fd)
+        .def_prop_ro("facts",
+                     [](Books& self) {
+                         if (!self.is_open()) throw nb::value_error("these books are closed");
+                         const BooksHeader& h = self.header();
+                         return std::tuple{h.segment,
+                                           h.owner,
+                                           h.owner_generation,
+                                           h.payload_bytes,
+                                           self.shape().blocks == 1,
+                                           h.retired.load() != 0};
+                     })
         .def(
             "hand_out",
             [](Books& self, std::uint32_t slot) {
@@ -319,7 +366,15 @@ NB_MODULE(_native, m) {
             },
             nb::arg("slot"))
         .def(
-            "reap", [](Books& self, std::uint32_t slot) { return Locked_(self).books.reap(slot); }, nb::arg("slot"))
+            "reap",
+            [](Books& self, std::uint32_t slot, Group& group) {
+                const Locked_ locked(self);
+                // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have
+                // released it here while we have the lock.
+                if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
+                return locked.books.reap(slot);
+            },
+            nb::arg("slot"), nb::arg("group"))
         .def(
             "expire_tickets",
             [](Books& self, std::uint32_t seconds) {
@@ -377,15 +432,25 @@ NB_MODULE(_native, m) {
         .def(
             "__init__",
             [](nb::pointer_and_handle<PyClient> self, nb::object group, std::uint32_t slot, int connection,
-               nb::object need_segment, nb::object need_mapping) {
-                new (self.p) PyClient(group, nb::cast<Group&>(group), slot, connection, need_segment, need_mapping);
+               std::uint32_t epoch, nb::object need_segment, nb::object need_mapping, nb::object need_manager) {
+                new (self.p) PyClient(group, nb::cast<Group&>(group), slot, connection, epoch, need_segment,
+                                      need_mapping, need_manager);
                 self.h.inc_ref();  // blocks point at it: it lives as long as the process
                 self.p->client.face = self.h.ptr();
             },
-            nb::arg("group"), nb::arg("slot"), nb::arg("connection"), nb::arg("need_segment"), nb::arg("need_mapping"))
+            nb::arg("group"), nb::arg("slot"), nb::arg("connection"), nb::arg("epoch"), nb::arg("need_segment"),
+            nb::arg("need_mapping"), nb::arg("need_manager"))
         .def_prop_ro("group", [](PyClient& self) { return self.keep; })
         .def_prop_ro("slot", [](PyClient& self) { return self.client.slot(); })
+        .def_prop_ro("generation", [](PyClient& self) { return self.client.generation(); })
         .def_prop_ro("connection", [](PyClient& self) { return self.client.connection(); })
+        .def_prop_ro("is_led", [](PyClient& self) { return self.client.is_led(); })
+        .def(
+            "reconnect",
+            [](PyClient& self, int connection, std::uint32_t epoch, bool close) {
+                self.client.reconnect(connection, epoch, close);
+            },
+            nb::arg("connection"), nb::arg("epoch"), nb::arg("close"))
         .def(
             "add_segment",
             [](PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes, bool dedicated,
@@ -466,11 +531,11 @@ NB_MODULE(_native, m) {
             nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"))
         .def("embryo",
              [](PyClient& self) {
-                 std::uint32_t slot = 0;
+                 std::uint32_t slot = 0, generation = 0;
                  int socket = -1;
                  if (!self.client.may_touch()) raise_not_held(self.client);
-                 if (const int error = self.client.embryo(&slot, &socket)) raise_os(error);
-                 return std::tuple{slot, socket};
+                 if (const int error = self.client.embryo(&slot, &generation, &socket)) raise_os(error);
+                 return std::tuple{slot, generation, socket};
              })
         .def("trim",
              [](PyClient& self) {

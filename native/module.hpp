@@ -42,20 +42,29 @@ struct PyBlock {
 };
 
 struct PyClient {
-    PyClient(nb::object group_object, Group& group, std::uint32_t slot, int connection, nb::object segments,
-             nb::object mappings)
+    PyClient(nb::object group_object, Group& group, std::uint32_t slot, int connection, std::uint32_t epoch,
+             nb::object segments, nb::object mappings, nb::object manager)
         : keep(std::move(group_object)),
           need_segment(std::move(segments)),
           need_mapping(std::move(mappings)),
-          client(group, slot, connection) {}
+          need_manager(std::move(manager)),
+          client(group, slot, connection, epoch) {}
     nb::object keep;
     nb::object need_segment;
     nb::object need_mapping;
+    nb::object need_manager;
+    std::uint64_t asked = 0;  // when need_manager was last called; ns
     Client client;
 };
 
 // The one face of a block; takes over the user that the core gave us.
 nb::object face_of(Block* block);
+
+// Ends a slice of waiting: has Python's signal handlers run, and somebody see to it that the group has a manager. Both
+// may raise.
+void look_around(PyClient& client);
+// The second part alone, when the manager is gone: at most every 100 ms.
+void look_for_manager(PyClient& client);
 
 // Make a call of the core until it is through: first at once, then with patience and without the GIL, looking at
 // signals in between; what it lacks is asked for in Python.
@@ -70,7 +79,7 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
             case Status::ok:
                 return status;
             case Status::busy:
-                if (PyErr_CheckSignals() != 0) throw nb::python_error();
+                look_around(self);
                 if (os::monotonic_ns() > until)
                     raise(native_errors.lock_busy, "the books of a segment stayed locked by another process for 30 s");
                 break;

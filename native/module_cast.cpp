@@ -64,7 +64,7 @@ struct PyCast {
 template <class Try>
 Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
     Look look(client());
-    Stall stall(parts.ring, client().group(), deadline);
+    Stall stall(parts.ring, parts.client, deadline);
     std::uint64_t lost = 0;
     for (unsigned patience = 0;;) {
         Ringed result;
@@ -184,7 +184,7 @@ nb::object get(PyReader& self, bool wait, nb::handle timeout) {
             nb::gil_scoped_release release;
             cast.cast.await(self.seat, left);
         }
-        check_signals();
+        look_around(cast.parts.client);
         self.require();  // a handler may have closed it
         // Nothing came: time to see to what the dead have left unread.
         if (cast.cast.lag(self.seat) == 0)

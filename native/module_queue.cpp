@@ -28,7 +28,7 @@ constexpr std::size_t kKept = 1 << 20;            // bytes of room that a scratc
 constexpr std::size_t kBatch = 64;                // messages that get_many takes under one lock
 
 struct QueueErrors {
-    PyObject *full, *empty, *too_large, *damaged, *lost, *manager, *stall;
+    PyObject *full, *empty, *too_large, *damaged, *lost, *stall;
 };
 QueueErrors queue_errors;
 
@@ -116,12 +116,8 @@ std::uint64_t left_of(std::uint64_t deadline) {
     raise(queue_errors.damaged, "the queue's shared memory does not hold what queues write; something wrote over it");
 }
 
-void check_signals() {
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 unsigned Stall::patience(bool getting) {
-    check_signals();
+    look_around(client_);
     const std::uint64_t now = os::monotonic_ns();
     if (since_ == 0) since_ = warned_ = now;
     const std::uint64_t end = deadline_ == 0 ? since_ + kAtOnce : deadline_;
@@ -140,7 +136,7 @@ void Stall::warn(bool getting) const {
         slot = h.get_lock.holder.load(std::memory_order_relaxed);
         getting = true;
     }
-    const std::uint32_t pid = slot < kMaxSlots ? group_.slot(slot).pid.load() : 0;
+    const std::uint32_t pid = slot < kMaxSlots ? client_.client.group().slot(slot).pid.load() : 0;
     if (PyErr_WarnFormat(queue_errors.stall, 1,
                          "process %u has kept the lock for %s a queue for 10 s; if it is stopped, continue or kill it",
                          pid, getting ? "taking from" : "putting on") != 0)
@@ -242,7 +238,7 @@ void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
 std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline) {
     Unsent unsent{self.client(), letters};
     Look look(self.client());
-    Stall stall(self.ring, self.client().group(), deadline);
+    Stall stall(self.ring, self.self, deadline);
     std::size_t sent = 0;
     for (unsigned patience = 0;;) {
         const std::uint32_t taken = self.ring.taken();
@@ -274,7 +270,7 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                     nb::gil_scoped_release release;
                     self.ring.await_room(taken, left);
                 }
-                check_signals();
+                look_around(self.self);
                 break;
             }
             case Ringed::no_room: {
@@ -350,7 +346,7 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
     Look look(self.client());
-    Stall stall(self.ring, self.client().group(), deadline);
+    Stall stall(self.ring, self.self, deadline);
     std::uint64_t lost = 0;  // a segment that cannot be mapped: the message that needs it is taken out and reported
     for (unsigned patience = 0;;) {
         std::size_t done = 0;
@@ -383,7 +379,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                     nb::gil_scoped_release release;
                     self.ring.await_message(left);
                 }
-                check_signals();
+                look_around(self.self);
                 break;
             }
             case Ringed::need_mapping:
@@ -481,7 +477,7 @@ nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout)
 
 // Wait without the GIL, in slices between which signals are looked at, until is_so() or the time is up.
 template <class IsSo, class Wait>
-bool await(nb::handle timeout, IsSo&& is_so, Wait&& wait) {
+bool await(PyRing& self, nb::handle timeout, IsSo&& is_so, Wait&& wait) {
     const std::uint64_t deadline = deadline_of(true, timeout);
     while (!is_so()) {
         const std::uint64_t left = left_of(deadline);
@@ -490,22 +486,24 @@ bool await(nb::handle timeout, IsSo&& is_so, Wait&& wait) {
             nb::gil_scoped_release release;
             wait(left);
         }
-        check_signals();
+        look_around(self.self);
     }
     return true;
 }
 bool await_message(PyRing& self, nb::handle timeout) {
     return await(
-        timeout, [&] { return self.ring.size() > 0; }, [&](std::uint64_t left) { self.ring.await_message(left); });
+        self, timeout, [&] { return self.ring.size() > 0; },
+        [&](std::uint64_t left) { self.ring.await_message(left); });
 }
 bool await_room(PyRing& self, nb::handle timeout, std::uint32_t taken) {
     return await(
-        timeout, [&] { return self.ring.taken() != taken; },
+        self, timeout, [&] { return self.ring.taken() != taken; },
         [&](std::uint64_t left) { self.ring.await_room(taken, left); });
 }
 bool await_done(PyRing& self, nb::handle timeout) {
     return await(
-        timeout, [&] { return self.ring.is_all_done(); }, [&](std::uint64_t left) { self.ring.await_done(left); });
+        self, timeout, [&] { return self.ring.is_all_done(); },
+        [&](std::uint64_t left) { self.ring.await_done(left); });
 }
 
 std::uint32_t pid_of(PyRing& self, const Lock& lock) {
@@ -536,7 +534,7 @@ void raise_lost() {
 }
 
 bool is_lost(const nb::python_error& error) {
-    return error.matches(queue_errors.manager) || error.matches(PyExc_LookupError);
+    return error.matches(PyExc_LookupError);  // not known (any more): StaleHandle, UnknownHandle
 }
 
 void add_queue(nb::module_& m) {
@@ -549,7 +547,6 @@ void add_queue(nb::module_& m) {
                     error("MessageTooLarge"),
                     error("QueueDamaged"),
                     error("SegmentLost"),
-                    error("ManagerError"),
                     error("StallWarning")};
     m.attr("RING_BYTES") = kRingBytes;
 

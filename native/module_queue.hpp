@@ -23,13 +23,12 @@ nb::object read_common(nb::handle ring, Letter& letter);
 // A moment on CLOCK_MONOTONIC in ns; 0: at once. Then how long it is until there.
 std::uint64_t deadline_of(bool wait, nb::handle timeout);
 std::uint64_t left_of(std::uint64_t deadline);
-void check_signals();
 
 // Waits that go on for long because a lock is taken, not because there is nothing to do.
 class Stall {
    public:
-    Stall(const Ring& ring, const Group& group, std::uint64_t deadline)
-        : ring_(ring), group_(group), deadline_(deadline) {}
+    Stall(const Ring& ring, PyClient& client, std::uint64_t deadline)
+        : ring_(ring), client_(client), deadline_(deadline) {}
     // After a try that found a lock taken: how long the next may wait for it, in ms; 0: no longer. Warns of a lock that
     // stays taken.
     unsigned patience(bool getting);
@@ -39,7 +38,7 @@ class Stall {
     void warn(bool getting) const;
 
     const Ring& ring_;
-    const Group& group_;
+    PyClient& client_;
     const std::uint64_t deadline_;
     std::uint64_t since_ = 0, warned_ = 0;
 };

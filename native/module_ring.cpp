@@ -104,7 +104,14 @@ void add_ring(nb::module_& m) {
                                    h.most.load(),
                                    h.kind.load()};
              })
-        .def("watch", [](RingMemory& self) { self.ring().header().watched.store(1); })
+        .def_prop_ro("event", [](RingMemory& self) { return self.ring().header().event.load(); })
+        .def(
+            "watch",
+            [](RingMemory& self, std::uint64_t inode) {
+                self.ring().header().event.store(inode);
+                self.ring().header().watched.store(1);
+            },
+            nb::arg("event"))
         .def(
             "names", [](RingMemory& self, std::uint32_t slot) { return self.ring().names(slot); }, nb::arg("slot"))
         .def(

@@ -71,7 +71,7 @@ std::uint64_t deadline_of(nb::handle timeout) {
 
 // Slices of waiting until one says yes, or the time is over, or a signal's handler raises.
 template <class Slice>
-bool in_slices(std::uint64_t until, Slice&& slice) {
+bool in_slices(const Client& client, std::uint64_t until, Slice&& slice) {
     for (;;) {
         const std::uint64_t now = os::monotonic_ns();
         const std::uint64_t left = until > now ? until - now : 0;
@@ -81,7 +81,7 @@ bool in_slices(std::uint64_t until, Slice&& slice) {
             done = slice(std::min(left, sync::kLook));
         }
         if (done) return true;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        look_around(*nb::inst_ptr<PyClient>(static_cast<PyObject*>(client.face)));
         if (left == 0) return false;
     }
 }
@@ -101,7 +101,8 @@ struct PyLock : Over<SharedLock> {
         const std::uint64_t until = block ? deadline_of(timeout) : 0;
         if (sync::try_lock(*at, me)) [[likely]]
             return true;
-        if (block) return in_slices(until, [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
+        if (block)
+            return in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
         const std::uint64_t now = os::monotonic_ns();
         if (now - looked < sync::kLook) return false;
         looked = now;
@@ -146,7 +147,7 @@ struct PySemaphore : Over<SharedSemaphore> {
         touch();
         const std::uint64_t until = block ? deadline_of(timeout) : 0;
         if (!sync::try_take(*at) &&
-            !(block && in_slices(until, [&](std::uint64_t ns) { return sync::wait_take(*at, spin, ns); })))
+            !(block && in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_take(*at, spin, ns); })))
             return false;
         own();
         ++taken;
@@ -246,7 +247,7 @@ struct PyEvent : Over<SharedEvent> {
         const std::uint64_t until = deadline_of(timeout);
         const std::uint32_t before = sync::times_set(*at);  // first, so that no setting from now on goes unseen
         if (sync::is_set(*at)) return true;
-        return in_slices(until, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
+        return in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
     }
 };
 
@@ -273,7 +274,7 @@ struct PyPlace {
     bool wait(nb::handle timeout) {
         if (place.index == kNone) raise(PyExc_ValueError, "this place in the crowd was left");
         const std::uint64_t until = deadline_of(timeout);
-        in_slices(until, [&](std::uint64_t ns) { return crowd.crowd().wait(place, crowd.spin, ns); });
+        in_slices(*crowd.client, until, [&](std::uint64_t ns) { return crowd.crowd().wait(place, crowd.spin, ns); });
         return leave();
     }
     nb::object keep;

@@ -71,6 +71,11 @@ void unmap(std::byte* at, std::uint64_t bytes) {
     ::munmap(at - lead, lead + bytes);
 }
 
+bool is_sealed(int fd) {
+    const int seals = ::fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
 int size_of(int fd, std::uint64_t* bytes) {
     struct stat found{};
     if (::fstat(fd, &found) != 0) return errno;
@@ -173,15 +178,17 @@ std::uint64_t memory_available(const char** limit) {
 
 // Non-blocking: a counter that is full is readable all the same, one that is empty is clear.
 void event_set(int fd) {
-    const std::uint64_t one = 1;
-    while (::write(fd, &one, sizeof one) < 0 && errno == EINTR) {
+    const char one = 1;
+    while (::write(fd, &one, sizeof one) < 0 && errno == EINTR) {  // a full one is readable
     }
 }
 
 void event_clear(int fd) {
-    std::uint64_t count = 0;
-    while (::read(fd, &count, sizeof count) < 0 && errno == EINTR) {
-    }
+    char bytes[kPage];
+    ssize_t got = 0;
+    do {
+        got = ::read(fd, bytes, sizeof bytes);
+    } while (got == sizeof bytes || (got < 0 && errno == EINTR));
 }
 
 int socket_pair(int* ours, int* theirs) {
@@ -254,6 +261,11 @@ std::uint64_t random64() {
 
 int process_id() {
     return ::getpid();
+}
+
+std::uint64_t pid_namespace() {
+    struct stat found{};
+    return ::stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
 }
 
 namespace {

@@ -16,6 +16,7 @@ int map_readonly(int fd, std::uint64_t bytes, std::byte** at);  // the same page
 int map_private(int fd, std::uint64_t offset, std::uint64_t bytes, std::byte** at);
 void unmap(std::byte* at, std::uint64_t bytes);  // the whole pages that the range touches
 int size_of(int fd, std::uint64_t* bytes);
+bool is_sealed(int fd);                         // a memfd that nobody can make smaller
 int reserved_of(int fd, std::uint64_t* bytes);  // bytes of the file that have pages
 // Reserve the pages of a range, so that touching them cannot fail later. pre: offset and bytes are page multiples.
 int reserve(int fd, std::uint64_t offset, std::uint64_t bytes);
@@ -28,7 +29,7 @@ int wipe_on_fork_page(std::byte** at);
 // The kernel kills rather than refuses once that is passed, so it has to be asked for beforehand.
 std::uint64_t memory_available(const char** limit);
 
-void event_set(int fd);    // an eventfd becomes readable
+void event_set(int fd);    // a pipe becomes readable
 void event_clear(int fd);  // and is not
 
 int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
@@ -44,6 +45,7 @@ std::uint32_t monotonic_seconds();
 std::uint64_t monotonic_ns();
 std::uint64_t random64();
 int process_id();
+std::uint64_t pid_namespace();  // of this process; 0 when it cannot be seen
 // Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH when there is no such process.
 int start_time(int pid, std::uint64_t* ticks);
 // Whether the process of this start time has ended, as far as /proc can tell; one that nobody waited for has ended too.

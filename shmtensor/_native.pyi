@@ -73,15 +73,37 @@ class Group:
     def fd(self) -> int: ...
     @property
     def group_id(self) -> int: ...
+    @property
+    def epoch(self) -> int:
+        """How many managers this group has had."""
+    @property
+    def is_led(self) -> bool:
+        """False: the group's manager was killed, or has left. A plain load."""
+    @property
+    def leads(self) -> bool:
+        """Whether this thread's process is the manager still; False once it was replaced."""
+    def lead(self) -> int:
+        """The calling thread becomes the manager until it ends or calls `leave`; gives the epoch. Raises OSError: as
+        many managers before as a group can have are stopped."""
+    def leave(self) -> None: ...
+    @property
+    def next_segment(self) -> int:
+        """Numbers of segments from here on were never given out."""
+    def take_segment_number(self) -> int: ...
+    @property
+    def next_ring(self) -> int:
+        """Numbers of rings from here on were never given out."""
+    def take_ring_number(self) -> int: ...
     def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> int:
         """FREE -> kind; gives the slot's index. Raises LookupError when the table is full."""
-    def become_client(self, slot: int, pid: int, start_time: int) -> None:
-        """EMBRYO -> CLIENT."""
-    def mark_dead(self, slot: int) -> None: ...
-    def free(self, slot: int) -> None:
-        """DEAD -> FREE; only once every segment has been reaped of it."""
-    def slot(self, index: int) -> tuple[int, int, int, int]:
-        """(state, pid, start time in clock ticks since boot, parent slot). Raises IndexError."""
+    def name(self, slot: int, pid: int, start_time: int) -> None:
+        """Say which process has the slot (0: it is not known)."""
+    def move(self, slot: int, expected: int, kind: int) -> bool:
+        """The slot's next state, by one compare-and-swap of its word. False: the word is not `expected` any more."""
+    def word(self, slot: int) -> int:
+        """Generation, state and parent in one. Raises IndexError."""
+    def slot(self, index: int) -> tuple[int, int, int, int, int]:
+        """(state, pid, start time in clock ticks since boot, parent slot, generation). Raises IndexError."""
     def occupied(self) -> list[int]:
         """Indices of all slots that are not FREE, ascending."""
 
@@ -89,16 +111,24 @@ class Group:
 class Books:
     """The control part of one segment, as the manager sees it. Trusts no value it reads; never waits for a lock."""
     @staticmethod
-    def create(segment_id: int, owner: int, payload_bytes: int, dedicated: bool) -> Books:
-        """Make the sealed control memfd for a segment of payload_bytes owned by slot `owner`. Raises OSError."""
+    def create(name: str, segment: int, owner: int, generation: int, payload_bytes: int, dedicated: bool) -> Books:
+        """Make the sealed control memfd, of that name, for a segment of payload_bytes owned by slot `owner` of that
+        generation. Raises OSError."""
+    @staticmethod
+    def found(fd: int) -> Books:
+        """Map the books behind fd, which another manager has made; takes fd over, unless it raises ValueError (they are
+        none of this layout version) or OSError."""
     @property
     def fd(self) -> int: ...
+    @property
+    def facts(self) -> tuple[int, int, int, int, bool, bool]:
+        """(segment, owner, its generation, payload bytes, dedicated, retired)."""
     def hand_out(self, slot: int) -> None:
         """Give the one block (index 0, generation 1) of an unused dedicated segment, whole, to `slot` by hold 0.
         Raises OSError, LockBusy, ValueError."""
-    def reap(self, slot: int) -> int:
-        """Release every hold of `slot`, or of the ring of that number; gives how many there were. Raises LockBusy:
-        nothing was done."""
+    def reap(self, slot: int, group: Group) -> int:
+        """Release every hold of `slot`, or of the ring of that number; gives how many there were. Raises LockBusy,
+        or PermissionError (this process is not the group's manager any more): nothing was done."""
     def expire_tickets(self, seconds: int) -> int:
         """Release the in-flight holds of slot 0 that are at least `seconds` old; gives how many. Raises LockBusy."""
     def retire(self) -> None:
@@ -128,8 +158,11 @@ class RingMemory:
     def stats(self) -> tuple[int, int, int, int, int, int, int, int, int]:
         """(messages inside, bytes ever put, bytes ever taken, capacity in bytes, reserved bytes, most messages allowed,
         most bytes allowed, most messages inside so far, kind). A racy snapshot, to show."""
-    def watch(self) -> None:
-        """Ask those who put messages to say so on the ring's event."""
+    @property
+    def event(self) -> int:
+        """Inode of the pipe that is the ring's event; 0: it has none."""
+    def watch(self, event: int) -> None:
+        """Ask those who put messages to say so on the ring's event, the pipe with that inode."""
     def names(self, slot: int) -> bool:
         """Whether a transfer of this slot is unfinished."""
     def segments_to_undo(self, slot: int) -> list[int]:
@@ -276,15 +309,27 @@ class Client:
         group: Group,
         slot: int,
         connection: int,
+        epoch: int,
         need_segment: Callable[[Client, int], None],
         need_mapping: Callable[[Client, int], None],
+        need_manager: Callable[[], None],
     ) -> None:
         """Args:
+        epoch: of the manager at the other end of it.
         connection: descriptor of the socket to the manager; owned by the Client from now on.
         need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) an arena for up
             to DEDICATED_FROM bytes, else a dedicated segment of just that size, or raise.
         need_mapping: called with (client, segment id) to attach to an unknown segment; must add_segment or raise.
+        need_manager: called, at most each 100 ms, by allocations and waits that find the manager gone or another one.
         """
+    @property
+    def is_led(self) -> bool:
+        """False: the manager that this process is connected to is gone, or another one has taken its place."""
+    def reconnect(self, connection: int, epoch: int, close: bool) -> None:
+        """Go on with another connection. `close` the old one, whose descriptor is ours still."""
+    @property
+    def generation(self) -> int:
+        """Of the slot, when it became this process's."""
     @property
     def group(self) -> Group: ...
     @property
@@ -311,9 +356,9 @@ class Client:
         Raises BlockGone."""
     def receive(self, segment: int, index: int, generation: int, hold: int) -> Block:
         """The block of a hold that is this process's already, made for it by somebody else. Raises BlockGone."""
-    def embryo(self) -> tuple[int, int]:
-        """(slot, socket descriptor) for a child about to be spawned: holds given to the slot are the child's; it says
-        hello on the socket. The caller closes its copy of the descriptor after the start."""
+    def embryo(self) -> tuple[int, int, int]:
+        """(slot, its generation, socket descriptor) for a child about to be spawned: holds given to the slot are the
+        child's; it says hello on the socket. The caller closes its copy of the descriptor after the start."""
     def trim(self) -> int:
         """Give the pages of free ranges back to the system; gives the bytes. Slow; the memory is cold afterwards."""
     def stats(self) -> tuple[int, int, int, int, int, int]:

@@ -38,7 +38,8 @@ class Embryo:
 
     def __init__(self, manager: client.Manager) -> None:
         self.address = manager.address
-        self.slot, self._fd = manager.native.embryo()
+        self.slot, generation, self._fd = manager.native.embryo()
+        self._place = manager.place_of(self.slot, generation)
 
     def close(self) -> None:
         """Close the parent's copy of the socket, once the child has its own or has failed to start."""
@@ -49,7 +50,7 @@ class Embryo:
     __del__ = close
 
     def __reduce__(self) -> Rebuild:
-        return _arrive, (self.address, reduction.DupFd(self._fd))
+        return _arrive, (self.address, reduction.DupFd(self._fd), self._place)
 
 
 _kept: list[int] = []
@@ -57,11 +58,11 @@ _kept: list[int] = []
 the manager takes its end of file as the end of what the embryo holds."""
 
 
-def _arrive(address: bytes, socket: Any) -> bytes:
+def _arrive(address: bytes, socket: Any, place: client.Place) -> bytes:
     fd: int = socket.detach()
     spare = os.dup(fd)
     try:
-        client.adopt(address, fd)
+        client.adopt(address, fd, place)
     except InvalidArgument:  # a client at this address already; adopt() has closed its descriptor
         _kept.append(spare)
     except BaseException:

@@ -284,7 +284,7 @@ def test_sigkill_of_everyone_leaves_nothing_but_files(here: World) -> None:
     for process in processes:
         kill(process)
     until(lambda: not here.managers(), "the manager to be dead")
-    assert {entry.suffix for entry in here.directory.iterdir()} <= {".sock", ".lock", ".log"}
+    assert {entry.suffix for entry in here.directory.iterdir()} <= {".sock", ".lock", ".log", ".journal"}
     again = here.run(PRINT, env={"SHMTENSOR_GROUP": "next"}).split()[1]
     until(lambda: not is_alive(int(again)), "the next manager to leave")
     assert {entry.name for entry in here.directory.iterdir()} == {"start.lock"}

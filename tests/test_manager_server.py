@@ -20,6 +20,7 @@ from manager_world import Wire, World, kill, until, world
 
 from shmtensor import _native
 from shmtensor.manager import protocol as p
+from shmtensor.manager.connection import Observer
 
 
 @pytest.fixture
@@ -133,6 +134,12 @@ def test_stop_answers_and_leaves_nothing(served: tuple[World, bytes]) -> None:
     assert wire.is_closed()
     wire.close()
     assert here.server.wait(20) == 0
+    # The group has a client still: another manager may follow.
+    assert {entry.name for entry in here.directory.iterdir()} - {"start.lock"} == {"manager.journal"}
+    assert here.serve() == address
+    with Observer(address) as observer:
+        observer.request(p.Stop())
+    assert here.server.wait(20) == 0
     assert not [entry for entry in here.directory.iterdir() if entry.name != "start.lock"]
 
 
@@ -238,12 +245,12 @@ def test_descriptors_where_none_belong_are_closed(served: tuple[World, bytes]) -
 def test_an_embryo_without_a_descriptor_or_with_a_wrong_one(served: tuple[World, bytes]) -> None:
     _here, address = served
     wire, _ = client(address)
-    wire.send(p.Embryo(5), 3)
+    wire.send(p.Embryo(5, 1), 3)
     assert error(wire.receive()[1]) == p.MALFORMED
     wire.close()
     wire, welcome = client(address)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    wire.send(p.Embryo(welcome.slot), 0, (theirs.fileno(),))  # a slot, but no embryo: closed without a word
+    wire.send(p.Embryo(welcome.slot, 1), 0, (theirs.fileno(),))  # a slot, but no embryo: closed without a word
     theirs.close()
     assert ours.recv(1) == b""
     ours.close()
@@ -261,7 +268,7 @@ def test_what_is_no_socket_cannot_be_an_embryo(served: tuple[World, bytes]) -> N
     os.close(group_fd)
     slot = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
     read_end, write_end = os.pipe()
-    wire.send(p.Embryo(slot), 0, (write_end,))
+    wire.send(p.Embryo(slot, group.slot(slot)[4]), 0, (write_end,))
     os.close(write_end)
     assert os.read(read_end, 1) == b""
     os.close(read_end)
@@ -280,7 +287,7 @@ def test_an_embryo_is_born_with_its_own_pid(served: tuple[World, bytes]) -> None
     slot = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    wire.send(p.Embryo(slot), 0, (theirs.fileno(),))
+    wire.send(p.Embryo(slot, group.slot(slot)[4]), 0, (theirs.fileno(),))
     theirs.close()
     code = (
         "import socket, sys; from manager_world import Wire; "
@@ -298,7 +305,7 @@ def test_an_embryo_is_born_with_its_own_pid(served: tuple[World, bytes]) -> None
     ours.close()
     assert child.stdout is not None
     assert int(child.stdout.readline()) == slot
-    kind, pid, started, _parent = group.slot(slot)
+    kind, pid, started, _parent, _generation = group.slot(slot)
     assert (kind, pid) == (_native.SLOT_CLIENT, child.pid)
     assert started == _native.process_start_time(child.pid)
     kill(child)
@@ -316,7 +323,7 @@ def test_an_embryo_whose_ends_close_before_hello_is_reaped(served: tuple[World, 
     os.close(group_fd)
     slot = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    wire.send(p.Embryo(slot), 0, (theirs.fileno(),))
+    wire.send(p.Embryo(slot, group.slot(slot)[4]), 0, (theirs.fileno(),))
     theirs.close()
     ours.close()
     until(lambda: group.slot(slot)[0] == _native.SLOT_FREE, "the embryo to be reaped")

@@ -40,7 +40,9 @@ class Books:
         if self.locked:
             raise _native.LockBusy
 
-    def reap(self, slot: int) -> int:
+    facts = (0, 0, 0, 1 << 20, False, False)
+
+    def reap(self, slot: int, group: object) -> int:
         self._check()
         return self._drop(slot)
 
@@ -88,7 +90,7 @@ class Memory:
     def size(self) -> int:
         return self.messages
 
-    def watch(self) -> None:
+    def watch(self, event: int) -> None:
         pass
 
     def stats(self) -> tuple[int, int, int, int, int, int, int, int, int]:
@@ -103,6 +105,7 @@ class Outside:
         self.destroyed: list[int] = []
         self.released: list[int] = []
         self.punched: list[tuple[int, int, int]] = []
+        self.written: list[bytes] = []
 
     def destroy(self, segment: Segment) -> None:
         self.destroyed.append(segment.id)
@@ -113,6 +116,12 @@ class Outside:
     def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
         self.punched.append((segment.id, offset, nbytes))
 
+    def name(self, name: bytes, triple: tuple[int, int, int]) -> None:
+        self.written.append(name)
+
+    def forget(self, name: bytes) -> None:
+        self.written.remove(name)
+
 
 CLIENT, TICKET, MESSAGE = _native.HOLD_CLIENT, _native.HOLD_TICKET, _native.HOLD_MESSAGE
 
@@ -121,17 +130,18 @@ class Fixture:
     def __init__(self) -> None:
         self.outside = Outside()
         self.group = _native.Group.create(1)
+        self.group.lead()
         self.state = State(self.group, self.outside, 4)
 
     def segment(self, owner: int, nbytes: int = 1 << 20) -> Books:
         books = Books()
-        self.state.add_segment(books, -1, nbytes, False, owner, b"")  # type: ignore[arg-type]
+        self.state.add_segment(self.group.take_segment_number(), books, -1, nbytes, False, owner, b"")  # type: ignore[arg-type]
         return books
 
     def ring(self, *holders: int) -> tuple[Memory, Books]:
-        books, memory = Books(), Memory(self.state.next_ring())
+        books, memory = Books(), Memory(self.state.ring_number())
         books.add(0, 0, 1 << 30, *((slot, CLIENT) for slot in holders))
-        self.state.add_ring(books, -1, Ring(memory))  # type: ignore[arg-type]
+        self.state.add_ring(self.group.take_segment_number(), books, -1, Ring(memory))  # type: ignore[arg-type]
         return memory, books
 
     def kind(self, slot: int) -> int:
@@ -145,7 +155,7 @@ def made() -> Iterator[Fixture]:
 
 def test_a_client_gets_a_slot_and_gives_it_back(made: Fixture) -> None:
     slot = made.state.add_client(123, 456)
-    assert made.group.slot(slot) == (_native.SLOT_CLIENT, 123, 456, 0)
+    assert made.group.slot(slot) == (_native.SLOT_CLIENT, 123, 456, 0, 1)
     made.state.gone(slot)
     made.state.work()
     assert made.kind(slot) == _native.SLOT_FREE
@@ -248,10 +258,10 @@ def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
     second = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     for slot in (first, second):
         books.add(slot, 0, 64, (slot, CLIENT))
-        made.state.add_embryo(slot, parent)
+        made.state.add_embryo(slot, 1, parent)
     made.state.embryo_born(first, 50, 60)
     assert made.group.slot(first)[:3] == (_native.SLOT_CLIENT, 50, 60)
-    made.state.gone(second)
+    made.state.embryo_gone(second)
     made.state.work()
     assert made.kind(second) == _native.SLOT_FREE
     assert set(books.held) == {(first, 1)}
@@ -263,7 +273,7 @@ def test_an_embryo_that_was_never_announced_dies_with_its_parent(made: Fixture) 
     lost = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     known = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     foreign = made.group.claim(_native.SLOT_EMBRYO, 0, 0, other)
-    made.state.add_embryo(known, parent)
+    made.state.add_embryo(known, 1, parent)
     for slot in (lost, known, foreign):
         books.add(slot, 0, 64, (slot, CLIENT))
     made.state.gone(parent)
@@ -279,10 +289,10 @@ def test_embryos_of_others_are_refused(made: Fixture) -> None:
     slot = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     for wrong, sender in ((slot, other), (parent, parent), (0, parent), (_native.MAX_SLOTS, parent)):
         with pytest.raises(Refusal):
-            made.state.add_embryo(wrong, sender)
-    made.state.add_embryo(slot, parent)
+            made.state.add_embryo(wrong, 1, sender)
+    made.state.add_embryo(slot, 1, parent)
     with pytest.raises(Refusal):
-        made.state.add_embryo(slot, parent)
+        made.state.add_embryo(slot, 1, parent)
 
 
 def test_only_the_owner_returns_a_segment_and_only_an_empty_one(made: Fixture) -> None:
@@ -431,7 +441,7 @@ def test_a_ring_that_nobody_holds_gives_its_messages_back_and_then_its_number(
     made.state.work()
     assert set(one.held) == {(1, 1)}
     assert not made.outside.destroyed, "destroyed before its messages' holds were released"
-    assert made.state.next_ring() == kept.number + 1, "the number was free before its holds were"
+    assert made.state.ring_number() == kept.number + 1, "the number was free before its holds were"
     assert made.state.dying == 0, "a ring is no slot"
     two.locked = False
     made.state._retry_at = 0.0
@@ -439,8 +449,7 @@ def test_a_ring_that_nobody_holds_gives_its_messages_back_and_then_its_number(
     assert two.held[0, 1][2] == {(sender, CLIENT)}
     assert made.outside.destroyed == [3]
     assert set(made.state.rings) == {kept.number}
-    assert made.state.next_ring() == memory.number
-    assert made.ring(sender)[0].number == memory.number
+    assert made.state.ring_number() == memory.number
 
 
 def test_a_ring_ends_with_the_last_of_its_dead_holders(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,13 +561,13 @@ def test_numbers_of_rings_are_the_smallest_free_ones_and_run_out(
     slot = made.state.add_client(1, 1)
     rings = [made.ring(slot) for _ in range(2)]
     with pytest.raises(Refusal, match="2 rings live") as caught:
-        made.state.next_ring()
+        made.state.ring_number()
     assert caught.value.code == protocol.LIMIT
     rings[1][1].held.clear()
     rings[0][1].held.clear()
     made.state.work()
     made.state.work()
-    assert made.state.next_ring() == _native.FIRST_RING
+    assert made.state.ring_number() == _native.FIRST_RING
 
 
 def test_the_end_lets_go_without_wiping(made: Fixture) -> None:

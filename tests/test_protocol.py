@@ -17,7 +17,7 @@ from shmtensor.manager import protocol as p
 REQUESTS = [
     p.Hello(1, 1, p.QUIET),
     p.Hello(1, 1, p.OBSERVER),
-    p.Embryo(77),
+    p.Embryo(77, 3),
     p.Create(1 << 30, p.NAMED),
     p.Create(5, p.DEDICATED),
     p.Map(9),
@@ -33,9 +33,11 @@ REQUESTS = [
     p.Create(0, p.RING),
     p.Event(3),
     p.Bind(1, 2, 3, b"/my.queue"),
+    p.Rejoin(3, 3, 7, 1, 2**64 - 1),
 ]
 REPLIES = [
-    p.Welcome(3, 99, 2**64 - 1),
+    p.Welcome(3, 99, 2**64 - 1, 1),
+    p.Welcome(3, 99, 2**64 - 1, 2, p.PRIVATE),
     p.Segment(1, 4096, p.DEDICATED),
     p.Segment(1, 4096, p.NAMED, 0, b"/torch_1_2"),
     p.Handle(b"/torch_1_2"),
@@ -80,10 +82,10 @@ def test_the_specification_lists_every_message_and_code() -> None:
 
 
 def test_what_native_code_sends() -> None:
-    embryo = bytes.fromhex("53484d54 02000000 00000000 08000000 07000000 00000000")
-    assert p.decode_request(embryo) == (0, p.Embryo(7))
-    hello = bytes.fromhex("53484d54 01000000 00000000 10000000 02000000 05000000 01000000 00000000")
-    assert p.decode_request(hello) == (0, p.Hello(2, 5, p.QUIET))
+    embryo = bytes.fromhex("53484d54 02000000 00000000 08000000 07000000 09000000")
+    assert p.decode_request(embryo) == (0, p.Embryo(7, 9))
+    hello = bytes.fromhex("53484d54 01000000 00000000 10000000 03000000 05000000 01000000 00000000")
+    assert p.decode_request(hello) == (0, p.Hello(3, 5, p.QUIET))
 
 
 def test_a_long_text_is_cut_at_a_character() -> None:
@@ -115,7 +117,7 @@ MALFORMED = {
     "too long": (packet(9, b"x" * 300), 5),
     "hello flags": (packet(1, struct.pack("<IIII", p.PROTOCOL_VERSION, 1, 8, 0)), 5),
     "hello reserved": (packet(1, struct.pack("<IIII", p.PROTOCOL_VERSION, 1, 0, 1)), 5),
-    "embryo reserved": (packet(2, struct.pack("<II", 1, 1)), 5),
+    "welcome for a request": (packet(129, struct.pack("<IIQII", 1, 1, 1, 1, 0)), 5),
     "create flags": (packet(3, struct.pack("<QII", 1, 8, 0)), 5),
     "ring with a size": (packet(3, struct.pack("<QII", 1, 4, 0)), 5),
     "ring in dev shm": (packet(3, struct.pack("<QII", 0, 6, 0)), 5),
@@ -146,7 +148,7 @@ def test_fields_out_of_range_are_not_encoded() -> None:
     for message in (
         p.Map(-1),
         p.Map(2**64),
-        p.Embryo(2**32),
+        p.Embryo(2**32, 0),
         p.Lookup(b"nope"),
         p.Create(1, 64),
         p.Segment(1, 1, p.RING),

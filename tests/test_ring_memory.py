@@ -28,7 +28,7 @@ def test_a_new_ring_is_empty(payload: int) -> None:
     assert not made.names(0) and not made.names(1)
     assert made.segments_to_undo(1) == []
     made.settle(1, {})
-    again.watch()
+    again.watch(77)
     os.pwrite(payload, b"\1", 144)  # put_undo: an unfinished transfer of slot 0
     assert again.names(0)
     made.settle(0, {})
@@ -56,7 +56,7 @@ def test_a_closed_ring_says_so(payload: int) -> None:
     for ask in (
         made.size,
         made.stats,
-        made.watch,
+        lambda: made.watch(77),
         lambda: made.segments_to_undo(1),
         lambda: made.names(1),
         lambda: made.number,
@@ -82,17 +82,22 @@ def test_a_transfer_in_a_segment_that_is_not_given_waits_and_one_in_a_segment_th
 
 
 def test_only_an_unused_dedicated_segment_is_handed_out_whole() -> None:
-    books = _native.Books.create(1, 0, 1 << 20, True)
+    books = _native.Books.create("test-books", 1, 0, 0, 1 << 20, True)
     books.hand_out(7)
     ((index, offset, size, generation, holds),) = books.blocks()
     assert (index, offset, size, generation) == (0, 0, 1 << 20, 1)
     assert [hold[:2] for hold in holds] == [(7, _native.HOLD_CLIENT)]
     with pytest.raises(ValueError, match="unused"):
         books.hand_out(7)
-    assert books.reap(7) == 1
+    group = _native.Group.create(1)
+    with pytest.raises(PermissionError, match="replaced"):
+        books.reap(7, group)
+    group.lead()
+    assert books.reap(7, group) == 1
+    group.leave()
     assert books.stats()[0] == 0
     books.close()
-    arena = _native.Books.create(2, 0, 1 << 30, False)
+    arena = _native.Books.create("test-books", 2, 0, 0, 1 << 30, False)
     with pytest.raises(ValueError, match="dedicated"):
         arena.hand_out(7)
     arena.close()

@@ -26,7 +26,7 @@ struct Bench {
     Bench() {
         want(group.create(1) == 0, "group.create");
         const std::uint32_t slot = group.claim(SlotState::client, static_cast<std::uint32_t>(os::process_id()), 0, 0);
-        client = std::make_unique<Client>(group, slot, connection.ours);
+        client = std::make_unique<Client>(group, slot, connection.ours, 0);
         connection.ours = -1;
     }
     Block* allocate(std::uint64_t bytes) {

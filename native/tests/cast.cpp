@@ -86,7 +86,7 @@ struct World {
             if (ring.settle(slot, all) != Ringed::ok) ::usleep(1000);
         }
         for (Arena& arena : arenas) arena.reap(slot);
-        group.set_state(slot, SlotState::free);
+        set_state(group, slot, SlotState::free);
     }
 
     // A reader in the harness itself, which has no client: it looks at blocks through their file.

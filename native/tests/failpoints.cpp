@@ -40,7 +40,7 @@ struct Role {
 
     Role() {
         want(group.open(kGroupFd) == 0, "group.open");
-        client = std::make_unique<Client>(group, kRole, kConnectionFd);
+        client = std::make_unique<Client>(group, kRole, kConnectionFd, 0);
         const auto copy = [](int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 100); };
         want(client->add_segment(kOwnId, copy(kOwnBooks), copy(kOwnPayload), kArenaBytes, false, true) == 0, "own");
         want(client->add_segment(kPeerId, copy(kPeerBooks), copy(kPeerPayload), kArenaBytes, false, false) == 0,
@@ -121,9 +121,9 @@ void play_forker(const std::vector<Named>& named) {
 void play_spawner() {
     Role role;
     Block* own = role.allocate(5000);
-    std::uint32_t slot = 0, hold = 0, mark = 0;
+    std::uint32_t slot = 0, generation = 0, hold = 0, mark = 0;
     int socket = -1;
-    want(role.client->embryo(&slot, &socket) == 0, "embryo");
+    want(role.client->embryo(&slot, &generation, &socket) == 0, "embryo");
     want(role.client->ticket(*own, slot, 1000, &hold, &mark) == Status::ok, "ticket");
     os::close(socket);  // the child never starts
     role.client->release(own);
@@ -138,7 +138,9 @@ void play_manager() {
     books.unlock();
     Group group;
     want(group.open(kGroupFd) == 0, "group.open");
+    want(group.lead() == 0, "lead");
     want(group.claim(SlotState::client, 1, 1, 0) != kNone, "claim");
+    group.leave();
 }
 
 int play(const std::string& role, const std::vector<Named>& named) {
@@ -165,7 +167,7 @@ struct Harness {
         want(group.create(7) == 0, "group.create");
         for (const std::uint32_t slot : {kHarness, kRole, kLate})
             want(group.claim(SlotState::client, slot, slot, 0) == slot, "claim");
-        client = std::make_unique<Client>(group, kHarness, mine.ours);
+        client = std::make_unique<Client>(group, kHarness, mine.ours, 0);
         mine.ours = -1;
         peer.add_to(*client, true);
         for (int i = 0; i < kBlocks; ++i) {

@@ -173,7 +173,7 @@ struct Ledger {
     std::uint32_t generations[kBlocks] = {};
     std::uint32_t marks = 0;
 
-    Ledger() { want(books.create(1, 1, kArenaBytes, false) == 0, "books.create"); }
+    Ledger() { want(books.create("test-books", 1, 1, 0, kArenaBytes, false) == 0, "books.create"); }
 
     void lock() { want(books.lock(1, 1000), "the lock cannot be had"); }
     std::uint32_t holds_on(std::uint32_t block) const {

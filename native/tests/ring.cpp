@@ -84,7 +84,7 @@ struct World {
         }
         for (Arena& arena : arenas) arena.reap(slot);
         board->working[slot] = 0;
-        group.set_state(slot, SlotState::free);
+        set_state(group, slot, SlotState::free);
     }
 };
 

@@ -3,6 +3,7 @@
 //   stress [SECONDS] [SEED]     under ThreadSanitizer the processes are left out: it watches one process only
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -105,7 +106,7 @@ void threads(unsigned seconds, std::uint32_t seed) {
     for (std::uint64_t i = 0; i < 2; ++i) {
         auto member = std::make_unique<Member>();
         const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
-        member->client = std::make_unique<Client>(group, slot, member->connection.ours);
+        member->client = std::make_unique<Client>(group, slot, member->connection.ours, 0);
         member->connection.ours = -1;
         member->arena = std::make_unique<Arena>(i + 1, slot);
         members.push_back(std::move(member));
@@ -135,7 +136,7 @@ void put_off() {
     want(group.create(5) == 0, "group.create");
     Connection connection;
     const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
-    Client client(group, slot, connection.ours);
+    Client client(group, slot, connection.ours, 0);
     connection.ours = -1;
     Arena arena(1, slot);
     arena.add_to(client, true);
@@ -182,7 +183,7 @@ void processes(unsigned seconds, std::uint32_t seed) {
             want(pid >= 0, "fork");
             if (pid == 0) {
                 Connection connection;
-                Client client(group, slot, connection.ours);
+                Client client(group, slot, connection.ours, 0);
                 connection.ours = -1;
                 arena->add_to(client, true);
                 shared.add_to(client, false);
@@ -218,14 +219,20 @@ void processes(unsigned seconds, std::uint32_t seed) {
             child.arena->reap(child.slot);
             child.arena->reap(0);
             for (std::uint32_t s = 1; s < kMaxSlots; ++s) {
+                // Its forked children: embryos, or clients that ended, or will without touching anything more.
                 const std::uint64_t word = group.slot(s).word.load();
-                if (state_of(word) != SlotState::embryo || parent_of(word) != child.slot) continue;
+                if (state_of(word) == SlotState::free || state_of(word) == SlotState::dead ||
+                    std::ranges::any_of(children, [&](auto& c) { return c.slot == s; }))
+                    continue;
                 child.arena->reap(s);
-                group.set_state(s, SlotState::free);
+                if (state_of(word) == SlotState::embryo && parent_of(word) == child.slot)
+                    group.move(s, word, SlotState::free);
+                if (state_of(word) == SlotState::client && &child == &children.back())
+                    group.move(s, word, SlotState::free);
             }
             child.arena->check("after reaping");
             want(child.arena->books.header().live_blocks == 0, "the dead hold blocks");
-            group.set_state(child.slot, SlotState::free);
+            set_state(group, child.slot, SlotState::free);
         }
     }
     std::printf("processes: ok, %d kills\n", kills);

@@ -65,10 +65,10 @@ struct World {
         want(slot != kNone, "claim");
         return slot;
     }
-    void say_dead(std::uint32_t slot) { group.set_state(slot, SlotState::dead); }
+    void say_dead(std::uint32_t slot) { set_state(group, slot, SlotState::dead); }
     void bury(std::uint32_t slot) {
-        group.set_state(slot, SlotState::dead);
-        group.set_state(slot, SlotState::free);
+        set_state(group, slot, SlotState::dead);
+        set_state(group, slot, SlotState::free);
     }
 };
 

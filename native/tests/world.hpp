@@ -41,7 +41,7 @@ struct Arena {
     Books books;  // the manager's view
     int payload = -1;
     Arena(std::uint64_t id, std::uint32_t owner) {
-        want(books.create(id, owner, kArenaBytes, false) == 0, "books.create");
+        want(books.create("test-books", id, owner, 0, kArenaBytes, false) == 0, "books.create");
         want(os::memfd("test-payload", kArenaBytes, &payload) == 0, "memfd");
     }
     ~Arena() { os::close(payload); }
@@ -78,6 +78,12 @@ struct Connection {
         os::close(theirs);
     }
 };
+
+// What a manager does to a slot, but without looking at what it was.
+inline void set_state(Group& group, std::uint32_t slot, SlotState state) {
+    std::atomic<std::uint64_t>& word = group.slot(slot).word;
+    word.store(slot_word(state, 0, generation_of(word.load())));
+}
 
 inline void fill(const Block& block, unsigned char value) {
     std::memset(block.data(), value, block.bytes);

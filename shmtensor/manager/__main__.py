@@ -1,4 +1,4 @@
-"""`shmtensor-manager serve | status | ls | gc | stop`."""
+"""`shmtensor-manager serve | status | ls | gc | restart | stop`."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH113, PTH115, PTH118, PTH208, SIM105
@@ -10,10 +10,10 @@ import json
 import os
 import sys
 
-from shmtensor.errors import ManagerError, ShmTensorError
+from shmtensor.errors import ManagerError, ManagerTimeout, ShmTensorError
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
-from shmtensor.manager.connection import NothingThere, Observer
+from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, Observer
 from shmtensor.manager.shortage import size
 
 TYPE_CHECKING = False
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+ANSWER_SECONDS = 5.0
+"""A manager that is to be restarted and does not answer for this long is killed."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | status | ls | gc | stop")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | status | ls | gc | restart | stop")
     common = argparse.ArgumentParser(add_help=False)
     where = "path of the manager's socket (default: SHMTENSOR_MANAGER, the user's, the private one of SHMTENSOR_GROUP)"
     common.add_argument("--address", help=where)
@@ -41,6 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     gc = commands.add_parser("gc", parents=[common], help="clear what nothing needs")
     gc.add_argument(
         "--in-flight", type=_seconds, metavar="S", help="also what was sent more than S seconds ago and never received"
+    )
+    commands.add_parser(
+        "restart", parents=[common], help="put a new manager in the place of this one; its clients go on"
     )
     commands.add_parser("stop", parents=[common], help="end the manager")
     return parser
@@ -77,13 +84,13 @@ def _candidates(options: argparse.Namespace) -> list[bytes]:
     return found
 
 
-def _observe(options: argparse.Namespace) -> Observer:
+def _observe(options: argparse.Namespace, timeout: float = REQUEST_SECONDS) -> Observer:
     """A connection to the first manager that serves us. Raises ManagerError: what refused, or that there is none."""
     nothing: list[str] = []
     refused: list[ManagerError] = []
     for address in _candidates(options):
         try:
-            return Observer(address)
+            return Observer(address, timeout)
         except NothingThere as problem:
             nothing.append(str(problem))
         except ManagerError as problem:
@@ -101,7 +108,10 @@ def _say(options: argparse.Namespace, document: Any, text: str) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    if options.address or os.environ.get(addresses.MANAGER_VARIABLE):
+    listener = launch.inherited_listener()
+    if listener is not None:
+        address = addresses.check_address(listener.getsockname())
+    elif options.address or os.environ.get(addresses.MANAGER_VARIABLE):
         address = _candidates(options)[0]
     else:
         address = addresses.shared_address(addresses.runtime_directory())
@@ -117,7 +127,9 @@ def _serve(options: argparse.Namespace) -> int:
         log = os.readlink("/proc/self/fd/2") if os.path.isfile("/proc/self/fd/2") else log
     except OSError:
         pass
-    launch.serve(address, ready, max_clients=options.max_clients, idle_exit=options.idle_exit, log=log)
+    launch.serve(
+        address, ready, listener=listener, max_clients=options.max_clients, idle_exit=options.idle_exit, log=log
+    )
     return 0
 
 
@@ -172,6 +184,27 @@ def _gc(options: argparse.Namespace) -> int:
     return 0
 
 
+def _restart(options: argparse.Namespace) -> int:
+    pid = None
+    try:
+        with _observe(options, ANSWER_SECONDS) as observer:
+            address = observer.address
+            figures = json.loads(observer.document(protocol.Stats()))
+            observer.request(protocol.Stop())
+            observer.wait_closed(ANSWER_SECONDS)
+        pid, idle_exit, max_clients = figures["pid"], figures["idle_exit"], figures["max_clients"]
+    except ManagerTimeout:
+        address = _candidates(options)[0]
+        idle_exit, max_clients = launch.kill(address)
+    launch.succeed(address, idle_exit, max_clients)
+    with Observer(address) as observer:
+        after = observer.welcome.pid
+    document = {"address": os.fsdecode(address), "before": pid, "after": after}
+    was = "did not answer, and was killed" if pid is None else f"was pid {pid}"
+    _say(options, document, f"the manager at {os.fsdecode(address)} is pid {after} now; the one before {was}")
+    return 0
+
+
 def _stop(options: argparse.Namespace) -> int:
     with _observe(options) as observer:
         observer.request(protocol.Stop())
@@ -181,7 +214,7 @@ def _stop(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"serve": _serve, "status": _status, "ls": _ls, "gc": _gc, "stop": _stop}
+_COMMANDS = {"serve": _serve, "status": _status, "ls": _ls, "gc": _gc, "restart": _restart, "stop": _stop}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -169,6 +169,6 @@ def log_path(address: bytes) -> bytes:
     return _base(address) + b".log"
 
 
-def names_path(address: bytes) -> bytes:
-    """The POSIX shm names that the manager at `address` has made, one a line."""
-    return _base(address) + b".names"
+def journal_path(address: bytes) -> bytes:
+    """What the manager at `address` has written down for the next one."""
+    return _base(address) + b".journal"

@@ -5,14 +5,14 @@ memory without asking anybody; the manager is asked for segments, names and repo
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: SIM105
+# ruff: noqa: PTH120, SIM105
 
 from __future__ import annotations
 
 import os
 import threading
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 
 from shmtensor import _native, errors
 from shmtensor._native import BlockGone, LockBusy, Refused
@@ -20,11 +20,14 @@ from shmtensor.manager import address as addresses
 from shmtensor.manager import launch, protocol, shortage
 from shmtensor.manager.connection import (
     REQUEST_SECONDS,
+    SLICE_SECONDS,
+    ConnectionGone,
     NothingThere,
     Requests,
     connect,
     hello,
     read_document,
+    rejoin,
 )
 
 TYPE_CHECKING = False
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 STRATEGIES = ("file_descriptor", "file_system")
+_LOOK_SECONDS = 0.02
+"""A manager that others start is looked for this often."""
 
 _strategy = "file_descriptor"
 
@@ -60,7 +65,9 @@ class Stats:
     protocol: int
     layout: int
     group: str
+    epoch: int
     private: bool
+    idle_exit: float | None
     started: float
     uptime_seconds: float
     log: str
@@ -83,6 +90,17 @@ class Stats:
     max_descriptors: int
 
 
+@dataclass(frozen=True)
+class Place:
+    """A process's slot in a group, by which it comes back to the group's next manager."""
+
+    slot: int
+    generation: int
+    group: int
+    may_start: bool
+    """Whether it is ours to start a manager where there is none."""
+
+
 class Manager:
     """This process as a client of one manager. Thread-safe; survives a fork on both sides.
 
@@ -94,16 +112,22 @@ class Manager:
     native: _native.Client
     """The client's memory: allocate, attach, ticket, redeem, find."""
 
-    def __init__(self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS) -> None:
-        """Say HELLO on the connected socket `fd` and take it over. Blocks up to `timeout` seconds.
+    def __init__(self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS, place: Place | None = None) -> None:
+        """Introduce this process on the connected socket `fd` and take that over. Blocks up to `timeout` seconds.
 
+        Args:
+            place: of this process, if it has one already.
         Raises:
-            NothingThere, ProtocolError, QuotaExceeded, ManagerTimeout: see `connection.hello`.
+            NothingThere, ProtocolError, QuotaExceeded, ManagerTimeout: see `connection.hello` and `rejoin`.
         """
         self.address = address
+        self._recovering = threading.RLock()
         self._requests = Requests(address, self._late)
         try:
-            welcome, group_fd = hello(self._requests, fd, 0, timeout)
+            if place is None:
+                welcome, group_fd = hello(self._requests, fd, 0, timeout)
+            else:
+                welcome, group_fd = rejoin(self._requests, fd, place.slot, place.generation, place.group, timeout)
             try:
                 group = _native.Group.open(group_fd)
             finally:
@@ -111,7 +135,10 @@ class Manager:
         except BaseException:
             os.close(fd)
             raise
-        self.native = _native.Client(group, welcome.slot, fd, self._need_segment, self._need_mapping)
+        self.native = _native.Client(
+            group, welcome.slot, fd, welcome.epoch, self._need_segment, self._need_mapping, self._need_manager
+        )
+        self._use(self._requests, welcome)
 
     def __repr__(self) -> str:
         return f"<Manager at {os.fsdecode(self.address)}, slot {self.native.slot}>"
@@ -121,7 +148,62 @@ class Manager:
     def _request(
         self, message: protocol.Message, timeout: float = REQUEST_SECONDS
     ) -> tuple[protocol.Message, list[int]]:
-        return self._requests.request(self.native.connection, message, timeout)
+        """Ask the manager of this group; if it has ended, the one that follows it, which is started if need be."""
+        deadline = monotonic() + timeout
+        while True:
+            requests = self._requests
+            try:
+                return requests.request(self.native.connection, message, max(0.0, deadline - monotonic()))
+            except ConnectionGone:
+                self._recover(requests, deadline)
+
+    def _use(self, requests: Requests, welcome: protocol.Welcome) -> None:
+        """From now on: this connection."""
+        group, epoch = self.native.group, welcome.epoch
+        requests.is_current = lambda: group.epoch == epoch
+        self._may_start = bool(welcome.flags & protocol.PRIVATE)
+        self._requests = requests
+
+    def _recover(self, broken: Requests, deadline: float) -> None:
+        """Have a connection again to whoever is the manager of this group, in place of `broken`. Blocks.
+
+        Raises:
+            ManagerUnavailable: there is none, and by `deadline` nobody had started one.
+            ManagerError: the manager there serves another group, or took this process for dead.
+        """
+        while not self._recovering.acquire(timeout=SLICE_SECONDS):
+            if monotonic() > deadline:
+                raise _nobody(self.address)
+        try:
+            while self._requests is broken:
+                place = self.place_of(self.native.slot, self.native.generation)
+                fd = _reach(self.address, place.may_start, deadline)
+                requests = Requests(self.address, self._late)
+                left = max(0.1, deadline - monotonic())
+                try:
+                    welcome, group = rejoin(requests, fd, place.slot, place.generation, place.group, left)
+                except NothingThere:  # it left as we came
+                    os.close(fd)
+                    continue
+                except BaseException:
+                    os.close(fd)
+                    raise
+                os.close(group)
+                self.native.reconnect(fd, welcome.epoch, broken.owns(self.native.connection))
+                self._use(requests, welcome)
+        finally:
+            self._recovering.release()
+
+    def place_of(self, slot: int, generation: int) -> Place:
+        """A slot of this group: ours, or that of a child in the making."""
+        return Place(slot, generation, self.native.group.group_id, self._may_start)
+
+    def _need_manager(self) -> None:
+        """The group has no manager: see to it that there is one, as far as that takes no waiting for others."""
+        try:
+            self._recover(self._requests, monotonic())
+        except (errors.ShmTensorError, OSError):
+            pass  # whoever needs it will be told
 
     def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
         # A segment whose request was given up (Ctrl-C, a timeout) is ours all the same.
@@ -366,7 +448,7 @@ class Manager:
         return reply
 
     def stop(self) -> None:
-        """Ask the manager to end. What is mapped goes on working; no new segment or handle can be had from it."""
+        """Ask the manager to end. What is mapped goes on working; a private one is started again by who needs it."""
         self._request(protocol.Stop())
 
     def close(self) -> None:
@@ -382,10 +464,13 @@ class Manager:
                 del _managers[self.address]
             if _default is self:
                 _default = None
+        self._may_start = False  # not to say goodbye to it
         try:
-            self._request(protocol.Goodbye())
+            if not self.native.is_led:
+                self._recover(self._requests, monotonic())
+            self._requests.request(self.native.connection, protocol.Goodbye())
         except errors.ManagerError:
-            pass  # it is gone already, which is what we want
+            pass  # it is gone already; one that follows will see when this process ends
         self.native.close()
 
 
@@ -402,6 +487,7 @@ def _after_fork() -> None:
     _lock = threading.RLock()
     for manager in list(_managers.values()):
         manager._requests.renew()
+        manager._recovering = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -434,11 +520,45 @@ def of(native: _native.Client) -> Manager | None:
     return None
 
 
-def adopt(address: bytes | str, fd: int) -> Manager:
-    """Become a client on the socket that a spawned child inherited from its parent's `embryo()`; takes fd over.
+def _reach(address: bytes, may_start: bool, deadline: float) -> int:
+    """A connection to the manager that is at the address now; one is started if we may. Blocks up to `deadline`.
 
     Raises:
-        ManagerUnavailable: the manager has ended.
+        ManagerUnavailable: there is none, or none could be started. ManagerTimeout.
+    """
+    while True:
+        left = max(0.0, deadline - monotonic())
+        try:
+            return connect(address, left)
+        except NothingThere:
+            pass
+        if may_start:
+            with launch.StartLock(os.path.dirname(os.fsdecode(address)), left):
+                try:  # another process may have started it while we waited
+                    return connect(address, left)
+                except NothingThere:
+                    launch.start(address)
+        elif left <= 0:
+            raise _nobody(address)
+        else:
+            sleep(min(left, _LOOK_SECONDS))
+
+
+def _nobody(address: bytes) -> errors.ManagerUnavailable:
+    shown = os.fsdecode(address)
+    return errors.ManagerUnavailable(
+        f"the manager at {shown} has ended, and no other has come in its place; memory that is mapped goes on working. "
+        f"Start one there: `shmtensor-manager serve --address {shown}`"
+    )
+
+
+def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
+    """Become a client on the socket that a spawned child inherited from its parent's `embryo()`; takes fd over.
+
+    Args:
+        place: of the embryo, for another manager than the one that the parent told.
+    Raises:
+        ManagerUnavailable: the manager has ended, and no other has come in its place.
         InvalidArgument: this process is a client at that address already.
     """
     path = addresses.check_address(address)
@@ -447,7 +567,11 @@ def adopt(address: bytes | str, fd: int) -> Manager:
             os.close(fd)
             raise errors.InvalidArgument(f"this process is a client of the manager at {os.fsdecode(path)} already")
         os.set_inheritable(fd, False)
-        manager = _managers[path] = Manager(path, fd)
+        try:
+            manager = Manager(path, fd)
+        except NothingThere:
+            manager = Manager(path, _reach(path, place.may_start, monotonic() + REQUEST_SECONDS), place=place)
+        _managers[path] = manager
         return manager
 
 

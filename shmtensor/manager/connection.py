@@ -55,6 +55,15 @@ def _over(fd: int) -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
 
 
+def _identity(fd: int) -> tuple[int, int, int] | None:
+    """What a descriptor stands for; None when it is closed."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return fd, found.st_dev, found.st_ino
+
+
 def _close_all(descriptors: list[int]) -> None:
     for fd in descriptors:
         os.close(fd)
@@ -131,6 +140,9 @@ class Requests:
     """Requests to one manager over a descriptor that is passed to each call (a fork may replace it).
 
     Thread-safe, and safe to re-enter from a signal handler or finalizer: replies are told apart by their ids.
+
+    Attributes:
+        is_current: asked while a reply is awaited; False ends the wait: another manager has taken this one's place.
     """
 
     def __init__(
@@ -143,6 +155,7 @@ class Requests:
                 given up or (then without descriptors) because this process had none left; True: it took them.
         """
         self.address = address
+        self.is_current: Callable[[], bool] = lambda: True
         self._late = late
         self.renew()
 
@@ -219,29 +232,28 @@ class Requests:
 
     def _lost(self, why: str) -> ConnectionGone:
         return ConnectionGone(
-            f"the connection to the manager at {self._shown} is gone ({why}); memory that is mapped goes on "
-            "working, but no new "
-            f"segment or handle can be had from it. Restart the program to use a new manager"
+            f"the connection to the manager at {self._shown} is gone ({why}); memory that is mapped goes on working"
         )
 
     def _check(self, fd: int) -> None:
         """Refuse to write into a descriptor that is not our socket any more (a program may close all it finds)."""
         if fd < 0:
             raise self._lost("it was closed by this process, or could not be had when it was forked")
-        try:
-            found = os.fstat(fd)
-        except OSError:
-            raise self._lost("its descriptor was closed by this process") from None
-        identity = (fd, found.st_dev, found.st_ino)
         if self._known is None or self._known[0] != fd:
-            self._known = identity
-        elif self._known != identity:
-            raise self._lost("its descriptor was closed by this process and is in use for something else")
+            self._known = _identity(fd)
+        elif not self.owns(fd):
+            raise self._lost("its descriptor was closed by this process")
+
+    def owns(self, fd: int) -> bool:
+        """Whether the descriptor is that of our connection, and not in use for something else. Does not block."""
+        return self._known is not None and self._known == _identity(fd)
 
     def _wait(self, fd: int, event: int, message: protocol.Message, deadline: float, timeout: float) -> None:
         left = deadline - monotonic()
         if left <= 0:
             raise self._too_slow(message, timeout)
+        if not self.is_current():
+            raise self._lost("another manager has taken its place")
         poll = select.poll()
         poll.register(fd, event)
         poll.poll(max(1, min(left, SLICE_SECONDS) * 1000))
@@ -345,16 +357,35 @@ def hello(
     """
     from shmtensor._native import LAYOUT_VERSION
 
+    return _introduce(requests, fd, protocol.Hello(protocol.PROTOCOL_VERSION, LAYOUT_VERSION, flags), timeout)
+
+
+def rejoin(
+    requests: Requests, fd: int, slot: int, generation: int, group: int, timeout: float = REQUEST_SECONDS
+) -> tuple[protocol.Welcome, int]:
+    """Say REJOIN on a fresh connection, as the client in that slot. Blocks up to `timeout` seconds.
+
+    Returns:
+        (the welcome, the group segment's descriptor).
+    Raises:
+        What `hello` does. ManagerError: this process was taken for dead, or the manager serves another group now.
+    """
+    from shmtensor._native import LAYOUT_VERSION
+
+    message = protocol.Rejoin(protocol.PROTOCOL_VERSION, LAYOUT_VERSION, slot, generation, group)
+    return _introduce(requests, fd, message, timeout)
+
+
+def _introduce(requests: Requests, fd: int, message: protocol.Message, timeout: float) -> tuple[protocol.Welcome, int]:
     try:
-        reply, descriptors = requests.request(
-            fd, protocol.Hello(protocol.PROTOCOL_VERSION, LAYOUT_VERSION, flags), timeout
-        )
+        reply, descriptors = requests.request(fd, message, timeout)
     except ConnectionGone:
         raise NothingThere(f"the manager at {os.fsdecode(requests.address)} left before it answered") from None
     if not isinstance(reply, protocol.Welcome):
         _close_all(descriptors)
         raise errors.ProtocolError(
-            f"the manager at {os.fsdecode(requests.address)} answered HELLO with {type(reply).__name__}"
+            f"the manager at {os.fsdecode(requests.address)} answered {type(message).__name__} with "
+            f"{type(reply).__name__}"
         )
     return reply, descriptors[0]
 

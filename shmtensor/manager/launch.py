@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import sys
 from time import monotonic, sleep, time
 
 from shmtensor.errors import ManagerTimeout, ManagerUnavailable
 from shmtensor.manager import address as addresses
+from shmtensor.manager import journal
+from shmtensor.manager.journal import Past
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from shmtensor._native import Group
 
 START_SECONDS = 10.0
 """A start, and the wait for someone else's, may take this long."""
@@ -32,11 +37,12 @@ KEEP_LOG_SECONDS = 7 * 86400.0
 """What a dead manager logged can be read for this long; then the next one to start clears it away."""
 _POLL_SECONDS = 0.005
 _BACKLOG = 4096
+_FIRST_INHERITED = 3  # as systemd passes descriptors
 
 # The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs);
 # what follows the options are the starter's own import paths, searched after the standard library.
 _PROGRAM = (
-    "import sys;sys.path+=sys.argv[3:];import shmtensor.manager.launch as launch;launch.background(*sys.argv[1:3])"
+    "import sys;sys.path+=sys.argv[4:];import shmtensor.manager.launch as launch;launch.background(*sys.argv[1:4])"
 )
 
 
@@ -88,9 +94,11 @@ class StartLock:
         _after_fork()
 
 
-def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS) -> None:
+def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clients: int | None = None) -> None:
     """Start a manager at `address` in the background and wait until it accepts connections (up to 10 s).
 
+    Args:
+        idle_exit, max_clients: as for `serve`.
     Raises:
         ManagerUnavailable: it could not be started; says what was refused and what to set.
     """
@@ -102,8 +110,8 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS) -> None:
 
     paths = [os.path.dirname(os.path.abspath(path)) for path in shmtensor.__path__]
     paths += [os.path.abspath(path) for path in sys.path if path and path not in paths]
-    idle = "" if idle_exit is None else repr(idle_exit)
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), idle, *paths]
+    limits = ["" if value is None else repr(value) for value in (idle_exit, max_clients)]
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), *limits, *paths]
     try:
         child = subprocess.Popen(
             command,
@@ -125,6 +133,47 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS) -> None:
     if child.returncode:
         lines = said.decode("utf-8", "replace").strip().splitlines()
         raise _cannot_start(lines[-1] if lines else f"it ended with code {child.returncode} and said nothing")
+
+
+def kill(address: bytes) -> tuple[float | None, int | None]:
+    """Kill the manager at `address`, which does not answer; its clients keep what they have. Blocks until it is gone.
+
+    Returns:
+        Its idle_exit and max_clients, as for `serve`.
+    Raises:
+        ManagerTimeout: it does not die. ManagerUnavailable: nobody knows which process it is.
+    """
+    fd = _open_lock(addresses.lock_path(address))
+    deadline = monotonic() + SUCCEED_SECONDS
+    try:
+        words = os.pread(fd, 100, 0).decode("ascii", "replace").split()
+        if len(words) != 3:
+            raise ManagerUnavailable(f"there is no manager to kill at {os.fsdecode(address)}")
+        while not _try_lock(fd):
+            try:
+                os.kill(int(words[0]), signal.SIGKILL)  # it holds the lock, so the number is its own
+            except ProcessLookupError:
+                pass
+            if monotonic() > deadline:
+                raise ManagerTimeout(f"the manager at {os.fsdecode(address)} (pid {words[0]}) does not die")
+            sleep(_POLL_SECONDS)
+    finally:
+        os.close(fd)
+    return None if words[1] == "-" else float(words[1]), None if words[2] == "-" else int(words[2])
+
+
+def succeed(address: bytes, idle_exit: float | None, max_clients: int | None) -> None:
+    """See to it that a manager follows the one that has ended at `address`: a supervisor's, or else our own. Blocks.
+
+    Raises:
+        ManagerUnavailable: it could not be started.
+    """
+    deadline = monotonic() + (SUCCEED_SECONDS if idle_exit is None else 0.0)
+    while monotonic() < deadline:
+        if os.path.exists(address) and _answers(address):
+            return
+        sleep(_POLL_SECONDS)
+    start(address, idle_exit, max_clients)
 
 
 def _cannot_start(why: str) -> ManagerUnavailable:
@@ -164,25 +213,23 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def _take_life_lock(address: bytes) -> int:
-    """The lock that says "a manager serves this address", held until this process ends. Raises AlreadyRunning."""
+def _take_life_lock(address: bytes, is_served: bool) -> int:
+    """The lock that says "a manager serves this address", held until this process ends. Raises AlreadyRunning.
+
+    Args:
+        is_served: somebody listens there for us, so that an answer says nothing.
+    """
     path = addresses.lock_path(address)
     deadline = monotonic() + SUCCEED_SECONDS
     while True:
         fd = _open_lock(path)
-        if _try_lock(fd):
-            # A leaving manager unlinks the file: what we locked must still be what others will find.
-            try:
-                there = os.stat(path)
-            except FileNotFoundError:
-                there = None
-            ours = os.fstat(fd)
-            if there is not None and (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
-                return fd
+        # A leaving manager unlinks the file: what we locked must still be what others will find.
+        if _try_lock(fd) and _is_still(path, os.fstat(fd)):
+            return fd
         os.close(fd)
         if monotonic() > deadline:
             raise AlreadyRunning(f"a manager runs at {os.fsdecode(address)} already")
-        if os.path.exists(address) and _answers(address):
+        if not is_served and os.path.exists(address) and _answers(address):
             raise AlreadyRunning(f"a manager runs at {os.fsdecode(address)} already")
         sleep(_POLL_SECONDS)
 
@@ -223,46 +270,84 @@ def _remove_old_log(log: bytes) -> None:
         pass  # as in `_sweep`
 
 
-def _clear(address: bytes) -> None:
-    """Remove what a dead manager left at `address`; the caller holds its lock."""
-    path = addresses.names_path(address)
-    try:
-        with open(path, "rb") as file:
-            names = file.read().split()
-    except FileNotFoundError:
-        names = []
-    if names:
+def _left_behind(address: bytes) -> tuple[Past, Group | None]:
+    """What the manager before wrote down at `address`, and its group if that lives; the caller holds the lock."""
+    past = journal.read(addresses.journal_path(address))
+    if past.group is None:
+        return past, None
+    from shmtensor.manager.takeover import find_group
+
+    return past, find_group(past.group, addresses.own_uid())
+
+
+def _clear(address: bytes, past: Past) -> None:
+    """Remove what a dead manager left of a dead group at `address`; the caller holds its lock."""
+    if past.shm:
         from shmtensor.manager.memory import unlink_shm
 
-        for name in names:
+        for name in past.shm:
             unlink_shm(name)
+    path = addresses.journal_path(address)
     _remove(path)
-    _remove(address)
+    _remove(path + b".new")
 
 
 def _sweep(directory: bytes, own: bytes) -> None:
-    """Clear away what dead managers left in the directory: sockets, locks, names of POSIX shm objects, old logs."""
+    """Clear away what dead managers of dead groups left in the directory: sockets, locks, journals, old logs."""
+    bases = set()
     for entry in os.listdir(directory):
         if entry.endswith(b".log"):
             _remove_old_log(os.path.join(directory, entry))
-        if not entry.endswith(b".sock.lock"):
-            continue
-        address = os.path.join(directory, entry.removesuffix(b".lock"))
-        if address == own:
-            continue
+        for suffix in (b".sock.lock", b".journal"):
+            if entry.endswith(suffix):
+                bases.add(os.path.join(directory, entry.removesuffix(suffix)))
+    for base in bases - {own.removesuffix(b".sock")}:
+        address = base + b".sock"
         try:
-            fd = os.open(os.path.join(directory, entry), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
+            fd = _open_lock(addresses.lock_path(address))
+        except ManagerUnavailable:
             continue
         try:
             if _try_lock(fd):
-                _clear(address)
-                _remove_empty_log(address)
-                _remove(addresses.lock_path(address))
-        except OSError:
+                past, group = _left_behind(address)
+                if group is None:
+                    _clear(address, past)
+                    _remove(address)
+                    _remove_empty_log(address)
+                    _remove(addresses.lock_path(address))
+        except (OSError, ManagerUnavailable):
             pass  # someone else's trouble; it must not keep this manager from starting
         finally:
             os.close(fd)
+
+
+def inherited_listener() -> socket.socket | None:
+    """The socket on which a service manager (systemd) listens for us and that it passed on, if it did.
+
+    Raises:
+        ManagerUnavailable: what it passed is not one that a manager can serve.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or not os.environ.get("LISTEN_FDS", "").isdecimal():
+        return None
+    count = int(os.environ["LISTEN_FDS"])
+    listener = None
+    if count == 1:
+        try:
+            listener = socket.socket(fileno=_FIRST_INHERITED)
+        except OSError:
+            pass
+    if (
+        listener is None
+        or (listener.family, listener.type) != (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        or not isinstance(listener.getsockname(), str)
+    ):
+        raise ManagerUnavailable(
+            f"LISTEN_FDS is {count} and descriptor {_FIRST_INHERITED} is not what a manager serves: one listening unix "
+            "socket with a path (in a systemd socket unit: ListenSequentialPacket=)"
+        )
+    listener.set_inheritable(False)
+    return listener
 
 
 def _listen(address: bytes) -> socket.socket:
@@ -298,44 +383,74 @@ def serve(
     address: bytes,
     ready: Callable[[], None],
     *,
+    listener: socket.socket | None = None,
     max_clients: int | None = None,
     idle_exit: float | None = None,
     log: str | None = None,
 ) -> None:
     """Serve at `address` in this process until stopped or idle; `ready` is called when connections are accepted.
 
+    A group whose manager was killed, or left while it had clients, is taken over with all that its clients have.
+
     Args:
+        listener: what listens there already, and stays when this manager ends; None: we make it, and remove it.
         log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
         ManagerUnavailable: directory, lock or socket are refused.
     """
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
-    lock = _take_life_lock(address)
+    lock = _take_life_lock(address, listener is not None)
+    past = Past()
+    has_heirs = False
     try:
         # Not before the lock: a manager that leaves takes its log along if it is empty.
         shown = _open_log(address) if log is None else log
         from shmtensor.manager.server import MAX_CLIENTS, Server
 
-        _clear(address)
+        try:
+            words = (os.getpid(), "-" if idle_exit is None else idle_exit, "-" if max_clients is None else max_clients)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, " ".join(map(str, words)).encode(), 0)  # for `kill`
+        except OSError as problem:
+            raise ManagerUnavailable(
+                f"the lock file of {os.fsdecode(address)} cannot be written: {problem.strerror}"
+            ) from None
+        past, group = _left_behind(address)
+        if group is None:
+            _clear(address, past)
         _sweep(directory, address)
         _raise_descriptor_limit()
-        listener = _listen(address)
+        is_own = listener is None
+        if listener is None:
+            _remove(address)
+            listener = _listen(address)
+        made = os.stat(address)
         try:
             server = Server(
                 address,
                 listener,
+                past=past,
+                group=group,
                 max_clients=MAX_CLIENTS if max_clients is None else max_clients,
                 idle_exit=idle_exit,
                 log=shown,
             )
         except OSError as problem:
             listener.close()
-            _remove(address)
+            if is_own:
+                _remove(address)
             raise ManagerUnavailable(f"the group's shared memory cannot be made: {problem.strerror}") from None
         with server:
             ready()
-            server.run()
+            try:
+                server.run()
+            finally:
+                past = server.past
+                has_heirs = server.replaced or bool(server.state.clients)
+                # The path goes first: whoever looks from now on finds nothing and starts another manager.
+                if is_own and _is_still(address, made):
+                    _remove(address)
     except ManagerUnavailable:
         raise
     except BaseException:
@@ -345,13 +460,24 @@ def serve(
             traceback.print_exc()
         raise
     finally:
-        _remove(addresses.names_path(address))
-        _remove_empty_log(address)
-        _remove(addresses.lock_path(address))
+        if not has_heirs:
+            _clear(address, past)
+        if _is_still(addresses.lock_path(address), os.fstat(lock)):
+            _remove_empty_log(address)
+            _remove(addresses.lock_path(address))
         os.close(lock)
 
 
-def background(address_text: str, idle: str) -> None:
+def _is_still(path: bytes, found: os.stat_result) -> bool:
+    """Whether the file at `path` is the one that was found before, and not another's by now."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
+
+
+def background(address_text: str, idle: str, clients: str) -> None:
     """What the started interpreter runs: fork, serve in the child, report readiness by the exit of this process."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     try:
@@ -381,7 +507,12 @@ def background(address_text: str, idle: str) -> None:
 
     try:
         _detach()
-        serve(address, lambda: report(b"ready"), idle_exit=float(idle) if idle else None)
+        serve(
+            address,
+            lambda: report(b"ready"),
+            idle_exit=float(idle) if idle else None,
+            max_clients=int(clients) if clients else None,
+        )
     except AlreadyRunning:
         report(b"ready")  # all that was wanted
     except BaseException as problem:
@@ -393,8 +524,6 @@ def background(address_text: str, idle: str) -> None:
 
 def _detach() -> None:
     """Keep nothing of the starter: directory, umask, signal mask and handlers, name."""
-    import signal
-
     os.chdir("/")
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

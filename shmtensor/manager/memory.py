@@ -1,7 +1,7 @@
 """The memory that the manager makes and gives back: books and payloads of segments, documents."""
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH123, SIM105
+# ruff: noqa: SIM105
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 
 from shmtensor import _native
 from shmtensor.manager import protocol
-from shmtensor.manager.address import names_path
+from shmtensor.manager.journal import Journal
 from shmtensor.manager.rings import Ring
 from shmtensor.manager.state import Refusal, Segment
 
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 _F_ADD_SEALS = 1033
 _ALL_SEALS = 1 | 2 | 4 | 8  # SEAL, SHRINK, GROW, WRITE
+
+
+def books_name(group_id: int, number: int) -> str:
+    """Name of the memfd that is the control part of a segment: by these the next manager finds them in /proc."""
+    return f"shmtensor-{group_id:016x}-{number}-books"
+
+
+def payload_name(group_id: int, number: int) -> str:
+    """Name of the memfd that is the payload of a segment."""
+    return f"shmtensor-{group_id:016x}-{number}"
 
 
 class Made:
@@ -38,39 +48,43 @@ class Made:
 class Memory:
     """Makes segments, and gives them back for `state.State`."""
 
-    def __init__(self, address: bytes) -> None:
-        self._names_path = names_path(address)
+    def __init__(self, group_id: int, journal: Journal) -> None:
+        self._group_id = group_id
+        self._journal = journal
 
-    def make(self, number: int, owner: int, pid: int, nbytes: int, dedicated: bool, named: bool) -> Made:
-        """Memory for segment `number` of the client in slot `owner` (process `pid`). Raises OSError, Refusal."""
+    def make(self, number: int, owner: tuple[int, int], pid: int, nbytes: int, dedicated: bool, named: bool) -> Made:
+        """Memory for segment `number` of a client: its slot and generation, its process. Raises OSError, Refusal."""
         if named:
-            name, payload = self._named_payload(pid, nbytes)
+            name, payload = self._named_payload(number, pid, nbytes)
         else:
-            name, payload = b"", _native.make_payload(f"shmtensor-{number}", nbytes)
+            name, payload = b"", _native.make_payload(payload_name(self._group_id, number), nbytes)
         try:
-            return Made(_native.Books.create(number, owner, nbytes, dedicated), payload, name)
+            return Made(self._books(number, owner, nbytes, dedicated), payload, name)
         except BaseException:
             os.close(payload)
             if name:
                 unlink_shm(name)
             raise
 
+    def _books(self, number: int, owner: tuple[int, int], nbytes: int, dedicated: bool) -> _native.Books:
+        return _native.Books.create(books_name(self._group_id, number), number, *owner, nbytes, dedicated)
+
     def make_ring(self, number: int, ring: int, slot: int) -> tuple[_native.Books, int, Ring]:
         """A ring of number `ring` as segment `number`, held by `slot`: (books, payload, ring). Raises OSError.
 
         Held before anyone has heard of it, so that a client that dies on the way leaves nothing.
         """
-        payload = _native.make_payload(f"shmtensor-ring-{number}", _native.RING_BYTES)
+        payload = _native.make_payload(payload_name(self._group_id, number), _native.RING_BYTES)
         try:
             memory = _native.RingMemory.make(payload, ring)
-            books = _native.Books.create(number, 0, _native.RING_BYTES, True)
+            books = self._books(number, (0, 0), _native.RING_BYTES, True)
             books.hand_out(slot)
         except BaseException:
             os.close(payload)
             raise
         return books, payload, Ring(memory)
 
-    def _named_payload(self, pid: int, nbytes: int) -> tuple[bytes, int]:
+    def _named_payload(self, number: int, pid: int, nbytes: int) -> tuple[bytes, int]:
         try:
             import posix_ipc
         except ImportError:
@@ -82,8 +96,7 @@ class Memory:
         while True:
             name = b"/torch_%d_%d" % (pid, int.from_bytes(os.urandom(8), "little") >> 1)
             # Written down before it exists, so that whoever comes after a kill finds every name.
-            with open(self._names_path, "ab") as file:
-                file.write(name + b"\n")
+            self._journal.shm(name, number)
             try:
                 memory = posix_ipc.SharedMemory(name.decode(), posix_ipc.O_CREX, 0o600)
             except posix_ipc.ExistentialError:
@@ -102,16 +115,25 @@ class Memory:
         """Give a segment back. The pages go first: a peer may have it mapped still, and must not keep the memory."""
         segment.books.retire()  # peers unmap it when they next add or trim
         self.punch(segment, 0, segment.nbytes)
+        if segment.name:
+            unlink_shm(segment.name)
+            self._journal.gone(segment.name)
         self.release(segment)
 
     def release(self, segment: Segment) -> None:
-        """Let go of a segment; peers that have it mapped keep it, with its content."""
+        """Let go of a segment; peers that have it mapped keep it, with its content, and its name stays."""
         segment.books.close()
         if segment.ring is not None:
             segment.ring.close()
         os.close(segment.payload)
-        if segment.name:
-            unlink_shm(segment.name)
+
+    def name(self, name: bytes, triple: tuple[int, int, int]) -> None:
+        """Remember beyond this process that a name stands for a block. Raises OSError."""
+        self._journal.name(name, triple)
+
+    def forget(self, name: bytes) -> None:
+        """A name stands for nothing any more."""
+        self._journal.gone(name)
 
     def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
         """Give back the pages of a range."""

@@ -177,12 +177,12 @@ def has_ended(pidfd: int) -> bool:
 
 
 def still_maps(pid: int, started: int, inode: int) -> bool:
-    """True when the process lives and maps the memfd with this inode.
+    """True when the process lives and maps the memfd with this inode. `started`: its start time; 0: not known.
 
     A process that closed every descriptor (as daemons do) has no connection and still uses its memory; one that called
     exec has neither. False when it cannot be looked at.
     """
-    if pid <= 0 or not started or start_time(pid) != started:
+    if pid <= 0 or (started and start_time(pid) != started):
         return False
     wanted = b"%d" % inode
     try:

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar, Self
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Manager and client must agree on it exactly. Header, HELLO and ERROR never change; any other change of a message, and
 any new message, flag or error code, raises it by one."""
 
@@ -33,6 +33,7 @@ OBSERVER = 2  # HELLO: no slot, no segments
 DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
 NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
 RING = 4  # CREATE, SEGMENT: its one block is a ring, made by the manager
+PRIVATE = 1  # WELCOME: should this manager end, whoever needs one starts it anew
 
 MALFORMED = 1
 VERSION = 2
@@ -137,14 +138,11 @@ class Embryo(Message):
     """A child in the making, with the socket on which it will say HELLO. Never answered."""
 
     slot: int
-    reserved: int = 0
+    generation: int
     TYPE = 2
     FORMAT = Struct("<II")
     DESCRIPTORS = 1
-    FIELDS = ("slot", "reserved")
-
-    def check(self) -> None:
-        _check_flags(self, 0, 0, self.reserved)
+    FIELDS = ("slot", "generation")
 
 
 @dataclass(frozen=True)
@@ -287,6 +285,20 @@ class Bind(Message):
         return cls(found.segment, found.block, found.generation, found.name.rstrip(b"\0"))
 
 
+@dataclass(frozen=True)
+class Rejoin(Message):
+    """Instead of HELLO, from a client (or a child in the making) of this group whose connection broke."""
+
+    protocol: int
+    layout: int
+    slot: int
+    generation: int
+    group: int
+    TYPE = 16
+    FORMAT = Struct("<IIIIQ")
+    FIELDS = ("protocol", "layout", "slot", "generation", "group")
+
+
 # ----------------------------------------------------------------------------------------------------------- replies
 
 
@@ -297,10 +309,15 @@ class Welcome(Message):
     slot: int
     pid: int
     group: int
+    epoch: int
+    flags: int = 0
     TYPE = 129
-    FORMAT = Struct("<IIQ")
+    FORMAT = Struct("<IIQII")
     DESCRIPTORS = 1
-    FIELDS = ("slot", "pid", "group")
+    FIELDS = ("slot", "pid", "group", "epoch", "flags")
+
+    def check(self) -> None:
+        _check_flags(self, self.flags, PRIVATE, 0)
 
 
 @dataclass(frozen=True)
@@ -385,7 +402,7 @@ class Ok(Message):
 
 @dataclass(frozen=True)
 class Signal(Message):
-    """The event of a ring: an eventfd that is kept readable while messages wait."""
+    """The event of a ring: a pipe that is kept readable while messages wait."""
 
     TYPE = 136
     DESCRIPTORS = 1
@@ -421,7 +438,7 @@ REQUESTS: dict[int, type[Message]] = {
     cls.TYPE: cls
     for cls in (
         *(Hello, Embryo, Create, Map, Return, Export, Lookup, Unexport, List, Stats, Collect, Stop, Goodbye),
-        *(Event, Bind),
+        *(Event, Bind, Rejoin),
     )
 }
 REPLIES: dict[int, type[Message]] = {

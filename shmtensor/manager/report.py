@@ -88,7 +88,7 @@ def listing(state: State) -> dict[str, Any]:
 def _clients(state: State) -> list[dict[str, Any]]:
     clients = []
     for slot in state.group.occupied():
-        kind, pid, start_time, parent = state.group.slot(slot)
+        kind, pid, start_time, parent, _generation = state.group.slot(slot)
         if kind == SLOT_CLIENT:
             client = state.clients.get(slot)
             what = "detached" if client is not None and client.detached else "client"

@@ -1,17 +1,20 @@
 """Rings as the manager has them: their memory, their events, the numbers under which they hold blocks."""
 
-# contextlib costs time at every start of a manager.
+# pathlib and contextlib cost time at every start of a manager.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from heapq import heappop, heappush
 
-from shmtensor._native import FIRST_RING, LAST_RING
+from shmtensor._native import LAST_RING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shmtensor._native import RingMemory
+    from shmtensor._native import Group, RingMemory
+
+_PIPE_BYTES = 4096
 
 
 class Ring:
@@ -28,26 +31,30 @@ class Ring:
     def watch(self) -> int:
         """The descriptor of the event, made on first ask. Raises OSError."""
         if self.event < 0:
-            self.event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self.memory.watch()
-            self.show()  # what was put before had nobody to tell
+            self.adopt(_pipe())
         return self.event
+
+    def adopt(self, event: int) -> None:
+        """Take over the descriptor of the event, a new one or what the manager before had made."""
+        self.event = event
+        self.memory.watch(os.fstat(event).st_ino)
+        self.show()  # what was put before had nobody to tell
 
     def show(self) -> None:
         """Make the event readable if messages wait, and else not: whoever was to do it may be dead."""
         if self.event < 0:
             return
         try:
-            if not self.memory.size():
-                os.eventfd_read(self.event)
+            while not self.memory.size():
+                os.read(self.event, _PIPE_BYTES)
         except BlockingIOError:
             pass  # not readable, as it should be
         # Looked at again: a message may have been put, and said to be there, before that was read away.
         try:
             if self.memory.size():
-                os.eventfd_write(self.event, 1)
+                os.write(self.event, b"\1")
         except BlockingIOError:
-            pass  # it is readable
+            pass  # full, so it is readable
 
     def close(self) -> None:
         """Unmap the ring and close its event."""
@@ -57,28 +64,34 @@ class Ring:
             os.close(event)
 
 
+def _pipe() -> int:
+    """Both ends of a new pipe in one descriptor, which does not block. Raises OSError.
+
+    A pipe and not an eventfd: the next manager can open it anew from any process that has it.
+    """
+    ends = os.pipe2(os.O_CLOEXEC)
+    try:
+        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        return os.open(f"/proc/self/fd/{ends[0]}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        for fd in ends:
+            os.close(fd)
+
+
 class Numbers:
-    """Owner numbers of rings; the smallest free one is given out next."""
+    """Owner numbers of rings: one that was given back, or else the group's next."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: Group) -> None:
+        self._group = group
         self._free: list[int] = []
-        self._high = FIRST_RING
-
-    @property
-    def next(self) -> int:
-        """Raises LookupError: all are taken."""
-        if not self._free and self._high > LAST_RING:
-            raise LookupError("all numbers of rings are taken")
-        return self._free[0] if self._free else self._high
 
     def take(self) -> int:
-        """Give out `next`."""
-        number = self.next
+        """Raises LookupError: all are taken."""
         if self._free:
-            heappop(self._free)
-        else:
-            self._high += 1
-        return number
+            return heappop(self._free)
+        if self._group.next_ring > LAST_RING:
+            raise LookupError("all numbers of rings are taken")
+        return self._group.take_ring_number()
 
     def give_back(self, number: int) -> None:
         heappush(self._free, number)

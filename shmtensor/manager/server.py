@@ -5,7 +5,7 @@ a death       pidfd readable, end of file, GOODBYE, whichever comes first (docs/
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH108, SIM105
+# ruff: noqa: SIM105
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ import sys
 from time import monotonic, time
 
 from shmtensor import _native
-from shmtensor.manager import peers, protocol
-from shmtensor.manager.address import own_uid
-from shmtensor.manager.memory import Memory
+from shmtensor.manager import peers, protocol, takeover
+from shmtensor.manager.address import journal_path, own_uid
+from shmtensor.manager.journal import Journal, Past
+from shmtensor.manager.memory import Memory, unlink_shm
 from shmtensor.manager.peers import CLIENT, EMBRYO, STRANGER, WATCHER, Connection
 from shmtensor.manager.service import Service
-from shmtensor.manager.state import Refusal, State
+from shmtensor.manager.state import Client, Refusal, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 MAX_CLIENTS = 4096
@@ -34,6 +36,8 @@ STALL_SECONDS = 5.0
 """A client whose socket takes no reply for this long is disconnected."""
 HELLO_SECONDS = 10.0
 """A connection that has said nothing for this long is closed."""
+EMBRYO_SECONDS = 60.0
+"""A child that was being started when the manager before ended has this long to come for its slot."""
 FIRST_CLIENT_SECONDS = 5.0
 """A private manager waits this long for its first client (its starter may be slow, or dead)."""
 DETACHED_SECONDS = 0.5
@@ -61,15 +65,18 @@ class Server:
         address: bytes,
         listener: socket.socket,
         *,
+        past: Past | None = None,
+        group: _native.Group | None = None,
         max_clients: int = MAX_CLIENTS,
         idle_exit: float | None = None,
         log: str = "",
     ) -> None:
-        """Serve on `listener` once `run` is called, inside a `with`.
+        """Serve on `listener` once `run` is called, inside a `with`. Raises OSError: no memory for it.
 
         Args:
             address: path of the socket.
             listener: bound to it and listening; closed at the end of the `with`.
+            past, group: what the manager before wrote down, and the group that it left; None: a new group.
             max_clients: more are refused.
             idle_exit: end this many seconds after the last client; None: never.
             log: where the daemon's stderr goes, for STATS.
@@ -79,22 +86,29 @@ class Server:
         self.listener = listener
         self.idle_exit = idle_exit
         self.log = log
-        self.group_id = int.from_bytes(os.urandom(8), "little")
-        self.group = _native.Group.create(self.group_id)
+        self.group = group or _native.Group.create(int.from_bytes(os.urandom(8), "little"))
+        self.group_id = self.group.group_id
+        self.epoch = self.group.lead()
         self._group_inode = os.fstat(self.group.fd).st_ino
-        memory = Memory(address)
+        self.past = past if past is not None and group is not None else Past()
+        self.past.group = self.group_id
+        self._journal = Journal(journal_path(address), self.past)
+        memory = Memory(self.group_id, self._journal)
         self.state = State(self.group, memory, max_clients)
-        self._service = Service(self.state, memory, self._facts)
+        self._service = Service(self.state, memory, self._facts, self._search)
         self.started = time()
         self._started = monotonic()
         self.requests = 0
         self.refused = 0
         self.stopping = False
+        self.replaced = False
         self._connections: dict[int, Connection] = {}  # by descriptor of the socket
         self._pidfds: dict[int, int] = {}  # pidfd -> slot
         self._by_slot: dict[int, Connection] = {}
         self._pidfd_of: dict[int, int] = {}  # slot -> pidfd
         self._detached: dict[int, float] = {}  # slot -> when to look again
+        self._awaited: dict[int, float] = {}  # embryos without a socket -> until when
+        self._took_over = group is not None
         self._strangers: dict[int, Connection] = {}
         self._stalled: dict[int, Connection] = {}
         self._idle_since = self._started
@@ -102,6 +116,8 @@ class Server:
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        if group is not None:
+            self._take_over()
 
     # ---------------------------------------------------------------------------------------------------------- loop
 
@@ -124,13 +140,25 @@ class Server:
         self._close()
 
     def run(self) -> None:
-        """Serve until stopped or idle."""
-        while not self.stopping:
-            self._turn()
-        self._flush()
+        """Serve until stopped, idle or replaced."""
+        try:
+            while not self.stopping:
+                self._turn()
+        except PermissionError:
+            if self.group.leads:
+                raise
+        self.replaced = not self.group.leads
+        if self.replaced:
+            self._note("another manager has taken this one's place")
+        else:
+            self._flush()
 
     def _turn(self) -> None:
-        for fd, events in self._poll.poll(self._next_wait(), 64):
+        found = self._poll.poll(self._next_wait(), 64)
+        if not self.group.leads:  # we were stopped, and somebody has taken our place: nothing is ours any more
+            self.stopping = True
+            return
+        for fd, events in found:
             connection = self._connections.get(fd)
             if connection is not None:
                 if events & select.EPOLLOUT:
@@ -156,6 +184,8 @@ class Server:
             waits.append(work)
         if self._detached:
             waits.append(min(self._detached.values()) - now)
+        if self._awaited:
+            waits.append(min(self._awaited.values()) - now)
         if self._strangers:
             waits.append(min(one.since for one in self._strangers.values()) + HELLO_SECONDS - now)
         if self._stalled:
@@ -174,13 +204,18 @@ class Server:
     def _look_after(self) -> None:
         """What is due by the clock."""
         now = monotonic()
+        while self.state.strangers:
+            self._watch_detached(self.state.strangers.pop())
         if self._detached:
             for slot in [slot for slot, due in self._detached.items() if now >= due]:
-                client = self.state.clients.get(slot)
-                if client is None or not peers.still_maps(client.pid, client.start_time, self._group_inode):
+                known = self.state.clients.get(slot)
+                if known is None or not self._uses_memory(known):
                     self._bury(slot)
                 else:
                     self._detached[slot] = now + DETACHED_SECONDS
+        if self._awaited:
+            for slot in [slot for slot, due in self._awaited.items() if now >= due]:
+                self._embryo_gone(slot)
         if self._strangers:
             for connection in [one for one in self._strangers.values() if now - one.since > HELLO_SECONDS]:
                 self._disconnect(connection)
@@ -189,9 +224,9 @@ class Server:
                 self._note(f"slot {connection.slot} (pid {connection.pid}) takes no replies: disconnected")
                 self._disconnect(connection)
         if self.idle_exit is not None:
-            if not self._is_idle():
+            if self.state.clients or self.state.embryos:
                 self._idle_since = now
-            elif now >= self._leave_at():
+            elif not self._strangers and now >= self._leave_at():  # but those who only look on do not keep it
                 self.stopping = True
 
     def _flush(self) -> None:
@@ -200,11 +235,6 @@ class Server:
                 self._send_more(connection)
 
     def _close(self) -> None:
-        # The path goes first: whoever looks from now on finds nothing and starts another manager.
-        try:
-            os.unlink(self.address)
-        except OSError:
-            pass
         self.listener.close()
         for connection in list(self._connections.values()):
             connection.drop_waiting()
@@ -214,6 +244,8 @@ class Server:
             os.close(pidfd)
         self._pidfds.clear()
         self.state.release_all()
+        self._journal.close()
+        self.group.leave()
         self._poll.close()
         for fd in (self._spare, self._wake, self._wake_write):
             if fd >= 0:
@@ -304,7 +336,7 @@ class Server:
         slot, kind = connection.slot, connection.kind
         self._forget(connection)
         if kind == EMBRYO:
-            self.state.gone(slot)
+            self._embryo_gone(slot)
         elif kind == CLIENT:
             client = self.state.clients.get(slot)
             if client is not None and peers.still_maps(client.pid, client.start_time, self._group_inode):
@@ -312,6 +344,23 @@ class Server:
                 self._detached[slot] = monotonic() + DETACHED_SECONDS
             else:
                 self._bury(slot)
+
+    def _embryo_gone(self, slot: int) -> None:
+        self._awaited.pop(slot, None)
+        client = self.state.embryo_gone(slot)
+        if client is not None:
+            self._watch_detached(client)
+
+    def _uses_memory(self, client: Client) -> bool:
+        """Whether a client without a connection lives on; of one that cannot be seen, that has to be believed."""
+        return client.pid == 0 or peers.still_maps(client.pid, client.start_time, self._group_inode)
+
+    def _watch_detached(self, client: Client) -> None:
+        """Be told when a process ends that has no connection here."""
+        self._had_client = True
+        self._watch_process(client.slot, peers.open_pidfd(client.pid))
+        # Looked at soon: the process may have ended before it was watched, and its id be another's.
+        self._detached[client.slot] = 0.0
 
     def _process_ended(self, slot: int) -> None:
         connection = self._by_slot.get(slot)
@@ -328,11 +377,7 @@ class Server:
         self._bury(slot)
 
     def _bury(self, slot: int) -> None:
-        pidfd = self._pidfd_of.pop(slot, -1)
-        if pidfd >= 0:
-            del self._pidfds[pidfd]
-            self._poll.unregister(pidfd)
-            os.close(pidfd)
+        self._forget_process(slot)
         self._detached.pop(slot, None)
         self.state.gone(slot)
 
@@ -340,10 +385,57 @@ class Server:
         """Be told when the process behind a new client ends."""
         self._by_slot[connection.slot] = connection
         self._had_client = True
+        self._detached.pop(connection.slot, None)
+        self._awaited.pop(connection.slot, None)
+        self._watch_process(connection.slot, pidfd)
+
+    def _watch_process(self, slot: int, pidfd: int) -> None:
+        self._forget_process(slot)
         if pidfd >= 0:
-            self._pidfds[pidfd] = connection.slot
-            self._pidfd_of[connection.slot] = pidfd
+            self._pidfds[pidfd] = slot
+            self._pidfd_of[slot] = pidfd
             self._poll.register(pidfd, _READ)
+
+    def _forget_process(self, slot: int) -> None:
+        pidfd = self._pidfd_of.pop(slot, -1)
+        if pidfd >= 0:
+            del self._pidfds[pidfd]
+            self._poll.unregister(pidfd)
+            os.close(pidfd)
+
+    # --------------------------------------------------------------------------------------------------- taking over
+
+    def _take_over(self) -> None:
+        """Go on where the manager before was killed, with what its clients have; bury those who died since."""
+        clients = self.state.take_over()
+        self._adopt(client.pid for client in clients)
+        for slot in self.state.embryos:
+            self._awaited[slot] = monotonic() + EMBRYO_SECONDS
+        for client in clients:
+            self._watch_detached(client)
+        self._look_after()
+        unseen = any(client.pid == 0 for client in self.state.clients.values())
+        if not unseen:
+            self.state.release_lost_rings()
+            mine = {segment.name for segment in self.state.segments.values()}
+            for name in set(self.past.shm) - mine:
+                unlink_shm(name)
+                self._journal.gone(name)
+        self.state.adopt_names(self.past.names)
+        for ring in self.state.rings.values():
+            ring.show()  # who was to say so may have died, too
+        self._note(
+            f"took over {len(self.state.clients)} clients with {len(self.state.segments)} segments, as the group's "
+            f"manager number {self.epoch}"
+        )
+
+    def _adopt(self, pids: Iterable[int]) -> int:
+        return takeover.adopt_segments(self.state, (pid for pid in pids if pid > 0), self.past.shm)
+
+    def _search(self) -> bool:
+        """Look again at those who have not come back yet: the last answers of the manager before were on the way."""
+        late = [client.pid for client in self.state.clients.values() if client.detached]
+        return bool(self._took_over and late and self._adopt(late))
 
     # ------------------------------------------------------------------------------------------------------- packets
 
@@ -413,6 +505,9 @@ class Server:
     ) -> None:
         if isinstance(message, protocol.Hello):
             self._on_hello(connection, message, request_id, packet)
+            return
+        if isinstance(message, protocol.Rejoin):
+            self._on_rejoin(connection, message, request_id)
             return
         if connection.kind in (STRANGER, EMBRYO):
             raise protocol.Malformed(f"{type(message).__name__} came before HELLO", request_id)
@@ -486,10 +581,52 @@ class Server:
             return
         self._strangers.pop(connection.sock.fileno(), None)
         if not quiet:
-            welcome = protocol.Welcome(connection.slot, os.getpid(), self.group_id)
-            self._reply(connection, welcome, request_id, (self.group.fd,))
+            self._welcome(connection, request_id)
 
-    def _check_versions(self, message: protocol.Hello) -> None:
+    def _welcome(self, connection: Connection, request_id: int) -> None:
+        flags = 0 if self.idle_exit is None else protocol.PRIVATE
+        welcome = protocol.Welcome(connection.slot, os.getpid(), self.group_id, self.epoch, flags)
+        self._reply(connection, welcome, request_id, (self.group.fd,))
+
+    def _on_rejoin(self, connection: Connection, message: protocol.Rejoin, request_id: int) -> None:
+        if connection.kind != STRANGER:
+            raise protocol.Malformed("REJOIN came after HELLO", request_id)
+        try:
+            self._check_versions(message)
+            self._rejoin(connection, message)
+        except Refusal as problem:
+            self.refused += 1
+            self._send_last(connection.sock, protocol.Error(problem.code, problem.detail, str(problem)), request_id)
+            self._disconnect(connection)
+            return
+        self._strangers.pop(connection.sock.fileno(), None)
+        self._welcome(connection, request_id)
+
+    def _rejoin(self, connection: Connection, message: protocol.Rejoin) -> None:
+        """Let the process behind a new connection have its slot again. Raises Refusal."""
+        slot = message.slot
+        if message.group != self.group_id:
+            raise Refusal(
+                protocol.DENIED,
+                "the manager here serves another group now: that of this process was given up; restart the program",
+            )
+        client = self.state.rejoin(slot, message.generation)
+        started = peers.start_time(connection.pid)
+        if client is None:
+            self.state.embryo_born(slot, connection.pid, started)
+        elif client.pid and connection.pid and client.pid != connection.pid:
+            raise Refusal(protocol.DENIED, f"slot {slot} belongs to pid {client.pid} and you are pid {connection.pid}")
+        else:
+            self.state.identify(slot, connection.pid, started)
+        before = self._by_slot.get(slot)
+        if before is not None:
+            before.kind = WATCHER  # its end of file must not be taken for another death
+            self._forget(before)
+        connection.slot, connection.kind = slot, CLIENT
+        self._watch(connection, peers.peer_pidfd(connection.sock, connection.pid))
+        self._adopt([connection.pid])  # answers of the manager before that came late
+
+    def _check_versions(self, message: protocol.Hello | protocol.Rejoin) -> None:
         if message.protocol != protocol.PROTOCOL_VERSION:
             raise Refusal(
                 protocol.VERSION,
@@ -529,21 +666,22 @@ class Server:
         self._watch(connection, pidfd if pidfd >= 0 else peers.open_pidfd(pid))
 
     def _on_embryo(self, connection: Connection, message: protocol.Embryo, packet: peers.Packet) -> None:
-        self.state.add_embryo(message.slot, connection.slot)
+        self.state.add_embryo(message.slot, message.generation, connection.slot)
         fd = packet.descriptors.pop()
         try:
             sock = socket.socket(fileno=fd)
         except OSError:
             os.close(fd)
-            self.state.gone(message.slot)
+            self._embryo_gone(message.slot)
             return
         embryo = Connection(sock, EMBRYO, 0)
         embryo.slot = message.slot
         if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_SEQPACKET:
             sock.close()
-            self.state.gone(message.slot)
+            self._embryo_gone(message.slot)
             return
         sock.setblocking(False)
+        self._awaited.pop(message.slot, None)
         self._add(embryo)
 
     def _facts(self) -> dict[str, Any]:
@@ -552,7 +690,9 @@ class Server:
             "address": os.fsdecode(self.address),
             "pid": os.getpid(),
             "group": f"{self.group_id:016x}",
+            "epoch": self.epoch,
             "private": self.idle_exit is not None,
+            "idle_exit": self.idle_exit,
             "started": self.started,
             "uptime_seconds": monotonic() - self._started,
             "log": self.log,

@@ -33,12 +33,16 @@ class Answer:
 class Service:
     """Answers requests of clients that said hello."""
 
-    def __init__(self, state: State, memory: Memory, facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, state: State, memory: Memory, facts: Callable[[], dict[str, Any]], search: Callable[[], bool]
+    ) -> None:
         """Answer from `state` and `memory`.
 
         Args:
             facts: what STATS says about the process beside what the state knows.
+            search: looks for segments of the manager before that came to a client late; True: found some.
         """
+        self._search = search
         self._state = state
         self._memory = memory
         self._facts = facts
@@ -61,9 +65,9 @@ class Service:
         return self._answers[type(message)](slot, pid, message)
 
     def _create(self, slot: int, pid: int, message: protocol.Create) -> Answer:
+        state = self._state
         if message.flags & protocol.RING:
-            number = self._state.next_ring()
-            return _segment(self._state.add_ring(*self._memory.make_ring(self._state.next_segment, number, slot)))
+            return self._create_ring(slot)
         if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
             raise Refusal(
                 protocol.INVALID,
@@ -71,11 +75,26 @@ class Service:
             )
         nbytes = (message.nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
         dedicated, named = bool(message.flags & protocol.DEDICATED), bool(message.flags & protocol.NAMED)
-        made = self._memory.make(self._state.next_segment, slot, pid, nbytes, dedicated, named)
-        return _segment(self._state.add_segment(made.books, made.payload, nbytes, dedicated, slot, made.name))
+        number, owner = state.group.take_segment_number(), (slot, state.group.slot(slot)[4])
+        made = self._memory.make(number, owner, pid, nbytes, dedicated, named)
+        return _segment(state.add_segment(number, made.books, made.payload, nbytes, dedicated, slot, made.name))
+
+    def _create_ring(self, slot: int) -> Answer:
+        number, ring = self._state.group.take_segment_number(), self._state.ring_number()
+        try:
+            made = self._memory.make_ring(number, ring, slot)
+        except BaseException:
+            self._state.ring_not_made(ring)
+            raise
+        return _segment(self._state.add_ring(number, *made))
 
     def _map(self, _slot: int, _pid: int, message: protocol.Map) -> Answer:
-        return _segment(self._state.segment(message.segment))
+        try:
+            return _segment(self._state.segment(message.segment))
+        except Refusal:
+            if not self._search():
+                raise
+            return _segment(self._state.segment(message.segment))
 
     def _return(self, slot: int, _pid: int, message: protocol.Return) -> Answer:
         self._state.return_segment(message.segment, slot)

@@ -8,9 +8,10 @@ An *owner* of holds is a slot or a ring. Undo first, then release: what a dead s
 before anything it holds is released. A ring that no process holds any more ends likewise: what its messages hold is
 released in every segment, then its own segment goes, then its number may be another ring's.
 
-    SLOT   a slot is in `clients` or `embryos`, or dying (in `_unsettled` or `_left`), or none of these and FREE in the
-           group table (an embryo that was claimed but not announced yet is the one exception; it goes with its parent)
+    SLOT   a slot is in `clients` or `embryos`, or dying (in `_dead`), or none of these and FREE in the group table (an
+           embryo or forked child that was not announced is the one exception: `strangers`)
     NAME   names[n] == t  for each by_block[t] == n; the other names are those that users bound
+    FENCE  a slot changes only from the word that this manager knows: one that was replaced changes nothing
     ORPHAN s in orphans  exactly when  segments[s].owner is None
     RING   rings[n] is r  exactly when  segments[r.segment].ring is r and r.number == n; its segment is an orphan
 """
@@ -21,7 +22,17 @@ from collections import deque
 from os import urandom
 from time import monotonic
 
-from shmtensor._native import FIRST_RING, RING_BYTES, SLOT_CLIENT, SLOT_EMBRYO, LockBusy
+from shmtensor._native import (
+    FIRST_RING,
+    LAST_RING,
+    MAX_SLOTS,
+    RING_BYTES,
+    SLOT_CLIENT,
+    SLOT_DEAD,
+    SLOT_EMBRYO,
+    SLOT_FREE,
+    LockBusy,
+)
 from shmtensor.manager import protocol
 from shmtensor.manager.rings import Numbers
 
@@ -40,10 +51,16 @@ if TYPE_CHECKING:
             """Give back the memory, close the descriptors and unlink the name."""
 
         def release(self, segment: Segment) -> None:
-            """Close the descriptors and unlink the name; whoever has it mapped keeps the memory."""
+            """Close the descriptors; whoever has it mapped keeps the memory, and its name stays."""
 
         def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
             """Give back the pages of a range of the payload."""
+
+        def name(self, name: bytes, triple: tuple[int, int, int]) -> None:
+            """Remember beyond this process that a name stands for a block. Raises OSError."""
+
+        def forget(self, name: bytes) -> None:
+            """A name stands for nothing any more."""
 
 
 RETRY_SECONDS = 0.010
@@ -71,15 +88,19 @@ class Refusal(Exception):
 
 
 class Client:
-    """A process with a slot. `detached`: it has no connection any more but still uses its memory."""
+    """A process with a slot. `detached`: it has no connection, or none any more, but uses its memory.
 
-    __slots__ = ("detached", "pid", "slot", "start_time")
+    `pid` is 0 when it cannot be seen from here; then only its connection tells of its death.
+    """
 
-    def __init__(self, slot: int, pid: int, start_time: int) -> None:
+    __slots__ = ("detached", "pid", "slot", "start_time", "word")
+
+    def __init__(self, slot: int, word: int, pid: int, start_time: int, detached: bool = False) -> None:
         self.slot = slot
+        self.word = word
         self.pid = pid
         self.start_time = start_time
-        self.detached = False
+        self.detached = detached
 
 
 class Segment:
@@ -136,14 +157,15 @@ class State:
         self.outside = outside
         self.max_clients = max_clients
         self.clients: dict[int, Client] = {}
-        self.embryos: dict[int, int] = {}  # slot -> parent
+        self.embryos: dict[int, int] = {}  # slot -> its word
         self.segments: dict[int, Segment] = {}
         self.orphans: set[int] = set()
         self.rings: dict[int, Ring] = {}  # by number
-        self._numbers = Numbers()
+        self._numbers = Numbers(group)
         self.names: dict[bytes, tuple[int, int, int]] = {}
         self.by_block: dict[tuple[int, int, int], bytes] = {}
-        self.next_segment = 1
+        self.strangers: list[Client] = []  # found, and still to be watched by the server
+        self._dead: dict[int, int] = {}  # slot -> its word, until it is free
         self._purge_at = PURGE_NAMES
         self._unsettled: set[int] = set()  # dead slots whose transfers are still to be undone
         self._left: dict[int, int] = {}  # dying owner -> segments still to be reaped of it
@@ -163,55 +185,169 @@ class State:
                 f"this manager serves {self.max_clients} clients and has as many; raise --max-clients or let some end",
             )
         try:
-            slot = self.group.claim(SLOT_CLIENT, pid, start_time)
+            # An embryo of nobody at first: a client always says who it is.
+            slot = self.group.claim(SLOT_EMBRYO, pid, start_time)
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
                 f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end",
             ) from None
-        self.clients[slot] = Client(slot, pid, start_time)
+        self.group.move(slot, self.group.word(slot), SLOT_CLIENT)
+        self._add_client(slot, pid, start_time)
         return slot
 
-    def add_embryo(self, slot: int, parent: int) -> None:
+    def _add_client(self, slot: int, pid: int, start_time: int, detached: bool = False) -> Client:
+        client = self.clients[slot] = Client(slot, self.group.word(slot), pid, start_time, detached)
+        return client
+
+    def add_embryo(self, slot: int, generation: int, parent: int) -> None:
         """Note that `parent` is making a child in `slot`. Raises Refusal."""
         try:
-            kind, _pid, _start, claimed_by = self.group.slot(slot)
+            kind, _pid, _start, claimed_by, born = self.group.slot(slot)
         except IndexError:
             raise Refusal(protocol.INVALID, f"there is no slot {slot}") from None
-        if kind != SLOT_EMBRYO or claimed_by != parent or slot in self.embryos:
+        # A forked child makes itself a client, and may be faster than the news of it.
+        known = self.clients.get(slot)
+        claimed = kind == SLOT_CLIENT and (known is None or known.detached)
+        claimed = claimed or (kind == SLOT_EMBRYO and claimed_by == parent)
+        if not claimed or generation != born or slot in self.embryos:
             raise Refusal(protocol.INVALID, f"slot {slot} is not an unannounced embryo of slot {parent}")
-        self.embryos[slot] = parent
+        if known is None:
+            self.embryos[slot] = self.group.word(slot)
 
-    def embryo_born(self, slot: int, pid: int, start_time: int) -> None:
-        """The child in `slot` said hello."""
-        del self.embryos[slot]
-        self.group.become_client(slot, pid, start_time)
-        self.clients[slot] = Client(slot, pid, start_time)
+    def embryo_born(self, slot: int, pid: int, start_time: int) -> Client:
+        """The child in `slot` said hello. Raises Refusal: its slot was taken back."""
+        self.group.move(slot, self.embryos.pop(slot, 0), SLOT_CLIENT)  # unless it has done so itself
+        if self.group.slot(slot)[0] != SLOT_CLIENT:
+            raise Refusal(protocol.DENIED, f"the child in slot {slot} came too late; start another")
+        return self.identify(slot, pid, start_time)
+
+    def identify(self, slot: int, pid: int, start_time: int) -> Client:
+        """The client in `slot` turned out to be this process, and is connected."""
+        self.group.name(slot, pid, start_time)
+        return self._add_client(slot, pid, start_time)
+
+    def rejoin(self, slot: int, generation: int) -> Client | None:
+        """The client of that generation; None: an embryo of it. Raises Refusal: it is neither.
+
+        It may be one that this manager has not heard of yet.
+        """
+        kind, pid, start_time, _parent, now = self.group.slot(slot) if slot < MAX_SLOTS else (SLOT_FREE, 0, 0, 0, 0)
+        if generation != now or kind not in (SLOT_CLIENT, SLOT_EMBRYO) or slot == 0:
+            raise Refusal(
+                protocol.DENIED,
+                f"slot {slot} is not that of a living client any more: it was taken for dead, or a child that came for "
+                "it too late; restart the process",
+            )
+        if kind == SLOT_EMBRYO:
+            self.embryos[slot] = self.group.word(slot)
+            return None
+        self.embryos.pop(slot, None)
+        return self.clients.get(slot) or self._add_client(slot, pid, start_time, detached=True)
+
+    def embryo_gone(self, slot: int) -> Client | None:
+        """Nobody has the socket of the embryo in `slot` any more: it is dead, or the client that it made of itself."""
+        word = self.embryos.pop(slot, None)
+        if word is None or self._bury(slot, word):
+            return None
+        _kind, pid, start_time, _parent, _generation = self.group.slot(slot)
+        return self._add_client(slot, pid, start_time, detached=True)
 
     def gone(self, slot: int) -> None:
-        """The client or embryo in `slot` is dead: everything it holds will be released by `work()`."""
-        if self.clients.pop(slot, None) is None and self.embryos.pop(slot, None) is None:
-            return
-        self._childless.add(slot)
-        self._bury(slot)
+        """The client in `slot` is dead: everything it holds will be released by `work()`."""
+        client = self.clients.pop(slot, None)
+        if client is not None and self._bury(slot, client.word):
+            self._childless.add(slot)
 
-    def _bury(self, slot: int) -> None:
-        self.group.mark_dead(slot)
+    def _bury(self, slot: int, word: int) -> bool:
+        """False: the slot's word has changed."""
+        if not self.group.move(slot, word, SLOT_DEAD):
+            return False
+        self._inter(slot)
+        return True
+
+    def _inter(self, slot: int) -> None:
+        """`slot` is DEAD, and to be reaped."""
+        self._dead[slot] = self.group.word(slot)
         for ring in self.rings.values():
             ring.show()  # the dead may have put or taken a message and not said so
         self._unsettled.add(slot)
         self._retry_at = 0.0
 
-    def _bury_unannounced(self) -> None:
-        """Embryos whose parent died before it announced them were never forked: they go with it."""
+    def _look_for_strangers(self) -> None:
+        """Find the forked children that could not be announced: clients that nobody told this manager of.
+
+        Embryos whose parent died before it announced them were never forked, or will find that they came too late.
+        """
         parents, self._childless = self._childless, set()
         for slot in self.group.occupied():
-            kind, _pid, _start, parent = self.group.slot(slot)
-            if kind == SLOT_EMBRYO and parent in parents and slot not in self.embryos:
-                self._bury(slot)
+            kind, pid, start_time, parent, _generation = self.group.slot(slot)
+            if slot in self.clients or slot in self.embryos:
+                continue
+            if kind == SLOT_CLIENT:
+                self.strangers.append(self._add_client(slot, pid, start_time, detached=True))
+            elif kind == SLOT_EMBRYO and parent in parents:
+                self._bury(slot, self.group.word(slot))
         for slot in parents:
-            if slot not in self._unsettled and slot not in self._left:
-                self.group.free(slot)
+            if slot in self._dead and slot not in self._unsettled and slot not in self._left:
+                self._free(slot)
+
+    def _free(self, slot: int) -> None:
+        """Nothing names the dead slot any more."""
+        self.group.name(slot, 0, 0)
+        self.group.move(slot, self._dead.pop(slot), SLOT_FREE)
+
+    # ---------------------------------------------------------------------------------------------------- taking over
+
+    def take_over(self) -> list[Client]:
+        """Begin with what the group's table says, after another manager; gives those who may live."""
+        found = []
+        for slot in self.group.occupied():
+            kind, pid, start_time, parent, _generation = self.group.slot(slot)
+            if kind == SLOT_CLIENT:
+                found.append(self._add_client(slot, pid, start_time, detached=True))
+            elif kind == SLOT_DEAD:
+                self._inter(slot)
+            elif kind == SLOT_EMBRYO and parent == 0:
+                self._bury(slot, self.group.word(slot))  # its HELLO was never answered
+            elif kind == SLOT_EMBRYO:
+                self.embryos[slot] = self.group.word(slot)
+        return found
+
+    def adopt_segment(self, books: Books, payload: int, name: bytes, ring: Ring | None) -> Segment | None:
+        """Keep a segment that the manager before had made. None: it was given up, or is here already."""
+        number, owner, generation, nbytes, dedicated, retired = books.facts
+        if retired or number in self.segments or not 0 < number < self.group.next_segment:
+            return None
+        alive = owner in self.clients and self.group.slot(owner)[4] == generation
+        segment = Segment(number, books, payload, nbytes, dedicated, owner if alive else None, name, ring)
+        if ring is not None:
+            if ring.number in self.rings:
+                return None
+            ring.segment = number
+            self.rings[ring.number] = ring
+        self.segments[number] = segment
+        if not alive:
+            self.orphans.add(number)
+        for dead in {*self._dead, *self._left}:
+            if dead not in self._unsettled:
+                self._left[dead] = self._left.get(dead, 0) + 1
+                self._reaps.append((dead, number))
+        return segment
+
+    def release_lost_rings(self) -> None:
+        """What is held by rings of the manager before that nobody has any more will be released by `work()`."""
+        for number in range(FIRST_RING, min(self.group.next_ring, LAST_RING + 1)):
+            if number not in self.rings and number not in self._left:
+                self._release(number)
+
+    def adopt_names(self, names: dict[bytes, tuple[int, int, int]]) -> None:
+        """Keep the names of live blocks that the manager before gave out."""
+        for name, triple in names.items():
+            if self._is_live(triple) is not None:
+                self.names[name] = triple
+                if name.startswith(OWN_NAMES):
+                    self.by_block[triple] = name
 
     def _settle_transfers(self, slot: int) -> bool:
         """Undo what a dead slot left unfinished in rings. False: a ring is locked, and the slot must wait."""
@@ -242,17 +378,20 @@ class State:
     def _released(self, owner: int) -> None:
         del self._left[owner]
         if owner >= FIRST_RING:
-            self._destroy(self.segments[self.rings[owner].segment])
+            if owner in self.rings:
+                self._destroy(self.segments[self.rings[owner].segment])
+            else:
+                self._numbers.give_back(owner)  # nobody has it any more
         # A parent's slot stays DEAD until its unannounced embryos were looked for, or a new owner would inherit them.
         elif owner not in self._childless:
-            self.group.free(owner)
+            self._free(owner)
 
     def work(self, seconds: float = 0.005) -> None:
-        """Go on with what deaths left to do, for at most about `seconds`."""
+        """Go on with what deaths left to do, for at most about `seconds`. Raises PermissionError: we were replaced."""
         now = monotonic()
         deadline = now + seconds
         if self._childless:
-            self._bury_unannounced()
+            self._look_for_strangers()
         if (self._busy or self._unsettled) and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
             self._reaps.extend(self._busy)
@@ -280,7 +419,7 @@ class State:
         segment = self.segments.get(number)
         if segment is not None:
             try:
-                segment.books.reap(owner)
+                segment.books.reap(owner, self.group)
             except LockBusy:
                 self._busy.append((owner, number))
                 return
@@ -311,29 +450,30 @@ class State:
 
     # ------------------------------------------------------------------------------------------------------ segments
 
-    def add_segment(self, books: Books, payload: int, nbytes: int, dedicated: bool, owner: int, name: bytes) -> Segment:
-        """Keep a segment that was made under the number `next_segment`."""
-        segment = Segment(self.next_segment, books, payload, nbytes, dedicated, owner, name)
-        self.segments[segment.id] = segment
-        self.next_segment += 1
+    def add_segment(
+        self, number: int, books: Books, payload: int, nbytes: int, dedicated: bool, owner: int, name: bytes
+    ) -> Segment:
+        """Keep a new segment."""
+        segment = self.segments[number] = Segment(number, books, payload, nbytes, dedicated, owner, name)
         return segment
 
-    def next_ring(self) -> int:
-        """The number of the ring that is made next. Raises Refusal."""
+    def ring_number(self) -> int:
+        """A number for a new ring. Raises Refusal."""
         try:
-            return self._numbers.next
+            return self._numbers.take()
         except LookupError as problem:
             raise Refusal(protocol.LIMIT, f"{problem}: {len(self.rings)} rings live; drop some queues") from None
 
-    def add_ring(self, books: Books, payload: int, ring: Ring) -> Segment:
-        """Keep a ring that was made under the numbers `next_segment` and `next_ring`. Nobody allocates from it."""
-        number = self._numbers.take()
-        segment = Segment(self.next_segment, books, payload, RING_BYTES, True, None, b"", ring)
-        ring.segment = segment.id
-        self.segments[segment.id] = segment
-        self.rings[number] = ring
-        self.orphans.add(segment.id)
-        self.next_segment += 1
+    def ring_not_made(self, number: int) -> None:
+        """The number is not needed after all."""
+        self._numbers.give_back(number)
+
+    def add_ring(self, number: int, books: Books, payload: int, ring: Ring) -> Segment:
+        """Keep a new ring. Nobody allocates from it."""
+        segment = self.segments[number] = Segment(number, books, payload, RING_BYTES, True, None, b"", ring)
+        ring.segment = number
+        self.rings[ring.number] = ring
+        self.orphans.add(number)
         return segment
 
     def ring(self, number: int) -> Ring:
@@ -348,10 +488,11 @@ class State:
         segment = self.segments.get(number)
         if segment is not None:
             return segment
-        if 0 < number < self.next_segment:
+        if 0 < number < self.group.next_segment:
             raise Refusal(
                 protocol.STALE,
-                f"segment {number} is gone: every block in it was freed; ask its sender for a new handle",
+                f"segment {number} is gone: every block in it was freed, or its owner and the manager before this one "
+                "ended before anybody else had mapped it; ask its sender for a new handle",
             )
         raise Refusal(protocol.UNKNOWN, f"this manager never made a segment {number}")
 
@@ -360,7 +501,7 @@ class State:
         segment = self.segment(number)
         if segment.ring is not None:
             try:
-                segment.books.reap(slot)
+                segment.books.reap(slot, self.group)
             except LockBusy:
                 raise Refusal(protocol.INVALID, f"ring {number} is locked just now; return it again") from None
             self._settle(segment)
@@ -416,7 +557,7 @@ class State:
         self.outside.destroy(segment)
 
     def release_all(self) -> None:
-        """The manager ends. Peers keep what they have mapped; names and descriptors go."""
+        """The manager ends. Peers keep what they have mapped, for the next manager to find."""
         for segment in list(self.segments.values()):
             self.outside.release(segment)
         self.segments.clear()
@@ -440,6 +581,7 @@ class State:
         if len(self.names) >= self._purge_at:
             self.purge_names()
         name = OWN_NAMES + b"%d_%d" % (pid, int.from_bytes(urandom(8), "little") >> 1)
+        self.outside.name(name, triple)
         self.names[name] = triple
         self.by_block[triple] = name
         return name
@@ -462,6 +604,7 @@ class State:
             )
         if len(self.names) >= self._purge_at:
             self.purge_names()
+        self.outside.name(name, triple)
         self.names[name] = triple
 
     def lookup(self, name: bytes) -> tuple[int, int, int, int]:
@@ -488,6 +631,7 @@ class State:
         triple = self.names.pop(name, None)
         if triple is None:
             raise Refusal(protocol.UNKNOWN, f"no block has the name {name.decode('ascii', 'replace')} here")
+        self.outside.forget(name)
         if self.by_block.get(triple) == name:
             del self.by_block[triple]
 

@@ -1,0 +1,169 @@
+"""What a manager was killed with, found again in the processes that use it.
+
+Every client has the descriptors of the group segment and of each segment that it maps, and processes of one user may
+look into each other's `/proc/<pid>/fd`. So the next manager takes them from there, whatever those processes are doing
+just now: it asks nobody, and waits for nobody. The names of the memfds say what they are (`memory.books_name`,
+`memory.payload_name`).
+"""
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH115, PTH116, PTH208, SIM105
+
+from __future__ import annotations
+
+import os
+from re import compile as regex
+
+from shmtensor import _native
+from shmtensor.manager.rings import Ring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shmtensor.manager.state import State
+
+_MEMFD = regex(r"/memfd:shmtensor-([0-9a-f]{16})(?:-(\d+)(-books)?)?(?: \(deleted\))?")
+
+
+def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
+    """(path that opens it again, what it is) of each descriptor of a process, as far as they can be seen."""
+    directory = f"/proc/{pid}/fd"
+    try:
+        entries = os.listdir(directory)
+    except OSError:
+        return
+    for entry in entries:
+        path = f"{directory}/{entry}"
+        try:
+            yield path, os.readlink(path)
+        except OSError:
+            pass  # closed meanwhile
+
+
+def _open(path: str) -> int:
+    """The file behind another process's descriptor, or -1 when that was closed meanwhile."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return -1
+
+
+def find_group(group_id: int, uid: int) -> _native.Group | None:
+    """The group segment, from any process of this user that has it; None when nobody has."""
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            if os.stat(f"/proc/{entry}").st_uid != uid:
+                continue
+        except OSError:
+            continue
+        for path, target in _descriptors(int(entry)):
+            match = _MEMFD.fullmatch(target)
+            if match is None or match[2] is not None or int(match[1], 16) != group_id:
+                continue
+            fd = _open(path)
+            if fd < 0:
+                continue
+            try:
+                return _native.Group.open(fd)
+            except (ValueError, OSError):
+                pass  # of another layout version, say
+            finally:
+                os.close(fd)
+    return None
+
+
+class _Parts:
+    """Descriptors of a segment, as far as they were found."""
+
+    __slots__ = ("books", "name", "payload")
+
+    def __init__(self) -> None:
+        self.books = self.payload = -1
+        self.name = b""
+
+    def close(self) -> None:
+        for fd in (self.books, self.payload):
+            if fd >= 0:
+                os.close(fd)
+
+
+def adopt_segments(state: State, pids: Iterable[int], shm: dict[bytes, int]) -> int:
+    """Have `state` keep each segment that one of the processes has and it does not know; gives how many.
+
+    Args:
+        shm: number of the segment of which a POSIX shm object is the payload.
+    """
+    found: dict[int, _Parts] = {}
+    pipes: dict[str, str] = {}
+    for pid in pids:
+        for path, target in _descriptors(pid):
+            if target.startswith("pipe:["):
+                pipes[target] = path
+            _note(state, path, target, shm, found)
+    count = 0
+    for parts in found.values():
+        if _adopt(state, parts, pipes):
+            count += 1
+    return count
+
+
+def _note(state: State, path: str, target: str, shm: dict[bytes, int], found: dict[int, _Parts]) -> None:
+    """Keep what lies behind `path` if it is a part that is lacking."""
+    match = _MEMFD.fullmatch(target)
+    name = os.fsencode(target[8:].removesuffix(" (deleted)")) if target.startswith("/dev/shm/") else b""
+    if match is not None and match[2] is not None and int(match[1], 16) == state.group.group_id:
+        number = int(match[2])
+    elif name in shm:
+        number = shm[name]
+    else:
+        return
+    if number in state.segments:
+        return
+    parts = found.setdefault(number, _Parts())
+    if match is not None and match[3]:
+        parts.books = _open(path) if parts.books < 0 else parts.books
+    elif parts.payload < 0:
+        parts.payload, parts.name = _open(path), name
+
+
+def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
+    ring = books = None
+    try:
+        if parts.books < 0 or parts.payload < 0:
+            return False
+        books = _native.Books.found(parts.books)
+        parts.books = -1
+        _number, _owner, _generation, nbytes, dedicated, _retired = books.facts
+        if os.fstat(parts.payload).st_size < nbytes:
+            return False
+        if dedicated and nbytes == _native.RING_BYTES and not parts.name:
+            ring = _ring(parts.payload, pipes)
+        segment = state.adopt_segment(books, parts.payload, parts.name, ring)
+        if segment is None:
+            return False
+        parts.payload = -1
+        books = ring = None
+        return True
+    except (ValueError, OSError):
+        return False  # not what its name says
+    finally:
+        parts.close()
+        if books is not None:
+            books.close()
+        if ring is not None:
+            ring.close()
+
+
+def _ring(payload: int, pipes: dict[str, str]) -> Ring | None:
+    try:
+        memory = _native.RingMemory(payload)
+    except ValueError:
+        return None  # a block of just that size
+    ring = Ring(memory)
+    event = _open(pipes[f"pipe:[{memory.event}]"]) if f"pipe:[{memory.event}]" in pipes else -1
+    if event >= 0:
+        ring.adopt(event)
+    return ring

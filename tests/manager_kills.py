@@ -1,0 +1,228 @@
+"""The manager is killed at each line of its own code, once a run, under a client that does a bit of everything.
+
+    python tests/manager_kills.py                 every line that the scenario reaches, in random order
+    python tests/manager_kills.py --most 30       no more than that many
+    python tests/manager_kills.py --at state.py:120 --nth 2
+
+So each line of the manager is a failpoint, and none has to be written into it. `sys.settrace` in each manager that is
+started counts the passages of one line; the first one to pass it for the nth time sends itself SIGKILL. The scenario
+ends 0 when all that a client was promised held, and nothing was left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from manager_world import BOUND, until
+
+import shmtensor
+import shmtensor.multiprocessing as mp
+from shmtensor import _native, errors
+from shmtensor.manager import client, connection, launch
+
+HERE = Path(__file__).parent
+RUN_SECONDS = 60.0
+LEFT = (".journal", ".log", ".sock", ".lock")
+"""What may lie about when the last manager was killed at its end; the next one clears it away."""
+
+# What each manager runs before it serves. KILL_AT: file:line:nth, or nothing to write down which lines are passed.
+TRACER = """
+import atexit, os, signal, sys
+directory, at = os.environ["KILLS_DIRECTORY"], os.environ.get("KILL_AT", "")
+where, _, nth = at.rpartition(":")
+passed = {}
+def line(frame, event, _argument):
+    if event == "line":
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        passed[place] = passed.get(place, 0) + 1
+        if place == where and passed[place] == int(nth):
+            try:
+                os.close(os.open(directory + "/killed", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return line
+            os.kill(os.getpid(), signal.SIGKILL)
+        if not at and passed[place] == 1:
+            with open(directory + "/lines", "a") as file:
+                file.write(place + "\\n")
+    return line
+def call(frame, event, _argument):
+    name = frame.f_code.co_filename
+    return line if "/shmtensor/manager/" in name and frame.f_code.co_flags & 1 else None  # functions alone
+sys.settrace(call)
+"""
+
+
+class Scenario:
+    """What a client does, from a manager's start to the end of the last one. Runs in a process of its own."""
+
+    def __init__(self, directory: str) -> None:
+        launch._PROGRAM = TRACER + "\n" + launch._PROGRAM
+        self.path = os.fsencode(Path(directory) / "x.sock")
+        self.ctx = mp.get_context("fork")
+
+    def again(self, what: Callable[[], Any]) -> Any:
+        """The request, made again when the manager that was started for it is the one that is killed."""
+        for _ in range(3):
+            try:
+                return what()
+            except errors.ManagerUnavailable as problem:
+                last = problem
+        raise last
+
+    def join(self) -> client.Manager:
+        launch.start(self.path)
+        return client.at(self.path)
+
+    def run(self) -> None:
+        self.manager = client._default = self.again(self.join)
+        self.share()
+        until(lambda: self.clients() == {os.getpid()}, "all children to be reaped")
+        until(lambda: self.again(self.manager.stats).rings == 0, "the queues to go")
+        assert self.again(self.manager.stats).live_blocks == 0, self.again(self.manager.list)
+        assert not self.again(self.manager.list)["in_flight"]
+        self.manager.close()
+        until(lambda: not self.is_served(), "the last manager to leave")
+
+    def share(self) -> None:
+        """Tensors, queues, processes, names; two managers."""
+        tensor = self.again(lambda: shmtensor.full((1000,), 3.0, shared=True))
+        tasks, results = self.again(self.ctx.Queue), self.again(self.ctx.Queue)
+        workers = [self.ctx.Process(target=work, args=(tasks, results)) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for _ in range(3):
+            tasks.put(tensor)
+        for _ in range(3):
+            assert mp.connection.wait([results._reader], BOUND)
+            assert (results.get(timeout=BOUND).numpy() == 4.0).all()
+        with contextlib.suppress(errors.NameTaken):  # asked again, it is ours already
+            self.again(lambda: self.manager.bind(b"/mine", tensor.storage()._region))
+        self.use_names(tensor)
+        self.use_other_memory(tensor)
+        workers[0].kill()
+        workers[0].join(BOUND)
+        until(lambda: workers[0].pid not in self.clients(), "the dead worker to be reaped")
+        # Another manager takes over, and is perhaps the one that is killed.
+        os.kill(self.again(self.manager.stats).pid, signal.SIGKILL)
+        self.again(lambda: self.manager.bind(b"/other", tensor.storage()._region))
+        assert self.again(lambda: self.manager.open(b"/mine")) is tensor.storage()._region
+        self.use_names(tensor)
+        late = self.ctx.Process(target=work, args=(tasks, results))
+        late.start()
+        tasks.put(tensor)
+        assert (results.get(timeout=BOUND).numpy() == 4.0).all()
+        for _ in range(2):
+            tasks.put(None)
+        for worker in (workers[1], late):
+            worker.join(BOUND)
+            assert worker.exitcode == 0, worker.exitcode
+
+    def use_names(self, tensor: Any) -> None:
+        self.again(self.manager.stats)
+        self.again(lambda: self.manager.gc(1000.0))
+        name = self.again(lambda: self.manager.export(tensor.storage()._region))
+        block = self.again(lambda: self.manager.open(name))
+        assert block is tensor.storage()._region
+        assert self.again(lambda: self.manager.export(block)) == name
+        with contextlib.suppress(errors.UnknownHandle):  # asked again, it is gone already
+            self.again(lambda: self.manager.unexport(name))
+
+    def use_other_memory(self, tensor: Any) -> None:
+        """A segment of its own in /dev/shm, and a child that is never started."""
+        client.set_strategy("file_system")
+        big = self.again(lambda: shmtensor.zeros(_native.DEDICATED_FROM + 1, dtype="uint8", shared=True))
+        client.set_strategy("file_descriptor")
+        del big
+        slot, _generation, fd = self.manager.native.embryo()
+        self.manager.ticket(tensor.storage()._region, slot)
+        os.close(fd)
+
+    def clients(self) -> set[int]:
+        return {row["pid"] for row in self.again(self.manager.list)["clients"]}
+
+    def is_served(self) -> bool:
+        with contextlib.suppress(errors.ManagerError), connection.Observer(self.path) as observer:
+            return bool(observer.welcome)
+        return False
+
+
+def work(tasks: Any, results: Any) -> None:
+    kept = []
+    while (value := tasks.get()) is not None:
+        kept.append(value)
+        results.put(value + 1)
+
+
+def run(at: str) -> tuple[str, str, list[str]]:
+    """(verdict, what the scenario said, lines passed) of one run: "ok", "not reached" or "FAILED"."""
+    with tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp") as directory:
+        environment = {**os.environ, "KILLS_DIRECTORY": directory, "KILL_AT": at, "SHMTENSOR_RUNTIME_DIR": directory}
+        environment["PYTHONPATH"] = f"{HERE.parent}:{HERE}"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-W", "error", __file__, "--scenario", directory],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=RUN_SECONDS,
+            )
+            said, code = done.stderr + done.stdout, done.returncode
+        except subprocess.TimeoutExpired as problem:
+            said, code = f"hung: {problem.stderr!r}", -1
+        lines = Path(directory, "lines").read_text().split() if Path(directory, "lines").exists() else []
+        if code == 0 and at and not Path(directory, "killed").exists():
+            return "not reached", "", lines
+        if code == 0:
+            names = {entry.name for entry in Path(directory).iterdir()} - {"killed", "lines"}
+            strange = sorted(name for name in names if not name.endswith(LEFT))
+            return ("FAILED", f"left behind: {strange}", lines) if strange else ("ok", "", lines)
+        return "FAILED", said, lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scenario", help=argparse.SUPPRESS)
+    parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--at")
+    parser.add_argument("--nth", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if options.scenario:
+        Scenario(options.scenario).run()
+        return 0
+    verdict, said, lines = run("")
+    if verdict != "ok":
+        print("without a kill:", verdict, said)
+        return 1
+    seed = options.seed or random.SystemRandom().randrange(1, 1 << 31)
+    choose = random.Random(seed)
+    places = [options.at] if options.at else sorted(set(lines))
+    choose.shuffle(places)
+    if options.most:
+        places = places[: options.most]
+    specs = [f"{place}:{options.nth or choose.choice((1, 1, 1, 2))}" for place in places]
+    print(f"seed {seed}: {len(specs)} of the {len(set(lines))} lines that are reached")
+    counts = Counter(ok=0, FAILED=0)
+    with ThreadPoolExecutor(os.cpu_count()) as runner:
+        for spec, (verdict, said, _) in zip(specs, runner.map(run, specs), strict=True):
+            counts[verdict] += 1
+            if verdict == "FAILED":
+                print(f"{spec}: {said[-3000:]}", flush=True)
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    return 1 if counts["FAILED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

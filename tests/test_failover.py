@@ -1,0 +1,543 @@
+"""The manager is killed, stopped, replaced, restarted: its clients go on, and whoever follows it knows what it knew."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from manager_world import BOUND, World, is_alive, kill, until, world
+
+import shmtensor
+import shmtensor.multiprocessing as mp
+from shmtensor import errors
+from shmtensor.manager import address, client, launch
+from shmtensor.manager.connection import Observer
+
+METHODS = ("fork", "spawn", "forkserver")
+
+
+@pytest.fixture
+def here() -> Iterator[World]:
+    with world() as made:
+        yield made
+
+
+@pytest.fixture
+def manager(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[client.Manager]:
+    """This process as a client of a private manager of its own, which may be killed."""
+    path = os.fsencode(here.directory / "mine.sock")
+    launch.start(path)
+    made = client.at(path)
+    monkeypatch.setattr(client, "_default", made)
+    try:
+        yield made
+    finally:
+        made.close()
+        until(lambda: not here.managers(), "the manager to leave")
+
+
+def kill_manager(manager: client.Manager) -> int:
+    pid = manager.stats().pid
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid), "the manager to die")
+    return pid
+
+
+def clients(manager: client.Manager) -> dict[int, str]:
+    """pid -> state."""
+    return {row["pid"]: row["state"] for row in manager.list()["clients"]}
+
+
+def echo(tasks: Any, results: Any) -> None:
+    while True:
+        value = tasks.get()
+        if value is None:
+            return
+        results.put(value)
+
+
+# --------------------------------------------------------------------------------------------------------------- killed
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_clients_go_on_and_the_next_manager_knows_everything(manager: client.Manager, method: str) -> None:
+    ctx = mp.get_context(method)
+    tasks, results = ctx.Queue(), ctx.Queue()
+    worker = ctx.Process(target=echo, args=(tasks, results))
+    worker.start()
+    tensor = shmtensor.full((1000,), 7.0, shared=True)
+    tasks.put(tensor)
+    back = results.get(timeout=BOUND)
+    name = manager.export(tensor.storage()._region)
+    before = manager.list()
+    for epoch in (2, 3):
+        kill_manager(manager)
+        tasks.put(tensor)  # nobody needs a manager for that
+        assert results.get(timeout=BOUND)[3] == 7.0
+        stats = manager.stats()
+        assert (stats.epoch, stats.clients) == (epoch, 2)
+        after = manager.list()
+        for field in ("id", "owner", "ring", "payload_bytes", "live_blocks"):
+            assert sorted(str(row[field]) for row in after["segments"]) == sorted(
+                str(row[field]) for row in before["segments"]
+            ), field
+        block = manager.open(name)
+        assert block.index == tensor.storage()._region.index
+        del block
+        assert manager.export(tensor.storage()._region) == name
+    fresh = shmtensor.ones(10_000_000, shared=True)
+    tasks.put(fresh)
+    assert results.get(timeout=BOUND).sum() == 10_000_000
+    tasks.put(None)
+    worker.join(BOUND)
+    assert worker.exitcode == 0
+    until(lambda: set(clients(manager)) == {os.getpid()}, "the worker's slot to be freed")
+    del tensor, back, fresh, tasks, results
+    until(lambda: manager.stats().live_blocks == 0, "all blocks to be free")
+
+
+def test_who_died_while_there_was_no_manager_is_reaped(manager: client.Manager) -> None:
+    ctx = mp.get_context("fork")
+    tasks, results = ctx.SimpleQueue(), ctx.SimpleQueue()
+    tensor = shmtensor.zeros(1000, shared=True)
+    worker = ctx.Process(target=hold_and_wait, args=(tasks, results))
+    worker.start()
+    tasks.put(tensor)
+    assert results.get() == "held"
+    live = manager.stats().live_blocks
+    kill_manager(manager)
+    worker.kill()
+    worker.join(BOUND)
+    until(lambda: set(clients(manager)) == {os.getpid()}, "the dead worker to be reaped")
+    until(lambda: manager.stats().live_blocks < live, "what it held to be free")
+    assert manager.stats().epoch == 2
+
+
+def hold_and_wait(tasks: Any, results: Any) -> None:
+    kept = [tasks.get(), shmtensor.ones(5000, shared=True)]
+    results.put("held")
+    tasks.get()
+    del kept
+
+
+def test_a_process_that_waits_sees_to_it_that_there_is_a_manager(manager: client.Manager) -> None:
+    """Nobody asks for anything; the dead client's memory is free all the same."""
+    ctx = mp.get_context("fork")
+    tasks, results, never = ctx.SimpleQueue(), ctx.SimpleQueue(), ctx.SimpleQueue()
+    victim = ctx.Process(target=hold_and_wait, args=(tasks, results))
+    waiter = ctx.Process(target=never.get)
+    victim.start()
+    tasks.put(shmtensor.zeros(10, shared=True))
+    assert results.get() == "held"
+    waiter.start()
+    until(lambda: len(clients(manager)) == 3, "three clients")
+    before = kill_manager(manager)
+    victim.kill()
+    victim.join(BOUND)
+    found = until(lambda: [pid for pid in managers_at(manager) if pid != before], "somebody to start a manager")
+    assert len(found) == 1
+    with Observer(manager.address) as observer:
+        until(lambda: b'"live_blocks": 3' in observer.document(client.protocol.Stats()), "the dead to be reaped")
+    never.put(None)
+    waiter.join(BOUND)
+    assert waiter.exitcode == 0
+
+
+def managers_at(manager: client.Manager) -> list[int]:
+    try:
+        with Observer(manager.address) as observer:
+            return [observer.welcome.pid]
+    except errors.ManagerError:
+        return []
+
+
+def test_memory_of_a_client_that_does_nothing_is_found(manager: client.Manager) -> None:
+    """The sender is stopped, so it cannot hand anything over: its segment is taken from it all the same."""
+    ctx = mp.get_context("fork")
+    tasks, results = ctx.SimpleQueue(), ctx.SimpleQueue()
+    sender = ctx.Process(target=send_own, args=(tasks, results))
+    sender.start()
+    tasks.put("go")
+    until(lambda: not results.empty(), "the message")
+    os.kill(sender.pid, signal.SIGSTOP)
+    try:
+        kill_manager(manager)
+        arrived = results.get()  # its segment was never mapped here
+        assert (arrived.numpy() == np.arange(100_000)).all()
+    finally:
+        os.kill(sender.pid, signal.SIGCONT)
+    tasks.put(None)
+    sender.join(BOUND)
+    assert sender.exitcode == 0
+
+
+def send_own(tasks: Any, results: Any) -> None:
+    while tasks.get() is not None:
+        results.put(shmtensor.arange(100_000, shared=True))
+
+
+def test_a_message_whose_memory_went_with_sender_and_manager_is_lost(manager: client.Manager) -> None:
+    ctx = mp.get_context("fork")
+    tasks, results = ctx.SimpleQueue(), ctx.SimpleQueue()
+    sender = ctx.Process(target=send_own, args=(tasks, results))
+    sender.start()
+    tasks.put("go")
+    until(lambda: not results.empty(), "the message")
+    pid = manager.stats().pid
+    os.kill(pid, signal.SIGSTOP)  # so that it does not see its client die
+    sender.kill()
+    os.kill(pid, signal.SIGKILL)
+    sender.join(BOUND)
+    with pytest.raises(errors.SegmentLost, match="ended before"):
+        results.get()
+    results.put("the next")
+    assert results.get() == "the next"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_children_are_started_while_there_is_no_manager(manager: client.Manager, method: str) -> None:
+    ctx = mp.get_context(method)
+    tensor = shmtensor.zeros(1000, shared=True)
+    results = ctx.SimpleQueue()
+    if method == "forkserver":  # it is started with the first process
+        first = ctx.Process(target=add_one, args=(tensor, results))
+        first.start()
+        first.join(BOUND)
+        assert results.get() == 1
+    kill_manager(manager)
+    child = ctx.Process(target=add_one, args=(tensor, results))
+    child.start()
+    assert results.get() == tensor[0]
+    child.join(BOUND)
+    assert child.exitcode == 0
+    until(lambda: set(clients(manager)) == {os.getpid()}, "its slot to be freed")
+
+
+def add_one(tensor: Any, results: Any) -> None:
+    tensor += 1
+    results.put(float(tensor[0]))
+
+
+def test_a_child_forked_and_killed_without_a_manager_leaves_nothing(manager: client.Manager) -> None:
+    tensor = shmtensor.zeros(1000, shared=True)
+    kill_manager(manager)
+    pids = []
+    read_end, write_end = os.pipe()
+    for _ in range(3):
+        pid = os.fork()
+        if pid == 0:
+            os.write(write_end, b"x")
+            signal.pause()
+        pids.append(pid)
+        assert os.read(read_end, 1) == b"x"
+    os.close(read_end)
+    os.close(write_end)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    until(lambda: set(clients(manager)) == {os.getpid()}, "their slots to be freed")
+    (row,) = [row for row in manager.list()["segments"] if row["live_blocks"]]
+    assert [(holder["kind"], holder["blocks"]) for holder in row["holders"]] == [("client", 1)]
+    del tensor
+
+
+def test_a_child_that_was_being_spawned_comes_for_its_slot(manager: client.Manager) -> None:
+    tensor = shmtensor.full((10,), 5.0, shared=True)
+    block = tensor.storage()._region
+    slot, generation, fd = manager.native.embryo()
+    hold, mark = manager.ticket(block, slot)
+    kill_manager(manager)
+    place = manager.place_of(slot, generation)
+    os.set_inheritable(fd, True)
+    code = (
+        "import sys; from shmtensor.manager import client\n"
+        "address, fd, slot, generation, group, *rest = sys.argv[1:]\n"
+        "m = client.adopt(address, int(fd), client.Place(int(slot), int(generation), int(group), True))\n"
+        "b = m.redeem(*map(int, rest)); print(m.native.slot, bytes(memoryview(b)[:4]).hex())\n"
+    )
+    numbers = (fd, slot, generation, place.group, block.segment, block.index, block.generation, hold, mark)
+    words = [sys.executable, "-c", code, os.fsdecode(manager.address), *map(str, numbers)]
+    done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, timeout=BOUND)
+    os.close(fd)
+    assert done.stdout.split() == [str(slot), np.float32(5).tobytes().hex()], done.stderr
+    until(lambda: set(clients(manager)) == {os.getpid()}, "its slot to be freed")
+
+
+def test_who_waits_at_a_queues_event_is_woken_after_a_change_of_managers(manager: client.Manager) -> None:
+    ctx = mp.get_context("fork")
+    queue = ctx.Queue()
+    reader, writer = ctx.Pipe()
+    waiter = ctx.Process(target=wait_at, args=(queue, writer))
+    waiter.start()
+    assert reader.recv() == "waiting"
+    kill_manager(manager)
+    assert manager.stats().epoch == 2
+    putter = ctx.Process(target=queue.put, args=("woken",))  # this one has to ask for the event
+    putter.start()
+    assert reader.poll(BOUND) and reader.recv() == "woken"
+    for process in (waiter, putter):
+        process.join(BOUND)
+        assert process.exitcode == 0
+
+
+def wait_at(queue: Any, writer: Any) -> None:
+    assert not mp.connection.wait([queue._reader], 0)  # from now on the event is there
+    writer.send("waiting")
+    assert mp.connection.wait([queue._reader], BOUND)
+    writer.send(queue.get())
+
+
+def test_a_ring_that_died_with_messages_inside_gives_their_memory_back(manager: client.Manager) -> None:
+    """Queue and manager end at once; the messages' blocks are ours."""
+    code = (
+        "import os, sys; from shmtensor.manager import client\n"
+        "import shmtensor, shmtensor.multiprocessing as mp\n"
+        "client._default = client.at(sys.argv[1]); b = client.default().open(sys.argv[2].encode())\n"
+        "q = mp.SimpleQueue(); q.put(shmtensor.ones(10, shared=True)); print('put', flush=True); sys.stdin.readline()\n"
+    )
+    block = manager.allocate(5000)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, os.fsdecode(manager.address), manager.export(block).decode()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None and child.stdout.readline() == "put\n"
+    pid = manager.stats().pid
+    os.kill(pid, signal.SIGSTOP)
+    kill(child)
+    os.kill(pid, signal.SIGKILL)
+    for stream in (child.stdin, child.stdout):
+        assert stream is not None
+        stream.close()
+    until(lambda: manager.stats().live_blocks == 1, "all that was the child's to be free")
+    assert not manager.list()["rings"]
+    del block
+
+
+def test_names_in_dev_shm_stay_while_their_memory_lives(manager: client.Manager) -> None:
+    client.set_strategy("file_system")
+    try:
+        tensor = shmtensor.ones(1000, shared=True)
+        (name,) = [row["name"] for row in manager.list()["segments"] if row["name"]]
+        kill_manager(manager)
+        assert manager.stats().epoch == 2
+        assert Path("/dev/shm" + name).exists()
+        assert [row["name"] for row in manager.list()["segments"] if row["name"]] == [name]
+    finally:
+        client.set_strategy("file_descriptor")
+    del tensor
+    manager.close()
+    until(lambda: not Path("/dev/shm" + name).exists(), "the name to go with the group")
+
+
+def test_names_of_users_outlive_a_manager(manager: client.Manager) -> None:
+    block, other = manager.allocate(64), manager.allocate(64)
+    manager.bind(b"/mine", block)
+    manager.bind(b"/gone", other)
+    manager.unexport(b"/gone")
+    kill_manager(manager)
+    assert manager.open(b"/mine") is block
+    with pytest.raises(errors.UnknownHandle):
+        manager.open(b"/gone")
+
+
+# ------------------------------------------------------------------------------------------------- stopped and replaced
+
+
+def test_a_manager_that_was_stopped_and_replaced_acts_no_more(manager: client.Manager, here: World) -> None:
+    tensor = shmtensor.ones(1000, shared=True)
+    old = manager.stats().pid
+    os.kill(old, signal.SIGSTOP)
+    try:
+        # As when somebody clears a directory: the stopped one still has its lock, on a file that nobody finds.
+        Path(os.fsdecode(address.lock_path(manager.address))).unlink()
+        Path(os.fsdecode(manager.address)).unlink()
+        launch.start(manager.address)
+        stats = manager.stats()  # finds out that its own is not the manager any more
+        assert stats.pid != old and stats.epoch == 2
+        ctx = mp.get_context("fork")
+        held = ctx.Process(target=time.sleep, args=(BOUND,))
+        held.start()
+        until(lambda: len(clients(manager)) == 2, "the child to be known")
+    finally:
+        os.kill(old, signal.SIGCONT)
+    until(lambda: not is_alive(old), "the one that was replaced to leave")
+    assert Path(os.fsdecode(manager.address)).exists(), "that is its successor's"
+    assert clients(manager)[held.pid] == "client"
+    assert manager.stats().epoch == 2
+    held.kill()
+    held.join(BOUND)
+    until(lambda: len(clients(manager)) == 1, "the child to be reaped")
+    assert manager.open(manager.export(tensor.storage()._region)) is not None
+
+
+def test_two_that_start_at_once_end_as_one(manager: client.Manager, here: World) -> None:
+    tensor = shmtensor.ones(1000, shared=True)
+    kill_manager(manager)
+    starters = [threading.Thread(target=launch.start, args=(manager.address,)) for _ in range(4)]
+    for starter in starters:
+        starter.start()
+    for starter in starters:
+        starter.join(BOUND)
+    until(lambda: len(here.managers()) == 1, "all but one to leave")
+    assert manager.stats().epoch == 2
+    assert tensor.sum() == 1000
+
+
+def test_restart_loses_no_request(manager: client.Manager, here: World) -> None:
+    over = threading.Event()
+    problems: list[BaseException] = []
+    counts = [0, 0]
+
+    def ask(number: int) -> None:
+        try:
+            while not over.is_set():
+                block = manager.allocate(1 << 16)
+                assert manager.open(manager.export(block)) is block
+                counts[number] += 1
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    pids = {manager.stats().pid}
+    for _ in range(3):
+        done = here.command("restart", "--address", os.fsdecode(manager.address))
+        assert done.returncode == 0, done.stderr
+        before = list(counts)
+        until(lambda seen=before: all(now > then for now, then in zip(counts, seen, strict=True)), "requests to go on")
+        pids.add(manager.stats().pid)
+    over.set()
+    for thread in threads:
+        thread.join(BOUND)
+    assert not problems
+    assert len(pids) == 4
+
+
+def test_restart_of_one_that_does_not_answer(manager: client.Manager, here: World) -> None:
+    tensor = shmtensor.ones(1000, shared=True)
+    old = manager.stats().pid
+    os.kill(old, signal.SIGSTOP)
+    done = here.command("restart", "--address", os.fsdecode(manager.address))
+    assert done.returncode == 0, done.stderr
+    assert "killed" in done.stdout
+    assert not is_alive(old)
+    assert manager.stats().clients == 1
+    assert tensor.sum() == 1000
+
+
+def test_a_supervised_manager_is_awaited(here: World) -> None:
+    """The address of a service: its clients start none in its place, and find the next one."""
+    path = here.serve()
+    code = (
+        "import os, sys; from shmtensor.manager import client\n"
+        "m = client.at(sys.argv[1]); b = m.allocate(64); print('ready', flush=True); sys.stdin.readline()\n"
+        "print(m.stats().epoch, m.open(m.export(b)) is b, flush=True)\n"
+    )
+    process = here.script(code, os.fsdecode(path))
+    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == "ready\n"
+    kill(here.server)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert here.serve() == path  # which would be refused, had the client started one
+    out, err = process.communicate(timeout=BOUND)
+    assert (out, err) == ("2 True\n", "")
+
+
+def test_a_socket_that_is_passed_on_stays(here: World) -> None:
+    """As systemd does: it listens, starts a manager when somebody comes, and again after that one was killed."""
+    path = here.directory / "passed.sock"
+    here.directory.chmod(0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen(100)
+
+        def serve() -> subprocess.Popen[str]:
+            code = (
+                "import os, sys; os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')\n"
+                "fd = int(sys.argv[1]); os.dup2(fd, 3, inheritable=True) if fd != 3 else None\n"
+                "os.execv(sys.executable, [sys.executable, '-m', 'shmtensor.manager', 'serve', '--idle-exit', '1'])\n"
+            )
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, str(listener.fileno())],
+                env=here.env,
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            here.processes.append(process)
+            return process
+
+        first = serve()
+        user = client.at(os.fsencode(path))
+        block = user.allocate(64)
+        kill(first)
+        answers: list[int] = []
+        asker = threading.Thread(target=lambda: answers.append(user.stats().epoch))
+        asker.start()
+        second = serve()
+        asker.join(BOUND)
+        assert answers == [2]
+        assert user.open(user.export(block)) is block
+        del block
+        user.close()
+        assert second.wait(BOUND) == 0, "it leaves when nobody is left"
+        assert path.exists(), "but the socket is not its own"
+
+
+def test_what_is_passed_on_must_be_a_socket(here: World) -> None:
+    code = (
+        "import os, sys; os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); os.dup2(0, 3)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'shmtensor.manager', 'serve'])\n"
+    )
+    process = here.script(code)
+    _out, err = process.communicate(timeout=BOUND)
+    assert process.returncode == 1
+    assert "ListenSequentialPacket" in err
+
+
+# --------------------------------------------------------------------------------------------------------- nobody there
+
+
+def test_requests_say_so_when_no_manager_comes(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = here.serve()
+    user = client.at(path)
+    block = user.allocate(64)
+    kill(here.server)
+    monkeypatch.setattr(client, "REQUEST_SECONDS", 0.3)
+    with pytest.raises(errors.ManagerUnavailable, match="shmtensor-manager serve --address"):
+        user.list(0.3)
+    assert memoryview(block)[:1] is not None
+    again = user.allocate(64)
+    del block, again
+    user.close()
+
+
+def test_another_group_at_the_same_address_is_refused(here: World) -> None:
+    """The journal is gone with the manager, so the next one cannot know of us; and must not take us for its own."""
+    path = here.serve()
+    user = client.at(path)
+    block = user.allocate(64)
+    kill(here.server)
+    Path(os.fsdecode(address.journal_path(path))).unlink()
+    assert here.serve() == path
+    with pytest.raises(errors.ManagerError, match="another group"):
+        user.stats()
+    memoryview(block)[:1] = b"x"
+    del block
+    user.close()
