@@ -29,8 +29,11 @@ LEAVE_BOUND: Final = 10.0
 """Seconds until a private manager has left after its last client."""
 KEPT: Final = frozenset({"start.lock"})
 """Files that stay in a runtime directory."""
-GROUP: Final = "memfd:shmtensor-group"
-"""A client that has left its group keeps the group's table, once, until the process ends."""
+MEMORY: Final = "memfd:shmtensor"
+"""In the name of every memory file."""
+EXPECTED: Final = (" took over ", " is not an unannounced embryo of slot ")
+"""What a manager that replaces a killed one may write to its log: that it did, and that it knew of a forked child from
+the table of the group before the parent's news of it came."""
 
 
 @dataclass(frozen=True)
@@ -143,20 +146,36 @@ def leftovers(directory: Path, before: Before) -> tuple[dict[str, int], list[str
         for pid in processes.children(os.getpid()):
             processes.reap(pid)
         time.sleep(0.02)
-    open_now, mapped = processes.descriptors(), processes.mappings()
+    open_now, mapped = (_without_table(paths) for paths in (processes.descriptors(), processes.mappings()))
     left: dict[str, list[str]] = {
         "processes": [f"{pid}: {processes.command(pid)}" for pid in processes.belonging(directory)],
         "names in /dev/shm": sorted(processes.shm_names() - before.names),
-        "files in the runtime directory": sorted(
-            str(path.relative_to(directory)) for path in directory.rglob("*") if path.name not in KEPT
-        ),
-        "memory files open": [path for path in open_now if "memfd:shmtensor" in path and GROUP not in path],
-        "segments mapped": [path for path in mapped if "memfd:shmtensor" in path and GROUP not in path],
+        "files in the runtime directory": [_shown(path) for path in directory.iterdir() if not _is_expected(path)],
+        "memory files open": [path for path in open_now if MEMORY in path],
+        "segments mapped": [path for path in mapped if MEMORY in path],
     }
-    for path in directory.glob("*.log"):
-        if text := path.read_text(errors="replace").strip():
-            left["files in the runtime directory"].append(f"{path.name} says:\n{text}")
-    more = sum(GROUP not in path for path in open_now) - before.descriptors
+    more = len(open_now) - before.descriptors
     left["descriptors"] = [f"{more} more than before: {open_now}"] if more > 0 else []
     problems = [f"left over, {what}: {item}" for what, items in left.items() for item in items]
     return {what: len(items) for what, items in left.items()}, problems
+
+
+def _without_table(paths: list[str]) -> list[str]:
+    """All but the table of the group: a client that has left keeps it, once, until its process ends."""
+    for path in paths:
+        if MEMORY in path and not path.rsplit("-", 1)[-1].split()[0].isdecimal():  # segments have numbers
+            return [other for other in paths if other is not path]
+    return paths
+
+
+def _is_expected(path: Path) -> bool:
+    """What may lie in a runtime directory that nobody uses."""
+    if path.suffix == ".log":
+        lines = path.read_text(errors="replace").splitlines()
+        return all(any(text in line for text in EXPECTED) for line in lines)
+    return path.name in KEPT
+
+
+def _shown(path: Path) -> str:
+    """A file's name; of a log, what it says."""
+    return f"{path.name}\n{path.read_text(errors='replace')}" if path.suffix == ".log" else path.name
