@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-cpython bench model stress kills storm soak sanitize lint format clean check-tools native
+.PHONY: help demo test test-cpython bench model stress kills storm soak fuzz sanitize lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -17,6 +17,7 @@ help:
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=0 of them of the manager; SEED=n repeats one; an audit"
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
+	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make lint      ruff, mypy --strict, clang-format"
 
 demo: $(VENV)/.examples
@@ -91,6 +92,16 @@ storm: $(VENV)/.test
 
 soak: $(VENV)/.test
 	$(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --picture docs/soak.png --samples build/soak
+
+# The extension once more, instrumented: it is loaded by the fuzzer, which has Python inside. clang is needed, and a Python
+# that was built with its shared library.
+FUZZ_RUNS ?= 1000000
+FUZZ_MESSAGES ?= 100000
+fuzz: $(VENV)/.test
+	$(CMAKE) -S . -B build/fuzz -DSHMTENSOR_MODULE=ON -DSHMTENSOR_NATIVE_TESTS=OFF -DSHMTENSOR_FUZZ=ON \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	$(BIN)/cmake --build build/fuzz
+	$(BIN)/python fuzz/run.py --driver build/fuzz/driver --runs $(FUZZ_RUNS) --messages $(FUZZ_MESSAGES)
 
 sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null

@@ -15,11 +15,20 @@ std::uint64_t pages(std::uint64_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
 }
 
+template <std::size_t kPages>
+void note_written(int fd, std::uint64_t table, std::uint64_t bytes, std::bitset<kPages>& written) {
+    written.reset();
+    const std::uint64_t end = table + pages(bytes);
+    for (std::uint64_t from = 0, to = table; os::next_written(fd, to, end, &from, &to);)
+        for (std::uint64_t at = from; at < to; at += kPage) written.set((at - table) / kPage);
+}
+
 }  // namespace
 
 int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
                   std::uint64_t payload_bytes, bool dedicated) {
     shape_ = shape_of(dedicated);
+    payload_bytes_ = payload_bytes;
     int fd = -1;
     if (const int error = os::memfd(name, shape_.bytes, &fd)) return error;
     if (const int error = os::map_shared(fd, shape_.bytes, &at_)) {
@@ -44,6 +53,7 @@ int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, 
 
 int Books::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated) {
     shape_ = shape_of(dedicated);
+    payload_bytes_ = payload_bytes;
     std::uint64_t bytes = 0;
     if (const int error = os::size_of(fd, &bytes)) return error;
     if (bytes != shape_.bytes) return EINVAL;
@@ -81,8 +91,14 @@ void Books::close() {
 }
 
 bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
-    const Locked locked = take_lock(header().lock, slot, patience_ms);
+    const bool apart = slot == 0 && patience_ms == 0;
+    const Locked locked = apart ? take_lock_apart(header().lock) : take_lock(header().lock, slot, patience_ms);
     if (locked == Locked::busy) return false;
+    apart_ = apart;
+    if (apart) {
+        note_written(fd_, shape_.holds_at, shape_.holds * sizeof(Hold), written_holds_);
+        note_written(fd_, shape_.blocks_at, shape_.blocks * sizeof(BlockRecord), written_blocks_);
+    }
     if (locked == Locked::after_death) {
         // Whoever is killed in here leaves the lock marked again, and the next one starts over.
         derive();
@@ -98,12 +114,15 @@ void Books::derive() {
     const std::uint32_t holds = std::min(h.holds_high.load(), shape_.holds);
     // Counted beside the counts and then set by one store each: the manager looks at a count without the lock, and a
     // live block must never look free.
-    for (std::uint32_t b = 0; b < blocks; ++b) block(b).next = 0;
+    for (std::uint32_t b = 0; b < blocks; ++b)
+        if (has_record(b)) block(b).next = 0;
     SHMTENSOR_POINT("books.derive.begun");
-    std::uint32_t chain = kNone;
+    std::uint32_t chain = kNone, high = 0;
     for (std::uint32_t i = 0; i < holds; ++i) {
+        if (!has_hold(i)) continue;
+        high = i + 1;
         const std::uint64_t word = hold(i).word.load(std::memory_order_acquire);
-        if (word != 0 && block_of(word) < blocks) {
+        if (word != 0 && block_of(word) < blocks && has_record(block_of(word))) {
             ++block(block_of(word)).next;
         } else {
             hold(i).word.store(0, std::memory_order_relaxed);
@@ -112,10 +131,12 @@ void Books::derive() {
         }
     }
     h.free_hold.store(chain);
+    if (apart_) h.holds_high.store(high);  // what lies beyond was never used
     SHMTENSOR_POINT("books.derive.holds_chained");
     std::uint32_t returned = kNone, live = 0;
     std::uint64_t bytes = 0;
     for (std::uint32_t b = 0; b < blocks; ++b) {
+        if (!has_record(b)) continue;
         BlockRecord& r = block(b);
         r.count.store(r.next, std::memory_order_relaxed);
         if (r.next > 0) {
@@ -133,21 +154,27 @@ void Books::derive() {
     SHMTENSOR_POINT("books.derive.done");
 }
 
-int Books::reserve_holds(std::uint32_t* reserved) const {
+int Books::reserve_holds(std::uint32_t* reserved, Refusal& refusal) const {
     const std::uint32_t have = std::min(header().holds_reserved.load(), shape_.holds);
-    if (have == shape_.holds) return ENOSPC;
+    if (have == shape_.holds) {
+        refusal = {ENOSPC, sizeof(Hold), "hold entries of the segment", 0};
+        return ENOSPC;
+    }
     // In steps that grow with the table, so that forking a client of many blocks asks seldom.
     const std::uint32_t want = std::min(shape_.holds, have + std::max(kHoldStep, have / 2 / kHoldStep * kHoldStep));
     *reserved = want;
-    return os::reserve(fd_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)));
+    return limits::reserve(fd_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)), refusal);
 }
 
-int Books::reserve_blocks(std::uint32_t count) const {
-    return os::reserve(fd_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)));
+int Books::reserve_blocks(std::uint32_t count, Refusal& refusal) const {
+    return limits::reserve(fd_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)), refusal);
 }
 
 std::uint64_t Books::live_size(std::uint32_t index, std::uint32_t generation) const {
     if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return 0;
+    const std::uint64_t page = (shape_.blocks_at + index * sizeof(BlockRecord)) / kPage * kPage;
+    std::uint64_t from = 0, to = 0;
+    if (!os::next_written(fd_, page, page + kPage, &from, &to)) return 0;
     const BlockRecord& r = block(index);
     const bool live =
         r.count.load(std::memory_order_relaxed) > 0 && r.generation.load(std::memory_order_relaxed) == generation;
@@ -161,7 +188,8 @@ void Books::grow_holds(std::uint32_t reserved) {
 std::uint32_t Books::pop_free_hold() {
     BooksHeader& h = header();
     const std::uint32_t head = h.free_hold.load(std::memory_order_relaxed);
-    if (head != kNone && head < std::min(h.holds_high.load(std::memory_order_relaxed), shape_.holds)) {
+    if (head != kNone && head < std::min(h.holds_high.load(std::memory_order_relaxed), shape_.holds) &&
+        hold(head).word.load(std::memory_order_relaxed) == 0) {
         h.free_hold.store(hold(head).mark.load(std::memory_order_relaxed), std::memory_order_relaxed);
         return head;
     }
@@ -209,12 +237,17 @@ std::uint32_t Books::add_hold(std::uint32_t index, std::uint32_t slot, HoldKind 
 }
 
 bool Books::is_live(std::uint32_t index, std::uint32_t generation) const {
-    const BooksHeader& h = header();
-    if (index >= std::min(h.blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return false;
+    std::uint64_t offset = 0, size = 0;
+    return find_live(index, generation, &offset, &size);
+}
+
+bool Books::find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset, std::uint64_t* size) const {
+    if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return false;
     const BlockRecord& r = block(index);
-    const std::uint64_t size = r.size.load(std::memory_order_relaxed);
+    *offset = __atomic_load_n(&r.offset, __ATOMIC_RELAXED);
+    *size = r.size.load(std::memory_order_relaxed);
     return r.count.load(std::memory_order_relaxed) > 0 && r.generation.load(std::memory_order_relaxed) == generation &&
-           r.offset <= h.payload_bytes && size <= h.payload_bytes - r.offset;
+           *offset <= payload_bytes_ && *size <= payload_bytes_ - *offset;
 }
 
 bool Books::is_ticket(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block) const {
@@ -242,7 +275,8 @@ Left Books::release(std::uint32_t index, bool by_owner) {
     e.mark.store(h.free_hold.load(std::memory_order_relaxed), std::memory_order_relaxed);
     h.free_hold.store(index, std::memory_order_relaxed);
     SHMTENSOR_POINT("books.release.entry_freed");
-    if (of_block >= shape_.blocks) return Left::held;  // only a damaged entry names such a block
+    if (of_block >= shape_.blocks || !has_record(of_block))
+        return Left::held;  // only a damaged entry names such a block
     BlockRecord& r = block(of_block);
     const std::uint32_t count = r.count.load(std::memory_order_relaxed) - 1;
     r.count.store(count, std::memory_order_relaxed);
@@ -264,8 +298,10 @@ Left Books::release(std::uint32_t index, bool by_owner) {
 
 void Books::take_returned(std::vector<std::uint32_t>& home) {
     BooksHeader& h = header();
+    // A chain that was written over ends where it meets what does not belong there, itself included.
     for (std::uint32_t b = h.returned.load(std::memory_order_relaxed); b != kNone && b < shape_.blocks;
          b = block(b).next) {
+        if (block(b).where != static_cast<std::uint32_t>(Where::out) || block(b).count.load() != 0) break;
         block(b).where = static_cast<std::uint32_t>(Where::home);
         SHMTENSOR_POINT("books.take_returned.one");
         home.push_back(b);
@@ -274,16 +310,18 @@ void Books::take_returned(std::vector<std::uint32_t>& home) {
     SHMTENSOR_POINT("books.take_returned.all");
 }
 
-std::uint32_t Books::reap(std::uint32_t slot) {
+std::uint32_t Books::reap(std::uint32_t slot, bool rebuild) {
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     std::uint32_t released = 0;
     for (std::uint32_t i = 0; i < holds; ++i) {
+        if (!has_hold(i)) continue;
         const std::uint64_t word = hold(i).word.load(std::memory_order_relaxed);
         if (word == 0 || owner_of(word) != slot) continue;
         release(i, false);
         ++released;
         SHMTENSOR_POINT("books.reap.one");
     }
+    if (rebuild) derive();
     return released;
 }
 
@@ -291,6 +329,7 @@ std::uint32_t Books::expire_tickets(std::uint32_t before) {
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     std::uint32_t released = 0;
     for (std::uint32_t i = 0; i < holds; ++i) {
+        if (!has_hold(i)) continue;
         const std::uint64_t word = hold(i).word.load(std::memory_order_relaxed);
         if (word == 0 || owner_of(word) != 0 || kind_of(word) != HoldKind::ticket) continue;
         if (hold(i).since.load(std::memory_order_relaxed) > before) continue;

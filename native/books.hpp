@@ -1,14 +1,18 @@
 // The books of one segment: blocks and the holds on them, in shared memory. Clients and the manager share this code.
 //
 // Every call below the line `locked` wants the lock held. Nothing in here waits but lock(), makes a system call but
-// create(), open() and reserve_holds(), or believes an index that it reads from shared memory without checking it.
+// create(), open() and reserve_holds(), or believes an index that it reads from shared memory without checking it. The
+// manager (slot 0, without patience) does not even believe that a table is as long as it says: it looks at no page that
+// was never written, which would be made for the look and be charged to it.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "layout.hpp"
+#include "limits.hpp"
 #include "lock.hpp"
 
 namespace shmtensor {
@@ -43,12 +47,12 @@ class Books {
 
     // Take the lock as `slot`; a dead holder's unfinished work is put right first. False: busy for all of patience_ms.
     bool lock(std::uint32_t slot, unsigned patience_ms);
-    void unlock() { drop_lock(header().lock); }
+    void unlock() { apart_ ? drop_lock_apart(header().lock) : drop_lock(header().lock); }
 
     // Reserve pages for more hold entries, outside the lock; grow_holds() under the lock then lets them be used.
-    int reserve_holds(std::uint32_t* reserved) const;
+    int reserve_holds(std::uint32_t* reserved, Refusal& refusal) const;
     // Reserve pages for block records [0, count). Owner only.
-    int reserve_blocks(std::uint32_t count) const;
+    int reserve_blocks(std::uint32_t count, Refusal& refusal) const;
 
     // A live block's size, or 0. Without the lock: a snapshot.
     std::uint64_t live_size(std::uint32_t index, std::uint32_t generation) const;
@@ -63,23 +67,35 @@ class Books {
     bool redeem(std::uint32_t hold, std::uint32_t mark, std::uint32_t index, std::uint32_t slot);
     bool is_ticket(std::uint32_t hold, std::uint32_t mark, std::uint32_t index) const;
     bool is_live(std::uint32_t index, std::uint32_t generation) const;
+    // Where a live block lies, checked and then not read again. False when it is not live.
+    bool find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset, std::uint64_t* size) const;
+    // Whether an entry or a record may ever have been written.
+    bool has_hold(std::uint32_t index) const { return !apart_ || written_holds_[index / kHoldsPerPage]; }
+    bool has_record(std::uint32_t index) const { return !apart_ || written_blocks_[index / kBlocksPerPage]; }
     // End a hold. `by_owner`: the caller owns the arena and takes the block home when this was the last one.
     Left release(std::uint32_t hold, bool by_owner);
     // The owner takes home what others returned; appends the indices.
     void take_returned(std::vector<std::uint32_t>& home);
     // Release every hold of a slot, or the tickets of slot 0 made before `before` (monotonic seconds). Gives how many.
-    std::uint32_t reap(std::uint32_t slot);
+    // `rebuild`: then derive all that follows from the holds that are left, whatever stood there.
+    std::uint32_t reap(std::uint32_t slot, bool rebuild = false);
     std::uint32_t expire_tickets(std::uint32_t before);
     // First broken invariant in words, or nullptr.
     const char* check() const;
 
    private:
+    static constexpr std::uint32_t kHoldsPerPage = kPage / sizeof(Hold), kBlocksPerPage = kPage / sizeof(BlockRecord);
+
     void derive();
     std::uint32_t pop_free_hold();
 
     std::byte* at_ = nullptr;
     int fd_ = -1;
     Shape shape_{};
+    std::uint64_t payload_bytes_ = 0;
+    bool apart_ = false;  // by whom the lock was taken last: the manager
+    std::bitset<kArenaHolds / kHoldsPerPage> written_holds_;
+    std::bitset<kArenaBlocks / kBlocksPerPage> written_blocks_;
 };
 
 }  // namespace shmtensor

@@ -89,6 +89,7 @@ void Cast::leave(const Seat& seat) {
     std::uint64_t owner = seat.owner;
     row(seat.row).owner.compare_exchange_strong(owner, 0);
     SHMTENSOR_POINT("cast.left");
+    ring_.say_room();
 }
 
 // ---------------------------------------------------------------------------------------------------------------- read
@@ -209,15 +210,15 @@ Ringed Cast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned pat
 
 // ---------------------------------------------------------------------------------------------------------------- drop
 
-Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
-                  std::uint64_t lost) {
+Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
+                  unsigned patience_ms, std::uint64_t lost) {
     letter.holds.clear();
     if (ring_.size() == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
     for (;;) {
         Near near(shelf);
-        if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
-        const Ringed result = drop_one(letter, which, slot, near, lost);
+        if (const Ringed locked = ring_.take(true, slot, near, patience_ms); locked != Ringed::ok) return locked;
+        const Ringed result = drop_one(letter, which, taken, slot, near, lost);
         drop_lock(h.get_lock);
         if (result == Ringed::ok) ring_.say_room();
         if (result != Ringed::no_room) return result;
@@ -227,12 +228,15 @@ Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, 
 }
 
 // pre: get_lock.
-Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, std::uint64_t lost) {
+Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
+                      std::uint64_t lost) {
     RingHeader& h = ring_.header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return Ringed::empty;
     const Lag lag = look(head, kNone);
-    if ((lag.lacking && which != Drop::oldest) || (!lag.anybody && which == Drop::passed)) return Ringed::empty;
+    // Where others have made room in between, nobody has to miss anything yet.
+    if (lag.lacking && (which != Drop::oldest || count_of(head) != taken)) return Ringed::empty;
+    if (!lag.anybody && which == Drop::passed) return Ringed::empty;
     if (lag.lacking) {
         const Ring::Found found = ring_.message_at(units_of(head));
         if (!found.message) return Ringed::damaged;

@@ -28,7 +28,7 @@ struct Seat {
 enum class Drop {
     passed,    // there are readers, and all have read it
     unneeded,  // no reader lacks it
-    oldest,    // whoever lacks it misses it
+    oldest,    // whoever lacks it misses it, if it still is the message of the number that had no room behind it
 };
 
 class Cast {
@@ -39,7 +39,7 @@ class Cast {
     // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
     // full: there are kReaders.
     Ringed join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest);
-    void leave(const Seat& seat);      // waits for nobody
+    void leave(const Seat& seat);      // waits for nobody; those who wait for room look again
     bool has(const Seat& seat) const;  // the row is still this seat's
 
     // The next message of a reader. Not ok: the holds in the letter are to be dropped. full: hold entries must be
@@ -47,8 +47,9 @@ class Cast {
     // Ring::get.
     Ringed read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::uint64_t lost);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
-    // none.
-    Ringed drop(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::uint64_t lost);
+    // none. `taken`: as Ring::taken() was before the put that found no room.
+    Ringed drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
+                std::uint64_t lost);
 
     std::uint32_t lag(const Seat& seat) const;  // messages that it has not read
     std::uint64_t missed(const Seat& seat) const;
@@ -73,7 +74,8 @@ class Cast {
     Ringed read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
                     std::uint64_t lost);
     Ringed hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    Ringed drop_one(Letter& letter, Drop which, std::uint32_t slot, Shelf& shelf, std::uint64_t lost);
+    Ringed drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
+                    std::uint64_t lost);
 
     Ring& ring_;
     const Group& group_;

@@ -56,6 +56,8 @@ Client::Client(Group& group, std::uint32_t slot, int connection, std::uint32_t e
       generation_(generation_of(group.slot(slot).word.load())),
       connection_(connection),
       epoch_(epoch),
+      heap_(group_, slot_),
+      pressed_(group.pressed()),
       next_mark_(static_cast<std::uint32_t>(os::random64())) {
     process_ = os::process_id();
     namespace_ = os::pid_namespace();
@@ -105,7 +107,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     }
     std::uint64_t bytes = 0;
     if (const int error = os::size_of(payload, &bytes)) return error;
-    if (bytes < payload_bytes) return EINVAL;
+    if (bytes < payload_bytes) return ESTALE;  // no memfd, and somebody truncated it: a touch would be SIGBUS
     if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) return error;
     const std::lock_guard guard(private_);
     unmap_retired();
@@ -137,9 +139,13 @@ void Client::unmap_unless_awaited(Segment& s) {
 Status Client::more_holds(Segment& s, unsigned patience_ms) {
     if (patience_ms == 0) return Status::slow;
     std::uint32_t reserved = 0;
-    if (const int error = s.books.reserve_holds(&reserved)) {
-        refusal_ = {error, reserved * sizeof(Hold), error == ENOSPC ? "hold entries of the segment" : "kernel"};
-        return error == ENOSPC ? Status::full : Status::refused;
+    if (const int error = s.books.reserve_holds(&reserved, refusal_)) {
+        if (error == ENOSPC) return Status::full;
+        // What our own free ranges keep may be what is short; it stays given back.
+        if (give_back() == 0 || s.books.reserve_holds(&reserved, refusal_) != 0) {
+            ask_others(refusal_);
+            return Status::refused;
+        }
     }
     if (!s.books.lock(slot_, patience_ms)) return Status::busy;
     s.books.grow_holds(reserved);
@@ -177,8 +183,14 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     }
     if (!room) {
         if (patience_ms == 0) return Status::slow;
+        yield_to_others();
         room = heap_.thorough(bytes, refusal_);
-        if (!room) return refusal_.error ? Status::refused : Status::need_segment;
+        if (!room && !refusal_.error) return Status::need_segment;
+        if (!room && refusal_.error == ESTALE) return Status::lost;
+        if (!room) {
+            ask_others(refusal_);
+            return Status::refused;
+        }
     }
     Segment& s = *room.segment;
     auto made = std::make_unique<Block>(Block{this, &s, room.node, 0, kNone, kNone, room.offset, bytes});
@@ -214,7 +226,8 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
     }
     for (;;) {
         if (!s.books.lock(slot_, patience_ms)) return Status::busy;
-        if (!s.books.is_live(index, generation)) {
+        std::uint64_t offset = 0, size = 0;
+        if (!s.books.find_live(index, generation, &offset, &size)) {
             s.books.unlock();
             return Status::gone;
         }
@@ -226,8 +239,6 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
         } else {
             hold = s.books.add_hold(index, slot_, HoldKind::client, 0);
         }
-        const BlockRecord& record = s.books.block(index);
-        const std::uint64_t offset = record.offset, size = record.size.load(std::memory_order_relaxed);
         s.books.unlock();
         if (here) {
             ++here->users;
@@ -308,17 +319,19 @@ Status Client::receive(const MessageHold& hold, Block** block) {
     Segment* s = known(hold.segment);
     if (!s || hold.hold >= s->books.shape().holds || hold.block >= s->books.shape().blocks) return Status::gone;
     const std::uint64_t word = s->books.hold(hold.hold).word.load(std::memory_order_acquire);
-    const BlockRecord& record = s->books.block(hold.block);
-    if (word != hold_word(hold.block, slot_, HoldKind::client) || !s->books.is_live(hold.block, hold.generation))
+    std::uint64_t offset = 0, size = 0;
+    if (word != hold_word(hold.block, slot_, HoldKind::client) ||
+        !s->books.find_live(hold.block, hold.generation, &offset, &size))
         return Status::gone;
     Block* here = hold.block < s->held.size() ? s->held[hold.block] : nullptr;
     if (here) {
         ++here->users;
         end_hold(*s, hold.hold, kMoment);
     } else {
-        here = new Block{this,      s,     hold.block,    hold.generation,
-                         hold.hold, kNone, record.offset, record.size.load(std::memory_order_relaxed)};
-        note(here);
+        auto made =
+            std::unique_ptr<Block>(new Block{this, s, hold.block, hold.generation, hold.hold, kNone, offset, size});
+        note(made.get());
+        here = made.release();
     }
     *block = here;
     return Status::ok;
@@ -357,6 +370,7 @@ void Client::release(Block* block) {
     // A dropped queue must not keep its two descriptors until the next segment is mapped. Rings do not travel in
     // messages, so nobody has this segment's books from find(); any other segment waits until it is retired.
     if (done && !s.owned && s.held_count == 0 && s.is_ring()) unmap_unless_awaited(s);
+    yield_to_others();
 }
 
 int Client::readonly_of(const Block& block, std::byte** at) {
@@ -386,7 +400,8 @@ void Client::take_returned(unsigned patience_ms) {
         // Without the lock, as a hint: a block returned just now is found the next time.
         if (s->books.header().returned.load(std::memory_order_relaxed) == kNone) continue;
         home_.clear();
-        home_.reserve(s->books.header().blocks_high.load(std::memory_order_relaxed));  // only we raise it
+        const std::uint32_t high = s->books.header().blocks_high.load(std::memory_order_relaxed);  // only we raise it
+        home_.reserve(std::min(high, s->books.shape().blocks));
         if (!s->books.lock(slot_, patience_ms)) continue;
         s->books.take_returned(home_);
         s->books.unlock();
@@ -397,11 +412,44 @@ void Client::take_returned(unsigned patience_ms) {
 Status Client::trim(std::uint64_t* bytes) {
     const std::lock_guard guard(private_);
     if (!may_touch()) return Status::not_held;
-    finish_deferred();
-    take_returned(50);
-    *bytes = heap_.trim();
+    *bytes = give_back();
     unmap_retired();
     return Status::ok;
+}
+
+void Client::reserve(Ring& ring, Refusal& refusal) {
+    if (ring.reserve(group_, slot_, refusal) == 0) return;
+    std::uint64_t given = 0;
+    if (trim(&given) == Status::ok && given > 0 && ring.reserve(group_, slot_, refusal) == 0) return;
+    const std::lock_guard guard(private_);
+    ask_others(refusal);
+}
+
+// pre: private lock held.
+std::uint64_t Client::give_back() {
+    finish_deferred();
+    take_returned(kMoment);
+    return heap_.trim();
+}
+
+// pre: private lock held. We were refused memory, and have given back our own: the others are asked to, if that can
+// help.
+void Client::ask_others(const Refusal& refusal) {
+    const std::uint64_t mine = group_.slot(slot_).reserved.load(), all = std::max(mine, group_.charged());
+    const std::uint64_t each = group_.max_bytes_per_client();
+    if (each != 0 && mine + refusal.bytes > each) return;
+    if (refusal.bytes > refusal.room + (all - mine)) return;
+    group_.press();
+    pressed_ = group_.pressed();
+}
+
+// pre: private lock held. Somebody was refused memory since we last looked: what we keep for later may be what is
+// short.
+void Client::yield_to_others() {
+    if (group_.pressed() == pressed_) [[likely]]
+        return;
+    pressed_ = group_.pressed();
+    give_back();
 }
 
 // ------------------------------------------------------------------------------------------------------------ embryos
@@ -472,19 +520,25 @@ void Client::before_fork() {
 
 // pre: private lock held.
 void Client::prepare_fork() {
+    const int inherited = may_touch() ? 0 : fork_.error;  // a child that may touch nothing forks again: for that reason
     fork_ = {};
+    fork_.error = inherited;
     if (!may_touch()) return;
-    if (make_embryo(&fork_.slot, &fork_.word, &fork_.socket) != 0) {
+    if (const int error = make_embryo(&fork_.slot, &fork_.word, &fork_.socket)) {
         fork_ = {};
+        fork_.error = error;
         return;
     }
     fork_.complete = true;
+    refusal_ = {};
     for (const auto& [id, segment] : segments_) fork_.complete = fork_.complete && hold_for_embryo(*segment);
+    if (!fork_.complete) fork_.error = refusal_.error ? refusal_.error : EBUSY;
     SHMTENSOR_POINT("client.fork.prepared");
 }
 
 void Client::after_fork_in_parent() {
     os::close(fork_.socket);  // when the fork failed, this tells the manager so
+    if (may_touch()) fork_ = {};
     SHMTENSOR_POINT("client.fork.parent");
     table_.unlock();
     private_.unlock();
@@ -514,6 +568,7 @@ void Client::after_fork_in_child() {
     connection_ = fork_.socket;
     *intact_ = 1;
     held_ = fork_.complete && become(fork_.slot, fork_.word);
+    if (fork_.complete && !held_) fork_.error = ESTALE;
     heap_.forget_all();
     deferred_.clear();
     next_mark_ = static_cast<std::uint32_t>(os::random64());

@@ -51,6 +51,7 @@ enum class Status {
     gone,          // no live block of this generation
     refused,       // memory was refused; see refusal()
     full,          // a table of the segment is full
+    lost,          // somebody truncated the file of a segment
     not_held,      // cloned without the fork hooks, or the fork could not be registered
 };
 
@@ -86,6 +87,7 @@ class Client {
     Books* find(std::uint64_t segment);                                 // for a Shelf
     Status reserve_holds(std::uint64_t segment, unsigned patience_ms);  // room for more entries in its books
     Status trim(std::uint64_t* bytes);
+    void reserve(Ring& ring, Refusal& refusal);  // pages for a larger ring
     // The bytes of a block where this process cannot write them; good as long as the block has a user. 0 or errno.
     int readonly_of(const Block& block, std::byte** at);
 
@@ -112,6 +114,8 @@ class Client {
     // False in a process that was cloned without the fork hooks, or whose fork could not be registered, and once
     // closed.
     bool may_touch() const { return alive() && held_; }
+    // Why a fork could not be registered, for the child in which nothing may be touched: errno; 0: it was.
+    int fork_error() const { return fork_.error; }
     static Refusal refusal() { return refusal_; }  // of this thread's last call
     void* face = nullptr;                          // the Python object over it; set once
 
@@ -134,6 +138,9 @@ class Client {
     bool end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms);
     void finish_deferred();
     void take_returned(unsigned patience_ms);
+    std::uint64_t give_back();
+    void yield_to_others();
+    void ask_others(const Refusal& refusal);
     void unmap_retired();
     void unmap_unless_awaited(Segment& s);
     bool hold_for_embryo(Segment& s);
@@ -157,6 +164,7 @@ class Client {
     static thread_local Refusal refusal_;
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
     std::vector<std::uint32_t> home_;                           // kept for its capacity
+    std::uint32_t pressed_;                                     // Group::pressed() when we last gave back
     std::atomic<std::uint32_t> next_mark_;
     int process_;  // id of this process, and of its PID namespace, as it sees them
     std::uint64_t namespace_;
@@ -165,6 +173,7 @@ class Client {
         std::uint32_t slot = kNone;
         std::uint64_t word = 0;
         int socket = -1;
+        int error = 0;
         bool complete = false;
     } fork_;
 };

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <new>
 
 #include "failpoint.hpp"
 #include "lock.hpp"
@@ -30,7 +31,7 @@ int Group::create(std::uint64_t group_id) {
     if (const int error = os::memfd(name, kGroupBytes, &fd)) return error;
     if (const int error = map(fd)) return error;
     if (const int error = os::reserve(fd, 0, kGroupBytes)) return error;
-    GroupHeader& h = header();
+    GroupHeader& h = *new (at_) GroupHeader{};
     h.magic = kGroupMagic;
     h.version = kLayoutVersion;
     h.slots = kMaxSlots;
@@ -64,6 +65,7 @@ std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t sta
         if (state_of(found) != SlotState::free) continue;
         const std::uint64_t claimed = slot_word(state, parent, generation_of(found) + 1);
         if (!s.word.compare_exchange_strong(found, claimed)) continue;
+        s.reserved.store(0);  // what the one before counted for is another's by now
         SHMTENSOR_POINT("group.claim.taken");
         s.pid.store(pid);
         s.start_time.store(start_time);
@@ -103,6 +105,44 @@ bool Group::is_led() const {
     const int& word = header().alive[epoch() % kManagers].mutex.__data.__lock;
     const int seen = __atomic_load_n(&word, __ATOMIC_RELAXED);
     return (seen & FUTEX_TID_MASK) != 0 && (seen & FUTEX_OWNER_DIED) == 0;
+}
+
+// Counted first and looked at then: of two who pass the limit together, at least one sees the other. [SYNC: quota]
+const char* Group::charge(std::uint32_t index, std::uint64_t bytes, bool each, std::uint64_t* room) {
+    const std::uint64_t mine = slot(index).reserved.fetch_add(bytes) + bytes;
+    SHMTENSOR_POINT("group.charge.counted");
+    const char* limit = nullptr;
+    const auto look = [&](std::uint64_t most, std::uint64_t counted, const char* name) {
+        if (most == 0 || counted <= most) return;
+        const std::uint64_t others = counted - bytes;
+        limit = name;
+        *room = most > others ? most - others : 0;
+    };
+    if (each) look(max_bytes_per_client(), mine, "the manager's --max-bytes-per-client");
+    if (!limit && max_bytes() != 0) look(max_bytes(), charged(), "the manager's --max-bytes");
+    if (limit) discharge(index, bytes);
+    return limit;
+}
+
+void Group::discharge(std::uint32_t index, std::uint64_t bytes) {
+    slot(index).reserved.fetch_sub(bytes);
+}
+
+std::uint64_t Group::charged() const {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < kMaxSlots; ++i)
+        if (state_of(slot(i).word.load()) != SlotState::free) sum += slot(i).reserved.load();  // SYNC: quota
+    return sum;
+}
+
+void Group::set_quotas(std::uint64_t all, std::uint64_t each) {
+    header().max_bytes.store(all);
+    header().max_bytes_per_client.store(each);
+}
+
+void Group::press() {
+    const std::uint32_t now = os::monotonic_seconds();
+    if (pressed() != now) header().pressed.store(now, std::memory_order_relaxed);
 }
 
 }  // namespace shmtensor

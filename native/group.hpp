@@ -1,4 +1,4 @@
-// The group segment: who is who. The manager and every client map it.
+// The group segment: who is who, and how much memory counts for whom. The manager and every client map it.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,20 @@ class Group {
     bool leads() const { return leads_ != 0 && leads_ == epoch(); }  // false once it was replaced, too
     // False when the group has no manager: it was killed, or has left. Another one may follow.
     bool is_led() const;
+
+    // Quotas (layout.hpp, Q1 and Q2). Count `bytes` more for a slot, before they are reserved. nullptr, or the limit
+    // that this would pass, and then nothing was counted and `room` is what could have been. `each`: the quota per
+    // client too.
+    const char* charge(std::uint32_t index, std::uint64_t bytes, bool each, std::uint64_t* room);
+    void discharge(std::uint32_t index, std::uint64_t bytes);
+    std::uint64_t charged() const;  // for all slots
+    void set_quotas(std::uint64_t all, std::uint64_t each);
+    std::uint64_t max_bytes() const { return header().max_bytes.load(std::memory_order_relaxed); }
+    std::uint64_t max_bytes_per_client() const { return header().max_bytes_per_client.load(std::memory_order_relaxed); }
+
+    // Ask every client to give back what it keeps for later; pressed() then has another value.
+    void press();
+    std::uint32_t pressed() const { return header().pressed.load(std::memory_order_relaxed); }
 
    private:
     int map(int fd);

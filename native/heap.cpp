@@ -10,8 +10,7 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::uint64_t kSpareMemory = 32 << 20;  // bytes that a reservation leaves to everybody else
-constexpr std::uint32_t kRecordStep = 16384;      // block records reserved at a time: 512 KiB
+constexpr std::uint32_t kRecordStep = 16384;  // block records reserved at a time: 512 KiB
 
 std::uint64_t page_up(std::uint64_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
@@ -44,6 +43,7 @@ void Heap::forget_all() {
     owned_.clear();
     for (auto& bin : bins_) bin.clear();
     binned_ = 0;
+    charged_ = 0;
 }
 
 Room Heap::quick(std::uint64_t bytes) {
@@ -84,20 +84,49 @@ Room Heap::quick_dedicated(std::uint64_t bytes, bool warm_only) {
     return {best, 0, 0};
 }
 
+// Count bytes for this process before they are reserved. False: a quota would be passed.
+bool Heap::charge(std::uint64_t bytes, Refusal& refusal) {
+    refusal = {0, bytes, "", 0};
+    const char* limit = group_.charge(slot_, bytes, true, &refusal.room);
+    if (!limit) {
+        charged_ += bytes;
+        return true;
+    }
+    refusal.error = EDQUOT;
+    refusal.limit = limit;
+    return false;
+}
+
+// After reserving and giving back: what counts is what is reserved. Some pages of a range may have had a page before.
+void Heap::settle() {
+    const std::uint64_t reserved = reserved_bytes();
+    group_.discharge(slot_, charged_ - reserved);  // below 0 it wraps, as the sum does
+    charged_ = reserved;
+}
+
 int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
     const std::uint64_t from = page_down(offset), to = page_up(offset + bytes);
-    refusal = {0, to - from, ""};
-    if (os::memory_available(&refusal.limit) < to - from + kSpareMemory) {
-        refusal.error = ENOMEM;
-    } else {
-        refusal.error = os::reserve(segment.payload_fd, from, to - from);
-        if (refusal.error) refusal.limit = refusal.error == ENOSPC ? "size of the shared-memory file system" : "kernel";
+    std::uint64_t size = 0;
+    if (os::size_of(segment.payload_fd, &size) == 0 && size < segment.payload_bytes) {
+        refusal = {ESTALE, to - from, "", 0};  // reserving would make it long again, and hide that its content is gone
+        return refusal.error;
     }
-    if (refusal.error) return refusal.error;
-    SHMTENSOR_POINT("heap.reserve.done");
-    if (segment.dedicated) segment.reserved += to - from;
-    note_reserved(segment);
-    return 0;
+    if (!charge(to - from, refusal)) return refusal.error;
+    SHMTENSOR_POINT("heap.reserve.charged");
+    if (limits::reserve(segment.payload_fd, from, to - from, refusal) == 0) {
+        SHMTENSOR_POINT("heap.reserve.done");
+        if (segment.dedicated) segment.reserved += to - from;
+        note_reserved(segment);
+    }
+    settle();
+    return refusal.error;
+}
+
+// A segment made for what is then refused would stay behind, with its descriptors.
+bool Heap::is_refused(std::uint64_t bytes, Refusal& refusal) {
+    if (!charge(bytes, refusal)) return true;
+    settle();
+    return limits::ask(bytes, refusal) != 0;
 }
 
 // A dedicated segment's pages are a prefix that is counted; an arena's lie anywhere, so the file is asked.
@@ -125,9 +154,8 @@ Room Heap::grow(Segment& arena, std::uint64_t bytes, Refusal& refusal) {
 
 Room Heap::thorough(std::uint64_t bytes, Refusal& refusal) {
     Room room = search(bytes, refusal);
-    const char* limit = "";
     // What is short may lie idle in our own free ranges. A request beyond all reason does not cost us the warm ones.
-    if (!room && refusal.error && bytes <= os::memory_available(&limit) + free_bytes()) {
+    if (!room && refusal.error && bytes <= refusal.room + free_bytes()) {
         trim();
         room = search(bytes, refusal);
     }
@@ -141,13 +169,15 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
         if (nodes <= s->blocks_reserved) continue;
         const std::uint32_t want = std::min(s->books.shape().blocks, nodes + kRecordStep);
         if (want == s->blocks_reserved) continue;
-        refusal = {s->books.reserve_blocks(want), want * sizeof(BlockRecord), "kernel"};
-        if (refusal.error) return {};
+        if (s->books.reserve_blocks(want, refusal) != 0) return {};
         s->blocks_reserved = want;
     }
     if (bytes > kDedicatedFrom) {
         const Room room = quick_dedicated(bytes, false);
-        if (!room) return {};
+        if (!room) {
+            if (!is_refused(page_up(bytes), refusal)) refusal = {};
+            return {};
+        }
         if (room.segment->reserved < bytes &&
             reserve(*room.segment, room.segment->reserved, page_up(bytes) - room.segment->reserved, refusal) != 0) {
             put_back(room);
@@ -175,6 +205,13 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
     return {};
 }
 
+void Heap::put_back(Segment& segment, std::uint32_t node) {
+    const bool known = segment.dedicated ? node == 0 && !segment.free
+                                         : node < segment.ranges->node_count() &&
+                                               (*segment.ranges)[node].state == Ranges::State::taken;
+    if (known) put_back(Room{&segment, node, 0});
+}
+
 void Heap::put_back(const Room& room) {
     Segment& s = *room.segment;
     if (s.dedicated) {
@@ -184,6 +221,7 @@ void Heap::put_back(const Room& room) {
             if (other->dedicated && other->free) warm += other->reserved;
         if (warm > kKeptWarm && s.reserved > 0 && os::punch(s.payload_fd, 0, s.payload_bytes) == 0) s.reserved = 0;
         note_reserved(s);
+        settle();
         return;
     }
     const auto& range = (*s.ranges)[room.node];
@@ -225,6 +263,7 @@ std::uint64_t Heap::trim() {
         note_reserved(*s);
         given += before - std::min(before, s->reserved);
     }
+    settle();
     return given;
 }
 

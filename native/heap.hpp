@@ -6,7 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "group.hpp"
 #include "layout.hpp"
+#include "limits.hpp"
 #include "ranges.hpp"
 
 namespace shmtensor {
@@ -20,13 +22,6 @@ struct Room {
     explicit operator bool() const { return segment != nullptr; }
 };
 
-// Why no room could be reserved.
-struct Refusal {
-    int error = 0;            // errno
-    std::uint64_t bytes = 0;  // asked for
-    const char* limit = "";   // what set the bound
-};
-
 constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;            // bytes; larger blocks get a segment of their own
 constexpr std::uint64_t kLeastStep = 1 << 20, kMostStep = 64 << 20;  // bytes reserved at a time
 constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;          // bytes of free dedicated segments kept reserved
@@ -36,6 +31,8 @@ std::uint64_t payload_for(std::uint64_t bytes);
 
 class Heap {
    public:
+    // What is reserved counts for `slot` in the group. Both outlive the heap; a fork changes the number in `slot`.
+    Heap(Group& group, const std::uint32_t& slot) : group_(group), slot_(slot) {}
     void adopt(Segment& segment);  // a segment that this process owns from now on
     void forget_all();             // after a fork: they are the parent's
 
@@ -44,7 +41,7 @@ class Heap {
     // Room that may have to be reserved first. Empty with refusal.error == 0: no segment has room.
     Room thorough(std::uint64_t bytes, Refusal& refusal);
     void put_back(const Room& room);
-    void put_back(Segment& segment, std::uint32_t node) { put_back(Room{&segment, node, 0}); }
+    void put_back(Segment& segment, std::uint32_t node);  // by a number that was read from shared memory
 
     std::uint64_t trim();  // pages of free ranges back to the system; bytes
     std::uint64_t reserved_bytes() const;
@@ -57,9 +54,15 @@ class Heap {
     Room search(std::uint64_t bytes, Refusal& refusal);
     Room grow(Segment& arena, std::uint64_t bytes, Refusal& refusal);
     void note_reserved(Segment& segment);
+    bool charge(std::uint64_t bytes, Refusal& refusal);
+    void settle();
+    bool is_refused(std::uint64_t bytes, Refusal& refusal);
     int reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
     bool empty_bins();
 
+    Group& group_;
+    const std::uint32_t& slot_;
+    std::uint64_t charged_ = 0;  // bytes that count for our slot; between two calls those of all segments' `reserved`
     std::vector<Segment*> owned_;
     std::vector<Room> bins_[kBins];  // freed blocks by size, newest last; still `taken` in their Ranges
     std::uint64_t binned_ = 0;       // bytes in them

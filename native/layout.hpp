@@ -71,6 +71,16 @@ struct GroupHeader {
     std::atomic<std::uint64_t> next_segment;  // numbers of segments from here on were never given out
     // alive[epoch % kManagers] is held by the manager of that epoch for life: its death shows by a plain load.
     Lock alive[kManagers];
+
+    // Quotas, in bytes of payload; 0: none. Written by the manager alone.
+    //   Q1  the sum of Slot::reserved over all slots is at most max_bytes, but for what is being taken back
+    //   Q2  Slot::reserved of a client is at most max_bytes_per_client, likewise
+    // A quota that is set below what is reserved already only keeps more from being reserved.
+    std::atomic<std::uint64_t> max_bytes;
+    std::atomic<std::uint64_t> max_bytes_per_client;
+    // CLOCK_MONOTONIC, seconds, of the last time that a client was refused memory: the others then give back what they
+    // keep for later. Written by whoever was refused.
+    std::atomic<std::uint32_t> pressed;
 };
 static_assert(sizeof(GroupHeader) <= kPage);
 
@@ -84,12 +94,17 @@ static_assert(sizeof(GroupHeader) <= kPage);
 // inherits nothing. Who touches shared memory is a client: what an embryo holds may be taken away once nobody can come
 // for it any more.
 struct alignas(kLine) Slot {
-    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer; in its place a client
-    // that was forked has its process id (pids have 22 bits at most), until it stands below; else 0. The generation is
-    // raised by each claim, so that what was said of an earlier owner of the index is not taken for the present one.
+    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer; a client has its
+    // process id there as the manager sees it (pids have 22 bits at most; 0: not known). The generation is raised by
+    // each claim, so that what was said of an earlier owner of the index is not taken for the present one.
     std::atomic<std::uint64_t> word;
-    std::atomic<std::uint32_t> pid;         // as the manager sees it; 0: not known (an embryo; another PID namespace)
+    std::atomic<std::uint32_t> pid;         // of a client in the manager's own PID namespace, else 0
     std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
+    // Bytes of payload that count for this slot, at least as many as it has reserved: raised before pages are reserved,
+    // lowered when that was refused and after pages are given back. Its own client's; in a free slot it counts for
+    // nothing, and whoever claims that begins at 0. Slot 0, where there is a max_bytes: what rings and segments without
+    // an owner have reserved; the manager's, and raised by whoever has made a ring larger.
+    std::atomic<std::uint64_t> reserved;
 };
 static_assert(sizeof(Slot) == kLine);
 
@@ -190,7 +205,7 @@ struct BooksHeader {
     std::atomic<std::uint32_t> returned;        // (derived) I4: head; others look at it without the lock, as a hint
     std::atomic<std::uint32_t> live_blocks;     // (derived) I2
     std::atomic<std::uint64_t> live_bytes;      // (derived) I2
-    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes the owner has reserved; for display
+    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes reserved; by the owner, of an orphan by the manager
 };
 static_assert(sizeof(BooksHeader) <= kPage);
 static_assert(offsetof(BooksHeader, lock) % kLine == 0);
@@ -222,6 +237,8 @@ constexpr Shape shape_of(bool dedicated) {
 //       the one store of `head`
 //   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
 //   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
+//   R5  with no undo record, got_bytes is put_bytes as it was before the oldest message inside (but for a message whose
+//       memory was lost: until the next one is taken)
 //
 // A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who
 // died, and the taker undoes it first. The manager undoes what a dead client left before it releases that client's

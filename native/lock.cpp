@@ -1,23 +1,69 @@
 #include "lock.hpp"
 
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 #include "failpoint.hpp"
+#include "os.hpp"
 #include "relax.hpp"
 
 namespace shmtensor {
 namespace {
 
 constexpr int kSpins = 200;  // about a microsecond: twenty times what the books are held for
+constexpr std::uint64_t kLook =
+    100'000'000;  // ns between two looks of a sleeper: whoever was woken may have been killed
 
-timespec after(unsigned milliseconds) {
-    timespec at{};
-    ::clock_gettime(CLOCK_REALTIME, &at);
-    at.tv_nsec += static_cast<long>(milliseconds % 1000) * 1'000'000;
-    at.tv_sec += milliseconds / 1000 + at.tv_nsec / 1'000'000'000;
-    at.tv_nsec %= 1'000'000'000;
-    return at;
+// A robust mutex is a word that both glibc and the kernel know: thread | FUTEX_WAITERS | FUTEX_OWNER_DIED.
+std::atomic<std::uint32_t>& word_of(Lock& lock) {
+    return reinterpret_cast<std::atomic<std::uint32_t>&>(lock.mutex.__data.__lock);
+}
+
+constexpr bool is_taken(std::uint32_t word) {
+    return (word & FUTEX_TID_MASK) != 0 && (word & FUTEX_OWNER_DIED) == 0;
+}
+
+// One that is taken is not even tried. While a thread is inside a pthread mutex's functions, the kernel takes its death
+// for that of the holder if both have the same number, as they may in two PID namespaces.
+int try_lock(Lock& lock) {
+    return is_taken(word_of(lock).load(std::memory_order_relaxed)) ? EBUSY : ::pthread_mutex_trylock(&lock.mutex);
+}
+
+// As pthread_mutex_timedlock, but for the above.
+int wait_lock(Lock& lock, unsigned patience_ms) {
+    std::atomic<std::uint32_t>& word = word_of(lock);
+    const std::uint64_t until = os::monotonic_ns() + std::uint64_t{patience_ms} * 1'000'000;
+    for (;;) {
+        if (const int result = try_lock(lock); result != EBUSY) {
+            // Others may sleep as we did, and only one was woken: they shall be seen by our unlock.
+            if (result == 0 || result == EOWNERDEAD) word.fetch_or(FUTEX_WAITERS);
+            return result;
+        }
+        const std::uint64_t now = os::monotonic_ns();
+        if (now >= until) return EBUSY;
+        std::uint32_t seen = word.load();
+        if (!is_taken(seen)) continue;
+        if (!(seen & FUTEX_WAITERS) && !word.compare_exchange_strong(seen, seen | FUTEX_WAITERS)) continue;
+        os::futex_wait(word, seen | FUTEX_WAITERS, std::min(until - now, kLook));
+    }
+}
+
+std::atomic<bool> threads_visible{false};
+
+// The kernel's list of the robust mutexes that this thread holds; glibc registered it.
+robust_list_head& own_list() {
+    thread_local robust_list_head* const head = [] {
+        robust_list_head* found = nullptr;
+        std::size_t bytes = 0;
+        ::syscall(SYS_get_robust_list, 0, &found, &bytes);
+        return found;
+    }();
+    return *head;
 }
 
 }  // namespace
@@ -33,15 +79,12 @@ void init_lock(Lock& lock) {
 }
 
 Locked take_lock(Lock& lock, std::uint32_t slot, unsigned patience_ms) {
-    int result = ::pthread_mutex_trylock(&lock.mutex);
+    int result = try_lock(lock);
     for (int i = 0; result == EBUSY && i < kSpins; ++i) {
         relax();
-        result = ::pthread_mutex_trylock(&lock.mutex);
+        result = try_lock(lock);
     }
-    if (result == EBUSY && patience_ms > 0) {
-        const timespec until = after(patience_ms);
-        result = ::pthread_mutex_timedlock(&lock.mutex, &until);
-    }
+    if (result == EBUSY && patience_ms > 0) result = wait_lock(lock, patience_ms);
     if (result != 0 && result != EOWNERDEAD) return Locked::busy;
     lock.holder.store(slot, std::memory_order_relaxed);
     return result == 0 ? Locked::yes : Locked::after_death;
@@ -54,6 +97,40 @@ void made_consistent(Lock& lock) {
 void drop_lock(Lock& lock) {
     lock.holder.store(0, std::memory_order_relaxed);
     ::pthread_mutex_unlock(&lock.mutex);
+}
+
+Locked take_lock_apart(Lock& lock) {
+    std::atomic<std::uint32_t>& word = word_of(lock);
+    robust_list_head& list = own_list();
+    std::uint32_t seen = word.load(std::memory_order_relaxed);
+    bool left = (seen & FUTEX_OWNER_DIED) != 0;
+    if (is_taken(seen)) {
+        // What a thread held is marked before the thread is gone, so that a number of nobody's was never a holder's.
+        if (!threads_visible.load(std::memory_order_relaxed)) return Locked::busy;
+        if (::kill(static_cast<pid_t>(seen & FUTEX_TID_MASK), 0) == 0 || errno != ESRCH) return Locked::busy;
+        left = true;
+    }
+    // Were this process killed from here on, the kernel would look at this word and mark it, as it does for glibc.
+    list.list_op_pending = reinterpret_cast<robust_list*>(reinterpret_cast<std::byte*>(&word) - list.futex_offset);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    const auto self = static_cast<std::uint32_t>(os::thread_id());
+    if (!word.compare_exchange_strong(seen, self | (seen & FUTEX_WAITERS))) {
+        list.list_op_pending = nullptr;
+        return Locked::busy;
+    }
+    lock.holder.store(0, std::memory_order_relaxed);
+    return left ? Locked::after_death : Locked::yes;
+}
+
+void drop_lock_apart(Lock& lock) {
+    std::atomic<std::uint32_t>& word = word_of(lock);
+    if (word.exchange(0) & FUTEX_WAITERS) os::futex_wake(word, 1);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    own_list().list_op_pending = nullptr;
+}
+
+void set_threads_visible(bool visible) {
+    threads_visible.store(visible, std::memory_order_relaxed);
 }
 
 }  // namespace shmtensor

@@ -21,6 +21,7 @@
 #include "client.hpp"
 #include "group.hpp"
 #include "layout.hpp"
+#include "lock.hpp"
 #include "module.hpp"
 #include "os.hpp"
 
@@ -51,19 +52,50 @@ void raise(PyObject* type, const std::string& message) {
     PyErr_SetString(type, message.c_str());
     throw nb::python_error();
 }
-void raise_refused(const Refusal& refusal) {
-    nb::tuple args = nb::make_tuple("reserving pages", refusal.error, refusal.bytes, refusal.limit);
+void raise_refused(const Refusal& refusal, const char* what) {
+    nb::tuple args = nb::make_tuple(what, refusal.error, refusal.bytes, refusal.limit);
     PyErr_SetObject(native_errors.refused, args.ptr());
     throw nb::python_error();
 }
 
+namespace {
+
+// What kept a fork from being registered, and what to do.
+const char* why_not_registered(int error) {
+    switch (error) {
+        case EMFILE:
+        case ENFILE:
+            return "its parent had no file descriptor left for it; raise the limit of open files (ulimit -n), or close "
+                   "some before forking";
+        case ENOMEM:
+            return "there was no memory for its holds on what the parent has; release tensors before forking, or raise "
+                   "the limit of memory";
+        case ENOSPC:
+            return "the table of processes, or that of holds in a segment, was full; let some processes end, or "
+                   "release "
+                   "tensors before forking";
+        case EBUSY:
+            return "the books of a segment stayed locked by another process; it may be stopped: see `shmtensor-manager "
+                   "ls`";
+        case ESTALE:
+            return "the manager took its place back before it came for it; start another";
+        default:
+            return std::strerror(error);
+    }
+}
+
+}  // namespace
+
 void set_not_held(const Client& client) {
-    PyErr_Format(native_errors.not_held,
-                 "shared memory cannot be used in this process: %s. Start children by fork, spawn or forkserver of "
-                 "shmtensor.multiprocessing",
-                 client.connection() < 0
-                     ? "its client is closed, or it was forked while the fork could not be registered"
-                     : "it was cloned without the fork hooks");
+    if (client.fork_error() != 0)
+        PyErr_Format(native_errors.not_held,
+                     "shared memory cannot be used in this process: its fork could not be registered, since %s",
+                     why_not_registered(client.fork_error()));
+    else
+        PyErr_Format(native_errors.not_held,
+                     "shared memory cannot be used in this process: %s. Start children by fork, spawn or forkserver of "
+                     "shmtensor.multiprocessing",
+                     client.connection() < 0 ? "its client is closed" : "it was cloned without the fork hooks");
 }
 void raise_not_held(const Client& client) {
     set_not_held(client);
@@ -134,7 +166,7 @@ std::unique_ptr<Books> create_books(const std::string& name, std::uint64_t segme
 using HoldRow = std::tuple<std::uint32_t, std::uint32_t, double>;
 using BlockRow = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, std::vector<HoldRow>>;
 
-std::vector<BlockRow> list_blocks(Books& books) {
+std::vector<BlockRow> list_blocks(Books& books, std::uint32_t limit) {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> holds;
     std::map<std::uint32_t, BlockRow> rows;
     const std::uint32_t now = os::monotonic_seconds();
@@ -142,17 +174,21 @@ std::vector<BlockRow> list_blocks(Books& books) {
         // Copied under the lock, worked through outside. Room is made before, since nothing may allocate under it.
         const std::uint32_t most =
             std::min(books.is_open() ? books.header().holds_high.load() : 0, books.shape().holds);
-        holds.reserve(most + 1024);
+        holds.reserve(std::min(most + 1024, limit));
         const Locked_ locked(books);
-        const std::uint32_t high =
-            std::min(books.header().holds_high.load(), static_cast<std::uint32_t>(holds.capacity()));
-        for (std::uint32_t i = 0; i < std::min(high, books.shape().holds); ++i)
-            if (const std::uint64_t word = books.hold(i).word.load())
-                holds.emplace_back(word, books.hold(i).since.load(std::memory_order_relaxed));
+        const std::uint32_t high = std::min(books.header().holds_high.load(), books.shape().holds);
+        bool all = true;
+        for (std::uint32_t i = 0; i < high && all; ++i) {
+            const std::uint64_t word = books.has_hold(i) ? books.hold(i).word.load() : 0;
+            if (word == 0) continue;
+            all = holds.size() < holds.capacity();
+            if (all) holds.emplace_back(word, books.hold(i).since.load(std::memory_order_relaxed));
+        }
+        if (!all) raise(native_errors.lock_busy, "there are too many holds to look at just now");
     }
     for (const auto& [word, since] : holds) {
         const std::uint32_t index = block_of(word);
-        if (index >= books.shape().blocks) continue;
+        if (index >= books.shape().blocks || !books.has_record(index)) continue;
         const BlockRecord& r = books.block(index);
         auto& row = rows.try_emplace(index, index, r.offset, r.size.load(), r.generation.load(), std::vector<HoldRow>{})
                         .first->second;
@@ -213,6 +249,7 @@ NB_MODULE(_native, m) {
     // May come out of a memoryview or an array as well, where no Python of ours can translate it.
     const nb::object errors = nb::module_::import_("shmtensor.errors");
     native_errors.not_held = exception("NotHeld", errors.attr("ForkedWithoutHold").ptr());
+    native_errors.lost = errors.attr("SegmentLost").inc_ref().ptr();
     error_types = {errors.attr("DTypeError").inc_ref().ptr(), errors.attr("InvalidArgument").inc_ref().ptr(),
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
     add_atomics(m);
@@ -243,11 +280,23 @@ NB_MODULE(_native, m) {
             return ticks;
         },
         nb::arg("pid"));
-    m.def("memory_available", [] {
-        const char* limit = "";
-        const std::uint64_t bytes = os::memory_available(&limit);
-        return std::tuple<std::uint64_t, std::string>{bytes, limit};
-    });
+    m.def("set_threads_visible", &set_threads_visible, nb::arg("visible"));
+    m.def(
+        "memory_available",
+        [](const std::string& root) {
+            const char* limit = "";
+            const std::uint64_t bytes = limits::available(&limit, root);
+            return std::tuple<std::uint64_t, std::string>{bytes, limit};
+        },
+        nb::arg("root") = "/");
+    m.def(
+        "memory_cgroups",
+        [](const std::string& root) {
+            std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> rows;
+            for (const limits::Cgroup& one : limits::cgroups(root)) rows.emplace_back(one.path, one.used, one.most);
+            return rows;
+        },
+        nb::arg("root") = "/");
 
     nb::class_<Group>(m, "Group", nb::is_final())
         .def_static(
@@ -302,13 +351,36 @@ NB_MODULE(_native, m) {
             nb::arg("slot"), nb::arg("pid"), nb::arg("start_time"))
         .def(
             "move",
-            [](Group& self, std::uint32_t index, std::uint64_t expected, int kind) {
+            [](Group& self, std::uint32_t index, std::uint64_t expected, int kind, std::uint32_t pid) {
                 slot_at(self, index);
-                return self.move(index, expected, static_cast<SlotState>(kind));
+                return self.move(index, expected, static_cast<SlotState>(kind), pid);
             },
-            nb::arg("slot"), nb::arg("expected"), nb::arg("kind"))
+            nb::arg("slot"), nb::arg("expected"), nb::arg("kind"), nb::arg("pid") = 0)
         .def(
             "word", [](Group& self, std::uint32_t index) { return slot_at(self, index).word.load(); }, nb::arg("index"))
+        .def(
+            "set_quotas", [](Group& self, std::uint64_t all, std::uint64_t each) { self.set_quotas(all, each); },
+            nb::arg("all"), nb::arg("each"))
+        .def("quotas", [](Group& self) { return std::tuple{self.max_bytes(), self.max_bytes_per_client()}; })
+        .def("charged", &Group::charged)
+        .def(
+            "charge",
+            [](Group& self, std::uint64_t bytes) {
+                std::uint64_t room = 0;
+                const char* limit = self.charge(0, bytes, false, &room);
+                if (limit) self.press();
+                return limit ? std::optional{std::tuple<std::string, std::uint64_t>{limit, room}} : std::nullopt;
+            },
+            nb::arg("nbytes"))
+        .def(
+            "reserved", [](Group& self, std::uint32_t index) { return slot_at(self, index).reserved.load(); },
+            nb::arg("slot"))
+        .def(
+            "account",
+            [](Group& self, std::uint64_t known, std::uint64_t found) {
+                self.slot(0).reserved.compare_exchange_strong(known, found);
+            },
+            nb::arg("known"), nb::arg("found"))
         .def(
             "slot",
             [](Group& self, std::uint32_t index) {
@@ -358,8 +430,9 @@ NB_MODULE(_native, m) {
                 if (!self.is_open() || self.shape().blocks != 1 || self.header().blocks_high.load() != 0)
                     throw nb::value_error("only an unused dedicated segment is handed out whole");
                 std::uint32_t reserved = 0;
-                if (const int error = self.reserve_blocks(1)) raise_os(error);
-                if (const int error = self.reserve_holds(&reserved)) raise_os(error);
+                Refusal refusal;
+                if (const int error = self.reserve_blocks(1, refusal)) raise_os(error);
+                if (const int error = self.reserve_holds(&reserved, refusal)) raise_os(error);
                 const Locked_ locked(self);
                 self.grow_holds(reserved);
                 self.hand_out(0, 0, self.header().payload_bytes, slot);
@@ -367,14 +440,14 @@ NB_MODULE(_native, m) {
             nb::arg("slot"))
         .def(
             "reap",
-            [](Books& self, std::uint32_t slot, Group& group) {
+            [](Books& self, std::uint32_t slot, Group& group, bool rebuild) {
                 const Locked_ locked(self);
                 // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have
                 // released it here while we have the lock.
                 if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
-                return locked.books.reap(slot);
+                return locked.books.reap(slot, rebuild);
             },
-            nb::arg("slot"), nb::arg("group"))
+            nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def(
             "expire_tickets",
             [](Books& self, std::uint32_t seconds) {
@@ -401,7 +474,16 @@ NB_MODULE(_native, m) {
                  const BooksHeader& h = self.header();
                  return std::tuple{h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
              })
-        .def("blocks", &list_blocks)
+        .def(
+            "note_reserved",
+            [](Books& self, int payload) {
+                std::uint64_t bytes = 0;
+                if (!self.is_open()) throw nb::value_error("these books are closed");
+                if (const int error = os::reserved_of(payload, &bytes)) raise_os(error);
+                self.header().reserved_bytes.store(bytes, std::memory_order_relaxed);
+            },
+            nb::arg("payload"))
+        .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds)
         .def("close", &Books::close);
 
     nb::class_<PyBlock>(m, "Block", nb::is_final(), nb::is_weak_referenceable(), nb::type_slots(block_slots))

@@ -17,15 +17,19 @@ constexpr unsigned kSlice = 50;                       // ms between two looks at
 constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that stays busy is an error
 constexpr int kSegmentTries = 3;                      // need_segment calls for one allocation
 
+constexpr const char* kTruncated =
+    "a shared-memory object of this process is shorter than it was made: somebody truncated it, and what lay in it is "
+    "gone. Use the strategy file_descriptor, whose memory cannot be truncated";
+
 // Exceptions of the module; made in module.cpp.
 struct NativeErrors {
-    PyObject *lock_busy, *block_gone, *refused, *not_held;
+    PyObject *lock_busy, *block_gone, *refused, *not_held, *lost;
 };
 extern NativeErrors native_errors;
 
 [[noreturn]] void raise_os(int error);
 [[noreturn]] void raise(PyObject* type, const std::string& message);
-[[noreturn]] void raise_refused(const Refusal& refusal);
+[[noreturn]] void raise_refused(const Refusal& refusal, const char* what = "reserving pages");
 void set_not_held(const Client& client);
 [[noreturn]] void raise_not_held(const Client& client);
 
@@ -98,6 +102,8 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
             case Status::refused:
             case Status::full:
                 raise_refused(self.client.refusal());
+            case Status::lost:
+                raise(native_errors.lost, kTruncated);
             case Status::not_held:
                 raise_not_held(self.client);
         }

@@ -44,7 +44,7 @@ struct Spare {
 struct PyCast {
     explicit PyCast(nb::object ring)
         : ring_object(std::move(ring)), parts(parts_of(ring_object)), cast(parts.ring, client().group()) {
-        parts.make_room = [this] { return make_room(); };
+        parts.make_room = [this](std::uint32_t taken) { return make_room(taken); };
     }
     PyCast(const PyCast&) = delete;
     ~PyCast() { parts.make_room = nullptr; }
@@ -53,8 +53,8 @@ struct PyCast {
     // Try until the core is through with it, or the time is up (busy, or empty).
     template <class Try>
     Ringed insist(std::uint64_t deadline, Letter* letter, Try&& again);
-    bool drop(Drop which);
-    bool make_room();
+    bool drop(Drop which, std::uint32_t taken = 0);
+    bool make_room(std::uint32_t taken);
 
     nb::object ring_object;
     RingParts parts;
@@ -107,19 +107,22 @@ Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
     }
 }
 
-bool PyCast::drop(Drop which) {
+bool PyCast::drop(Drop which, std::uint32_t taken) {
     Spare spare(client());
     return insist(0, &spare.letter, [&](Look& look, unsigned patience, std::uint64_t lost) {
-               return cast.drop(spare.letter, which, client().slot(), look, patience, lost);
+               return cast.drop(spare.letter, which, taken, client().slot(), look, patience, lost);
            }) == Ringed::ok;
 }
 
 // No more goes than has to, but for what was kept for the sake of readers who have died since.
-bool PyCast::make_room() {
+bool PyCast::make_room(std::uint32_t taken) {
     bool made = false;
     while (drop(Drop::passed)) made = true;
     if (made || drop(Drop::unneeded)) return true;
-    return parts.ring.header().policy.load() == static_cast<std::uint32_t>(Policy::drop_oldest) && drop(Drop::oldest);
+    if (parts.ring.header().policy.load() == static_cast<std::uint32_t>(Policy::drop_oldest) &&
+        drop(Drop::oldest, taken))
+        return true;
+    return parts.ring.taken() != taken;  // by others
 }
 
 struct PyReader {

@@ -90,7 +90,7 @@ struct PyRing {
     PyClient& self;
     Block& block;
     Ring ring;
-    std::function<bool()> make_room;  // asked when the ring is full: true: try again
+    std::function<bool(std::uint32_t)> make_room;  // asked when a put finds no room, as of taken(): true: try again
     int event = -1;
 };
 
@@ -163,18 +163,55 @@ int event_of(PyRing& self) {
     return made;
 }
 
-// After a put, a get, and a get that found nothing. The message is in, or out, by now: a manager that cannot be asked
-// must not make an error of that.
-void tell_watchers(PyRing& self) {
-    if (self.ring.header().watched.load() == 0) return;
-    try {
-        event_of(self);
-    } catch (nb::python_error& error) {
-        error.discard_as_unraisable("the event of a queue");
-        return;
-    }
-    announce(self);
+// Raise it where Python raises what signal handlers raise.
+void postpone(const nb::python_error& error) {
+    const auto raise_it = [](void* value) {
+        const nb::object held = nb::steal(static_cast<PyObject*>(value));
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(held.ptr())), held.ptr());
+        return -1;
+    };
+    nb::object value = nb::borrow(error.value());
+    if (Py_AddPendingCall(raise_it, value.ptr()) == 0) value.release();
 }
+
+// Those who watch the queue, in one call that puts or takes. Its event is asked for once and, if that is known to be
+// needed, before a message goes in or out: so a Ctrl-C in the request finds nothing done. A manager that cannot be
+// asked makes no error of the call.
+class Watchers {
+   public:
+    explicit Watchers(PyRing& self) : self_(self) {}
+    // Before each try.
+    void prepare() {
+        if (is_watched() && self_.event < 0 && !asked_) ask();
+    }
+    // After a put, a get, and a get that found nothing. The message is in, or out, by now.
+    void tell() {
+        if (!is_watched()) return;
+        if (self_.event < 0 && !asked_) {
+            try {
+                ask();
+            } catch (const nb::python_error& error) {
+                postpone(error);
+            }
+        }
+        if (self_.event >= 0) announce(self_);
+    }
+
+   private:
+    bool is_watched() const { return self_.ring.header().watched.load() != 0; }
+    void ask() {
+        asked_ = true;
+        try {
+            event_of(self_);
+        } catch (nb::python_error& error) {
+            if (!error.matches(PyExc_Exception)) throw;
+            error.discard_as_unraisable("the event of a queue");
+        }
+    }
+
+    PyRing& self_;
+    bool asked_ = false;
+};
 
 // ----------------------------------------------------------------------------------------------------------------- put
 
@@ -234,13 +271,15 @@ void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
                                       "); send it in parts");
 }
 
-// Publish letters in order until all are in or the time is up; gives how many.
-std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline) {
+// Publish letters in order until all are in or the time is up; `sent` says how many, also when it raises.
+void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, std::size_t& sent) {
     Unsent unsent{self.client(), letters};
+    Watchers watchers(self);
     Look look(self.client());
     Stall stall(self.ring, self.self, deadline);
-    std::size_t sent = 0;
+    sent = 0;
     for (unsigned patience = 0;;) {
+        watchers.prepare();
         const std::uint32_t taken = self.ring.taken();
         std::size_t done = 0;
         Ringed result;
@@ -252,20 +291,20 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         }
         sent += done;
         unsent.letters = letters.subspan(sent);
-        if (done > 0) tell_watchers(self);
+        if (done > 0) watchers.tell();
         patience = 0;
         if (result != Ringed::busy) stall.over();
         switch (result) {
             case Ringed::ok:
-                return sent;
+                return;
             case Ringed::busy:
                 patience = stall.patience(false);
-                if (patience == 0) return sent;
+                if (patience == 0) return;
                 break;
             case Ringed::full: {
-                if (self.make_room && self.make_room()) break;
+                if (self.make_room && self.make_room(taken)) break;
                 const std::uint64_t left = left_of(deadline);
-                if (left == 0) return sent;
+                if (left == 0) return;
                 {
                     nb::gil_scoped_release release;
                     self.ring.await_room(taken, left);
@@ -274,13 +313,12 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 break;
             }
             case Ringed::no_room: {
-                int error = 0;
+                Refusal refusal;
                 {
                     nb::gil_scoped_release release;
-                    error = self.ring.reserve();
+                    self.client().reserve(self.ring, refusal);
                 }
-                if (error)
-                    raise_refused({error, std::uint64_t{self.ring.header().capacity.load()} * kRingUnit, "the queue"});
+                if (refusal.error) raise_refused(refusal, "making the queue larger");
                 break;
             }
             case Ringed::need_mapping:
@@ -295,6 +333,26 @@ std::size_t deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
     }
 }
 
+// In a catch (...) of what the caller has to know more about. What C++ raises becomes what Python calls it.
+[[noreturn]] void add_to_error(const char* name, nb::handle value) {
+    const auto add = [&](nb::python_error& error) {
+        if (PyObject_SetAttrString(error.value().ptr(), name, value.ptr()) != 0) PyErr_Clear();
+    };
+    try {
+        throw;
+    } catch (nb::python_error& error) {
+        add(error);
+        throw;
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    nb::python_error error;
+    add(error);
+    throw error;
+}
+
 void require_members(PyRing& self) {
     if (!self.client().may_touch()) raise_not_held(self.client());
 }
@@ -305,7 +363,9 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     DraftLease draft;
     write_letter(self, value.ptr(), draft->parcel, draft->letter);
     lend_holds(self, draft->parcel, draft->letter);
-    if (deliver(self, {&draft->letter, 1}, deadline) == 0) {
+    std::size_t sent = 0;
+    deliver(self, {&draft->letter, 1}, deadline, sent);
+    if (sent == 0) {
         PyErr_SetNone(queue_errors.full);
         throw nb::python_error();
     }
@@ -332,7 +392,12 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
             if (most != 0 && letter.bytes > most) raise_too_large(self, letter);
         unsent.letters = {};
     }
-    const std::size_t sent = deliver(self, letters, deadline);
+    std::size_t sent = 0;
+    try {
+        deliver(self, letters, deadline, sent);
+    } catch (...) {
+        add_to_error("put", nb::int_(sent));
+    }
     if (sent == 0 && !letters.empty()) {
         PyErr_SetNone(queue_errors.full);
         throw nb::python_error();
@@ -345,10 +410,12 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 // Take messages until at least one is here or the time is up; gives how many.
 std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
+    Watchers watchers(self);
     Look look(self.client());
     Stall stall(self.ring, self.self, deadline);
     std::uint64_t lost = 0;  // a segment that cannot be mapped: the message that needs it is taken out and reported
     for (unsigned patience = 0;;) {
+        watchers.prepare();
         std::size_t done = 0;
         Ringed result;
         const std::size_t most = lost ? 1 : letters.size();
@@ -362,7 +429,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         if (result != Ringed::busy) stall.over();
         switch (result) {
             case Ringed::ok:
-                if (self.ring.size() == 0) tell_watchers(self);
+                if (self.ring.size() == 0) watchers.tell();
                 if (letters[0].flags & kLost) raise_lost();
                 return done;
             case Ringed::busy:
@@ -372,7 +439,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
             case Ringed::empty: {
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) {
-                    if (self.event >= 0) tell_watchers(self);
+                    if (self.event >= 0) watchers.tell();
                     return 0;
                 }
                 {
@@ -401,9 +468,16 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
 }
 
 nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel, bool common = false) {
-    for (const MessageHold& hold : letter.holds) {
-        Block* block = nullptr;
-        if (self.client().receive(hold, &block) == Status::ok) parcel.blocks.push_back(block);
+    std::size_t received = 0;
+    try {
+        parcel.blocks.reserve(letter.holds.size());
+        for (; received < letter.holds.size(); ++received) {
+            Block* block = nullptr;
+            if (self.client().receive(letter.holds[received], &block) == Status::ok) parcel.blocks.push_back(block);
+        }
+    } catch (...) {  // no memory
+        for (; received < letter.holds.size(); ++received) self.client().drop(letter.holds[received]);
+        throw;
     }
     if (parcel.blocks.size() != letter.holds.size()) raise_damaged();
     const std::byte* body = letter.body.data();
@@ -446,7 +520,7 @@ nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout)
         try {
             const std::size_t want = std::min(letters.size(), most - values.size());
             got = collect(self, std::span(letters).first(want), values.size() ? 0 : deadline, nullptr);
-        } catch (nb::python_error&) {
+        } catch (...) {
             problem = std::current_exception();
         }
         if (got == 0) break;
@@ -454,7 +528,7 @@ nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout)
             Parcel parcel;
             try {
                 values.append(read_letter(self, letter, parcel));
-            } catch (nb::python_error&) {
+            } catch (...) {
                 if (!problem) problem = std::current_exception();
             }
         }
@@ -463,9 +537,8 @@ nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout)
         // The others are out of the queue as well; nobody but the caller can have them now.
         try {
             std::rethrow_exception(problem);
-        } catch (nb::python_error& error) {
-            error.value().attr("messages") = values;
-            throw;
+        } catch (...) {
+            add_to_error("messages", values);
         }
     }
     if (values.size() == 0 && most > 0) {

@@ -13,7 +13,7 @@ struct RingParts {
     PyClient& client;
     nb::handle client_object;
     Ring& ring;
-    std::function<bool()>& make_room;
+    std::function<bool(std::uint32_t)>& make_room;
 };
 RingParts parts_of(nb::handle ring);  // raises TypeError
 

@@ -42,7 +42,8 @@ class RingMemory {
     explicit RingMemory(int fd) { map(fd); }
     RingMemory(int fd, std::uint32_t number) {
         if (number < kFirstRing || number > kLastRing) throw nb::value_error("no ring can have this number");
-        if (const int error = os::reserve(fd, 0, kFirstRingBytes)) raise_os(error);
+        Refusal refusal;
+        if (const int error = limits::reserve(fd, 0, kFirstRingBytes, refusal)) raise_os(error);
         std::byte* at = nullptr;
         if (const int error = os::map_shared(fd, kFirstRingBytes, &at)) raise_os(error);
         Ring::make(at, number);
@@ -80,6 +81,7 @@ class RingMemory {
 
 void add_ring(nb::module_& m) {
     m.attr("RING_BYTES") = kRingBytes;
+    m.attr("FIRST_RING_BYTES") = kFirstRingBytes;
     m.attr("FIRST_RING") = kFirstRing;
     m.attr("LAST_RING") = kLastRing;
     m.attr("HOLD_MESSAGE") = static_cast<int>(HoldKind::message);
@@ -89,7 +91,7 @@ void add_ring(nb::module_& m) {
         .def_static(
             "make", [](int fd, std::uint32_t number) { return std::make_unique<RingMemory>(fd, number); },
             nb::arg("fd"), nb::arg("number"))
-        .def_prop_ro("number", [](RingMemory& self) { return self.ring().header().number; })
+        .def_prop_ro("number", [](RingMemory& self) { return self.ring().number(); })
         .def("size", [](RingMemory& self) { return self.ring().size(); })
         .def("stats",
              [](RingMemory& self) {

@@ -115,65 +115,16 @@ int wipe_on_fork_page(std::byte** at) {
     return 0;
 }
 
-namespace {
-
-// The number after `key` in a small text file (key "" = at its start); false when there is none ("max", no such file).
-bool number_in(const char* path, const char* key, std::uint64_t* value) {
-    const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    char text[4096];
-    const ssize_t got = ::read(fd, text, sizeof text - 1);
-    ::close(fd);
-    if (got <= 0) return false;
-    text[got] = 0;
-    const char* at = std::strstr(text, key);
-    if (!at) return false;
-    char* end = nullptr;
-    *value = std::strtoull(at + std::strlen(key), &end, 10);
-    return end != at + std::strlen(key);
-}
-
-// This process's cgroup directory (v2, unified hierarchy); empty when there is none.
-std::string own_cgroup() {
-    const int fd = ::open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+std::string text_of(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return {};
-    char text[4096];
-    const ssize_t got = ::read(fd, text, sizeof text - 1);
+    std::string text;
+    char part[4096];
+    ssize_t got = 0;
+    while ((got = ::read(fd, part, sizeof part)) > 0 || (got < 0 && errno == EINTR))
+        if (got > 0) text.append(part, static_cast<std::size_t>(got));
     ::close(fd);
-    if (got <= 0) return {};
-    text[got] = 0;
-    char* line = std::strstr(text, "0::");
-    if (!line) return {};
-    line[std::strcspn(line, "\n")] = 0;
-    return std::string{"/sys/fs/cgroup"} + (line + 3);
-}
-
-}  // namespace
-
-constexpr std::uint64_t kPartKept = 64;  // a 64th of the machine's memory is never counted as available
-
-std::uint64_t memory_available(const char** limit) {
-    std::uint64_t kilobytes = 0, all = 0, most = ~std::uint64_t{0};
-    if (number_in("/proc/meminfo", "MemAvailable:", &kilobytes) && number_in("/proc/meminfo", "MemTotal:", &all)) {
-        // A part stays for everybody's private memory: a process that filled 24 GB to the last 32 MiB was killed.
-        const std::uint64_t kept = all / kPartKept;
-        most = (kilobytes > kept ? kilobytes - kept : 0) * 1024;
-        *limit = "memory of the machine";
-    }
-    for (std::string path = own_cgroup(); path.size() >= std::strlen("/sys/fs/cgroup"); path.resize(path.rfind('/'))) {
-        std::uint64_t max = 0, current = 0, cache = 0;
-        if (!number_in((path + "/memory.max").c_str(), "", &max)) continue;
-        if (!number_in((path + "/memory.current").c_str(), "", &current)) continue;
-        // The page cache of files counts as used but is dropped first; shared memory is not among inactive_file.
-        number_in((path + "/memory.stat").c_str(), "inactive_file ", &cache);
-        const std::uint64_t used = current > cache ? current - cache : 0;
-        const std::uint64_t left = max > used ? max - used : 0;
-        if (left < most) {
-            most = left;
-            *limit = "memory cgroup";
-        }
-    }
-    return most;
+    return text;
 }
 
 // Non-blocking: a counter that is full is readable all the same, one that is empty is clear.
@@ -266,6 +217,21 @@ int process_id() {
 std::uint64_t pid_namespace() {
     struct stat found{};
     return ::stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
+int thread_id() {
+    return static_cast<int>(::syscall(SYS_gettid));
+}
+
+bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t* from, std::uint64_t* to) {
+    if (begin >= end) return false;
+    const off_t data = ::lseek(fd, static_cast<off_t>(begin), SEEK_DATA);
+    if (data < 0 || static_cast<std::uint64_t>(data) >= end) return false;
+    const off_t hole = ::lseek(fd, data, SEEK_HOLE);
+    if (hole < 0) return false;
+    *from = static_cast<std::uint64_t>(data);
+    *to = std::min(end, static_cast<std::uint64_t>(hole));
+    return true;
 }
 
 namespace {

@@ -25,9 +25,7 @@ int punch(int fd, std::uint64_t offset, std::uint64_t bytes);
 // A private page that reads 0 in a process that was cloned without pthread_atfork hooks.
 int wipe_on_fork_page(std::byte** at);
 
-// Bytes that may be reserved before the machine or a memory cgroup up the tree has none left, and what sets the bound.
-// The kernel kills rather than refuses once that is passed, so it has to be asked for beforehand.
-std::uint64_t memory_available(const char** limit);
+std::string text_of(const std::string& path);  // a small file of text; empty when it cannot be read
 
 void event_set(int fd);    // a pipe becomes readable
 void event_clear(int fd);  // and is not
@@ -46,6 +44,9 @@ std::uint64_t monotonic_ns();
 std::uint64_t random64();
 int process_id();
 std::uint64_t pid_namespace();  // of this process; 0 when it cannot be seen
+int thread_id();                // as the kernel has it
+// The first part of [begin, end) of a memory file that was ever written, as far as pages tell. False: there is none.
+bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t* from, std::uint64_t* to);
 // Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH when there is no such process.
 int start_time(int pid, std::uint64_t* ticks);
 // Whether the process of this start time has ended, as far as /proc can tell; one that nobody waited for has ended too.

@@ -45,6 +45,12 @@ const MessageHold* holds_of(const Message& message) {
     return reinterpret_cast<const MessageHold*>(&message + 1);
 }
 
+std::size_t keep_different(std::vector<std::uint64_t>& numbers) {
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    return numbers.size();
+}
+
 // The entry of a listed hold, or nullptr when there can be none of that number.
 Hold* entry_of(const MessageHold& hold, Shelf& shelf, bool* found) {
     Books* books = shelf.find(hold.segment);
@@ -75,7 +81,8 @@ bool Ring::open(std::byte* at, std::uint64_t bytes, int fd) {
     fd_ = fd;
     if (bytes != kRingBytes) return false;
     const RingHeader& h = header();
-    return h.magic == kRingMagic && h.version == kLayoutVersion && h.number >= kFirstRing && h.number <= kLastRing &&
+    number_ = h.number;
+    return h.magic == kRingMagic && h.version == kLayoutVersion && number_ >= kFirstRing && number_ <= kLastRing &&
            capacity() != 0;
 }
 
@@ -127,7 +134,8 @@ Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patie
     RingHeader& h = header();
     if (h.magic != kRingMagic) return Ringed::damaged;  // the locks beside it are then no locks
     Lock& lock = getting ? h.get_lock : h.put_lock;
-    const Locked locked = take_lock(lock, slot, patience_ms);
+    const bool apart = slot == 0 && patience_ms == 0;  // the manager
+    const Locked locked = apart ? take_lock_apart(lock) : take_lock(lock, slot, patience_ms);
     if (locked == Locked::busy) return Ringed::busy;
     // All that a dead holder can have left is in the undo record, which stays until it is followed.
     if (locked == Locked::after_death) made_consistent(lock);
@@ -135,7 +143,7 @@ Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patie
     if ((getting ? h.get_undo : h.put_undo).word.load(std::memory_order_relaxed) == 0) [[likely]]
         return Ringed::ok;
     const Ringed undone = undo(getting, shelf);
-    if (undone != Ringed::ok) drop_lock(lock);
+    if (undone != Ringed::ok) apart ? drop_lock_apart(lock) : drop_lock(lock);
     return undone;
 }
 
@@ -147,20 +155,22 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
     const std::uint64_t word = record.word.load(std::memory_order_relaxed);
     const std::uint64_t end = (getting ? h.head : h.tail).word.load(std::memory_order_relaxed);
     if (units_of(end) == units_of(word)) {  // not committed
-        const Found found = message_at(units_of(word));
+        Found found = message_at(units_of(word));
+        if (found.message && !is_written(found)) found = {nullptr, units_of(word), 0};
         for (std::uint32_t i = 0; i < found.holds; ++i) {
             const MessageHold hold = holds_of(*found.message)[i];
             bool known = false;
             Hold* held = entry_of(hold, shelf, &known);
             if (!known) return Ringed::need_mapping;
-            const std::uint64_t of_ring = hold_word(hold.block, h.number, HoldKind::message);
+            const std::uint64_t of_ring = hold_word(hold.block, number_, HoldKind::message);
             const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
             const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
             if (held && held->word.load(std::memory_order_relaxed) == from)
                 held->word.store(back, std::memory_order_release);
             SHMTENSOR_POINT("ring.undo.one");
         }
-        if (!getting && found.message) h.put_bytes.store(found.message->bytes_before, std::memory_order_relaxed);
+        if (found.message)
+            (getting ? h.got_bytes : h.put_bytes).store(found.message->bytes_before, std::memory_order_relaxed);
     }
     SHMTENSOR_POINT("ring.undo.done");
     record.word.store(0, std::memory_order_release);
@@ -178,16 +188,30 @@ bool Ring::names(std::uint32_t slot) const {
 
 std::vector<std::uint64_t> Ring::segments_to_undo(std::uint32_t slot) const {
     std::vector<std::uint64_t> segments;
+    std::size_t bound = 4096;  // when to look for what is there twice; a list may be long and name few
     const RingHeader& h = header();
     for (const Undo* record : {&h.put_undo, &h.get_undo}) {
         const std::uint64_t word = record->word.load(std::memory_order_acquire);
         if (word == 0 || undo_slot(word) != slot) continue;
         const Found found = message_at(units_of(word));
-        for (std::uint32_t i = 0; i < found.holds; ++i) segments.push_back(holds_of(*found.message)[i].segment);
+        if (!found.message || !is_written(found)) continue;
+        for (std::uint32_t i = 0; i < found.holds; ++i) {
+            const std::uint64_t segment = holds_of(*found.message)[i].segment;
+            if (!segments.empty() && segments.back() == segment) continue;
+            segments.push_back(segment);
+            if (segments.size() == bound) bound = std::max(bound, 2 * keep_different(segments));
+        }
     }
-    std::sort(segments.begin(), segments.end());
-    segments.erase(std::unique(segments.begin(), segments.end()), segments.end());
+    keep_different(segments);
     return segments;
+}
+
+bool Ring::is_written(const Found& found) const {
+    const auto* list = reinterpret_cast<const std::byte*>(holds_of(*found.message));
+    const auto begin = static_cast<std::uint64_t>(list - at_);
+    const std::uint64_t end = begin + std::uint64_t{found.holds} * sizeof(MessageHold);
+    std::uint64_t from = 0, to = 0;
+    return found.holds == 0 || (os::next_written(fd_, begin, end, &from, &to) && from == begin && to == end);
 }
 
 Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
@@ -196,8 +220,12 @@ Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
         const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);
         if (word == 0 || undo_slot(word) != slot) continue;
         const Ringed taken = take(getting, 0, shelf, 0);
+        if (taken == Ringed::damaged) {  // nobody can use it any more, so that nothing is left to undo
+            (getting ? h.get_undo : h.put_undo).word.store(0, std::memory_order_release);
+            continue;
+        }
         if (taken != Ringed::ok) return taken;
-        drop_lock(getting ? h.get_lock : h.put_lock);
+        drop_lock_apart(getting ? h.get_lock : h.put_lock);
     }
     return Ringed::ok;
 }
@@ -212,7 +240,7 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     Ringed result = take(false, slot, shelf, patience_ms);
     if (result != Ringed::ok) return result;
     while (*done < letters.size() && result == Ringed::ok) {
-        result = put_one(letters[*done], slot, near);
+        result = put_one(letters[*done], slot, near, patience_ms);
         if (result == Ringed::ok) ++*done;
     }
     const bool more_room = !is_full();
@@ -224,7 +252,7 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     return result;
 }
 
-Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
+Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t units = units_for(letter);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
@@ -247,7 +275,7 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
         if (used > all) return Ringed::damaged;
         if (units <= all && filler + units <= all - used) break;
         if (all == kRingUnits) return Ringed::full;
-        if (const Ringed grown = grow(slot, shelf); grown != Ringed::ok) return grown;
+        if (const Ringed grown = grow(slot, shelf, patience_ms); grown != Ringed::ok) return grown;
     }
     if (filler > 0) {
         auto* gap = reinterpret_cast<Message*>(unit(units_of(tail), all));
@@ -267,7 +295,7 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
     for (const MessageHold& hold : letter.holds) {
         bool known = false;
         Hold* held = entry_of(hold, shelf, &known);
-        if (held) held->word.store(hold_word(hold.block, h.number, HoldKind::message), std::memory_order_release);
+        if (held) held->word.store(hold_word(hold.block, number_, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
     h.put_bytes.store(before + letter.bytes, std::memory_order_relaxed);
@@ -282,11 +310,12 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf) {
 
 // pre: put_lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
 // also stays where it is; the one store of `capacity` commits.
-Ringed Ring::grow(std::uint32_t slot, Shelf& shelf) {
+Ringed Ring::grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t all = capacity();
     if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
         return Ringed::no_room;
+    if (patience_ms == 0) return Ringed::busy;  // who has none may have the GIL
     if (const Ringed taken = take(true, slot, shelf, kGetterMoment); taken != Ringed::ok) return taken;
     const std::uint32_t head = units_of(h.head.word.load(std::memory_order_relaxed));
     const std::uint32_t tail = units_of(h.tail.word.load(std::memory_order_relaxed));
@@ -303,19 +332,36 @@ Ringed Ring::grow(std::uint32_t slot, Shelf& shelf) {
     return Ringed::ok;
 }
 
-int Ring::reserve() {
+// A ring is nobody's, and outlives who made it larger. So its pages count for the caller while they are being reserved,
+// and for the group from when the header says that they are: killed in between, one of the two has counted them.
+int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
+    refusal = {};
     RingHeader& h = header();
     const std::uint64_t have = h.reserved_bytes.load(std::memory_order_acquire);
     const std::uint32_t all = capacity();
-    if (all == 0) return EINVAL;
+    if (all == 0) return refusal.error = EINVAL;
     const std::uint64_t want = kMessagesAt + std::uint64_t{std::min(all * 2, kRingUnits)} * kRingUnit;
     if (have >= want) return 0;
-    const char* limit = "";
-    if (os::memory_available(&limit) < want - have) return ENOMEM;
-    if (const int error = os::reserve(fd_, 0, want)) return error;
-    for (std::uint64_t now = have; now < want && !h.reserved_bytes.compare_exchange_weak(now, want);) {
+    refusal = {0, want - have, "", 0};
+    if (const char* limit = group.charge(slot, want - have, false, &refusal.room)) {
+        refusal.error = EDQUOT;
+        refusal.limit = limit;
+    } else {
+        SHMTENSOR_POINT("ring.reserve.charged");
+        if (limits::reserve(fd_, have, want - have, refusal) == 0) {
+            SHMTENSOR_POINT("ring.reserve.done");
+            std::uint64_t now = have;
+            if (h.reserved_bytes.compare_exchange_strong(now, want)) {
+                SHMTENSOR_POINT("ring.reserve.published");
+                if (group.max_bytes() != 0) group.slot(0).reserved.fetch_add(want - have);
+            }
+        }
+        SHMTENSOR_POINT("ring.reserve.counted");
+        group.discharge(slot, want - have);
     }
-    return 0;
+    // Another producer may have had the room, and used it for the same.
+    if (h.reserved_bytes.load(std::memory_order_acquire) >= want) refusal.error = 0;
+    return refusal.error;
 }
 
 // ----------------------------------------------------------------------------------------------------------------- get
@@ -387,20 +433,17 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     letter.flags = gone ? message.flags | kLost : message.flags;
     letter.mark = message.mark;
     letter.bytes = message.bytes;
-    if (!letter.holds.empty()) {
-        const auto of_ring = [&](const MessageHold& hold) {
-            return hold_word(hold.block, h.number, HoldKind::message);
-        };
-        h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
-        SHMTENSOR_POINT("ring.get.noted");
-        for (const MessageHold& hold : letter.holds) {
-            bool known = false;
-            Hold* held = entry_of(hold, shelf, &known);
-            // Only what is the ring's (R3): a list that was written over must not reach into the books.
-            if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
-                held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
-            SHMTENSOR_POINT("ring.get.one_moved");
-        }
+    const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };
+    // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
+    if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
+    SHMTENSOR_POINT("ring.get.noted");
+    for (const MessageHold& hold : letter.holds) {
+        bool known = false;
+        Hold* held = entry_of(hold, shelf, &known);
+        // Only what is the ring's (R3): a list that was written over must not reach into the books.
+        if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
+            held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
+        SHMTENSOR_POINT("ring.get.one_moved");
     }
     h.got_bytes.store(message.bytes_before + message.bytes, std::memory_order_relaxed);
     if (receipt) receipt->store(std::uint64_t{count_of(head)} + 1, std::memory_order_release);
@@ -522,13 +565,15 @@ const char* Ring::check(Shelf& shelf) const {
             const MessageHold& hold = holds_of(*found.message)[i];
             bool known = false;
             const Hold* held = entry_of(hold, shelf, &known);
-            if (!held || held->word.load() != hold_word(hold.block, h.number, HoldKind::message))
+            if (!held || held->word.load() != hold_word(hold.block, number_, HoldKind::message))
                 return "R3: a block of a message inside is not held by the ring";
         }
         position = found.next;
         ++messages;
     }
-    return messages == count_of(tail) - count_of(head) ? nullptr : "R2: the count differs from the messages";
+    if (messages != count_of(tail) - count_of(head)) return "R2: the count differs from the messages";
+    const std::uint64_t before = messages > 0 ? message_at(units_of(head)).message->bytes_before : h.put_bytes.load();
+    return h.got_bytes.load() == before ? nullptr : "R5: the bytes taken differ from those before the head";
 }
 
 }  // namespace shmtensor

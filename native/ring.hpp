@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "books.hpp"
+#include "group.hpp"
 #include "layout.hpp"
 #include "lock.hpp"
 
@@ -60,7 +61,7 @@ constexpr std::uint32_t kLost = 1u << 31;  // in the flags of a letter, not of a
 
 enum class Ringed {
     ok,
-    busy,          // a lock is taken: again, with patience
+    busy,          // a lock is taken, or there is much to copy: again, with patience
     empty,         // no message
     full,          // max_messages, max_bytes, or all that a ring can hold
     too_large,     // no ring, or not this one, will ever take it
@@ -77,6 +78,7 @@ class Ring {
     bool open(std::byte* at, std::uint64_t bytes, int fd);
 
     RingHeader& header() const { return *reinterpret_cast<RingHeader*>(at_); }
+    std::uint32_t number() const { return number_; }
     std::uint32_t size() const;  // messages inside, just now
     bool is_full() const;
 
@@ -89,8 +91,8 @@ class Ring {
     // holds.
     Ringed get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
                std::atomic<std::uint64_t>* receipt = nullptr, std::uint64_t lost = 0);
-    // Reserve pages for twice the capacity. 0 or errno (ENOMEM also when the machine has not that much left).
-    int reserve();
+    // Reserve pages for twice the capacity; counts for the group (slot 0), and for `slot` meanwhile. 0 or errno.
+    int reserve(Group& group, std::uint32_t slot, Refusal& refusal);
 
     // Wait until there may be a message, room, a task_done(); at most timeout_ns, and not beyond the moment to look
     // again (100 ms). Spins first when that has paid. EINTR when a signal came. `taken`: as taken() was before the put
@@ -124,10 +126,10 @@ class Ring {
     };
     Ringed take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed undo(bool getting, Shelf& shelf);
-    Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf);
+    Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt,
                    std::uint64_t lost);
-    Ringed grow(std::uint32_t slot, Shelf& shelf);
+    Ringed grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved
     std::byte* unit(std::uint32_t position, std::uint32_t capacity) const {
@@ -138,10 +140,14 @@ class Ring {
     int await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
               std::uint64_t timeout_ns, Changed&& changed);
 
+    // Whether all of a message's list of holds was ever written; what it says of its length may not be so.
+    bool is_written(const Found& found) const;
+
     std::byte* at_ = nullptr;
     std::uint64_t bytes_ = 0;
     int fd_ = -1;
-    int wakes_ = 1;  // sleepers woken for a message
+    std::uint32_t number_ = 0;  // as it was when the ring was opened
+    int wakes_ = 1;             // sleepers woken for a message
     // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.
     std::atomic<std::uint32_t> unspun_{0}, penalty_{0};
 };

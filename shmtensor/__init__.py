@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .dtypes import int64 as int64
     from .dtypes import uint8 as uint8
     from .memory import StorageFlags as StorageFlags
+    from .memory import empty_cache as empty_cache
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
     from .storage import CharStorage as CharStorage
@@ -70,6 +71,7 @@ _HOME = {
     **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "_tensor"),
     "MapFlags": "allocators",
     "StorageFlags": "memory",
+    "empty_cache": "memory",
 }
 
 __all__ = [

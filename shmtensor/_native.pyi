@@ -36,6 +36,8 @@ HOLD_CLIENT: int  # a process that has the block open
 HOLD_TICKET: int  # in flight: pickled and not yet unpickled
 HOLD_MESSAGE: int  # in flight through a ring: the sender's until it is published, then the ring's
 
+FIRST_RING_BYTES: int
+"""Bytes of a new ring that are reserved."""
 RING_BYTES: int
 """Payload of a ring's segment, in bytes of address space."""
 FIRST_RING: int
@@ -98,14 +100,28 @@ class Group:
         """FREE -> kind; gives the slot's index. Raises LookupError when the table is full."""
     def name(self, slot: int, pid: int, start_time: int) -> None:
         """Say which process has the slot (0: it is not known)."""
-    def move(self, slot: int, expected: int, kind: int) -> bool:
-        """The slot's next state, by one compare-and-swap of its word. False: the word is not `expected` any more."""
+    def move(self, slot: int, expected: int, kind: int, pid: int = 0) -> bool:
+        """The slot's next state, of a client with its pid as the manager sees it, by one compare-and-swap of its word.
+        False: the word is not `expected` any more."""
     def word(self, slot: int) -> int:
         """Generation, state and parent in one. Raises IndexError."""
     def slot(self, index: int) -> tuple[int, int, int, int, int]:
         """(state, pid, start time in clock ticks since boot, parent slot, generation). Raises IndexError."""
     def occupied(self) -> list[int]:
         """Indices of all slots that are not FREE, ascending."""
+    def set_quotas(self, all: int, each: int) -> None:
+        """Bytes of payload that may be reserved in all and by each client, 0: no bound (manager only)."""
+    def quotas(self) -> tuple[int, int]:
+        """(bytes in all, bytes of each client), 0: no bound."""
+    def charged(self) -> int:
+        """Bytes that count for the quota in all, just now."""
+    def reserved(self, slot: int) -> int:
+        """Bytes that count for a slot; slot 0: rings, and segments without an owner. Raises IndexError."""
+    def charge(self, nbytes: int) -> tuple[str, int] | None:
+        """Count bytes for slot 0 before they are reserved. (limit that this would pass, bytes left): not counted, and
+        every client is asked to give back what it keeps for later."""
+    def account(self, known: int, found: int) -> None:
+        """Let `found` bytes count for slot 0, if still `known` do (manager only)."""
 
 @final
 class Books:
@@ -126,9 +142,10 @@ class Books:
     def hand_out(self, slot: int) -> None:
         """Give the one block (index 0, generation 1) of an unused dedicated segment, whole, to `slot` by hold 0.
         Raises OSError, LockBusy, ValueError."""
-    def reap(self, slot: int, group: Group) -> int:
-        """Release every hold of `slot`, or of the ring of that number; gives how many there were. Raises LockBusy,
-        or PermissionError (this process is not the group's manager any more): nothing was done."""
+    def reap(self, slot: int, group: Group, rebuild: bool = False) -> int:
+        """Release every hold of `slot`, or of the ring of that number; gives how many there were. `rebuild`: then
+        derive counts, totals and chains from the holds that are left. Raises LockBusy, or PermissionError (this process
+        is not the group's manager any more): nothing was done."""
     def expire_tickets(self, seconds: int) -> int:
         """Release the in-flight holds of slot 0 that are at least `seconds` old; gives how many. Raises LockBusy."""
     def retire(self) -> None:
@@ -137,9 +154,11 @@ class Books:
         """Size in bytes of the live block with this generation, or None."""
     def stats(self) -> tuple[int, int, int]:
         """(live blocks, bytes in them, bytes of payload reserved). A racy snapshot: to show, and for 'is it empty'."""
-    def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+    def note_reserved(self, payload: int) -> None:
+        """Look how much of the payload is reserved; of a segment whose owner is dead. Raises OSError."""
+    def blocks(self, limit: int = ...) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
         """Every live block: (index, offset, size, generation, holds), a hold being (owner slot, hold kind, age in s).
-        Raises LockBusy."""
+        Raises LockBusy, also when there are more than `limit` holds."""
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
 
@@ -224,8 +243,16 @@ def make_payload(name: str, nbytes: int) -> int:
 def punch(fd: int, offset: int, nbytes: int) -> None:
     """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
 
-def memory_available() -> tuple[int, str]:
-    """(bytes that may be reserved, what bounds them): the least of MemAvailable and every memory cgroup up the tree."""
+def set_threads_visible(visible: bool) -> None:
+    """Say whether every thread that may hold a lock shows in this process's PID namespace: then a lock whose word names
+    a thread that does not exist is told to be garbage, and taken."""
+
+def memory_available(root: str = "/") -> tuple[int, str]:
+    """(bytes that may be reserved, what bounds them): the least of MemAvailable and every memory cgroup up the tree.
+    `root` ends with a slash: where proc and the mounts lie."""
+
+def memory_cgroups(root: str = "/") -> list[tuple[str, int, int]]:
+    """(path, bytes used, limit in bytes) of each memory cgroup of this process that has a limit, its own first."""
 
 def process_start_time(pid: int) -> int:
     """Start time of a process in clock ticks since boot (field 22 of /proc/pid/stat). Raises ProcessLookupError."""

@@ -113,7 +113,7 @@ def load(data: memoryview, buffers: list[Any]) -> Any:
 # -- as bytes ---------------------------------------------------------------------------------------------------------
 
 # A message without blocks is its body. One with blocks: _TICKETED, the manager's address, a ticket for each, the body.
-# (A body starts with a number of its own, see native/codec.cpp.)
+# (A body starts with a number of its own, see native/codec_body.hpp.)
 _TICKETED: Final = 3
 _MARK: Final = bytes([_TICKETED])
 _HEADER: Final = struct.Struct("<BII")  # _TICKETED, bytes of the address, bytes of the tickets

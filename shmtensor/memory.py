@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from enum import IntFlag
 from typing import Any, Final
@@ -45,6 +46,24 @@ PLACES: Final = {
     0: "shared", VIEW_LENT: "lent", VIEW_READONLY: "read-only", VIEW_FROZEN: "frozen", VIEW_PERSONAL: "private",
 }  # fmt: skip
 """Kind of view -> where that memory is, in a word."""
+
+
+def empty_cache() -> int:
+    """Give the memory that this process has freed, and keeps for what it allocates next, back to the system.
+
+    Tensors, and what other processes hold, are untouched. What is allocated next is reserved again: the first time is
+    slower. It also happens by itself before an allocation is refused, here or in another process of the group.
+
+    Does not block, but for some milliseconds where another process has a lock that is needed.
+
+    Returns:
+        Bytes given back; 0 in a process that has shared nothing.
+    Raises:
+        ForkedWithoutHold.
+    """
+    client = sys.modules.get("shmtensor.manager.client")
+    return client.trim() if client else 0
+
 
 moving: Final = threading.RLock()
 """Guards moves and the making of storages; re-entrant, because a finalizer may get there while it is held."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import context
 from multiprocessing.util import register_after_fork
@@ -127,6 +128,16 @@ def _get(manager: client.Manager, ring: Ring) -> Any:
         return ring.get()
     except (Refused, BlockGone, LockBusy) as problem:
         manager._translate(problem)
+
+
+@contextmanager
+def _adding(problem: Exception) -> Iterator[None]:
+    """Add to what is raised inside what the core says of a call that it ended in the middle (`put`, `messages`)."""
+    try:
+        yield
+    except Exception as error:
+        vars(error).update(vars(problem))
+        raise
 
 
 class _End:
@@ -346,21 +357,23 @@ class Queue(SimpleQueue):
 
         Raises:
             Full: not even one.
-            the others of `put`: when one cannot be pickled, or is larger than `maxbytes`, none was put.
+            the others of `put`: when one cannot be pickled, or is larger than `maxbytes`, none was put. What ends the
+            call in the middle (Ctrl-C, no memory) has how many were put in its attribute `put`.
         """
         self._check_open()
         try:
             return self._ring.put_many(list(messages), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
-            self._manager._translate(problem)
+            with _adding(problem):
+                self._manager._translate(problem)
 
     def get_many(self, most: int, block: bool = True, timeout: float | None = None) -> list[Any]:
         """Take up to `most` messages. Blocks until there is one, as `get` does; then takes what is there.
 
         Raises:
             InvalidArgument: `most` is no number from 1.
-            Empty, and the others of `get`. What cannot be read is out of the queue and raises; its attribute `messages`
-            is the list of those that were taken with it.
+            Empty, and the others of `get`. What cannot be read is out of the queue and raises. The attribute `messages`
+            of what ends the call in the middle is the list of those that were taken.
         """
         self._check_open()
         if not isinstance(most, int) or most < 1:
@@ -368,7 +381,8 @@ class Queue(SimpleQueue):
         try:
             return self._ring.get_many(min(most, MOST_MESSAGES), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
-            self._manager._translate(problem)
+            with _adding(problem):
+                self._manager._translate(problem)
 
     async def aput(self, obj: Any) -> None:
         """`put` for coroutines: while the queue is full, others run. Raises as put."""

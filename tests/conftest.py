@@ -10,7 +10,13 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from manager_world import shm_names
+
+# The same examples in each run, unless SHMTENSOR_PROFILE=random asks for new ones.
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.register_profile("random", deadline=None)
+settings.load_profile(os.environ.get("SHMTENSOR_PROFILE", "same"))
 
 _directory = tempfile.mkdtemp(prefix="shmt-", dir="/tmp")  # short: a socket's path has a limit
 for _variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "XDG_RUNTIME_DIR"):

@@ -42,7 +42,7 @@ class Books:
 
     facts = (0, 0, 0, 1 << 20, False, False)
 
-    def reap(self, slot: int, group: object) -> int:
+    def reap(self, slot: int, group: object, rebuild: bool = False) -> int:
         self._check()
         return self._drop(slot)
 
@@ -57,7 +57,7 @@ class Books:
     def stats(self) -> tuple[int, int, int]:
         return len(self.held), sum(size for _offset, size, _holds in self.held.values()), 1 << 20
 
-    def blocks(self) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+    def blocks(self, limit: int = 1 << 22) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
         self._check()
         return [
             (block, offset, size, generation, [(slot, kind, 2.5) for slot, kind in sorted(holds)])
@@ -354,7 +354,9 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     books.add(1, 128, 50, (slot, CLIENT))
     made.state.export(1, 0, 1, 10)
     document = report.listing(made.state)
-    assert document["clients"] == [{"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0}]
+    assert document["clients"] == [
+        {"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0, "reserved_bytes": 0}
+    ]
     (segment,) = document["segments"]
     assert (segment["live_blocks"], segment["live_bytes"], segment["owner"], segment["names"]) == (2, 150, slot, 1)
     assert segment["holders"] == [

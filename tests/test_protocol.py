@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shmtensor.manager import protocol as p
@@ -176,6 +176,53 @@ def test_any_body_gives_a_message_or_malformed(number: int, body: bytes) -> None
     else:
         assert request_id == 5
         assert type(message) is p.REQUESTS[number]
+
+
+NAMES = st.binary(max_size=61).map(lambda raw: b"/a" + bytes(p._NAME_BYTES[byte % len(p._NAME_BYTES)] for byte in raw))
+NUMBERS = {"I": st.integers(0, 2**32 - 1), "Q": st.integers(0, 2**64 - 1), "d": st.floats(allow_nan=False)}
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> p.Message:
+    """Any message that can be encoded."""
+    cls = draw(st.sampled_from([*p.REQUESTS.values(), *p.REPLIES.values()]))
+    if cls is p.Error:
+        return p.Error(draw(NUMBERS["I"]), draw(NUMBERS["I"]), draw(st.text(max_size=p.MAX_TEXT_BYTES // 4)))
+    form = re.findall(r"64s|[IQd]", cls.FORMAT.format)
+    values = [draw(NAMES if code == "64s" else NUMBERS[code]) for code in form]
+    for at, field in enumerate(cls.FIELDS):
+        if field in ("flags", "reserved"):
+            values[at] = draw(st.sampled_from([0, 0, 1, 2, 4]))
+    made = cls(*values)
+    try:
+        made.check()
+    except p.Malformed:
+        assume(False)
+    return made
+
+
+@given(messages(), NUMBERS["I"])
+def test_any_message_goes_there_and_back(message: p.Message, number: int) -> None:
+    decode = p.decode_request if message.TYPE in p.REQUESTS else p.decode_reply
+    assert decode(p.encode(message, number)) == (number, message)
+
+
+@settings(max_examples=25)
+@given(messages())
+def test_every_change_of_a_byte_gives_a_message_or_malformed(message: p.Message) -> None:
+    """Each byte of the packet as each other value; what still is a message goes there and back."""
+    data = bytearray(p.encode(message, 7))
+    decode = p.decode_request if message.TYPE in p.REQUESTS else p.decode_reply
+    for at in range(len(data)):
+        kept = data[at]
+        for value in {kept ^ 1, kept ^ 0x80, 0, 1, 0x2F, 0x7F, 0xFF, (kept + 1) % 256} - {kept}:
+            data[at] = value
+            try:
+                number, changed = decode(bytes(data))
+            except p.Malformed:
+                continue
+            assert p.encode(changed, number) == data
+        data[at] = kept
 
 
 def test_protocol_needs_no_sockets() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import resource
 import struct
 import sys
 import threading
@@ -312,6 +313,39 @@ def test_many_with_one_that_cannot_be_read(q: Any) -> None:
     one, tensor, five = caught.value.messages  # type: ignore[attr-defined]
     assert (one, float(tensor.sum()), five) == (1, 3, 5)
     assert q.empty()
+
+
+def take_without_memory(q: Any, told: Any) -> None:
+    """Take many when there is no memory for the last: what was taken is in the error, the last is in the queue."""
+    status = Path("/proc/self/status").read_text()
+    used = int(status.split("VmSize:")[1].split()[0]) << 10
+    _soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    ballast: list[Any] = [None] * (1 << 20)
+    found: Any = None
+    resource.setrlimit(resource.RLIMIT_AS, (used + (16 << 20), hard))
+    try:
+        for i in range(len(ballast)):
+            ballast[i] = bytes(8000)
+    except MemoryError:
+        try:
+            found = q.get_many(100, False)
+        except MemoryError as error:
+            found = error
+    del ballast
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    told.send((type(found).__name__, getattr(found, "messages", None), q.qsize(), len(q.get(False))))
+
+
+def test_many_without_memory_for_one() -> None:
+    context = mp.get_context("fork")
+    q = context.Queue()
+    q.put_many([*range(64), b"x" * 14_000])
+    mine, theirs = context.Pipe()
+    process = context.Process(target=take_without_memory, args=(q, theirs))
+    process.start()
+    theirs.close()
+    assert mine.recv() == ("MemoryError", list(range(64)), 1, 14_000)
+    process.join()
 
 
 def send_what_only_i_have(q: Any) -> None:

@@ -8,6 +8,7 @@ import select
 import selectors
 import signal
 import struct
+import sys
 import threading
 import time
 import types
@@ -25,6 +26,7 @@ from manager_world import BOUND, World, kill, until, world
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
+from shmtensor._native import Ring
 
 WATCHED = 44
 """Where a ring's header says that somebody asked for its event."""
@@ -279,6 +281,54 @@ def test_the_event_follows_the_messages() -> None:
             assert all(selector.select(0) for selector in (first, second))
             assert q.get() == "a"
             assert all(selector.select(0) for selector in (first, second))
+
+
+@pytest.mark.usefixtures("in_time")
+def test_ctrl_c_in_the_request_for_the_event_finds_nothing_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = mp.Queue()
+    q.put("first")
+    q._reader.fileno()
+    raised: list[type[BaseException]] = []
+
+    def request() -> int:
+        problem = raised.pop()
+        raise problem
+
+    def call(what: Callable[[Ring], Any], problem: type[BaseException]) -> Any:
+        raised.append(problem)
+        try:
+            return what(Ring(q._manager.native, q._ring.block, request))  # one that has not asked yet
+        finally:
+            assert not raised
+
+    for what in (lambda ring: ring.put(1), lambda ring: ring.put_many([1, 2]), Ring.get, lambda ring: ring.get_many(5)):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            call(what, KeyboardInterrupt)
+        assert getattr(caught.value, "put", 0) == 0
+        assert getattr(caught.value, "messages", []) == []
+        assert q.qsize() == 1
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    call(lambda ring: ring.put("second"), OSError)  # no reason not to put
+    assert [one.object for one in told] == ["the event of a queue"]
+    assert q.get_many(5) == ["first", "second"]
+
+
+@pytest.mark.usefixtures("in_time")
+def test_many_that_is_interrupted_says_how_many_it_put() -> None:
+    q = mp.Queue(2)
+
+    def interrupt() -> None:
+        until(q.full, "it to wait for room")
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        q.put_many(range(5))
+    thread.join()
+    assert caught.value.put == 2  # type: ignore[attr-defined]
+    assert q.get_many(5) == [0, 1]
 
 
 def put_later(q: Any, what: Any) -> None:

@@ -120,7 +120,8 @@ struct World {
     void reserve(std::uint64_t segment) {
         std::uint32_t reserved = 0;
         Books& books = arenas[segment - 1].books;
-        want(books.reserve_holds(&reserved) == 0 && books.lock(0, 1000), "reserve_holds");
+        Refusal refusal;
+        want(books.reserve_holds(&reserved, refusal) == 0 && books.lock(0, 1000), "reserve_holds");
         books.grow_holds(reserved);
         books.unlock();
     }
@@ -139,7 +140,7 @@ struct World {
         Letter letter;
         const std::uint32_t slot = claim();
         while (ring.size() > 0)
-            want(cast.drop(letter, Drop::unneeded, slot, all, 1000, 0) == Ringed::ok,
+            want(cast.drop(letter, Drop::unneeded, 0, slot, all, 1000, 0) == Ringed::ok,
                  what + ": a message that nobody lacks stays");
         bury(slot);
         for (Arena& arena : arenas) {
@@ -194,10 +195,10 @@ struct Member {
              "join");
     }
 
-    bool drop(Drop which) {
+    bool drop(Drop which, std::uint32_t taken = 0) {
         Letter letter;
         const Ringed result =
-            insist_cast(letter, [&](unsigned p) { return cast.drop(letter, which, slot, shelf, p, 0); });
+            insist_cast(letter, [&](unsigned p) { return cast.drop(letter, which, taken, slot, shelf, p, 0); });
         for (const MessageHold& hold : letter.holds) client.drop(hold);
         return result == Ringed::ok;
     }
@@ -231,10 +232,12 @@ struct Member {
             sent = result == Ringed::ok;
             if (sent) break;
             if (result == Ringed::no_room) {
-                want(ring.reserve() == 0, "reserve");
+                Refusal refusal;
+                want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
             } else if (result == Ringed::full) {
                 if (drop(Drop::passed) || drop(Drop::unneeded)) continue;
-                if (ring.header().policy == static_cast<std::uint32_t>(Policy::drop_oldest) && drop(Drop::oldest))
+                if (ring.header().policy == static_cast<std::uint32_t>(Policy::drop_oldest) &&
+                    drop(Drop::oldest, taken))
                     continue;
                 if (world.board->stop) break;
                 ring.await_room(taken, 50'000'000);
@@ -356,7 +359,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     if (WIFSTOPPED(status)) {
         // A stopped holder stops nobody for longer than they are ready to wait.
         Letter letter;
-        const Ringed got = world.cast.drop(letter, Drop::passed, kMaxSlots - 1, all, 10, 0);
+        const Ringed got = world.cast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10, 0);
         want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty, what + ": beside a stopped process");
         for (const MessageHold& hold : letter.holds) {
             Books& books = world.arenas[hold.segment - 1].books;
@@ -497,6 +500,29 @@ int storm(int kills, std::uint32_t seed) {
     return 0;
 }
 
+// What another writer did between a put that found no room and what follows from that.
+void between() {
+    World world(1, 2, Policy::drop_oldest);
+    const std::uint32_t slot = world.claim();
+    {
+        Member me(world, slot, 1);
+        me.join(false);
+        for (int i = 0; i < 2; ++i) me.put(1, 10);
+        const std::uint32_t taken = me.ring.taken();
+        me.put(0, 10);  // drops one
+        want(!me.drop(Drop::oldest, taken) && me.cast.missed(me.seat) == 1, "one is dropped for room that there is");
+        want(me.drop(Drop::oldest, taken + 1) && me.cast.missed(me.seat) == 2, "the oldest can be dropped");
+        me.ring.header().putters_asleep = 1;
+        me.cast.leave(me.seat);
+        want(me.ring.header().putters_asleep == 0, "who waits for room is not told of a reader that leaves");
+        while (me.drop(Drop::unneeded)) {
+        }
+        want(me.client.close(), "close");
+    }
+    world.bury(slot);
+    world.audit("between");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -504,5 +530,6 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::string{argv[1]} == "storm")
         return storm(argc > 2 ? std::atoi(argv[2]) : 500,
                      argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
+    between();
     return matrix();
 }

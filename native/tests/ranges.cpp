@@ -186,7 +186,8 @@ struct Ledger {
         std::uint32_t hold = make();
         if (hold == kNone) {
             std::uint32_t reserved = 0;
-            want(books.reserve_holds(&reserved) == 0, "reserve_holds");
+            Refusal refusal;
+            want(books.reserve_holds(&reserved, refusal) == 0, "reserve_holds");
             books.grow_holds(reserved);
             hold = make();
         }

@@ -34,6 +34,9 @@ struct Board {
     std::atomic<std::uint8_t> put[kMany];           // put() has returned
     std::atomic<std::uint8_t> got[kMany];           // times received whole
     std::atomic<std::uint32_t> working[kMaxSlots];  // consumer: number of the message in its hands + 1
+    // By the ring's own count of messages, as the pool uses it: what a consumer took last, + 1; what is accounted for.
+    std::atomic<std::uint64_t> receipts[kMaxSlots];
+    std::atomic<std::uint8_t> seen[kMany], excused[kMany];
 };
 
 std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
@@ -58,7 +61,7 @@ struct World {
         want(ring.open(ring_at, kRingBytes, ring_fd), "ring.open");
         void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         want(at != MAP_FAILED, "mmap");
-        board = new (at) Board{};
+        board = static_cast<Board*>(at);  // zeroes; to write them would cost more than a run
     }
     ~World() {
         os::unmap(ring_at, kRingBytes);
@@ -84,6 +87,9 @@ struct World {
         }
         for (Arena& arena : arenas) arena.reap(slot);
         board->working[slot] = 0;
+        // What it took last is excused, if it was taken.
+        const auto last = static_cast<std::uint32_t>(board->receipts[slot].exchange(0));
+        if (last != 0 && static_cast<std::int32_t>(ring.taken() - (last - 1)) > 0) board->excused[last - 1] = 1;
         set_state(group, slot, SlotState::free);
     }
 };
@@ -114,7 +120,8 @@ struct Member {
         for (int tries = 0;; ++tries) {
             const Ringed result = again(tries == 0 ? 0u : 50u);
             if (result == Ringed::no_room) {
-                want(ring.reserve() == 0, "reserve");
+                Refusal refusal;
+                want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
             } else if (result != Ringed::busy) {
                 return result;
             }
@@ -159,7 +166,9 @@ struct Member {
     bool get(std::uint64_t patience_ns) {
         Letter letter;
         std::size_t done = 0;
-        const Ringed result = insist_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, shelf, p, &done); });
+        std::atomic<std::uint64_t>& receipt = world.board->receipts[slot];
+        const Ringed result =
+            insist_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, shelf, p, &done, &receipt); });
         if (result == Ringed::empty) {
             if (patience_ns > 0) ring.await_message(patience_ns);
             return false;
@@ -184,6 +193,7 @@ struct Member {
             client.release(block);
         }
         ++world.board->got[number];
+        ++world.board->seen[receipt - 1];
         world.board->working[slot] = 0;
         return true;
     }
@@ -248,6 +258,10 @@ void audit(World& world, const std::string& what, std::size_t may_lose) {
         if (world.board->put[i] && !world.board->got[i]) ++lost;
     }
     want(lost <= may_lose, what + ": " + std::to_string(lost) + " messages are lost");
+    for (std::uint32_t i = 0; i < world.ring.taken(); ++i) {
+        want(world.board->seen[i] <= 1, what + ": two receipts for one message");
+        want(world.board->seen[i] || world.board->excused[i], what + ": a message was taken without a receipt");
+    }
     for (Arena& arena : world.arenas) {
         arena.check(what);
         want(arena.books.header().live_blocks == 0,
@@ -283,7 +297,8 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         World::All all(world);
         Letter letter;
         std::size_t done = 0;
-        const Ringed got = world.ring.get({&letter, 1}, kMaxSlots - 1, all, 10, &done);
+        const Ringed got =
+            world.ring.get({&letter, 1}, kMaxSlots - 1, all, 10, &done, &world.board->receipts[kMaxSlots - 1]);
         want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty || got == Ringed::need_mapping,
              what + ": get beside a stopped process");
         if (got == Ringed::ok) {
@@ -451,6 +466,24 @@ int threads(int seconds) {
     return 0;
 }
 
+// Who has no patience, as they may have the GIL, does not wait for the copying that growth is.
+void patience() {
+    World world(1);
+    World::All all(world);
+    const std::uint32_t slot = claim(world), capacity = world.ring.header().capacity;
+    Letter letter;
+    letter.body.resize(1000);
+    std::size_t done = 0;
+    int put = 0;
+    while (world.ring.put({&letter, 1}, slot, all, 0, &done) == Ringed::ok) ++put;
+    Refusal refusal;
+    want(world.ring.reserve(world.group, slot, refusal) == 0, "reserve");
+    want(world.ring.put({&letter, 1}, slot, all, 0, &done) == Ringed::busy, "growth without patience");
+    want(world.ring.header().capacity == capacity && world.ring.size() == static_cast<std::uint32_t>(put), "unchanged");
+    want(world.ring.put({&letter, 1}, slot, all, 50, &done) == Ringed::ok, "growth with patience");
+    want(world.ring.header().capacity == capacity * 2, "grown");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -459,5 +492,6 @@ int main(int argc, char** argv) {
         return storm(argc > 2 ? std::atoi(argv[2]) : 1000,
                      argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
     if (argc > 1 && std::string{argv[1]} == "threads") return threads(argc > 2 ? std::atoi(argv[2]) : 5);
+    patience();
     return matrix();
 }

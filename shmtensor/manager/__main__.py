@@ -14,7 +14,7 @@ from shmtensor.errors import ManagerError, ManagerTimeout, ShmTensorError
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
 from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, Observer
-from shmtensor.manager.shortage import size
+from shmtensor.manager.shortage import parse_size, size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--max-clients", type=_count, default=4096, metavar="N", help="refuse more clients (default 4096)"
     )
+    serve.add_argument(
+        "--max-bytes", type=_size, metavar="N", help="reserve no more memory in all (512M, 4G; default: no bound)"
+    )
+    serve.add_argument("--max-bytes-per-client", type=_size, metavar="N", help="nor more for any one client")
     serve.add_argument(
         "--idle-exit", type=_seconds, metavar="S", help="end S seconds after the last client (default: never)"
     )
@@ -61,6 +65,13 @@ def _seconds(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds >= 0")
     return value
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not a size such as 512M or 4G") from None
 
 
 def _count(text: str) -> int:
@@ -128,7 +139,14 @@ def _serve(options: argparse.Namespace) -> int:
     except OSError:
         pass
     launch.serve(
-        address, ready, listener=listener, max_clients=options.max_clients, idle_exit=options.idle_exit, log=log
+        address,
+        ready,
+        listener=listener,
+        max_clients=options.max_clients,
+        max_bytes=options.max_bytes,
+        max_bytes_per_client=options.max_bytes_per_client,
+        idle_exit=options.idle_exit,
+        log=log,
     )
     return 0
 
@@ -193,6 +211,12 @@ def _restart(options: argparse.Namespace) -> int:
             observer.request(protocol.Stop())
             observer.wait_closed(ANSWER_SECONDS)
         pid, idle_exit, max_clients = figures["pid"], figures["idle_exit"], figures["max_clients"]
+        # For when it has no clients, whose group would say so; the new manager is our child.
+        for variable, nbytes in (
+            (addresses.MAX_BYTES_VARIABLE, figures["max_bytes"]),
+            (addresses.MAX_BYTES_PER_CLIENT_VARIABLE, figures["max_bytes_per_client"]),
+        ):
+            os.environ[variable] = str(nbytes or "")
     except ManagerTimeout:
         address = _candidates(options)[0]
         idle_exit, max_clients = launch.kill(address)

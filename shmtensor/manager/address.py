@@ -14,6 +14,8 @@ from shmtensor.manager.protocol import MAX_ADDRESS_BYTES
 MANAGER_VARIABLE = "SHMTENSOR_MANAGER"
 RUNTIME_VARIABLE = "SHMTENSOR_RUNTIME_DIR"
 GROUP_VARIABLE = "SHMTENSOR_GROUP"
+MAX_BYTES_VARIABLE = "SHMTENSOR_MAX_BYTES"
+MAX_BYTES_PER_CLIENT_VARIABLE = "SHMTENSOR_MAX_BYTES_PER_CLIENT"
 
 
 def own_uid() -> int:
@@ -94,14 +96,20 @@ def runtime_path() -> str:
     if session:
         # After `su` the variable still names the other user's directory.
         try:
-            if os.stat(session).st_uid == os.geteuid():
+            if os.stat(session).st_uid == os.geteuid() and _is_writable(session):
                 return os.path.join(session, "shmtensor")
         except OSError:
             pass
-    temporary = os.environ.get("TMPDIR") or "/tmp"
-    if not os.path.isdir(temporary):
-        temporary = "/tmp"
-    return os.path.join(os.path.abspath(temporary), f"shmtensor-{os.geteuid()}")
+    # The last is for containers whose root is read-only.
+    name = f"shmtensor-{os.geteuid()}"
+    for temporary in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm"):
+        if temporary and _is_writable(temporary):
+            return os.path.join(os.path.abspath(temporary), name)
+    return os.path.join("/tmp", name)
+
+
+def _is_writable(directory: str) -> bool:
+    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
 
 
 def runtime_directory() -> str:

@@ -9,9 +9,11 @@ memory without asking anybody; the manager is asked for segments, names and repo
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from dataclasses import dataclass
+from errno import EDQUOT
 from time import monotonic, sleep
 
 from shmtensor import _native, errors
@@ -86,6 +88,9 @@ class Stats:
     requests: int
     refused: int
     max_clients: int
+    max_bytes: int
+    max_bytes_per_client: int
+    charged_bytes: int
     descriptors: int
     max_descriptors: int
 
@@ -229,6 +234,12 @@ class Manager:
         except OSError as problem:
             if owned or reply.flags & protocol.RING:
                 self.return_segment(reply.segment)
+            if problem.errno == errno.ESTALE:
+                raise errors.SegmentLost(
+                    f"segment {reply.segment} cannot be mapped: its shared-memory object {reply.name.decode()} is "
+                    f"shorter than the {shortage.size(reply.nbytes)} it was made with, as somebody truncated it, and "
+                    "what lay in it is gone. Use the strategy file_descriptor, whose memory cannot be truncated"
+                ) from None
             raise errors.OutOfMemory(
                 f"a segment of {shortage.size(reply.nbytes)} cannot be mapped: {problem.strerror}; raise the limit of "
                 "address space (ulimit -v) or of mappings (vm.max_map_count)"
@@ -257,6 +268,7 @@ class Manager:
 
         Raises:
             OutOfMemory: says what was asked, what is free, the limit hit and the largest holders.
+            QuotaExceeded: the same, of a quota.
             ForkedWithoutHold, LockTimeout, ManagerError, InvalidArgument.
         """
         try:
@@ -278,7 +290,12 @@ class Manager:
         Raises:
             OutOfMemory, QuotaExceeded, ForkedWithoutHold, ManagerError.
         """
-        reply, descriptors = self._request(protocol.Create(0, protocol.RING))
+        try:
+            reply, descriptors = self._request(protocol.Create(0, protocol.RING))
+        except errors.QuotaExceeded:
+            if not self.native.trim():  # what was kept here for later may be what is short
+                raise
+            reply, descriptors = self._request(protocol.Create(0, protocol.RING))
         self._add(self.native, reply, descriptors, owned=False)
         assert isinstance(reply, protocol.Segment)
         # Its one block: index 0, generation 1. The manager made hold 0 for this process.
@@ -340,8 +357,10 @@ class Manager:
                 listing = self.list(1.0)
             except errors.ShmTensorError:
                 listing = None
-            raise errors.OutOfMemory(
-                shortage.describe(what, number, asked, limit or "", _strategy == "file_system", listing)
+            group, slot = self.native.group, self.native.slot
+            kind = errors.QuotaExceeded if number == EDQUOT else errors.OutOfMemory
+            raise kind(
+                shortage.describe(what, number, asked, limit, _strategy == "file_system", listing, group, slot)
             ) from None
         if isinstance(problem, BlockGone):
             raise errors.StaleHandle(
@@ -472,6 +491,11 @@ class Manager:
         except errors.ManagerError:
             pass  # it is gone already; one that follows will see when this process ends
         self.native.close()
+
+
+def trim() -> int:
+    """Give back the pages that this process keeps for later, in every group; gives their bytes. Asks no manager."""
+    return sum(manager.native.trim() for manager in list(_managers.values()))
 
 
 # ------------------------------------------------------------------------------------------------ finding a manager

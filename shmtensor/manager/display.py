@@ -52,6 +52,11 @@ def status(figures: dict[str, Any]) -> str:
         segments += f", {figures['rings']} of them rings"
     if figures["orphans"]:
         segments += f", {figures['orphans']} without an owner"
+    quotas = [
+        f"{size(figures[key])} {whose}"
+        for key, whose in (("max_bytes", "in all"), ("max_bytes_per_client", "for each client"))
+        if figures[key]
+    ]
     rows = [
         ("address", figures["address"]),
         ("pid", str(figures["pid"])),
@@ -66,6 +71,7 @@ def status(figures: dict[str, Any]) -> str:
             f"{size(figures['reserved_bytes'])} reserved, "
             f"{size(figures['live_bytes'])} in {figures['live_blocks']} blocks",
         ),
+        ("quota", f"{size(figures['charged_bytes'])} counted of {', '.join(quotas)}" if quotas else "none"),
         ("names", str(figures["names"])),
         ("requests", f"{figures['requests']}, {figures['refused']} refused"),
         ("descriptors", f"{figures['descriptors']} of {figures['max_descriptors']}"),

@@ -379,12 +379,29 @@ def _raise_descriptor_limit() -> None:
             pass  # fewer segments fit; the error that says so comes then
 
 
+def _quota(variable: str) -> int:
+    """A quota of the environment, in bytes; 0: none. Raises ManagerUnavailable."""
+    text = os.environ.get(variable)
+    if not text:
+        return 0
+    from shmtensor.manager.shortage import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ManagerUnavailable(
+            f"{variable} is {text!r}, which is not a size such as 512M or 4G; set or unset it"
+        ) from None
+
+
 def serve(
     address: bytes,
     ready: Callable[[], None],
     *,
     listener: socket.socket | None = None,
     max_clients: int | None = None,
+    max_bytes: int | None = None,
+    max_bytes_per_client: int | None = None,
     idle_exit: float | None = None,
     log: str | None = None,
 ) -> None:
@@ -394,11 +411,15 @@ def serve(
 
     Args:
         listener: what listens there already, and stays when this manager ends; None: we make it, and remove it.
+        max_bytes: payload that may be reserved in all; None: as in a group that is taken over, else as
+            SHMTENSOR_MAX_BYTES says, else without a bound.
+        max_bytes_per_client: the same of each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
         log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
-        ManagerUnavailable: directory, lock or socket are refused.
+        ManagerUnavailable: directory, lock or socket are refused, or a quota in the environment is no size.
     """
+    quotas = (_quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE))
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
     lock = _take_life_lock(address, listener is not None)
     past = Past()
@@ -441,6 +462,10 @@ def serve(
             if is_own:
                 _remove(address)
             raise ManagerUnavailable(f"the group's shared memory cannot be made: {problem.strerror}") from None
+        if group is not None:
+            quotas = group.quotas()
+        chosen = (max_bytes, max_bytes_per_client)
+        server.group.set_quotas(*(kept if asked is None else asked for kept, asked in zip(quotas, chosen, strict=True)))
         with server:
             ready()
             try:

@@ -139,6 +139,7 @@ class Memory:
         """Give back the pages of a range."""
         try:
             _native.punch(segment.payload, offset, nbytes)
+            segment.books.note_reserved(segment.payload)
         except OSError as problem:
             text = f"pages of segment {segment.id} cannot be given back: {problem.strerror}"
             print(f"shmtensor-manager[{os.getpid()}]: {text}", file=sys.stderr, flush=True)

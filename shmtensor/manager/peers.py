@@ -169,6 +169,23 @@ def start_time(pid: int) -> int:
         return 0
 
 
+def is_foreign(pid: int) -> bool:
+    """True unless the process is in our own PID namespace for sure: then its threads have the numbers that we see."""
+    return _namespaces("self") != 1 or pid <= 0 or _namespaces(str(pid)) != 1
+
+
+def _namespaces(process: str) -> int:
+    # PID namespaces from that of /proc down to the process's own. The link /proc/<pid>/ns/pid may not be read by all.
+    try:
+        with open(f"/proc/{process}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"NSpid:"):
+                    return len(line.split()) - 1
+    except OSError:
+        pass
+    return 0
+
+
 def has_ended(pidfd: int) -> bool:
     """True when the process behind the pidfd is gone."""
     poll = select.poll()

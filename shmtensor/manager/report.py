@@ -12,7 +12,7 @@ from shmtensor._native import (
     SLOT_EMBRYO,
     LockBusy,
 )
-from shmtensor.manager.state import WALK_BLOCKS
+from shmtensor.manager.state import WALK_BLOCKS, WALK_HOLDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ def figures(state: State) -> dict[str, Any]:
         "live_blocks": live_blocks,
         "live_bytes": live_bytes,
         "max_clients": state.max_clients,
+        "max_bytes": state.group.quotas()[0],
+        "max_bytes_per_client": state.group.quotas()[1],
+        "charged_bytes": state.group.charged(),
     }
 
 
@@ -96,7 +99,16 @@ def _clients(state: State) -> list[dict[str, Any]]:
             what = "embryo" if kind == SLOT_EMBRYO else "dead"
         else:
             continue
-        clients.append({"slot": slot, "pid": pid, "start_time": start_time, "state": what, "parent": parent})
+        clients.append(
+            {
+                "slot": slot,
+                "pid": pid,
+                "start_time": start_time,
+                "state": what,
+                "parent": parent,
+                "reserved_bytes": state.group.reserved(slot),
+            }
+        )
     return clients
 
 
@@ -125,7 +137,7 @@ def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk
     holders: list[dict[str, Any]] | None = None
     if live <= walk:
         try:
-            blocks = segment.books.blocks()
+            blocks = segment.books.blocks(WALK_HOLDS)
         except LockBusy:
             busy = True
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -42,6 +43,10 @@ FIRST_CLIENT_SECONDS = 5.0
 """A private manager waits this long for its first client (its starter may be slow, or dead)."""
 DETACHED_SECONDS = 0.5
 """Processes that lost their connection but still map the group are looked at this often."""
+KEPT_DESCRIPTORS = 16
+"""New connections leave so many descriptors to what those ask for who are served already."""
+MAX_STRANGERS = 1024
+"""Connections that have not said HELLO yet; of more, the oldest is closed."""
 PACKETS_PER_TURN = 16
 """Packets read from one client before the others have their turn."""
 
@@ -113,6 +118,7 @@ class Server:
         self._stalled: dict[int, Connection] = {}
         self._idle_since = self._started
         self._had_client = False
+        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -187,7 +193,7 @@ class Server:
         if self._awaited:
             waits.append(min(self._awaited.values()) - now)
         if self._strangers:
-            waits.append(min(one.since for one in self._strangers.values()) + HELLO_SECONDS - now)
+            waits.append(next(iter(self._strangers.values())).since + HELLO_SECONDS - now)  # the oldest comes first
         if self._stalled:
             waits.append(min(one.stalled for one in self._stalled.values()) + STALL_SECONDS - now)
         if self.idle_exit is not None and self._is_idle():
@@ -265,14 +271,20 @@ class Server:
             except OSError as problem:
                 if problem.errno not in _LIMITS:
                     return
-                self._refuse_for_descriptors()
+                if not self._drop_oldest_stranger():
+                    self._refuse_for_descriptors()
                 return
             pid, uid = peers.credentials(sock)
             refusal = None
             if uid != self._uid:
                 refusal = (protocol.DENIED, f"this manager belongs to uid {self._uid} and you are uid {uid}")
-            elif len(self._connections) >= 2 * self.state.max_clients + 64:
+            elif sock.fileno() + len(self._strangers) >= self._descriptors - KEPT_DESCRIPTORS:
+                # All numbers below are taken, and each stranger will need one more, for its pidfd.
+                refusal = (protocol.LIMIT, self._descriptor_text())
+            elif len(self._connections) >= 2 * self.state.max_clients + 64 and not self._drop_oldest_stranger():
                 refusal = (protocol.LIMIT, f"{len(self._connections)} connections are open, as many as allowed")
+            if len(self._strangers) >= MAX_STRANGERS:
+                self._drop_oldest_stranger()
             connection = Connection(sock, STRANGER, pid)
             sock.setblocking(False)
             if refusal is not None:
@@ -282,6 +294,15 @@ class Server:
                 continue
             self._add(connection)
             self._strangers[sock.fileno()] = connection
+
+    def _drop_oldest_stranger(self) -> bool:
+        """Make room for somebody who may say hello at once, as all clients do. False: nobody has been silent so far."""
+        oldest = next(iter(self._strangers.values()), None)
+        if oldest is None:
+            return False
+        self.refused += 1
+        self._disconnect(oldest)
+        return True
 
     def _refuse_for_descriptors(self) -> None:
         """Out of descriptors: use the spare one to tell the next in line, or it would wait for ever."""
@@ -569,7 +590,8 @@ class Server:
             elif message.flags & protocol.OBSERVER:
                 connection.kind = WATCHER
             else:
-                connection.slot = self.state.add_client(connection.pid, peers.start_time(connection.pid))
+                pid = connection.pid
+                connection.slot = self.state.add_client(pid, peers.start_time(pid), peers.is_foreign(pid))
                 connection.kind = CLIENT
                 self._watch(connection, peers.peer_pidfd(connection.sock, connection.pid))
         except Refusal as problem:
@@ -611,13 +633,13 @@ class Server:
                 "the manager here serves another group now: that of this process was given up; restart the program",
             )
         client = self.state.rejoin(slot, message.generation)
-        started = peers.start_time(connection.pid)
+        who = connection.pid, peers.start_time(connection.pid), peers.is_foreign(connection.pid)
         if client is None:
-            self.state.embryo_born(slot, connection.pid, started)
+            self.state.embryo_born(slot, *who)
         elif client.pid and connection.pid and client.pid != connection.pid:
             raise Refusal(protocol.DENIED, f"slot {slot} belongs to pid {client.pid} and you are pid {connection.pid}")
         else:
-            self.state.identify(slot, connection.pid, started)
+            self.state.identify(slot, *who)
         before = self._by_slot.get(slot)
         if before is not None:
             before.kind = WATCHER  # its end of file must not be taken for another death
@@ -655,7 +677,7 @@ class Server:
         if uid != self._uid:
             raise Refusal(protocol.DENIED, f"this manager belongs to uid {self._uid} and the child is uid {uid}")
         connection.pid = pid
-        self.state.embryo_born(connection.slot, pid, peers.start_time(pid))
+        self.state.embryo_born(connection.slot, pid, peers.start_time(pid), peers.is_foreign(pid))
         connection.kind = CLIENT
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         try:

@@ -80,6 +80,7 @@ class Service:
         return _segment(state.add_segment(number, made.books, made.payload, nbytes, dedicated, slot, made.name))
 
     def _create_ring(self, slot: int) -> Answer:
+        self._state.charge_ring()
         number, ring = self._state.group.take_segment_number(), self._state.ring_number()
         try:
             made = self._memory.make_ring(number, ring, slot)

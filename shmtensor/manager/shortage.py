@@ -1,17 +1,20 @@
 """What to say when a request for memory is refused: what was asked, what is free, which limit, who holds most."""
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH118, PTH120, PTH123
+# ruff: noqa: PTH123
 
 from __future__ import annotations
 
 import os
+from errno import EDQUOT
+
+from shmtensor import _native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-CGROUP = "/sys/fs/cgroup"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size(nbytes: float) -> str:
@@ -21,6 +24,20 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1024
     return f"{nbytes:.1f} TiB"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size as people write it: "4096", "512M", "1.5GiB"; K, M, G and T are powers of 1024.
+
+    Raises:
+        ValueError: it is none, or less than a byte.
+    """
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = number[-1:] if number[-1:] in UNITS else ""
+    nbytes = float(number.removesuffix(unit)) * UNITS[unit]
+    if not 1 <= nbytes < 1 << 63:
+        raise ValueError(f"{text} is not a size of at least one byte")
+    return int(nbytes)
 
 
 def _read(path: str) -> str:
@@ -39,27 +56,9 @@ def available() -> int | None:
     return None
 
 
-def cgroup_limits() -> list[tuple[str, int, int]]:
-    """(path, bytes used, limit in bytes) of each memory cgroup (version 2) of this process that has a limit."""
-    found = []
-    for line in _read("/proc/self/cgroup").splitlines():
-        if not line.startswith("0::"):
-            continue
-        path = line[3:].strip("/")
-        while True:
-            base = os.path.join(CGROUP, path)
-            limit, used = _read(f"{base}/memory.max").strip(), _read(f"{base}/memory.current").strip()
-            if limit.isdigit() and used.isdigit():
-                found.append((f"/{path}", int(used), int(limit)))
-            if not path:
-                break
-            path = os.path.dirname(path)
-    return found
-
-
 def command_of(pid: int) -> str:
-    """Command line of a process, shortened; empty when it cannot be seen."""
-    words = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip() if pid > 0 else ""
+    """Command line of a process, shortened, on one line; empty when it cannot be seen."""
+    words = " ".join(_read(f"/proc/{pid}/cmdline").replace("\0", " ").split()) if pid > 0 else ""
     return words if len(words) <= 60 else words[:57] + "..."
 
 
@@ -74,8 +73,31 @@ def holders(listing: dict[str, Any]) -> list[tuple[int, int]]:
     return sorted(((nbytes, pid) for pid, nbytes in sums.items()), reverse=True)
 
 
-def describe(what: str, number: int, asked: int, limit: str, named: bool, listing: dict[str, Any] | None) -> str:
-    """The message of an OutOfMemory.
+def reservers(listing: dict[str, Any]) -> list[tuple[int, int]]:
+    """(bytes reserved, pid) from a LIST document, largest first: what quotas count."""
+    return sorted(((row["reserved_bytes"], row["pid"]) for row in listing["clients"]), reverse=True)
+
+
+def _largest(rows: list[tuple[int, int]]) -> str:
+    top = [
+        f"{size(nbytes)} by " + (f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "messages in flight")
+        for nbytes, pid in rows[:3]
+        if nbytes
+    ]
+    return "; ".join(top) if top else "nobody holds any"
+
+
+def describe(
+    what: str,
+    number: int,
+    asked: int,
+    limit: str,
+    named: bool,
+    listing: dict[str, Any] | None,
+    group: _native.Group,
+    slot: int,
+) -> str:
+    """The message of an OutOfMemory or QuotaExceeded.
 
     Args:
         what: the operation that was refused.
@@ -84,8 +106,11 @@ def describe(what: str, number: int, asked: int, limit: str, named: bool, listin
         limit: the limit that was hit, as the native core knows it; may be empty.
         named: True for the strategy `file_system`, whose memory lives in /dev/shm.
         listing: a LIST document, or None when the manager did not give one.
+        group: whose quotas are to be said.
+        slot: of this process in it.
     """
-    parts = [f"no shared memory for {asked} bytes ({size(asked)}): {what}: {os.strerror(number)}"]
+    why = "the quota does not allow it" if number == EDQUOT else os.strerror(number)
+    parts = [f"no shared memory for {asked} bytes ({size(asked)}): {what}: {why}"]
     if limit:
         parts.append(f"limit hit: {limit}")
     free = available()
@@ -98,16 +123,20 @@ def describe(what: str, number: int, asked: int, limit: str, named: bool, listin
             )
         except OSError:
             pass
-    facts += [f"{size(most - used)} of {size(most)} free in cgroup {path}" for path, used, most in cgroup_limits()]
+    facts += [
+        f"{size(max(0, most - used))} of {size(most)} free in cgroup {path}"
+        for path, used, most in _native.memory_cgroups()
+    ]
+    whole, each = group.quotas()
+    for most, used, whose in ((whole, group.charged(), "all clients"), (each, group.reserved(slot), "this process")):
+        if most:
+            facts.append(f"{size(max(0, most - used))} of the quota of {size(most)} for {whose}")
     if facts:
         parts.append("free: " + ", ".join(facts))
     if listing is not None:
-        top = [
-            f"{size(nbytes)} by "
-            + (f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "messages in flight")
-            for nbytes, pid in holders(listing)[:3]
-        ]
-        parts.append("largest holders: " + ("; ".join(top) if top else "nobody holds any"))
+        parts.append("largest holders: " + _largest(holders(listing)))
+        if number == EDQUOT:
+            parts.append("reserved, with what is kept for later: " + _largest(reservers(listing)))
     advice = "release tensors, or raise the limit"
     if named:
         advice += ", or use the strategy file_descriptor, which does not depend on /dev/shm"

@@ -19,11 +19,13 @@ released in every segment, then its own segment goes, then its number may be ano
 from __future__ import annotations
 
 from collections import deque
+from errno import EDQUOT
 from os import urandom
 from time import monotonic
 
 from shmtensor._native import (
     FIRST_RING,
+    FIRST_RING_BYTES,
     LAST_RING,
     MAX_SLOTS,
     RING_BYTES,
@@ -32,6 +34,7 @@ from shmtensor._native import (
     SLOT_EMBRYO,
     SLOT_FREE,
     LockBusy,
+    set_threads_visible,
 )
 from shmtensor.manager import protocol
 from shmtensor.manager.rings import Numbers
@@ -69,6 +72,8 @@ SWEEP_SECONDS = 0.25
 """Orphans are looked at this often: nobody tells when the last block of one is released."""
 WALK_BLOCKS = 65_536
 """Segments with more live blocks are not walked one by one, which would keep everyone waiting."""
+WALK_HOLDS = 4 * WALK_BLOCKS
+"""Nor are those with more holds, whatever they say of their blocks."""
 TRIM_BYTES = 65_536
 """Smaller gaps in an orphan keep their pages until it is destroyed."""
 PURGE_NAMES = 1_024
@@ -90,16 +95,18 @@ class Refusal(Exception):
 class Client:
     """A process with a slot. `detached`: it has no connection, or none any more, but uses its memory.
 
-    `pid` is 0 when it cannot be seen from here; then only its connection tells of its death.
+    `pid` is 0 when it cannot be seen from here; then only its connection tells of its death. `foreign`: it lives in
+    another PID namespace, or may: its threads have other numbers than we know.
     """
 
-    __slots__ = ("detached", "pid", "slot", "start_time", "word")
+    __slots__ = ("detached", "foreign", "pid", "slot", "start_time", "word")
 
-    def __init__(self, slot: int, word: int, pid: int, start_time: int, detached: bool = False) -> None:
+    def __init__(self, slot: int, word: int, pid: int, start_time: int, foreign: bool, detached: bool) -> None:
         self.slot = slot
         self.word = word
         self.pid = pid
         self.start_time = start_time
+        self.foreign = foreign
         self.detached = detached
 
 
@@ -146,7 +153,7 @@ class Segment:
         if self.ring is not None:
             reserved = self.ring.memory.stats()[4]
             nbytes = reserved if live else 0
-        return live, nbytes, reserved
+        return live, nbytes, min(reserved, self.nbytes)
 
 
 class State:
@@ -174,10 +181,11 @@ class State:
         self._childless: set[int] = set()  # dead slots whose unannounced embryos are still to be found
         self._retry_at = 0.0
         self._sweep_at = 0.0
+        self._accounted = False  # whether slot 0 counts what it should, as far as is known here
 
     # ------------------------------------------------------------------------------------------------------- clients
 
-    def add_client(self, pid: int, start_time: int) -> int:
+    def add_client(self, pid: int, start_time: int, foreign: bool = False) -> int:
         """A slot for a process that said hello. Raises Refusal."""
         if len(self.clients) >= self.max_clients:
             raise Refusal(
@@ -185,20 +193,28 @@ class State:
                 f"this manager serves {self.max_clients} clients and has as many; raise --max-clients or let some end",
             )
         try:
-            # An embryo of nobody at first: a client always says who it is.
-            slot = self.group.claim(SLOT_EMBRYO, pid, start_time)
+            slot = 0
+            while not slot or self._knows(slot):  # the table says that a slot is free; others write there too
+                # An embryo of nobody at first: a client always says who it is.
+                slot = self.group.claim(SLOT_EMBRYO, 0, 0)
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
                 f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end",
             ) from None
-        self.group.move(slot, self.group.word(slot), SLOT_CLIENT)
-        self._add_client(slot, pid, start_time)
-        return slot
+        return self.identify(slot, pid, start_time, foreign).slot
 
-    def _add_client(self, slot: int, pid: int, start_time: int, detached: bool = False) -> Client:
-        client = self.clients[slot] = Client(slot, self.group.word(slot), pid, start_time, detached)
+    def _add_client(self, slot: int, pid: int, start_time: int, foreign: bool, detached: bool = False) -> Client:
+        client = self.clients[slot] = Client(slot, self.group.word(slot), pid, start_time, foreign, detached)
         return client
+
+    def _add_unseen(self, slot: int) -> Client:
+        """Keep a client that has no connection here, by what the table says of it."""
+        _kind, pid, start_time, _parent, _generation = self.group.slot(slot)
+        return self._add_client(slot, pid, start_time, foreign=not start_time, detached=True)
+
+    def _knows(self, slot: int) -> bool:
+        return slot in self.clients or slot in self.embryos or slot in self._dead
 
     def add_embryo(self, slot: int, generation: int, parent: int) -> None:
         """Note that `parent` is making a child in `slot`. Raises Refusal."""
@@ -210,30 +226,32 @@ class State:
         known = self.clients.get(slot)
         claimed = kind == SLOT_CLIENT and (known is None or known.detached)
         claimed = claimed or (kind == SLOT_EMBRYO and claimed_by == parent)
-        if not claimed or generation != born or slot in self.embryos:
+        if not claimed or generation != born or slot in self.embryos or slot in self._dead:
             raise Refusal(protocol.INVALID, f"slot {slot} is not an unannounced embryo of slot {parent}")
         if known is None:
             self.embryos[slot] = self.group.word(slot)
 
-    def embryo_born(self, slot: int, pid: int, start_time: int) -> Client:
+    def embryo_born(self, slot: int, pid: int, start_time: int, foreign: bool = False) -> Client:
         """The child in `slot` said hello. Raises Refusal: its slot was taken back."""
         self.group.move(slot, self.embryos.pop(slot, 0), SLOT_CLIENT)  # unless it has done so itself
         if self.group.slot(slot)[0] != SLOT_CLIENT:
             raise Refusal(protocol.DENIED, f"the child in slot {slot} came too late; start another")
-        return self.identify(slot, pid, start_time)
+        return self.identify(slot, pid, start_time, foreign)
 
-    def identify(self, slot: int, pid: int, start_time: int) -> Client:
+    def identify(self, slot: int, pid: int, start_time: int, foreign: bool) -> Client:
         """The client in `slot` turned out to be this process, and is connected."""
-        self.group.name(slot, pid, start_time)
-        return self._add_client(slot, pid, start_time)
+        # The next manager reads the process there; clients read below whom they can look for in their own /proc.
+        self.group.move(slot, self.group.word(slot), SLOT_CLIENT, pid)
+        self.group.name(slot, 0 if foreign else pid, 0 if foreign else start_time)
+        return self._add_client(slot, pid, start_time, foreign)
 
     def rejoin(self, slot: int, generation: int) -> Client | None:
         """The client of that generation; None: an embryo of it. Raises Refusal: it is neither.
 
         It may be one that this manager has not heard of yet.
         """
-        kind, pid, start_time, _parent, now = self.group.slot(slot) if slot < MAX_SLOTS else (SLOT_FREE, 0, 0, 0, 0)
-        if generation != now or kind not in (SLOT_CLIENT, SLOT_EMBRYO) or slot == 0:
+        kind, _pid, _start, _parent, now = self.group.slot(slot) if slot < MAX_SLOTS else (SLOT_FREE, 0, 0, 0, 0)
+        if generation != now or kind not in (SLOT_CLIENT, SLOT_EMBRYO) or slot == 0 or slot in self._dead:
             raise Refusal(
                 protocol.DENIED,
                 f"slot {slot} is not that of a living client any more: it was taken for dead, or a child that came for "
@@ -243,15 +261,14 @@ class State:
             self.embryos[slot] = self.group.word(slot)
             return None
         self.embryos.pop(slot, None)
-        return self.clients.get(slot) or self._add_client(slot, pid, start_time, detached=True)
+        return self.clients.get(slot) or self._add_unseen(slot)
 
     def embryo_gone(self, slot: int) -> Client | None:
         """Nobody has the socket of the embryo in `slot` any more: it is dead, or the client that it made of itself."""
         word = self.embryos.pop(slot, None)
         if word is None or self._bury(slot, word):
             return None
-        _kind, pid, start_time, _parent, _generation = self.group.slot(slot)
-        return self._add_client(slot, pid, start_time, detached=True)
+        return self._add_unseen(slot)
 
     def gone(self, slot: int) -> None:
         """The client in `slot` is dead: everything it holds will be released by `work()`."""
@@ -281,11 +298,11 @@ class State:
         """
         parents, self._childless = self._childless, set()
         for slot in self.group.occupied():
-            kind, pid, start_time, parent, _generation = self.group.slot(slot)
-            if slot in self.clients or slot in self.embryos:
+            kind, _pid, _start, parent, _generation = self.group.slot(slot)
+            if slot == 0 or self._knows(slot):
                 continue
             if kind == SLOT_CLIENT:
-                self.strangers.append(self._add_client(slot, pid, start_time, detached=True))
+                self.strangers.append(self._add_unseen(slot))
             elif kind == SLOT_EMBRYO and parent in parents:
                 self._bury(slot, self.group.word(slot))
         for slot in parents:
@@ -294,6 +311,7 @@ class State:
 
     def _free(self, slot: int) -> None:
         """Nothing names the dead slot any more."""
+        self._account()  # what the slot counted for is another's by now
         self.group.name(slot, 0, 0)
         self.group.move(slot, self._dead.pop(slot), SLOT_FREE)
 
@@ -303,9 +321,9 @@ class State:
         """Begin with what the group's table says, after another manager; gives those who may live."""
         found = []
         for slot in self.group.occupied():
-            kind, pid, start_time, parent, _generation = self.group.slot(slot)
+            kind, _pid, _start, parent, _generation = self.group.slot(slot)
             if kind == SLOT_CLIENT:
-                found.append(self._add_client(slot, pid, start_time, detached=True))
+                found.append(self._add_unseen(slot))
             elif kind == SLOT_DEAD:
                 self._inter(slot)
             elif kind == SLOT_EMBRYO and parent == 0:
@@ -386,12 +404,39 @@ class State:
         elif owner not in self._childless:
             self._free(owner)
 
+    def _account(self) -> None:
+        """Let slot 0 count what rings, and segments without an owner, have reserved, when there is a quota."""
+        self._accounted = True
+        if not self.group.quotas()[0]:
+            return
+        known = self.group.reserved(0)
+        found = sum(self.segments[number].figures()[2] for number in self.orphans)
+        if found != known:
+            self.group.account(known, found)  # not if somebody made a ring larger just now; then the next time
+
+    def charge_ring(self) -> None:
+        """Count a ring that is about to be made, when there is a quota. Raises Refusal."""
+        if not self.group.quotas()[0]:
+            return
+        refused = self.group.charge(FIRST_RING_BYTES)
+        self._accounted = False
+        if refused is not None:
+            most, left = self.group.quotas()[0], refused[1]
+            raise Refusal(
+                protocol.LIMIT,
+                f"no shared memory for a queue of {FIRST_RING_BYTES} bytes: limit hit: {refused[0]} ({most} bytes), of "
+                f"which {left} are free; release tensors or drop queues, or raise the limit",
+                EDQUOT,
+            )
+
     def work(self, seconds: float = 0.005) -> None:
         """Go on with what deaths left to do, for at most about `seconds`. Raises PermissionError: we were replaced."""
         now = monotonic()
         deadline = now + seconds
         if self._childless:
             self._look_for_strangers()
+        if self._reaps or self._busy or self._unsettled or self.orphans:
+            set_threads_visible(not any(client.foreign for client in self.clients.values()) and not self.embryos)
         if (self._busy or self._unsettled) and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
             self._reaps.extend(self._busy)
@@ -414,18 +459,23 @@ class State:
             self._sweep_at = now + SWEEP_SECONDS
             for number in list(self.orphans):
                 self._settle(self.segments[number])
+            self._accounted = False
+        if not self._accounted:
+            self._account()
 
     def _reap(self, owner: int, number: int) -> None:
         segment = self.segments.get(number)
         if segment is not None:
             try:
-                segment.books.reap(owner, self.group)
+                # Nobody allocates from an orphan, so that it is looked at by its holds alone, whatever its totals say.
+                segment.books.reap(owner, self.group, segment.owner in (owner, None))
             except LockBusy:
                 self._busy.append((owner, number))
                 return
             if segment.owner == owner:
                 segment.owner = None
                 self.orphans.add(number)
+                self._accounted = False
             if segment.owner is None:
                 self._settle(segment)
         self._left[owner] -= 1
@@ -522,13 +572,13 @@ class State:
             self._end(segment)
         elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
             try:
-                blocks = segment.books.blocks()
+                blocks = segment.books.blocks(WALK_HOLDS)
             except LockBusy:
                 return
             # Nobody allocates from an orphan, so what is free now stays free.
             end = 0
             for offset, nbytes in sorted((block[1], block[2]) for block in blocks):
-                self._give_back(segment, end, offset)
+                self._give_back(segment, end, min(offset, segment.nbytes))
                 end = max(end, offset + nbytes)
             self._give_back(segment, end, segment.nbytes)
             segment.trimmed_at = live
@@ -546,11 +596,13 @@ class State:
         start = (start + PAGE - 1) // PAGE * PAGE
         end = end // PAGE * PAGE
         if end - start >= TRIM_BYTES:
+            self._accounted = False
             self.outside.punch(segment, start, end - start)
 
     def _destroy(self, segment: Segment) -> None:
         del self.segments[segment.id]
         self.orphans.discard(segment.id)
+        self._accounted = False
         if segment.ring is not None:
             del self.rings[segment.ring.number]
             self._numbers.give_back(segment.ring.number)

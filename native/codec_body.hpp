@@ -1,0 +1,97 @@
+// The body of a message:
+//
+//   body     = 1 value                             what needs no pickle
+//            | 2 count buffer* length stream       a pickle and its out-of-band buffers
+//   buffer   = 0 length bytes                      read-only
+//            | 1 length bytes                      writable
+//            | 2 block                             all of a block of shared memory
+//            | 3 block                             the same, made for this message: a copy of what was writable or not
+//   value    = tag ...                             one byte, see Tag; + 0x80: referred to further on
+//   array    = type form size*                     type: NumPy's number; form: axes in bits 0-5, bits 6 and 7 by tag
+//
+// Numbers (counts, lengths, sizes, numbers of blocks, offsets) are LEB128; all else is little endian, without padding.
+// A reference names an earlier value by the offset of its tag in the body. A reader believes nothing: each length and
+// number is checked before it is used, so that a damaged body is an error and no more.
+#pragma once
+
+#include <Python.h>
+
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+namespace shmtensor::codec {
+
+static_assert(std::endian::native == std::endian::little);
+
+enum : std::uint8_t { kPlain = 1, kPickled = 2 };  // first byte: the version of the body, and its kind
+enum : std::uint8_t { kReadOnly = 0, kWritable = 1, kShared = 2, kCopied = 3 };  // of a buffer
+
+enum class Tag : std::uint8_t {
+    reference,  // offset
+    none,
+    no,
+    yes,
+    small,    // int8
+    integer,  // int64
+    real,     // float64
+    complex,  // 2 float64
+    text1,    // length in code points, which have 1, 2 or 4 bytes
+    text2,
+    text4,
+    bytes,        // length
+    tuple,        // count value*
+    list,         // count value*
+    dict,         // count (key value)*
+    tensor,       // array block offset, strides in bytes as zigzag (form bit 6); form bit 7: requires_grad
+    small_array,  // array, elements; form bit 6: Fortran order
+    array,        // array block; form bit 6: Fortran order
+    end
+};
+constexpr std::uint8_t kReferred = 0x80;
+constexpr std::uint8_t kBit6 = 0x40, kBit7 = 0x80, kAxes = 0x3f;
+
+constexpr int kDepth = 32;  // containers in containers; deeper ones are pickled
+
+// A reference that is given up at the end of its scope.
+class Ref {
+   public:
+    Ref() = default;
+    explicit Ref(PyObject* owned) : object_(owned) {}
+    Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    Ref& operator=(Ref&& other) noexcept {
+        std::swap(object_, other.object_);
+        return *this;
+    }
+    ~Ref() { Py_XDECREF(object_); }
+    static Ref to(PyObject* borrowed) { return Ref(Py_XNewRef(borrowed)); }
+    PyObject* get() const { return object_; }
+    PyObject* release() { return std::exchange(object_, nullptr); }
+    explicit operator bool() const { return object_ != nullptr; }
+
+   private:
+    PyObject* object_ = nullptr;
+};
+
+// The classes of tensors, and where their slots lie. Known once shmtensor._tensor has been imported by whoever.
+struct TensorLayout {
+    PyTypeObject *tensor, *storage;
+    Py_ssize_t array, storage_of, epoch, requires_grad, storage_epoch;
+    PyObject *live, *share_memory_, *settled;  // names of methods; _tensor.SETTLED
+};
+extern TensorLayout tensors;
+
+bool need_tensors();           // imports them; false with an exception set
+PyTypeObject* find_tensors();  // nullptr: nobody has imported them
+inline PyTypeObject* tensor_type_if_loaded() {
+    return tensors.tensor ? tensors.tensor : find_tensors();
+}
+
+inline PyObject*& slot(PyObject* object, Py_ssize_t offset) {
+    return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+}
+
+// A function of shmtensor.codec, looked up when it is needed first.
+PyObject* python_part(PyObject** known, const char* name);
+
+}  // namespace shmtensor::codec

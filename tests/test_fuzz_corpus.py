@@ -1,0 +1,63 @@
+"""What the fuzzer found (fuzz/), against the ordinary build; and a short round against a live manager."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from manager_world import world
+
+FUZZ = Path(__file__).parent.parent / "fuzz"
+REPLAY = """
+import os, sys
+from pathlib import Path
+import target
+made = target.Target(sys.argv[1])
+for path in sorted(Path(sys.argv[2]).iterdir()):
+    made.one(path.read_bytes())
+found = target.seeds(made)
+assert all(made.one(data) is None for data in found.values())
+print(len(list(Path(sys.argv[2]).iterdir())))
+sys.stdout.flush()
+os._exit(0)  # what it mapped was written over
+"""
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"fuzz_{name}", FUZZ / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    path = list(sys.path)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path[:] = path
+    return module
+
+
+def test_the_corpus_again() -> None:
+    with world() as here:
+        here.env["PYTHONPATH"] += f":{FUZZ}"
+        address = os.fsdecode(here.serve())
+        assert int(here.run(REPLAY, address, str(FUZZ / "corpus"))) >= 10
+        assert not here.observe(os.fsencode(address))["stats"]["clients"]
+
+
+def test_the_corpus_is_small() -> None:
+    assert sum(path.stat().st_size for path in (FUZZ / "corpus").iterdir()) < 200_000
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_live_manager_battered(seed: int) -> None:
+    run = load("run")
+    manager = run.Manager()
+    run.batter(manager.address, 1500, seed)
+    _memory, descriptors = run.settled(manager.process.pid)
+    sent, _connections = run.batter(manager.address, 1500, seed + 100)
+    assert sent >= 1500
+    assert run.settled(manager.process.pid)[1] <= descriptors
+    manager.close()
