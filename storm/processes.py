@@ -1,0 +1,90 @@
+"""What /proc says: children, who belongs to a storm, and what is left of one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+from typing import Final
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+def adopt_orphans() -> None:
+    """From now on, children of this process's children become its own when their parent is killed."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children(pid: int) -> list[int]:
+    """Pids of the children of a process, of all its threads."""
+    found: list[int] = []
+    for task in Path("/proc", str(pid), "task").glob("*/children"):
+        try:
+            found += map(int, task.read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def command(pid: int) -> str:
+    """The command line; "" of a zombie and of no process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def reap(pid: int) -> None:
+    """Take leave of a child that has ended, if it has."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def is_running(pid: int) -> bool:
+    """True while the process runs or is stopped; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def belonging(directory: Path) -> list[int]:
+    """Other processes that were started with this runtime directory."""
+    mark = b"SHMTENSOR_RUNTIME_DIR=" + os.fsencode(directory)
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid() or not is_running(int(entry.name)):
+            continue
+        try:
+            words = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if mark in words:
+            found.append(int(entry.name))
+    return found
+
+
+def descriptors(pid: int | str = "self") -> list[str]:
+    """What the descriptors of a process lead to."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.append(str(entry.readlink()))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def mappings(pid: int | str = "self") -> list[str]:
+    """What the mappings of a process are of: a path, or "" for anonymous memory."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [line[73:].strip() for line in lines]
+
+
+def shm_names() -> set[str]:
+    """Names in /dev/shm that may be of shmtensor."""
+    return {entry.name for entry in Path("/dev/shm").iterdir() if entry.name.startswith(("torch_", "shmt"))}

@@ -1,0 +1,90 @@
+"""A short storm passes its audit; and the audit can fail. `make storm` is the long version."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+KILLS = int(os.environ.get("SHMTENSOR_STORM_KILLS", "40"))
+sys.path.insert(0, str(ROOT))
+
+from storm import board as notes  # noqa: E402
+from storm import content  # noqa: E402
+from storm.board import Board, Row  # noqa: E402
+from storm.stage import Journal, identity  # noqa: E402
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+def test_storm(record_property: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "storm", "--kills", str(KILLS)], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    record_property("audit", done.stdout)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert not done.stderr, done.stderr
+    assert "nothing is wrong" in done.stdout
+
+
+@pytest.mark.parametrize("kind", range(content.KINDS))
+def test_a_wrong_byte_is_seen(kind: int) -> None:
+    number, size = identity(5, 3, 7), 1030
+    assert content.wrong_bytes(number, kind, size, content.make(number, kind, size)) == 0
+    assert content.wrong_bytes(number, kind, size, content.make(number + 1, kind, size)) > 0
+    value = content.make(number, kind, size)
+    if kind == 2:
+        value = value[:-1] + bytes([value[-1] ^ 1])
+    else:
+        item = value[-1] if kind == 3 else value["array"] if kind == 4 else value
+        array = item if isinstance(item, np.ndarray) else item.numpy()
+        array.view(np.uint8)[-1] ^= 1
+    assert content.wrong_bytes(number, kind, size, value) == 1
+
+
+def test_lost_and_doubled_messages_are_counted(place: Path) -> None:
+    journal = Journal(place)
+    journal.put(identity(4, 1, 2))  # three of them: 0, 1, 2
+    journal.taken([identity(4, 1, 0), identity(4, 1, 1), identity(4, 1, 1)])
+    journal.taken([identity(8, 1, 0)])  # its producer was killed before it could say so
+    assert journal.balance() == (4, 1, 1)
+    journal.problem("one\nin two lines")
+    assert journal.problems() == ["one\nin two lines"]
+    journal.close()
+
+
+def waiting(place: Path, operation: int) -> tuple[Board, Row]:
+    board = Board(place / "board", 1)
+    board.rows[0].begin(operation)
+    board.rows[0][notes.STARTED] -= 10 * notes.SECOND  # it began then
+    return board, board.rows[0]
+
+
+def test_a_long_wait_is_seen(place: Path) -> None:
+    _, row = waiting(place, notes.GET)
+    assert row.waited() >= 10 * notes.SECOND
+    row.end()
+    assert row.waited() == 0
+    assert row.count(notes.GET) == 1
+    assert row.longest(notes.GET) >= 10 * notes.SECOND
+
+
+def test_a_stop_of_others_excuses_waits_without_a_timeout_only(place: Path) -> None:
+    for operation, is_excused in ((notes.GET, True), (notes.GET_TIMED, False)):
+        board, row = waiting(place, operation)
+        board.cells[notes.HALT_TOTAL] += 9 * notes.SECOND
+        assert (row.waited() < 2 * notes.SECOND) == is_excused
+        row[notes.OWN_HALT] += 9 * notes.SECOND  # itself was stopped: that excuses both
+        assert (row.waited() < 2 * notes.SECOND) == (is_excused or notes.OPERATIONS[operation].is_timed)
