@@ -54,6 +54,8 @@ class Manager:
         log = self.log.read_text()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         shutil.rmtree(self.directory)
         assert "Traceback" not in log, log
 
