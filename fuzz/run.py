@@ -181,9 +181,11 @@ def batter(address: str, messages: int, seed: int) -> tuple[int, int]:
                     if random_.random() < 0.1:
                         pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                         given = random_.choice([files[:1], files, [pair[0].fileno()], files * 60])
-                        socket.send_fds(sock, [data], given)
-                        for end in pair:
-                            end.close()
+                        try:
+                            socket.send_fds(sock, [data], given)
+                        finally:
+                            for end in pair:
+                                end.close()
                     else:
                         sock.send(data)
                     sent += 1
