@@ -54,6 +54,8 @@ class Manager:
         log = self.log.read_text()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         shutil.rmtree(self.directory)
         assert "Traceback" not in log, log
 
@@ -179,9 +181,11 @@ def batter(address: str, messages: int, seed: int) -> tuple[int, int]:
                     if random_.random() < 0.1:
                         pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                         given = random_.choice([files[:1], files, [pair[0].fileno()], files * 60])
-                        socket.send_fds(sock, [data], given)
-                        for end in pair:
-                            end.close()
+                        try:
+                            socket.send_fds(sock, [data], given)
+                        finally:
+                            for end in pair:
+                                end.close()
                     else:
                         sock.send(data)
                     sent += 1

@@ -265,6 +265,8 @@ if __name__ == "__main__":
 def contained(here: World, mounts: str, env: dict[str, str], without: tuple[str, ...] = ()) -> str:
     """What SHARE prints in a mount namespace that `mounts`, a shell script, arranged."""
     kept = {key: value for key, value in here.env.items() if key not in without}
+    # The interpreter itself, since the environment it came from may lie where the script mounts something.
+    kept["PYTHONPATH"] = ":".join([here.env["PYTHONPATH"], *SITES])
     command = f'{mounts}\nexec "$@"'
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-ec", command, "sh", os.path.realpath(sys.executable), *PYTHON[1:], SHARE],
@@ -277,6 +279,7 @@ def contained(here: World, mounts: str, env: dict[str, str], without: tuple[str,
     return done.stdout.strip()
 
 
+SITES = [path for path in sys.path if path.endswith("-packages") and not path.startswith("/tmp/")]
 HOMELESS = ("SHMTENSOR_RUNTIME_DIR", "XDG_RUNTIME_DIR", "HOME", "TMPDIR")
 
 
@@ -291,14 +294,13 @@ def test_64_kib_of_dev_shm_are_enough(here: World) -> None:
 def test_a_read_only_root(here: World) -> None:
     """With a writable /tmp, and without one: then the socket lies in /dev/shm."""
     code, uid = here.env["PYTHONPATH"].split(":")[0], os.geteuid()
-    sites = [path for path in sys.path if path.endswith("-packages") and not path.startswith("/tmp/")]
     for options, place in (("", "/tmp"), ("-o ro", "/dev/shm")):
         mounts = (
             "mount -t tmpfs tmpfs /dev/shm; mkdir /dev/shm/code\n"
             f"mount --bind {code} /dev/shm/code; cd /\n"
             f"mount -t tmpfs {options} tmpfs /tmp; mount -o remount,ro,bind /"
         )
-        found = contained(here, mounts, {"PYTHONPATH": ":".join(["/dev/shm/code", *sites])}, HOMELESS)
+        found = contained(here, mounts, {"PYTHONPATH": ":".join(["/dev/shm/code", *SITES])}, HOMELESS)
         assert found.startswith(f"{place}/shmtensor-{uid}/")
 
 
