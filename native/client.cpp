@@ -476,6 +476,7 @@ int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket) {
     *slot = group_.claim(SlotState::embryo, 0, 0, slot_, word);
     SHMTENSOR_POINT("client.embryo.claimed");
     if (*slot != kNone) {
+        group_.slot(*slot).socket.store(os::inode_of(*socket));
         EmbryoMessage message;
         message.slot = *slot;
         message.generation = generation_of(*word);

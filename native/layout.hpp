@@ -105,6 +105,8 @@ struct alignas(kLine) Slot {
     // nothing, and whoever claims that begins at 0. Slot 0, where there is a max_bytes: what rings and segments without
     // an owner have reserved; the manager's, and raised by whoever has made a ring larger.
     std::atomic<std::uint64_t> reserved;
+    // Inode of the socket on which an embryo's child will speak: while some process has it, the child may still come.
+    std::atomic<std::uint64_t> socket;
 };
 static_assert(sizeof(Slot) == kLine);
 

@@ -357,6 +357,9 @@ NB_MODULE(_native, m) {
             },
             nb::arg("slot"), nb::arg("expected"), nb::arg("kind"), nb::arg("pid") = 0)
         .def(
+            "socket", [](Group& self, std::uint32_t index) { return slot_at(self, index).socket.load(); },
+            nb::arg("slot"))
+        .def(
             "word", [](Group& self, std::uint32_t index) { return slot_at(self, index).word.load(); }, nb::arg("index"))
         .def(
             "set_quotas", [](Group& self, std::uint64_t all, std::uint64_t each) { self.set_quotas(all, each); },

@@ -142,6 +142,11 @@ void event_clear(int fd) {
     } while (got == sizeof bytes || (got < 0 && errno == EINTR));
 }
 
+std::uint64_t inode_of(int fd) {
+    struct stat found{};
+    return ::fstat(fd, &found) == 0 ? found.st_ino : 0;
+}
+
 int socket_pair(int* ours, int* theirs) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return errno;

@@ -30,6 +30,7 @@ std::string text_of(const std::string& path);  // a small file of text; empty wh
 void event_set(int fd);    // a pipe becomes readable
 void event_clear(int fd);  // and is not
 
+std::uint64_t inode_of(int fd);           // 0 when it cannot be seen
 int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
 int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);  // fd < 0: none; never blocks
 void close(int fd);

@@ -103,6 +103,8 @@ class Group:
     def move(self, slot: int, expected: int, kind: int, pid: int = 0) -> bool:
         """The slot's next state, of a client with its pid as the manager sees it, by one compare-and-swap of its word.
         False: the word is not `expected` any more."""
+    def socket(self, slot: int) -> int:
+        """Inode of the socket on which an embryo's child will speak."""
     def word(self, slot: int) -> int:
         """Generation, state and parent in one. Raises IndexError."""
     def slot(self, index: int) -> tuple[int, int, int, int, int]:

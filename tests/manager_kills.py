@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -88,6 +89,7 @@ class Scenario:
     def run(self) -> None:
         self.manager = client._default = self.again(self.join)
         self.share()
+        gc.collect()  # what was raised on the way may hold on to queues
         until(lambda: self.clients() == {os.getpid()}, "all children to be reaped")
         until(lambda: self.again(self.manager.stats).rings == 0, "the queues to go")
         assert self.again(self.manager.stats).live_blocks == 0, self.again(self.manager.list)

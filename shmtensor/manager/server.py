@@ -37,8 +37,8 @@ STALL_SECONDS = 5.0
 """A client whose socket takes no reply for this long is disconnected."""
 HELLO_SECONDS = 10.0
 """A connection that has said nothing for this long is closed."""
-EMBRYO_SECONDS = 60.0
-"""A child that was being started when the manager before ended has this long to come for its slot."""
+EMBRYO_SECONDS = 1.0
+"""Embryos without a socket here are looked for this often; twice in vain, and nobody will come for them."""
 FIRST_CLIENT_SECONDS = 5.0
 """A private manager waits this long for its first client (its starter may be slow, or dead)."""
 DETACHED_SECONDS = 0.5
@@ -112,7 +112,8 @@ class Server:
         self._by_slot: dict[int, Connection] = {}
         self._pidfd_of: dict[int, int] = {}  # slot -> pidfd
         self._detached: dict[int, float] = {}  # slot -> when to look again
-        self._awaited: dict[int, float] = {}  # embryos without a socket -> until when
+        self._missed: set[int] = set()  # embryos whose socket nobody had when last looked at
+        self._look_at = 0.0
         self._took_over = group is not None
         self._strangers: dict[int, Connection] = {}
         self._stalled: dict[int, Connection] = {}
@@ -190,8 +191,8 @@ class Server:
             waits.append(work)
         if self._detached:
             waits.append(min(self._detached.values()) - now)
-        if self._awaited:
-            waits.append(min(self._awaited.values()) - now)
+        if self.state.awaited:
+            waits.append(self._look_at - now)
         if self._strangers:
             waits.append(next(iter(self._strangers.values())).since + HELLO_SECONDS - now)  # the oldest comes first
         if self._stalled:
@@ -219,9 +220,9 @@ class Server:
                     self._bury(slot)
                 else:
                     self._detached[slot] = now + DETACHED_SECONDS
-        if self._awaited:
-            for slot in [slot for slot, due in self._awaited.items() if now >= due]:
-                self._embryo_gone(slot)
+        if self.state.awaited and now >= self._look_at:
+            self._look_at = now + EMBRYO_SECONDS
+            self._look_for_embryos()
         if self._strangers:
             for connection in [one for one in self._strangers.values() if now - one.since > HELLO_SECONDS]:
                 self._disconnect(connection)
@@ -366,8 +367,15 @@ class Server:
             else:
                 self._bury(slot)
 
+    def _look_for_embryos(self) -> None:
+        """Give up the embryos for which nobody can come any more: no process has their socket."""
+        sockets = takeover.sockets(self._uid)
+        missing = {slot for slot in self.state.awaited if self.group.socket(slot) not in sockets}
+        for slot in missing & self._missed:
+            self._embryo_gone(slot)
+        self._missed = missing
+
     def _embryo_gone(self, slot: int) -> None:
-        self._awaited.pop(slot, None)
         client = self.state.embryo_gone(slot)
         if client is not None:
             self._watch_detached(client)
@@ -407,7 +415,6 @@ class Server:
         self._by_slot[connection.slot] = connection
         self._had_client = True
         self._detached.pop(connection.slot, None)
-        self._awaited.pop(connection.slot, None)
         self._watch_process(connection.slot, pidfd)
 
     def _watch_process(self, slot: int, pidfd: int) -> None:
@@ -430,8 +437,6 @@ class Server:
         """Go on where the manager before was killed, with what its clients have; bury those who died since."""
         clients = self.state.take_over()
         self._adopt(client.pid for client in clients)
-        for slot in self.state.embryos:
-            self._awaited[slot] = monotonic() + EMBRYO_SECONDS
         for client in clients:
             self._watch_detached(client)
         self._look_after()
@@ -536,8 +541,9 @@ class Server:
             try:
                 self._on_embryo(connection, message, packet)
             except Refusal as problem:  # never answered: the child sees the end of its socket
-                self.refused += 1
-                self._note(f"slot {connection.slot} (pid {connection.pid}): {problem}")
+                if not self.state.is_connected(message.slot, message.generation):  # it may have been faster
+                    self.refused += 1
+                    self._note(f"slot {connection.slot} (pid {connection.pid}): {problem}")
             return
         if connection.kind == WATCHER and not isinstance(message, _OBSERVER_MAY):
             raise Refusal(protocol.DENIED, f"{type(message).__name__} is not open to observers, who have no slot")
@@ -703,7 +709,6 @@ class Server:
             self._embryo_gone(message.slot)
             return
         sock.setblocking(False)
-        self._awaited.pop(message.slot, None)
         self._add(embryo)
 
     def _facts(self) -> dict[str, Any]:

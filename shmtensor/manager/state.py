@@ -165,6 +165,7 @@ class State:
         self.max_clients = max_clients
         self.clients: dict[int, Client] = {}
         self.embryos: dict[int, int] = {}  # slot -> its word
+        self.awaited: set[int] = set()  # embryos of whose socket this manager has no end
         self.segments: dict[int, Segment] = {}
         self.orphans: set[int] = set()
         self.rings: dict[int, Ring] = {}  # by number
@@ -179,6 +180,7 @@ class State:
         self._reaps: deque[tuple[int, int]] = deque()  # (owner, segment)
         self._busy: deque[tuple[int, int]] = deque()
         self._childless: set[int] = set()  # dead slots whose unannounced embryos are still to be found
+        self._look = False  # for strangers
         self._retry_at = 0.0
         self._sweep_at = 0.0
         self._accounted = False  # whether slot 0 counts what it should, as far as is known here
@@ -226,13 +228,21 @@ class State:
         known = self.clients.get(slot)
         claimed = kind == SLOT_CLIENT and (known is None or known.detached)
         claimed = claimed or (kind == SLOT_EMBRYO and claimed_by == parent)
-        if not claimed or generation != born or slot in self.embryos or slot in self._dead:
+        is_announced = slot in self.embryos and slot not in self.awaited
+        if not claimed or generation != born or is_announced or slot in self._dead:
             raise Refusal(protocol.INVALID, f"slot {slot} is not an unannounced embryo of slot {parent}")
+        self.awaited.discard(slot)
         if known is None:
             self.embryos[slot] = self.group.word(slot)
 
+    def is_connected(self, slot: int, generation: int) -> bool:
+        """Whether that client is here, by a connection of its own."""
+        client = self.clients.get(slot)
+        return client is not None and not client.detached and self.group.slot(slot)[4] == generation
+
     def embryo_born(self, slot: int, pid: int, start_time: int, foreign: bool = False) -> Client:
         """The child in `slot` said hello. Raises Refusal: its slot was taken back."""
+        self.awaited.discard(slot)
         self.group.move(slot, self.embryos.pop(slot, 0), SLOT_CLIENT)  # unless it has done so itself
         if self.group.slot(slot)[0] != SLOT_CLIENT:
             raise Refusal(protocol.DENIED, f"the child in slot {slot} came too late; start another")
@@ -261,11 +271,14 @@ class State:
             self.embryos[slot] = self.group.word(slot)
             return None
         self.embryos.pop(slot, None)
+        self.awaited.discard(slot)
+        self._look = True  # it may have forked while it had no connection
         return self.clients.get(slot) or self._add_unseen(slot)
 
     def embryo_gone(self, slot: int) -> Client | None:
         """Nobody has the socket of the embryo in `slot` any more: it is dead, or the client that it made of itself."""
         word = self.embryos.pop(slot, None)
+        self.awaited.discard(slot)
         if word is None or self._bury(slot, word):
             return None
         return self._add_unseen(slot)
@@ -273,8 +286,8 @@ class State:
     def gone(self, slot: int) -> None:
         """The client in `slot` is dead: everything it holds will be released by `work()`."""
         client = self.clients.pop(slot, None)
-        if client is not None and self._bury(slot, client.word):
-            self._childless.add(slot)
+        if client is not None and (self._bury(slot, client.word) or self._bury(slot, self.group.word(slot))):
+            self._childless.add(slot)  # the second, should it have written over its own slot
 
     def _bury(self, slot: int, word: int) -> bool:
         """False: the slot's word has changed."""
@@ -294,9 +307,11 @@ class State:
     def _look_for_strangers(self) -> None:
         """Find the forked children that could not be announced: clients that nobody told this manager of.
 
-        Embryos whose parent died before it announced them were never forked, or will find that they came too late.
+        Embryos whose parent died before it announced them were never forked, or will find that they came too late; those
+        of a living parent may come.
         """
         parents, self._childless = self._childless, set()
+        self._look = False
         for slot in self.group.occupied():
             kind, _pid, _start, parent, _generation = self.group.slot(slot)
             if slot == 0 or self._knows(slot):
@@ -305,9 +320,15 @@ class State:
                 self.strangers.append(self._add_unseen(slot))
             elif kind == SLOT_EMBRYO and parent in parents:
                 self._bury(slot, self.group.word(slot))
+            elif kind == SLOT_EMBRYO:
+                self._await(slot)
         for slot in parents:
             if slot in self._dead and slot not in self._unsettled and slot not in self._left:
                 self._free(slot)
+
+    def _await(self, slot: int) -> None:
+        self.embryos[slot] = self.group.word(slot)
+        self.awaited.add(slot)
 
     def _free(self, slot: int) -> None:
         """Nothing names the dead slot any more."""
@@ -329,7 +350,7 @@ class State:
             elif kind == SLOT_EMBRYO and parent == 0:
                 self._bury(slot, self.group.word(slot))  # its HELLO was never answered
             elif kind == SLOT_EMBRYO:
-                self.embryos[slot] = self.group.word(slot)
+                self._await(slot)
         return found
 
     def adopt_segment(self, books: Books, payload: int, name: bytes, ring: Ring | None) -> Segment | None:
@@ -433,7 +454,7 @@ class State:
         """Go on with what deaths left to do, for at most about `seconds`. Raises PermissionError: we were replaced."""
         now = monotonic()
         deadline = now + seconds
-        if self._childless:
+        if self._childless or self._look:
             self._look_for_strangers()
         if self._reaps or self._busy or self._unsettled or self.orphans:
             set_threads_visible(not any(client.foreign for client in self.clients.values()) and not self.embryos)
@@ -484,7 +505,7 @@ class State:
 
     def next_work(self, now: float) -> float | None:
         """Seconds until `work()` has something to do; None: not before something happens."""
-        if self._reaps or self._childless:
+        if self._reaps or self._childless or self._look:
             return 0.0
         waits = []
         if self._busy or self._unsettled:

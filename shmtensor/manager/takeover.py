@@ -49,17 +49,30 @@ def _open(path: str) -> int:
         return -1
 
 
+def _processes(uid: int) -> Iterator[int]:
+    """The other processes of this user."""
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and int(entry) != os.getpid() and os.stat(f"/proc/{entry}").st_uid == uid:
+                yield int(entry)
+        except OSError:
+            pass  # it has ended
+
+
+def sockets(uid: int) -> set[int]:
+    """Inodes of all sockets that other processes of this user have."""
+    found = set()
+    for pid in _processes(uid):
+        for _path, target in _descriptors(pid):
+            if target.startswith("socket:["):
+                found.add(int(target[8:-1]))
+    return found
+
+
 def find_group(group_id: int, uid: int) -> _native.Group | None:
     """The group segment, from any process of this user that has it; None when nobody has."""
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            if os.stat(f"/proc/{entry}").st_uid != uid:
-                continue
-        except OSError:
-            continue
-        for path, target in _descriptors(int(entry)):
+    for pid in _processes(uid):
+        for path, target in _descriptors(pid):
             match = _MEMFD.fullmatch(target)
             if match is None or match[2] is not None or int(match[1], 16) != group_id:
                 continue
