@@ -10,11 +10,13 @@ python run.py holds --kills 1           with at most so many kills
 import argparse
 import sys
 
+from cast import Broadcast, Rows
 from explore import Model, Result, explore
 from fork import Failover, Forking
 from holds import Holds, TwoClients
 from lock import Lock
 from ring import Ending, Transfer
+from takeover import Takeover
 from tickets import Tickets
 
 # A model and the kills it is run with: in full, quick, and without a safeguard (enough to break it).
@@ -27,6 +29,9 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "ring": (Transfer, 4, 2, 1),
     "ring-end": (Ending, 3, 2, 1),
     "lock": (Lock, 2, 1, 1),
+    "cast": (Broadcast, 2, 1, 1),
+    "cast-rows": (Rows, 2, 1, 1),
+    "takeover": (Takeover, 3, 2, 2),
 }
 
 
