@@ -13,6 +13,7 @@ import sys
 from cast import Broadcast, Rows
 from explore import Model, Result, explore
 from fork import Failover, Forking
+from handover import Handover, LostRings
 from holds import Holds, TwoClients
 from lock import Lock
 from ring import Ending, Transfer
@@ -32,6 +33,8 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "cast": (Broadcast, 2, 1, 1),
     "cast-rows": (Rows, 2, 1, 1),
     "takeover": (Takeover, 3, 2, 2),
+    "handover": (Handover, 3, 2, 2),
+    "lost-rings": (LostRings, 3, 1, 1),
 }
 
 
