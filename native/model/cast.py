@@ -105,9 +105,7 @@ class Broadcast(Model):
             if s.kills < self.kills:
                 n = s._replace(kills=s.kills + 1, alive=put(s.alive, i, False), pc=put(s.pc, i, None))
                 if i != MANAGER:
-                    n = n._replace(
-                        got=put(s.got, i, ()), seat=put(s.seat, i, None), former=put(s.former, i, None)
-                    )
+                    n = n._replace(got=put(s.got, i, ()), seat=put(s.seat, i, None), former=put(s.former, i, None))
                     n = n._replace(next=put(s.next, i, 0))
                 yield f"KILL {NAMES[i]}" + (f" before {pc[0]}" if pc else ""), n
             begin = self.manage(s) if i == MANAGER else self.idle(s, i)

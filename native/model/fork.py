@@ -161,7 +161,7 @@ class Forking(Model):
             yield "parent closes its copy of the child's end", s._replace(ends=ends, private=False, parent="done")
 
     def thread(self, s: State) -> Iterator[Step]:
-        """The parent's other thread: opens block 1, drops what there is and reconnects when the private lock is free."""
+        """The parent's other thread: opens block 1, drops what there is, reconnects, when the private lock is free."""
         if s.parent == "dead" or s.private:
             return
         if s.dropped and s.manager != "dead" and s.parent not in MAKING:

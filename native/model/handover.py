@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from explore import Model, State, Step, put
 
-A, B = 0, 1
+A, B, TICKET = 0, 1, 2
 NAMES = ("A", "B")
 
 
@@ -43,9 +43,10 @@ class World(NamedTuple):
     next: int  # the number of the next thing, in the group's header
     made: int
     sent: Any  # the thing that A has told B of
-    told: Any  # what B has heard of it: None, "of the end", or "wrong": that it is lost, though it is not
-    holds: Any  # (thing, client): holds by the number of the client's slot
+    told: Any  # what B has heard of it: None, "opened", "of the end", or "wrong": that it is lost, though it is not
+    holds: Any  # (segment, client or TICKET): holds by the number of a slot; of rings: (number, ring)
     slot: str  # of A: "A", "dead", "free" (the next process in it would be taken for A)
+    orphans: Any  # segments that nobody allocates from, as the manager in office believes
     seen: Any  # ghost: what the living had when the manager in office came
     late: Any  # things that came after their dead holder was reaped elsewhere; of rings: those that had a message
     free: Any  # per manager: numbers of rings that it may give out again
@@ -59,7 +60,17 @@ class Handover(Model):
     dead process is left in the name of the next one in its slot.
     """
 
-    safeguards = ("counter", "scan", "rejoin-scan", "search", "old-first", "back-first", "late-reap")
+    safeguards = (
+        "counter",
+        "scan",
+        "rejoin-scan",
+        "search",
+        "old-first",
+        "back-first",
+        "late-reap",
+        "owner-generation",
+        "group-ticket",
+    )
     things = 2  # made at most
     managers = 3
     remembers = True  # what the living had when a manager came
@@ -83,6 +94,7 @@ class Handover(Model):
             told=None,
             holds=(),
             slot="A",
+            orphans=(),
             seen=(),
             late=(),
             free=((), (), ()),
@@ -138,6 +150,7 @@ class Handover(Model):
             managers=put(s.managers, s.epoch, "alive"),
             back=tuple(c for c in (A, B) if not s.alive[c]),
             ending=(),
+            orphans=(),
             seen=tuple(sorted({*s.fds[A], *s.fds[B]})) if self.remembers else (),
         )
         return self.adopt(n, n.epoch, *s.fds[A], *s.fds[B]) if self.keeps("scan") else n
@@ -146,7 +159,13 @@ class Handover(Model):
         """Manager k keeps what it did not know."""
         new = tuple(t for t in things if t not in s.has[k - 1])
         late = new if s.slot == "dead" and not self.keeps("late-reap") else ()
+        if k == s.epoch and (s.slot == "dead" or (s.slot == "free" and self.keeps("owner-generation"))):
+            s = self.orphan(s, *new)
         return s._replace(has=put(s.has, k - 1, tuple(sorted({*s.has[k - 1], *new}))), late=(*s.late, *late))
+
+    def orphan(self, s: State, *things: Thing) -> State:
+        """All that A made; B's segments are of no interest here."""
+        return s._replace(orphans=tuple(sorted({*s.orphans, *(t for t in things if t == s.sent)})))
 
     def serve(self, s: State, k: int) -> Iterator[Step]:
         """A request of a client is answered. Also by a manager that was replaced, until it looks at the epoch."""
@@ -196,13 +215,21 @@ class Handover(Model):
     def work(self, s: State, k: int) -> Iterator[Step]:
         """The holds of the dead are released at once; their slot is free once no unread answer can name a segment."""
         if not s.alive[A] and s.slot == "A":
-            yield "marks A dead", s._replace(slot="dead")
+            yield "marks A dead", self.orphan(s._replace(slot="dead"), *s.has[k - 1])
         if s.slot == "dead":
             mine = [h for h in s.holds if h[1] == A and h[0] in s.has[k - 1] and h[0] not in s.late]
             if mine:
                 yield "releases a hold of A", s._replace(holds=tuple(h for h in s.holds if h != mine[0]))
             elif self.all_back(s):
                 yield "frees the slot of A", s._replace(slot="free")
+        for t in s.orphans:
+            if not any(h[0] == t for h in s.holds):
+                left = put(s.has, k - 1, tuple(x for x in s.has[k - 1] if x != t))
+                n = s._replace(has=left, orphans=tuple(x for x in s.orphans if x != t), told="of the end")
+                yield (
+                    "destroys an orphan without blocks",
+                    n._replace(fds=(n.fds[A], tuple(x for x in n.fds[B] if x != t))),
+                )
 
     # -- clients ---------------------------------------------------------------------------------------------------
 
@@ -234,15 +261,22 @@ class Handover(Model):
         if c == A and s.sent is None:
             if s.fds[A]:
                 t = s.fds[A][0]
-                yield "allocates a block and tells B of it", s._replace(sent=t, holds=((t, A),))
+                ticket = ((t, TICKET),) if self.keeps("group-ticket") else ()
+                yield "allocates a block and sends B a ticket", s._replace(sent=t, holds=((t, A), *ticket))
             elif self.idle(s, A) and s.made < self.things:
                 yield "asks for a segment", s._replace(asks=put(s.asks, A, ("CREATE", None)))
         if c == B and s.sent:
             if s.sent not in s.fds[B]:
                 if self.idle(s, B) and s.told is None:
                     yield "asks for the segment", s._replace(asks=put(s.asks, B, ("MAP", s.sent)))
-            elif (s.sent, B) not in s.holds:
-                yield "opens the block", s._replace(holds=tuple(sorted({*s.holds, (s.sent, B)})))
+            elif s.told is None and not any(h[0] == s.sent for h in s.holds):
+                yield "finds the block gone that it has a ticket for", s._replace(told="gone")
+            elif s.told is None:
+                holds = {*s.holds, (s.sent, B)} - {(s.sent, TICKET)}
+                yield "redeems the ticket", s._replace(holds=tuple(sorted(holds)), told="opened")
+            elif s.told == "opened":
+                holds = {*s.holds} - {(s.sent, B)}
+                yield "releases the block", s._replace(holds=tuple(sorted(holds)), told="of the end")
         if c == B and self.idle(s, B) and s.made < self.things and s.sent:
             yield "asks for a segment", s._replace(asks=put(s.asks, B, ("CREATE", None)))
 
@@ -255,6 +289,10 @@ class Handover(Model):
     def broken(self, s: State) -> str | None:
         if s.told == "wrong":
             return "B is told that a segment is lost which a living process has"
+        if s.told == "gone":
+            return "what was sent cannot be received, though a living process has its segment"
+        if s.told == "opened" and (s.sent, B) not in s.holds:
+            return "use after free: B relies on the block and has no hold of it"
         around = {*self.around(s), *s.has[s.epoch - 1]}
         if len({t.number for t in around}) < len(around):
             return "a number names two things"
@@ -263,6 +301,9 @@ class Handover(Model):
         unknown = [t for t in s.seen if t in self.around(s) and t not in s.has[s.epoch - 1]]
         if s.slot == "dead" and s.managers[s.epoch - 1] == "alive" and any((t, A) in s.holds for t in unknown):
             return "leak: the hold of a dead process waits for a living one to come back, which may never do so"
+        done = s.slot == "free" and s.managers[s.epoch - 1] == "alive" and self.all_back(s)
+        if done and s.sent in s.has[s.epoch - 1] and s.sent not in s.orphans:
+            return "leak: the segment of a dead process is taken for that of the next one in its slot"
         return None
 
 
@@ -286,7 +327,10 @@ class LostRings(Handover):
         free = s.free[k - 1]
         if free:
             n = s._replace(free=put(s.free, k - 1, free[1:]))
-            yield f"makes ring {free[0]} for {NAMES[c]}, a number that came free", self.give(n, k, c, Thing(free[0], s.made))
+            yield (
+                f"makes ring {free[0]} for {NAMES[c]}, a number that came free",
+                self.give(n, k, c, Thing(free[0], s.made)),
+            )
         else:
             for what, n in super().make(s, k, c):
                 yield what.replace("segment", "ring"), n
