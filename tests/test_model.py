@@ -15,7 +15,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, timeout=110, check=False)
 
 
-@pytest.mark.parametrize("model", ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "lock"])
+MODELS = ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "lock", "cast", "cast-rows"]
+MODELS += ["takeover", "handover", "lost-rings"]
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_sound_with_safeguards_and_broken_without_any(model: str) -> None:
     done = run(model, "--quick")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,5 @@
-"""Model (c): fork with an embryo slot. Mirrors the fork hooks of native/client.cpp, native/group.cpp, manager/state.py.
+"""Model (c): fork and spawn with an embryo slot. Mirrors the fork hooks of native/client.cpp, native/group.cpp,
+manager/state.py, manager/server.py.
 
 What `holds` proves of one arena is taken for granted here: adding and releasing a hold is one step.
 """
@@ -11,6 +12,8 @@ from explore import Model, State, Step, put
 FREE, EMBRYO, CLIENT, DEAD = "FREE", "EMBRYO", "CLIENT", "DEAD"  # states of a slot
 P, E = 1, 2  # the parent's slot, and the one that the child gets
 NOBODY = 0  # the parent field of a slot that has none; as stale content: a slot whose client is gone
+COMING = ("born", "spawned", "waiting")  # the child's, while it has not come for its slot
+MAKING = ("half", "claimed", "holding", "after")  # the parent's, from the claim to the end of fork
 
 
 class Slot(NamedTuple):
@@ -23,37 +26,51 @@ class Slot(NamedTuple):
 
 class Fork(NamedTuple):
     kills: int
-    parent: Any  # its pc: idle, claimed ..., done; or dead
-    child: Any  # its pc: unborn, born, taken, running, fenced; or dead
+    parent: Any  # its pc: idle, locked, half, claimed, holding, after, done; or dead
+    child: Any  # its pc: unborn; forked: born, taken, holding; spawned: spawned, waiting; running, fenced; or dead
     manager: Any  # idle or dead
     next: Any  # pc of the client that is given the parent's slot after it: unborn, born, claimed, done
     slots: Any  # of P and E
     mine: Any  # the generation of E that parent and child, and the next client, have claimed
     private: bool  # the parent's process-private lock is held by the forking thread
     held: Any  # blocks that the parent relies on
-    child_held: Any  # blocks that the child relies on: what its parent relied on at the instant of fork
+    child_held: Any  # blocks that the child relies on: what it was given holds of by its parent
     words: Any  # the truth: (block, slot) of every hold, sorted
     ends: Any  # who has the child's end of the socket open
     todo: Any  # blocks that the embryo has still to get a hold of
     queue: int  # in the parent's connection: an EMBRYO message not yet read, of this generation (0: none)
     hello: bool  # in the child's socket: a HELLO not yet read
     registered: int  # the manager has the other end of the socket of the embryo of this generation (0: none)
-    known: bool  # the manager has read HELLO and watches the child's pidfd
-    dropped: bool  # the manager has closed the parent's connection, for a reason of its own
-    replaced: bool  # ghost: a manager has died
+    awaited: int  # the manager has found the embryo of this generation by its slot, and gives it some time (0: none)
+    known: bool  # the manager watches the process of the child
+    dropped: bool  # the parent has no connection to the manager
+    spawned: bool  # the child asks for its slot with a HELLO; a forked one takes it
+    troubled: bool  # ghost: a manager has died, or hung up on the parent
 
 
 class Forking(Model):
-    """A parent with two threads (one forks, one opens and drops blocks), the child, the manager, and a later client.
+    """A parent with two threads (one makes a child, one opens and drops blocks), the child, the manager, and a later
+    client.
 
-    The manager, which is the only one to move a slot on from EMBRYO here, does so when it reads the child's HELLO.
-    Checked: the child relies on no block that it has no hold for; nobody takes a slot that is another's; a child is
-    refused its slot only where a manager has died or hung up on the parent; once the dead are reaped no slot and no
-    hold of theirs is left.
+    A forked child moves its slot on from EMBRYO itself, by a swap; for a spawned one the manager does, when it reads
+    its HELLO or REJOIN. Checked: the child relies on no block that it has no hold for; nobody takes a slot that is
+    another's; a child is refused its slot only where a manager has died or hung up on the parent; once the dead are
+    reaped no slot and no hold of theirs is left.
     """
 
-    safeguards = ("prepare-lock", "prepare-holds", "one-word", "drain-first", "hello-first", "embryo-first")
-    mortal = False  # whether the manager may die and be replaced; then the child itself takes its slot, by a swap
+    safeguards = (
+        "prepare-lock",
+        "prepare-holds",
+        "one-word",
+        "drain-first",
+        "embryo-first",
+        "swap",
+        "slot-generation",
+        "welcome",
+        "sweep",
+        "message-generation",
+    )
+    mortal = False  # whether the manager may die and be replaced
 
     def start(self) -> State:
         return Fork(
@@ -73,9 +90,11 @@ class Forking(Model):
             queue=0,
             hello=False,
             registered=0,
+            awaited=0,
             known=False,
             dropped=False,
-            replaced=False,
+            spawned=False,
+            troubled=False,
         )
 
     def steps(self, s: State) -> Iterator[Step]:
@@ -97,10 +116,10 @@ class Forking(Model):
             ends = tuple(x for x in s.ends if x != "child")
             yield f"KILL child at {s.child}", s._replace(child="dead", child_held=(), ends=ends)
         if self.mortal and s.manager != "dead":
-            n = s._replace(manager="dead", replaced=True, queue=0, hello=False, registered=0, known=False)
-            yield "KILL manager", n
+            n = s._replace(manager="dead", queue=0, hello=False, registered=0, awaited=0, known=False)
+            yield "KILL manager", n._replace(dropped=True, troubled=True)
 
-    # -- the forking thread: pthread_atfork's prepare, fork, parent ------------------------------------------------
+    # -- the thread that makes a child: pthread_atfork's prepare, fork, parent; or a spawn ---------------------------
 
     def fork(self, s: State) -> Iterator[Step]:
         pc = s.parent
@@ -122,31 +141,31 @@ class Forking(Model):
                 "parent stores the parent field",
                 s._replace(slots=put(s.slots, 1, s.slots[1]._replace(parent=P)), parent="claimed"),
             )
-        elif pc == "claimed" and s.dropped:
-            yield (
-                "parent cannot send EMBRYO and frees the slot",
-                s._replace(slots=put(s.slots, 1, Slot(FREE, NOBODY, s.mine[0])), parent="alone"),
-            )
-        elif pc == "alone":  # the child will not use what it does not hold
-            yield "fork", s._replace(child="fenced", private=False, parent="done")
         elif pc == "claimed":
             n = s._replace(ends=("parent",), parent="holding", todo=s.held)
-            yield "parent sends EMBRYO with one end", n._replace(queue=0 if s.manager == "dead" else s.mine[0])
+            if s.dropped:
+                yield "parent cannot send EMBRYO", n
+            else:
+                yield "parent sends EMBRYO with one end", n._replace(queue=s.mine[0])
         elif pc == "holding":
             if s.todo and self.keeps("prepare-holds"):
                 yield f"parent adds the embryo's hold of {s.todo[0]}", hold(s, s.todo[0], E)._replace(todo=s.todo[1:])
             else:
                 n = s._replace(parent="after", child="born", child_held=s.held, ends=("parent", "child"))
                 yield "fork", n
+                if self.keeps("prepare-lock") and self.keeps("prepare-holds"):
+                    yield "spawn", n._replace(child="spawned", spawned=True)
                 yield "fork fails", s._replace(parent="after")
         elif pc == "after":
             ends = tuple(x for x in s.ends if x != "parent")
             yield "parent closes its copy of the child's end", s._replace(ends=ends, private=False, parent="done")
 
     def thread(self, s: State) -> Iterator[Step]:
-        """The parent's other thread: opens block 1 and drops what there is, when the private lock is free."""
+        """The parent's other thread: opens block 1, drops what there is, reconnects, when the private lock is free."""
         if s.parent == "dead" or s.private:
             return
+        if s.dropped and s.manager != "dead" and s.parent not in MAKING:
+            yield "parent rejoins", s._replace(dropped=False)
         if 1 not in s.held and s.parent != "done":
             yield "thread attaches block 1", hold(s, 1, P)._replace(held=(*s.held, 1))
         for b in s.held:
@@ -154,27 +173,35 @@ class Forking(Model):
 
     # -- the child -------------------------------------------------------------------------------------------------
 
+    def is_mine(self, s: State, state: str, parent: int) -> bool:
+        """Whether E is still what the parent has claimed for this child."""
+        now = s.slots[1]
+        return (now.state, now.parent) == (state, parent) and (
+            now.generation == s.mine[0] or not self.keeps("slot-generation")
+        )
+
+    def taken(self, s: State, **more: Any) -> State:
+        return s._replace(slots=put(s.slots, 1, Slot(CLIENT, NOBODY, s.mine[0])), **more)
+
     def be_child(self, s: State) -> Iterator[Step]:
-        pc, now = s.child, s.slots[1]
-        if pc == "born" and not self.mortal:
-            if s.mine[0] in (s.registered, s.queue):
-                yield "child sends HELLO", s._replace(hello=True, child="holding")
+        pc = s.child
+        listening = s.manager != "dead" and s.mine[0] in (s.registered, s.queue)  # somebody has the socket's other end
+        if pc == "born":
+            if self.is_mine(s, EMBRYO, P) or not self.keeps("swap"):
+                yield "child swaps its slot to CLIENT", self.taken(s, child="taken")
             else:
-                yield "child cannot send HELLO: it holds nothing", s._replace(child="fenced", child_held=(), ends=())
-        elif pc == "born":
-            expected = now.state == EMBRYO and now.parent == P
-            if self.keeps("slot-generation"):
-                expected = expected and now.generation == s.mine[0]
-            if expected or not self.keeps("swap"):
-                yield (
-                    "child swaps its slot to CLIENT",
-                    s._replace(slots=put(s.slots, 1, Slot(CLIENT, NOBODY, s.mine[0])), child="taken"),
-                )
-            else:
-                yield "child finds its slot gone: it holds nothing", s._replace(child="fenced", child_held=())
+                yield "child finds its slot gone: it holds nothing", s._replace(child="fenced", child_held=(), ends=())
         elif pc == "taken":
-            sent = s.manager != "dead" and s.mine[0] in (s.registered, s.queue)
-            yield "child sends HELLO", s._replace(hello=sent, child="holding")
+            yield "child sends HELLO", s._replace(hello=listening, child="holding")
+        elif pc == "spawned":
+            if not self.keeps("welcome"):
+                yield "spawned child sends HELLO and goes on", s._replace(hello=listening, child="running")
+            elif listening:
+                yield "spawned child sends HELLO", s._replace(hello=True, child="waiting")
+            elif s.manager != "dead":
+                yield from self.rejoin(s)
+        elif pc == "waiting" and not listening and s.manager != "dead":
+            yield from self.rejoin(s)
         elif pc == "holding":
             missing = [b for b in s.child_held if (b, E) not in s.words]
             if missing and not self.keeps("prepare-holds"):
@@ -191,32 +218,42 @@ class Forking(Model):
             if s.ends == ("child",):
                 yield "child closes descriptors that it does not know", s._replace(ends=())
 
+    def rejoin(self, s: State) -> Iterator[Step]:
+        """A spawned child whose socket leads nowhere asks by slot and generation."""
+        if self.is_mine(s, EMBRYO, P):
+            n = self.taken(s, child="running", known=True, awaited=0)
+            yield "manager takes REJOIN for the embryo", n
+        elif self.is_mine(s, CLIENT, NOBODY):  # its HELLO was read, and the manager died
+            yield "manager takes REJOIN", s._replace(child="running", known=True)
+        else:
+            yield "manager refuses REJOIN", s._replace(child="fenced", child_held=(), ends=())
+
     # -- the manager -----------------------------------------------------------------------------------------------
 
     def manage(self, s: State) -> Iterator[Step]:
         """A manager acts on what it has read, on pidfds and on the slots; a new one has only the last two."""
+        parent, slot = s.slots
         if s.manager == "dead":
-            yield "a new manager starts", s._replace(manager="idle")
+            n = s._replace(manager="idle", known=slot.state == CLIENT)
+            yield "a new manager starts", n._replace(awaited=slot.generation if slot.state == EMBRYO else 0)
             return
         if s.queue:
-            yield "manager reads EMBRYO", s._replace(queue=0, registered=s.queue)
+            yield from self.read_embryo(s)
         if s.registered and s.hello:
-            n = s._replace(hello=False, known=True)
-            if not self.mortal:
-                n = n._replace(slots=put(s.slots, 1, Slot(CLIENT, NOBODY, s.mine[0])))
-            yield "manager reads HELLO", n
-        parent, slot = s.slots
+            yield from self.read_hello(s)
         drained = not s.queue or not self.keeps("drain-first")
         if s.parent == "dead" and parent.state == CLIENT and s.next == "unborn" and drained:
             yield "manager marks the parent dead", s._replace(slots=put(s.slots, 0, parent._replace(state=DEAD)))
-        registered = s.registered and (s.registered == slot.generation or not self.keeps("message-generation"))
-        over = registered and not s.ends and not s.known and (not s.hello or not self.keeps("hello-first"))  # EOF
-        orphan = not registered and (slot.parent != P or parent.state != CLIENT)
-        orphan = orphan and drained
-        if slot.state == EMBRYO and (over or orphan):
-            yield f"manager swaps the embryo to DEAD ({'EOF' if over else 'its parent is dead'})", self.die(s)
-        watched = s.child == "dead" or (over and not self.keeps("hello-first"))
-        if slot.state == CLIENT and watched:  # by its pidfd, or by pid and start time in the slot
+        if s.registered and not s.ends and not s.hello:
+            yield from self.nobody_comes(s, "EOF", s.registered)
+        if s.awaited and (not self.keeps("grace") or not self.may_come(s)):
+            yield from self.nobody_comes(s, "nobody came", s.awaited)
+        if not s.registered and not s.awaited:
+            if slot.state == EMBRYO and drained and (slot.parent != P or parent.state != CLIENT):
+                yield "manager swaps the embryo to DEAD (its parent is dead)", self.die(s)
+            elif slot.state == CLIENT and not s.known and (self.keeps("sweep") or parent.state == DEAD):
+                yield "manager finds an unannounced child by its slot", s._replace(known=True)
+        if slot.state == CLIENT and s.known and s.child == "dead":
             yield "manager marks the child dead", self.die(s)
         for index, x in ((P, parent), (E, slot)):
             if x.state == DEAD:
@@ -227,16 +264,49 @@ class Forking(Model):
                     n = s._replace(slots=put(s.slots, index - 1, x._replace(state=FREE)))
                     yield f"manager frees slot {index}", n
 
+    def read_embryo(self, s: State) -> Iterator[Step]:
+        slot, n = s.slots[1], s._replace(queue=0)
+        fresh = s.queue == slot.generation or not self.keeps("message-generation")
+        if fresh and (slot.state == CLIENT or slot[:2] == (EMBRYO, P)):
+            yield "manager reads EMBRYO", n._replace(registered=s.queue, awaited=0)
+        else:
+            yield "manager refuses EMBRYO", n._replace(hello=False)
+
+    def read_hello(self, s: State) -> Iterator[Step]:
+        n = s._replace(hello=False, registered=0, known=True)
+        if not s.spawned or self.is_mine(s, CLIENT, NOBODY):
+            yield "manager reads HELLO", n
+        elif self.is_mine(s, EMBRYO, P):
+            child = "running" if s.child == "waiting" else s.child
+            yield "manager reads HELLO, swaps the slot to CLIENT and sends WELCOME", self.taken(n, child=child)
+        else:
+            child = "fenced" if s.child == "waiting" else s.child
+            yield "manager refuses HELLO", n._replace(known=s.known, child=child, child_held=(), ends=())
+
+    def may_come(self, s: State) -> bool:
+        """Somebody may still come for the embryo; the time that it is given is enough for that."""
+        return s.child in COMING or (s.parent in MAKING and s.child == "unborn") or s.next == "claimed"
+
+    def nobody_comes(self, s: State, why: str, generation: int) -> Iterator[Step]:
+        """The end of an embryo, unless it has made itself a client. Told by the word that the manager knows."""
+        slot, n = s.slots[1], s._replace(registered=0, awaited=0)
+        if generation != slot.generation and self.keeps("message-generation"):
+            yield f"manager finds another in the embryo's slot ({why})", n
+        elif slot.state == EMBRYO:
+            yield f"manager swaps the embryo to DEAD ({why})", self.die(n)
+        else:
+            yield f"manager finds that the embryo is a client ({why})", n._replace(known=slot.state == CLIENT)
+
     def die(self, s: State) -> State:
-        return s._replace(slots=put(s.slots, 1, s.slots[1]._replace(state=DEAD)), registered=0)
+        return s._replace(slots=put(s.slots, 1, s.slots[1]._replace(state=DEAD)), known=False)
 
     def hang_up(self, s: State) -> Iterator[Step]:
         """Any reason to close a live client's connection: a malformed message, no descriptors left, a full queue."""
-        if not self.mortal and s.parent != "dead" and not s.dropped and (not s.queue or not self.keeps("drain-first")):
-            yield (
-                "manager closes the parent's connection",
-                s._replace(dropped=True, queue=0, hello=s.hello and not s.queue),
-            )
+        if s.manager == "dead" or s.parent == "dead" or s.troubled:
+            return
+        if not s.queue or not self.keeps("drain-first"):
+            n = s._replace(dropped=True, troubled=True, queue=0, hello=s.hello and not s.queue)
+            yield "manager closes the parent's connection", n
 
     # -- a later client in the parent's slot -----------------------------------------------------------------------
 
@@ -265,14 +335,12 @@ class Forking(Model):
         slot = s.slots[1]
         if s.next == "claimed" and slot != Slot(EMBRYO, P, s.mine[1]):
             return f"the slot of another's embryo was taken: it says {slot.state}"
-        takers = ("taken", "holding", "running")
-        waiting = not self.mortal and s.hello and slot == Slot(EMBRYO, P, s.mine[0])
-        if s.child in takers and slot != Slot(CLIENT, NOBODY, s.mine[0]) and not waiting:
+        if s.child in ("taken", "holding", "running") and slot != Slot(CLIENT, NOBODY, s.mine[0]):
             return f"the slot of a live child says {slot.state}"
-        if s.parent in ("claimed", "holding", "after") and s.child == "unborn" and slot.state != EMBRYO:
+        if s.parent in MAKING and s.child == "unborn" and slot.state != EMBRYO:
             return f"the slot of a fork under way says {slot.state}"
-        if s.child == "fenced" and not s.replaced and not s.dropped:
-            return "a child was refused its slot though no manager died or hung up"
+        if s.child == "fenced" and (not s.troubled or s.parent != "dead"):
+            return "a child was refused its slot though its parent lives, or nothing happened to their connection"
         return self.leak(s) if not any(True for _ in self.manage(s)) else None
 
     def leak(self, s: State) -> str | None:
@@ -280,10 +348,10 @@ class Forking(Model):
         if s.parent == "dead" and any(owner == P for _, owner in s.words):
             return "leak: the dead parent holds a block"
         over = s.child == "dead" or s.child == "fenced" or (s.child == "unborn" and s.parent in ("dead", "done"))
-        if not over or s.next == "claimed" or s.parent in ("half", "claimed", "holding", "after"):
+        if not over or s.next == "claimed" or s.parent in MAKING:
             return None
-        if s.slots[1].state == EMBRYO and s.replaced and s.parent != "dead":
-            return None  # stays until the parent ends: the new manager cannot know that there is no child
+        if s.slots[1].state == EMBRYO and s.troubled and s.parent != "dead":
+            return None  # not announced: it stays until its parent ends, as there may be a child that comes for it yet
         if s.slots[1].state != FREE:
             return f"leak: the slot of no child says {s.slots[1].state}"
         if any(owner == E for _, owner in s.words):
@@ -294,7 +362,7 @@ class Forking(Model):
 class Failover(Forking):
     """The same with a manager that may die with all it had read; a new one has only the slots and the pidfds."""
 
-    safeguards = (*Forking.safeguards, "swap", "slot-generation", "message-generation")
+    safeguards = (*Forking.safeguards, "grace")
     mortal = True
 
 

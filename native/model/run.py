@@ -1,7 +1,7 @@
 """Run every model: sound with its safeguards, broken without any one of them. Ends 0 when all is as expected.
 
-python run.py                           everything (under a minute)
-python run.py --quick                   the same models with fewer kills (about ten seconds)
+python run.py                           everything (about two minutes)
+python run.py --quick                   the same models with fewer kills (about half a minute)
 python run.py holds                     one model
 python run.py holds --without rebuild   one run, with the trace
 python run.py holds --kills 1           with at most so many kills
@@ -10,11 +10,14 @@ python run.py holds --kills 1           with at most so many kills
 import argparse
 import sys
 
+from cast import Broadcast, Rows
 from explore import Model, Result, explore
 from fork import Failover, Forking
+from handover import Handover, LostRings
 from holds import Holds, TwoClients
 from lock import Lock
 from ring import Ending, Transfer
+from takeover import Takeover
 from tickets import Tickets
 
 # A model and the kills it is run with: in full, quick, and without a safeguard (enough to break it).
@@ -27,6 +30,11 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "ring": (Transfer, 4, 2, 1),
     "ring-end": (Ending, 3, 2, 1),
     "lock": (Lock, 2, 1, 1),
+    "cast": (Broadcast, 2, 1, 1),
+    "cast-rows": (Rows, 2, 0, 1),
+    "takeover": (Takeover, 3, 2, 2),
+    "handover": (Handover, 3, 2, 2),
+    "lost-rings": (LostRings, 3, 1, 1),
 }
 
 
