@@ -126,7 +126,7 @@ def real(random_: random.Random) -> p.Message:
     return random_.choice(
         [
             p.Hello(p.PROTOCOL_VERSION, LAYOUT_VERSION, random_.choice([0, 0, 1, 2])),
-            p.Embryo(random_.randrange(8200)),
+            p.Embryo(random_.randrange(8200), random_.randrange(3)),
             p.Create(random_.choice([1, 4096, 1 << 20]), random_.choice([0, 1, 1, 2, 3])),
             p.Create(0, p.RING),
             p.Map(number),

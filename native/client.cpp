@@ -481,7 +481,8 @@ int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket) {
         message.slot = *slot;
         message.generation = generation_of(*word);
         // Should nobody get it, then the child finds its socket closed, and the manager finds the child by its slot.
-        os::send_with_fd(connection_, &message, sizeof message, theirs);
+        if (os::send_with_fd(connection_, &message, sizeof message, theirs) != 0)
+            epoch_ = 0;  // we come back, and say so
     }
     SHMTENSOR_POINT("client.embryo.announced");
     os::close(theirs);

@@ -100,11 +100,15 @@ void Group::leave() {
     leads_ = 0;
 }
 
-bool Group::is_led() const {
+std::uint32_t Group::leader() const {
     // What the kernel does to the word of a robust mutex when the holder ends: its id goes, FUTEX_OWNER_DIED comes.
     const int& word = header().alive[epoch() % kManagers].mutex.__data.__lock;
-    const int seen = __atomic_load_n(&word, __ATOMIC_RELAXED);
-    return (seen & FUTEX_TID_MASK) != 0 && (seen & FUTEX_OWNER_DIED) == 0;
+    const auto seen = static_cast<std::uint32_t>(__atomic_load_n(&word, __ATOMIC_RELAXED));
+    return seen & FUTEX_OWNER_DIED ? 0 : seen & FUTEX_TID_MASK;
+}
+
+bool Group::is_led() const {
+    return leader() != 0;
 }
 
 // Counted first and looked at then: of two who pass the limit together, at least one sees the other. [SYNC: quota]

@@ -322,6 +322,7 @@ NB_MODULE(_native, m) {
         .def_prop_ro("group_id", &Group::id)
         .def_prop_ro("epoch", &Group::epoch)
         .def_prop_ro("is_led", &Group::is_led)
+        .def_prop_ro("leader", &Group::leader)
         .def_prop_ro("leads", &Group::leads)
         .def("lead",
              [](Group& self) {
@@ -336,9 +337,10 @@ NB_MODULE(_native, m) {
         .def(
             "claim",
             [](Group& self, int kind, std::uint32_t pid, std::uint64_t start, std::uint32_t parent) {
-                const std::uint32_t slot = self.claim(static_cast<SlotState>(kind), pid, start, parent);
+                std::uint64_t word = 0;
+                const std::uint32_t slot = self.claim(static_cast<SlotState>(kind), pid, start, parent, &word);
                 if (slot == kNone) raise(PyExc_LookupError, "all slots of the group are taken");
-                return slot;
+                return std::tuple{slot, generation_of(word)};
             },
             nb::arg("kind"), nb::arg("pid"), nb::arg("start_time"), nb::arg("parent") = 0)
         .def(

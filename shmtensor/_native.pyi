@@ -82,6 +82,9 @@ class Group:
     def is_led(self) -> bool:
         """False: the group's manager was killed, or has left. A plain load."""
     @property
+    def leader(self) -> int:
+        """The thread that is the manager, by its number in its own PID namespace; 0: there is none."""
+    @property
     def leads(self) -> bool:
         """Whether this thread's process is the manager still; False once it was replaced."""
     def lead(self) -> int:
@@ -96,8 +99,8 @@ class Group:
     def next_ring(self) -> int:
         """Numbers of rings from here on were never given out."""
     def take_ring_number(self) -> int: ...
-    def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> int:
-        """FREE -> kind; gives the slot's index. Raises LookupError when the table is full."""
+    def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> tuple[int, int]:
+        """FREE -> kind; gives the slot's index and generation. Raises LookupError when the table is full."""
     def name(self, slot: int, pid: int, start_time: int) -> None:
         """Say which process has the slot (0: it is not known)."""
     def move(self, slot: int, expected: int, kind: int, pid: int = 0) -> bool:

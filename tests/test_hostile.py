@@ -215,7 +215,7 @@ def test_replayed_messages(watched: Watched) -> None:
 def test_hundreds_of_descriptors_where_none_belong(watched: Watched) -> None:
     read_end, write_end = os.pipe()
     for count in (1, 2, 8, 253):
-        for message in (p.List(), p.Create(4096), p.Embryo(5)):
+        for message in (p.List(), p.Create(4096), p.Embryo(5, 1)):
             for _ in range(20):
                 wire = hello(watched.address)
                 rights = array.array("i", [write_end] * count)
@@ -253,10 +253,10 @@ def test_an_embryo_on_the_managers_own_socket(watched: Watched) -> None:
     code = (
         "import socket\nfrom shmtensor.manager import connection\n"
         "for _ in range(50):\n"
-        "    number = table.claim(_native.SLOT_EMBRYO, 0, 0, slot)\n"
+        "    number, generation = table.claim(_native.SLOT_EMBRYO, 0, 0, slot)\n"
         "    other = connection.connect(sys.argv[1])\n"
         "    over = socket.socket(fileno=os.dup(m.native.connection))\n"
-        "    socket.send_fds(over, [protocol.encode(protocol.Embryo(number))], [other])\n"
+        "    socket.send_fds(over, [protocol.encode(protocol.Embryo(number, generation))], [other])\n"
         "    over.close()\n"
         "    socket.socket(fileno=other).close()\n"
         "print('sent')"
@@ -585,10 +585,12 @@ def set(index, state, parent):
     at = _native.PAGE + 64 * index
     generation = struct.unpack_from("<Q", table, at)[0] >> 32
     struct.pack_into("<Q", table, at, generation << 32 | parent << 8 | state)
+def generation(index):
+    return struct.unpack_from("<Q", table, _native.PAGE + 64 * index)[0] >> 32
 def announce(index):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     over = socket.socket(fileno=os.dup(m.native.connection))
-    socket.send_fds(over, [protocol.encode(protocol.Embryo(index))], [theirs.fileno()])
+    socket.send_fds(over, [protocol.encode(protocol.Embryo(index, generation(index)))], [theirs.fileno()])
     for sock in (over, theirs, ours): sock.close()
 for index in (victim, 0):
     set(index, _native.SLOT_EMBRYO, slot)

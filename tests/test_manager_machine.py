@@ -28,6 +28,7 @@ class Manager(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.group = _native.Group.create(5)
+        self.group.lead()
         self.outside = Outside()
         self.state = State(self.group, self.outside, 6)
         self.living: set[int] = set()
@@ -76,7 +77,7 @@ class Manager(RuleBasedStateMachine):
         parent = self._pick("clients", parent)
         if parent not in self.living:
             return
-        slot = self.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+        slot, _generation = self.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
         self.unannounced[slot] = parent
 
     @rule(slot=WHICH, parent=WHICH)
@@ -87,7 +88,7 @@ class Manager(RuleBasedStateMachine):
         if parent not in self.living:
             return
         try:
-            self.state.add_embryo(slot, parent)
+            self.state.add_embryo(slot, self.group.slot(slot)[4], parent)
         except Refusal:
             assert self.unannounced.get(slot) != parent
         else:
@@ -111,7 +112,10 @@ class Manager(RuleBasedStateMachine):
 
     def _end(self, slot: int) -> None:
         known = slot in self.living or slot in self.children
-        self.state.gone(slot)
+        if slot in self.children:
+            self.state.embryo_gone(slot, self.state.embryos[slot])
+        else:
+            self.state.gone(slot)
         self.living.discard(slot)
         self.children.pop(slot, None)
         if known:
@@ -125,7 +129,7 @@ class Manager(RuleBasedStateMachine):
         if slot not in self.living:
             return
         try:
-            self.state.add_embryo(slot, parent)
+            self.state.add_embryo(slot, self.group.slot(slot)[4], parent)
         except Refusal:
             pass
         else:
@@ -139,7 +143,8 @@ class Manager(RuleBasedStateMachine):
         if owner not in self.living:
             return
         books = Books()
-        segment = self.state.add_segment(books, 10, 1 << 30, False, owner, b"")  # type: ignore[arg-type]
+        number = self.group.take_segment_number()
+        segment = self.state.add_segment(number, books, 10, 1 << 30, False, owner, b"")  # type: ignore[arg-type]
         self.books[segment.id] = books
 
     @rule(owner=WHICH)
@@ -147,12 +152,12 @@ class Manager(RuleBasedStateMachine):
         owner = self._pick("clients", owner)
         if owner not in self.living:
             return
-        number = self.state.next_ring()
+        number = self.state.ring_number()
         assert number not in self.state.rings
         books = Books()
         books.add(0, 0, 4096, (owner, _native.HOLD_CLIENT))
         ring = Ring(Memory(number))  # type: ignore[arg-type]
-        segment = self.state.add_ring(books, 11, ring)  # type: ignore[arg-type]
+        segment = self.state.add_ring(self.group.take_segment_number(), books, 11, ring)  # type: ignore[arg-type]
         self.books[segment.id] = books
 
     def _add(self, number: int, holds: set[Hold]) -> None:
@@ -297,10 +302,12 @@ class Manager(RuleBasedStateMachine):
     @invariant()
     def slots(self) -> None:
         state = self.state
-        assert set(state.clients) == self.living and state.embryos == self.children
+        assert set(state.clients) == self.living and not state.strangers
+        assert state.embryos.keys() == self.children.keys() | state.awaited
+        assert state.awaited <= self.unannounced.keys()
         dying = state._unsettled | {owner for owner in state._left if owner < _native.FIRST_RING} | state._childless
         for slot in range(1, 64):
-            kind, _pid, _start, parent = self.group.slot(slot)
+            kind, _pid, _start, parent, _generation = self.group.slot(slot)
             if slot in self.living:
                 assert kind == _native.SLOT_CLIENT and slot not in dying
             elif slot in self.children or slot in self.unannounced:

@@ -254,14 +254,14 @@ def test_a_locked_segment_is_tried_again_and_holds_up_nobody_else(
 def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
     parent = made.state.add_client(1, 1)
     books = made.segment(parent)
-    first = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
-    second = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    first, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    second, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     for slot in (first, second):
         books.add(slot, 0, 64, (slot, CLIENT))
         made.state.add_embryo(slot, 1, parent)
     made.state.embryo_born(first, 50, 60)
     assert made.group.slot(first)[:3] == (_native.SLOT_CLIENT, 50, 60)
-    made.state.embryo_gone(second)
+    made.state.embryo_gone(second, made.group.word(second))
     made.state.work()
     assert made.kind(second) == _native.SLOT_FREE
     assert set(books.held) == {(first, 1)}
@@ -270,9 +270,9 @@ def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
 def test_an_embryo_that_was_never_announced_dies_with_its_parent(made: Fixture) -> None:
     parent, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
     books = made.segment(other)
-    lost = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
-    known = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
-    foreign = made.group.claim(_native.SLOT_EMBRYO, 0, 0, other)
+    lost, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    known, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    foreign, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, other)
     made.state.add_embryo(known, 1, parent)
     for slot in (lost, known, foreign):
         books.add(slot, 0, 64, (slot, CLIENT))
@@ -286,7 +286,7 @@ def test_an_embryo_that_was_never_announced_dies_with_its_parent(made: Fixture) 
 
 def test_embryos_of_others_are_refused(made: Fixture) -> None:
     parent, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    slot = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    slot, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     for wrong, sender in ((slot, other), (parent, parent), (0, parent), (_native.MAX_SLOTS, parent)):
         with pytest.raises(Refusal):
             made.state.add_embryo(wrong, 1, sender)
@@ -414,7 +414,7 @@ def test_the_dead_keep_what_they_hold_until_their_transfers_are_undone(made: Fix
     assert made.kind(dead) == _native.SLOT_DEAD
     assert (0, 1) in books.held and (dead, CLIENT) in ring_books.held[0, 1][2]
     wait = made.state.next_work(monotonic())
-    assert wait is not None and 0 < wait <= state_module.RETRY_SECONDS
+    assert wait is not None and 0 <= wait <= state_module.RETRY_SECONDS
     memory.locked = False
     made.state._retry_at = 0.0
     made.state.work()

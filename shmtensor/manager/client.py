@@ -22,7 +22,7 @@ from shmtensor.manager import address as addresses
 from shmtensor.manager import launch, protocol, shortage
 from shmtensor.manager.connection import (
     REQUEST_SECONDS,
-    SLICE_SECONDS,
+    Bounded,
     ConnectionGone,
     NothingThere,
     Requests,
@@ -176,10 +176,8 @@ class Manager:
             ManagerUnavailable: there is none, and by `deadline` nobody had started one.
             ManagerError: the manager there serves another group, or took this process for dead.
         """
-        while not self._recovering.acquire(timeout=SLICE_SECONDS):
-            if monotonic() > deadline:
-                raise _nobody(self.address)
-        try:
+        # In this order: who is in the middle of a request (and may have to recover, too) has the first of them.
+        with Bounded(broken.lock, deadline), Bounded(self._recovering, deadline):
             while self._requests is broken:
                 place = self.place_of(self.native.slot, self.native.generation)
                 fd = _reach(self.address, place.may_start, deadline)
@@ -196,8 +194,6 @@ class Manager:
                 os.close(group)
                 self.native.reconnect(fd, welcome.epoch, broken.owns(self.native.connection))
                 self._use(requests, welcome)
-        finally:
-            self._recovering.release()
 
     def place_of(self, slot: int, generation: int) -> Place:
         """A slot of this group: ours, or that of a child in the making."""

@@ -21,6 +21,7 @@ from shmtensor.manager.address import check_address, own_uid
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 REQUEST_SECONDS = 30.0
 """A request without a reply for this long raises ManagerTimeout."""
@@ -136,6 +137,23 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
             sock.close()
 
 
+class Bounded:
+    """A lock, in a `with`, waited for until a moment on the monotonic clock; signals are handled meanwhile."""
+
+    def __init__(self, lock: Any, deadline: float) -> None:
+        self._lock = lock
+        self._deadline = deadline
+
+    def __enter__(self) -> None:
+        """Raises ManagerTimeout."""
+        while not self._lock.acquire(timeout=max(0.0, min(SLICE_SECONDS, self._deadline - monotonic()))):
+            if monotonic() > self._deadline:
+                raise errors.ManagerTimeout("another thread of this process has been asking the manager all the time")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Requests:
     """Requests to one manager over a descriptor that is passed to each call (a fork may replace it).
 
@@ -161,7 +179,7 @@ class Requests:
 
     def renew(self) -> None:
         """Forget what was under way: in a forked child it belongs to the parent."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._id = 0
         self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
         self._given_up: set[int] = set()
@@ -187,10 +205,7 @@ class Requests:
             ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md).
         """
         deadline = monotonic() + timeout
-        while not self._lock.acquire(timeout=SLICE_SECONDS):
-            if monotonic() > deadline:
-                raise self._too_slow(message, timeout)
-        try:
+        with Bounded(self.lock, deadline):
             self._check(fd)
             self._id = number = self._id % 0xFFFFFFFF + 1
             try:
@@ -210,8 +225,6 @@ class Requests:
                 raise
             del self._open[number]
             reply, descriptors = self._replies.pop(number)
-        finally:
-            self._lock.release()
         if isinstance(reply, protocol.Error):
             raise error_of(reply, self._shown)
         if len(descriptors) != reply.DESCRIPTORS:
@@ -252,11 +265,11 @@ class Requests:
         left = deadline - monotonic()
         if left <= 0:
             raise self._too_slow(message, timeout)
-        if not self.is_current():
-            raise self._lost("another manager has taken its place")
         poll = select.poll()
         poll.register(fd, event)
-        poll.poll(max(1, min(left, SLICE_SECONDS) * 1000))
+        # What was said before is still to be read.
+        if not poll.poll(max(1, min(left, SLICE_SECONDS) * 1000)) and not self.is_current():
+            raise self._lost("another manager has taken its place")
 
     def _send(self, fd: int, data: bytes, message: protocol.Message, deadline: float, timeout: float) -> None:
         sock = _over(fd)

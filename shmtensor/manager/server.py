@@ -39,6 +39,8 @@ HELLO_SECONDS = 10.0
 """A connection that has said nothing for this long is closed."""
 EMBRYO_SECONDS = 1.0
 """Embryos without a socket here are looked for this often; twice in vain, and nobody will come for them."""
+BACK_SECONDS = 10.0
+"""Clients of the manager before have this long to come back with what it had sent them last."""
 FIRST_CLIENT_SECONDS = 5.0
 """A private manager waits this long for its first client (its starter may be slow, or dead)."""
 DETACHED_SECONDS = 0.5
@@ -93,6 +95,8 @@ class Server:
         self.log = log
         self.group = group or _native.Group.create(int.from_bytes(os.urandom(8), "little"))
         self.group_id = self.group.group_id
+        if group is not None:
+            takeover.end_predecessor(group)
         self.epoch = self.group.lead()
         self._group_inode = os.fstat(self.group.fd).st_ino
         self.past = past if past is not None and group is not None else Past()
@@ -191,6 +195,8 @@ class Server:
             waits.append(work)
         if self._detached:
             waits.append(min(self._detached.values()) - now)
+        if not self.state.is_complete:
+            waits.append(self._started + BACK_SECONDS - now)
         if self.state.awaited:
             waits.append(self._look_at - now)
         if self._strangers:
@@ -220,6 +226,10 @@ class Server:
                     self._bury(slot)
                 else:
                     self._detached[slot] = now + DETACHED_SECONDS
+        if not self.state.is_complete and (
+            now - self._started > BACK_SECONDS or not any(one.detached for one in self.state.clients.values())
+        ):
+            self._complete()
         if self.state.awaited and now >= self._look_at:
             self._look_at = now + EMBRYO_SECONDS
             self._look_for_embryos()
@@ -358,7 +368,7 @@ class Server:
         slot, kind = connection.slot, connection.kind
         self._forget(connection)
         if kind == EMBRYO:
-            self._embryo_gone(slot)
+            self._embryo_gone(slot, connection.word)
         elif kind == CLIENT:
             client = self.state.clients.get(slot)
             if client is not None and peers.still_maps(client.pid, client.start_time, self._group_inode):
@@ -372,11 +382,11 @@ class Server:
         sockets = takeover.sockets(self._uid)
         missing = {slot for slot in self.state.awaited if self.group.socket(slot) not in sockets}
         for slot in missing & self._missed:
-            self._embryo_gone(slot)
+            self._embryo_gone(slot, self.state.embryos[slot])
         self._missed = missing
 
-    def _embryo_gone(self, slot: int) -> None:
-        client = self.state.embryo_gone(slot)
+    def _embryo_gone(self, slot: int, word: int) -> None:
+        client = self.state.embryo_gone(slot, word)
         if client is not None:
             self._watch_detached(client)
 
@@ -440,13 +450,6 @@ class Server:
         for client in clients:
             self._watch_detached(client)
         self._look_after()
-        unseen = any(client.pid == 0 for client in self.state.clients.values())
-        if not unseen:
-            self.state.release_lost_rings()
-            mine = {segment.name for segment in self.state.segments.values()}
-            for name in set(self.past.shm) - mine:
-                unlink_shm(name)
-                self._journal.gone(name)
         self.state.adopt_names(self.past.names)
         for ring in self.state.rings.values():
             ring.show()  # who was to say so may have died, too
@@ -455,13 +458,21 @@ class Server:
             f"manager number {self.epoch}"
         )
 
+    def _complete(self) -> None:
+        """Everybody has come back, or had the time to: what has not been found by now is lost."""
+        self.state.complete()
+        mine = {segment.name for segment in self.state.segments.values()}
+        for name in set(self.past.shm) - mine:
+            unlink_shm(name)
+            self._journal.gone(name)
+
     def _adopt(self, pids: Iterable[int]) -> int:
         return takeover.adopt_segments(self.state, (pid for pid in pids if pid > 0), self.past.shm)
 
     def _search(self) -> bool:
-        """Look again at those who have not come back yet: the last answers of the manager before were on the way."""
-        late = [client.pid for client in self.state.clients.values() if client.detached]
-        return bool(self._took_over and late and self._adopt(late))
+        """Look again at everybody: the last answers of the manager before were on the way."""
+        clients = list(self.state.clients.values())
+        return bool(self._took_over and self._adopt(client.pid for client in clients))
 
     # ------------------------------------------------------------------------------------------------------- packets
 
@@ -645,7 +656,7 @@ class Server:
         elif client.pid and connection.pid and client.pid != connection.pid:
             raise Refusal(protocol.DENIED, f"slot {slot} belongs to pid {client.pid} and you are pid {connection.pid}")
         else:
-            self.state.identify(slot, *who)
+            self.state.identify(slot, message.generation, *who)
         before = self._by_slot.get(slot)
         if before is not None:
             before.kind = WATCHER  # its end of file must not be taken for another death
@@ -695,18 +706,19 @@ class Server:
 
     def _on_embryo(self, connection: Connection, message: protocol.Embryo, packet: peers.Packet) -> None:
         self.state.add_embryo(message.slot, message.generation, connection.slot)
+        word = self.state.embryos.get(message.slot, 0)
         fd = packet.descriptors.pop()
         try:
             sock = socket.socket(fileno=fd)
         except OSError:
             os.close(fd)
-            self._embryo_gone(message.slot)
+            self._embryo_gone(message.slot, word)
             return
         embryo = Connection(sock, EMBRYO, 0)
-        embryo.slot = message.slot
+        embryo.slot, embryo.word = message.slot, word
         if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_SEQPACKET:
             sock.close()
-            self._embryo_gone(message.slot)
+            self._embryo_gone(message.slot, word)
             return
         sock.setblocking(False)
         self._add(embryo)

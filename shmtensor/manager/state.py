@@ -173,6 +173,10 @@ class State:
         self.names: dict[bytes, tuple[int, int, int]] = {}
         self.by_block: dict[tuple[int, int, int], bytes] = {}
         self.strangers: list[Client] = []  # found, and still to be watched by the server
+        self._mark = group.epoch & 0xFFFFFF
+        """In the words of those this manager buries, so that one it has followed cannot free their slots."""
+        self.is_complete = True
+        """False: clients of the manager before may still bring what it had sent them last."""
         self._dead: dict[int, int] = {}  # slot -> its word, until it is free
         self._purge_at = PURGE_NAMES
         self._unsettled: set[int] = set()  # dead slots whose transfers are still to be undone
@@ -195,16 +199,16 @@ class State:
                 f"this manager serves {self.max_clients} clients and has as many; raise --max-clients or let some end",
             )
         try:
-            slot = 0
+            slot = generation = 0
             while not slot or self._knows(slot):  # the table says that a slot is free; others write there too
                 # An embryo of nobody at first: a client always says who it is.
-                slot = self.group.claim(SLOT_EMBRYO, 0, 0)
+                slot, generation = self.group.claim(SLOT_EMBRYO, 0, 0)
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
                 f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end",
             ) from None
-        return self.identify(slot, pid, start_time, foreign).slot
+        return self.identify(slot, generation, pid, start_time, foreign).slot
 
     def _add_client(self, slot: int, pid: int, start_time: int, foreign: bool, detached: bool = False) -> Client:
         client = self.clients[slot] = Client(slot, self.group.word(slot), pid, start_time, foreign, detached)
@@ -243,17 +247,32 @@ class State:
     def embryo_born(self, slot: int, pid: int, start_time: int, foreign: bool = False) -> Client:
         """The child in `slot` said hello. Raises Refusal: its slot was taken back."""
         self.awaited.discard(slot)
-        self.group.move(slot, self.embryos.pop(slot, 0), SLOT_CLIENT)  # unless it has done so itself
-        if self.group.slot(slot)[0] != SLOT_CLIENT:
-            raise Refusal(protocol.DENIED, f"the child in slot {slot} came too late; start another")
-        return self.identify(slot, pid, start_time, foreign)
+        word = self.embryos.pop(slot, None)
+        generation = self.clients[slot].word >> 32 if word is None and slot in self.clients else (word or 0) >> 32
+        return self.identify(slot, generation, pid, start_time, foreign)
 
-    def identify(self, slot: int, pid: int, start_time: int, foreign: bool) -> Client:
-        """The client in `slot` turned out to be this process, and is connected."""
+    def identify(self, slot: int, generation: int, pid: int, start_time: int, foreign: bool) -> Client:
+        """The slot of that generation, an embryo or a client, is that of this process, which is connected now.
+
+        Raises Refusal: it was taken back.
+        """
+        kind, *_, now = self.group.slot(slot)
+        word = self.group.word(slot)
         # The next manager reads the process there; clients read below whom they can look for in their own /proc.
-        self.group.move(slot, self.group.word(slot), SLOT_CLIENT, pid)
+        if (
+            kind not in (SLOT_CLIENT, SLOT_EMBRYO)
+            or now != generation
+            or word >> 32 != generation
+            or not (self.group.move(slot, word, SLOT_CLIENT, pid) or self._has_become(slot, generation, pid))
+        ):
+            raise Refusal(protocol.DENIED, f"whoever comes for slot {slot} comes too late; start another process")
         self.group.name(slot, 0 if foreign else pid, 0 if foreign else start_time)
         return self._add_client(slot, pid, start_time, foreign)
+
+    def _has_become(self, slot: int, generation: int, pid: int) -> bool:
+        """Once more, for a forked child that has just made itself a client."""
+        word = self.group.word(slot)
+        return word >> 32 == generation and self.group.move(slot, word, SLOT_CLIENT, pid)
 
     def rejoin(self, slot: int, generation: int) -> Client | None:
         """The client of that generation; None: an embryo of it. Raises Refusal: it is neither.
@@ -275,13 +294,17 @@ class State:
         self._look = True  # it may have forked while it had no connection
         return self.clients.get(slot) or self._add_unseen(slot)
 
-    def embryo_gone(self, slot: int) -> Client | None:
-        """Nobody has the socket of the embryo in `slot` any more: it is dead, or the client that it made of itself."""
-        word = self.embryos.pop(slot, None)
-        self.awaited.discard(slot)
-        if word is None or self._bury(slot, word):
+    def embryo_gone(self, slot: int, word: int) -> Client | None:
+        """Nobody has the socket of that embryo any more: it is dead, or the client that it made of itself."""
+        if self.embryos.get(slot) != word:  # of a later embryo there, that says nothing
             return None
-        return self._add_unseen(slot)
+        del self.embryos[slot]
+        self.awaited.discard(slot)
+        if self._bury(slot, word):
+            return None
+        self._look = True
+        kind, *_, generation = self.group.slot(slot)
+        return self._add_unseen(slot) if kind == SLOT_CLIENT and generation == word >> 32 else None
 
     def gone(self, slot: int) -> None:
         """The client in `slot` is dead: everything it holds will be released by `work()`."""
@@ -291,7 +314,7 @@ class State:
 
     def _bury(self, slot: int, word: int) -> bool:
         """False: the slot's word has changed."""
-        if not self.group.move(slot, word, SLOT_DEAD):
+        if not self.group.move(slot, word, SLOT_DEAD, self._mark):
             return False
         self._inter(slot)
         return True
@@ -307,8 +330,8 @@ class State:
     def _look_for_strangers(self) -> None:
         """Find the forked children that could not be announced: clients that nobody told this manager of.
 
-        Embryos whose parent died before it announced them were never forked, or will find that they came too late; those
-        of a living parent may come.
+        Embryos whose parent died before it announced them were never forked, or will find that they came too late;
+        those of a living parent may come.
         """
         parents, self._childless = self._childless, set()
         self._look = False
@@ -318,12 +341,12 @@ class State:
                 continue
             if kind == SLOT_CLIENT:
                 self.strangers.append(self._add_unseen(slot))
-            elif kind == SLOT_EMBRYO and parent in parents:
+            elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and (parent in parents or parent == 0)):
                 self._bury(slot, self.group.word(slot))
             elif kind == SLOT_EMBRYO:
                 self._await(slot)
         for slot in parents:
-            if slot in self._dead and slot not in self._unsettled and slot not in self._left:
+            if self.is_complete and slot in self._dead and slot not in self._unsettled and slot not in self._left:
                 self._free(slot)
 
     def _await(self, slot: int) -> None:
@@ -341,14 +364,13 @@ class State:
     def take_over(self) -> list[Client]:
         """Begin with what the group's table says, after another manager; gives those who may live."""
         found = []
+        self.is_complete = False
         for slot in self.group.occupied():
             kind, _pid, _start, parent, _generation = self.group.slot(slot)
             if kind == SLOT_CLIENT:
                 found.append(self._add_unseen(slot))
-            elif kind == SLOT_DEAD:
-                self._inter(slot)
-            elif kind == SLOT_EMBRYO and parent == 0:
-                self._bury(slot, self.group.word(slot))  # its HELLO was never answered
+            elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and parent == 0):  # its HELLO was never answered
+                self._bury(slot, self.group.word(slot))
             elif kind == SLOT_EMBRYO:
                 self._await(slot)
         return found
@@ -358,10 +380,12 @@ class State:
         number, owner, generation, nbytes, dedicated, retired = books.facts
         if retired or number in self.segments or not 0 < number < self.group.next_segment:
             return None
-        alive = owner in self.clients and self.group.slot(owner)[4] == generation
+        kind, *_, now = self.group.slot(owner) if owner < MAX_SLOTS else (SLOT_FREE, 0)
+        alive = kind == SLOT_CLIENT and now == generation
         segment = Segment(number, books, payload, nbytes, dedicated, owner if alive else None, name, ring)
         if ring is not None:
-            if ring.number in self.rings:
+            # Too late, when what the ring's messages held has been released as that of a lost one.
+            if ring.number in self.rings or self.is_complete:
                 return None
             ring.segment = number
             self.rings[ring.number] = ring
@@ -374,8 +398,18 @@ class State:
                 self._reaps.append((dead, number))
         return segment
 
-    def release_lost_rings(self) -> None:
-        """What is held by rings of the manager before that nobody has any more will be released by `work()`."""
+    def complete(self) -> None:
+        """All that the manager before had sent has been found: now its numbers may be others'.
+
+        Slots of those who died meanwhile become free, and what is held by rings that nobody has any more will be
+        released by `work()`.
+        """
+        if self.is_complete:
+            return
+        self.is_complete = True
+        for slot in list(self._dead):
+            if slot not in self._unsettled and slot not in self._left and slot not in self._childless:
+                self._free(slot)
         for number in range(FIRST_RING, min(self.group.next_ring, LAST_RING + 1)):
             if number not in self.rings and number not in self._left:
                 self._release(number)
@@ -422,7 +456,7 @@ class State:
             else:
                 self._numbers.give_back(owner)  # nobody has it any more
         # A parent's slot stays DEAD until its unannounced embryos were looked for, or a new owner would inherit them.
-        elif owner not in self._childless:
+        elif owner not in self._childless and self.is_complete:
             self._free(owner)
 
     def _account(self) -> None:

@@ -12,9 +12,12 @@ just now: it asks nobody, and waits for nobody. The names of the memfds say what
 from __future__ import annotations
 
 import os
+import signal
 from re import compile as regex
+from time import monotonic, sleep
 
 from shmtensor import _native
+from shmtensor.manager.peers import still_maps
 from shmtensor.manager.rings import Ring
 
 TYPE_CHECKING = False
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     from shmtensor.manager.state import State
 
+KILL_SECONDS = 1.0
+"""A manager that was killed is gone within this time, or not waited for any longer."""
 _MEMFD = regex(r"/memfd:shmtensor-([0-9a-f]{16})(?:-(\d+)(-books)?)?(?: \(deleted\))?")
 
 
@@ -86,6 +91,23 @@ def find_group(group_id: int, uid: int) -> _native.Group | None:
             finally:
                 os.close(fd)
     return None
+
+
+def end_predecessor(group: _native.Group) -> None:
+    """Kill the manager that still has the group, since we have its lock: somebody took the file away. Blocks shortly.
+
+    It may be stopped, and must not go on where it was. One that cannot be killed from here (of another PID namespace)
+    will find that it was followed.
+    """
+    deadline = monotonic() + KILL_SECONDS
+    inode = os.fstat(group.fd).st_ino
+    pid = group.leader
+    while group.is_led and pid != os.getpid() and still_maps(pid, 0, inode) and monotonic() < deadline:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            return
+        sleep(0.002)
 
 
 class _Parts:
