@@ -34,6 +34,7 @@ class Manager(RuleBasedStateMachine):
         self.living: set[int] = set()
         self.children: dict[int, int] = {}  # announced embryo -> parent
         self.unannounced: dict[int, int] = {}
+        self.abandoned: set[int] = set()  # unannounced, of a parent that died
         self.books: dict[int, Books] = {}  # of segments that were not destroyed
         self.named: dict[bytes, tuple[int, int, int]] = {}
         self.block = 0
@@ -120,7 +121,15 @@ class Manager(RuleBasedStateMachine):
         self.children.pop(slot, None)
         if known:
             for child in [child for child, parent in self.unannounced.items() if parent == slot]:
+                self.abandoned.add(child)
                 del self.unannounced[child]
+
+    @rule()
+    def give_up(self) -> None:
+        """Nobody has the sockets of the embryos that were never announced."""
+        for slot in self.state.awaited & self.abandoned:
+            self.state.embryo_gone(slot, self.state.embryos[slot])
+            self.abandoned.remove(slot)
 
     @rule(slot=WHICH, state=st.sampled_from([0, 1, 2, 3, 4]), parent=st.integers(0, 9))
     def forge(self, slot: int, state: int, parent: int) -> None:
@@ -304,7 +313,7 @@ class Manager(RuleBasedStateMachine):
         state = self.state
         assert set(state.clients) == self.living and not state.strangers
         assert state.embryos.keys() == self.children.keys() | state.awaited
-        assert state.awaited <= self.unannounced.keys()
+        assert state.awaited <= self.unannounced.keys() | self.abandoned
         dying = state._unsettled | {owner for owner in state._left if owner < _native.FIRST_RING} | state._childless
         for slot in range(1, 64):
             kind, _pid, _start, parent, _generation = self.group.slot(slot)
@@ -313,7 +322,8 @@ class Manager(RuleBasedStateMachine):
             elif slot in self.children or slot in self.unannounced:
                 assert kind == _native.SLOT_EMBRYO and slot not in dying
             elif kind == _native.SLOT_EMBRYO:
-                assert parent in dying, "an embryo without a parent"
+                assert slot in self.abandoned
+                assert parent in dying or slot in state.awaited, "an embryo that nobody knows"
             else:
                 assert (kind == _native.SLOT_DEAD) == (slot in dying)
 
@@ -362,6 +372,7 @@ class Manager(RuleBasedStateMachine):
             memory.locked = False
         for _ in range(50):
             self.state.work(1e9)
+            self.give_up()
         self.state.collect(0.0)
         self.state.work(1e9)
         for check in (self.slots, self.names, self.orphans, self.rings_and_segments, self.nobody_inherits):

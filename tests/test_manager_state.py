@@ -267,7 +267,7 @@ def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
     assert set(books.held) == {(first, 1)}
 
 
-def test_an_embryo_that_was_never_announced_dies_with_its_parent(made: Fixture) -> None:
+def test_an_embryo_that_was_never_announced_is_awaited_when_its_parent_dies(made: Fixture) -> None:
     parent, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
     books = made.segment(other)
     lost, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
@@ -278,8 +278,11 @@ def test_an_embryo_that_was_never_announced_dies_with_its_parent(made: Fixture) 
         books.add(slot, 0, 64, (slot, CLIENT))
     made.state.gone(parent)
     made.state.work()
-    assert made.kind(lost) == _native.SLOT_FREE
     assert made.kind(parent) == _native.SLOT_FREE
+    assert lost in made.state.awaited and known not in made.state.awaited
+    made.state.embryo_gone(lost, made.group.word(lost))
+    made.state.work()
+    assert made.kind(lost) == _native.SLOT_FREE
     assert made.kind(known) == made.kind(foreign) == _native.SLOT_EMBRYO
     assert set(books.held) == {(known, 1), (foreign, 1)}
 
@@ -578,3 +581,61 @@ def test_the_end_lets_go_without_wiping(made: Fixture) -> None:
     made.state.release_all()
     assert made.outside.released == [1]
     assert not made.outside.destroyed and not made.outside.punched
+
+
+# ------------------------------------------------------------------------------------------------------ taking over
+
+
+def test_numbers_of_rings_that_end_before_everybody_is_back_are_given_out_once(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    made.state.is_complete = False
+    memory, books = made.ring(slot)
+    kept, _ = made.ring(slot)
+    books.held.clear()
+    made.state.work()
+    assert set(made.state.rings) == {kept.number}
+    third, _ = made.ring(slot)
+    assert third.number > kept.number, "numbers wait"
+    made.state.complete()
+    made.state.work()
+    assert [made.state.ring_number() for _ in range(2)] == [memory.number, third.number + 1]
+
+
+def test_slots_of_the_dead_wait_until_everybody_is_back(made: Fixture) -> None:
+    dead, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    books = made.segment(other)
+    books.add(0, 0, 64, (dead, CLIENT))
+    made.state.is_complete = False
+    made.state.gone(dead)
+    made.state.work()
+    assert not books.held, "memory does not wait"
+    assert made.kind(dead) == _native.SLOT_DEAD
+    made.state.complete()
+    assert made.kind(dead) == _native.SLOT_FREE
+
+
+def test_the_end_of_an_embryos_socket_says_nothing_of_a_later_embryo(made: Fixture) -> None:
+    parent = made.state.add_client(1, 1)
+    slot, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    made.state.add_embryo(slot, generation, parent)
+    word = made.group.word(slot)
+    made.state.embryo_gone(slot, word)
+    made.state.work()
+    again, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    while again != slot:
+        again, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    made.state.add_embryo(slot, generation, parent)
+    assert made.state.embryo_gone(slot, word) is None
+    assert made.kind(slot) == _native.SLOT_EMBRYO
+
+
+def test_a_manager_that_was_followed_frees_no_slot_of_its_successors(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    made.state.gone(slot)
+    second = State(_native.Group.open(made.group.fd), made.outside, 4)
+    second.group.lead()
+    after = State(second.group, made.outside, 4)
+    after.take_over()
+    made.state._free(slot)
+    assert made.kind(slot) == _native.SLOT_DEAD, "its successor has still to reap it"
+    second.group.leave()

@@ -37,7 +37,7 @@ STALL_SECONDS = 5.0
 """A client whose socket takes no reply for this long is disconnected."""
 HELLO_SECONDS = 10.0
 """A connection that has said nothing for this long is closed."""
-EMBRYO_SECONDS = 1.0
+EMBRYO_SECONDS = 0.25
 """Embryos without a socket here are looked for this often; twice in vain, and nobody will come for them."""
 BACK_SECONDS = 10.0
 """Clients of the manager before have this long to come back with what it had sent them last."""

@@ -328,11 +328,7 @@ class State:
         self._retry_at = 0.0
 
     def _look_for_strangers(self) -> None:
-        """Find the forked children that could not be announced: clients that nobody told this manager of.
-
-        Embryos whose parent died before it announced them were never forked, or will find that they came too late;
-        those of a living parent may come.
-        """
+        """Find children that were not announced: clients that nobody told this manager of, embryos that may come."""
         parents, self._childless = self._childless, set()
         self._look = False
         for slot in self.group.occupied():
@@ -341,7 +337,7 @@ class State:
                 continue
             if kind == SLOT_CLIENT:
                 self.strangers.append(self._add_unseen(slot))
-            elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and (parent in parents or parent == 0)):
+            elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and parent == 0):
                 self._bury(slot, self.group.word(slot))
             elif kind == SLOT_EMBRYO:
                 self._await(slot)
@@ -454,8 +450,8 @@ class State:
             if owner in self.rings:
                 self._destroy(self.segments[self.rings[owner].segment])
             else:
-                self._numbers.give_back(owner)  # nobody has it any more
-        # A parent's slot stays DEAD until its unannounced embryos were looked for, or a new owner would inherit them.
+                self._give_back_number(owner)  # nobody has it any more
+        # A parent's slot stays DEAD until its unannounced embryos were found, or they would be its next owner's.
         elif owner not in self._childless and self.is_complete:
             self._free(owner)
 
@@ -571,7 +567,11 @@ class State:
 
     def ring_not_made(self, number: int) -> None:
         """The number is not needed after all."""
-        self._numbers.give_back(number)
+        self._give_back_number(number)
+
+    def _give_back_number(self, number: int) -> None:
+        if self.is_complete:  # before, it waits as all the others do
+            self._numbers.give_back(number)
 
     def add_ring(self, number: int, books: Books, payload: int, ring: Ring) -> Segment:
         """Keep a new ring. Nobody allocates from it."""
@@ -660,7 +660,7 @@ class State:
         self._accounted = False
         if segment.ring is not None:
             del self.rings[segment.ring.number]
-            self._numbers.give_back(segment.ring.number)
+            self._give_back_number(segment.ring.number)
         self.outside.destroy(segment)
 
     def release_all(self) -> None:
