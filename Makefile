@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-cpython bench model stress kills storm soak fuzz sanitize lint format clean check-tools native
+.PHONY: help demo test test-cpython bench model stress kills manager-kills storm soak fuzz sanitize lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -15,7 +15,8 @@ help:
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
-	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=0 of them of the manager; SEED=n repeats one; an audit"
+	@echo "make manager-kills: the manager killed at each line of its code, one a run (about 15 minutes)"
+	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; SEED=n repeats one; an audit"
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make lint      ruff, mypy --strict, clang-format"
@@ -83,8 +84,11 @@ kills: $(VENV)/.test native
 	build/native/ring storm $(KILLS)
 	SHMTENSOR_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/test_queue_kills.py
 
+manager-kills: $(VENV)/.test
+	$(BIN)/python tests/manager_kills.py --seed $(SEED)
+
 STORM_KILLS ?= 2000
-MANAGER_KILLS ?= 0
+MANAGER_KILLS ?= 200
 SEED ?= 0
 MINUTES ?= 10
 storm: $(VENV)/.test

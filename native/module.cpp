@@ -629,7 +629,7 @@ NB_MODULE(_native, m) {
                  std::uint64_t bytes = 0;
                  Status status;
                  {
-                     nb::gil_scoped_release release;
+                     const Unlocked unlocked;
                      status = self.client.trim(&bytes);
                  }
                  if (status == Status::not_held) raise_not_held(self.client);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <string>
@@ -32,6 +33,24 @@ extern NativeErrors native_errors;
 [[noreturn]] void raise_refused(const Refusal& refusal, const char* what = "reserving pages");
 void set_not_held(const Client& client);
 [[noreturn]] void raise_not_held(const Client& client);
+
+// Without the GIL from here to the end of the scope. A daemon thread that wants it back while the interpreter ends is
+// unwound by Python before 3.14, which no frame of C++ on the way lets pass: it stays here instead, as in 3.14.
+class Unlocked {
+   public:
+    Unlocked() : state_(PyEval_SaveThread()) {}
+    Unlocked(const Unlocked&) = delete;
+    ~Unlocked() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (...) {
+            for (;;) ::pause();
+        }
+    }
+
+   private:
+    PyThreadState* state_;
+};
 
 // The Python object over a Block: one user of it.
 struct PyBlock {
@@ -107,7 +126,7 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
             case Status::not_held:
                 raise_not_held(self.client);
         }
-        nb::gil_scoped_release release;
+        const Unlocked unlocked;
         status = call(kSlice);
     }
 }

@@ -8,6 +8,7 @@
 
 #include "array.hpp"
 #include "atomics.hpp"
+#include "module.hpp"
 
 namespace nb = nanobind;
 
@@ -160,7 +161,7 @@ void add_atomics(nb::module_& m) {
                 atomics::index_add(work);
                 return;
             }
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             atomics::index_add(work);
         },
         any, any, any, any);

@@ -71,7 +71,7 @@ Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
         if (patience == 0) {
             result = again(look, 0u, lost);
         } else {
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             result = again(look, patience, lost);
         }
         patience = 0;
@@ -184,7 +184,7 @@ nb::object get(PyReader& self, bool wait, nb::handle timeout) {
             throw nb::python_error();
         }
         {
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             cast.cast.await(self.seat, left);
         }
         look_around(cast.parts.client);

@@ -147,7 +147,7 @@ namespace {
 
 void announce(PyRing& self) {
     Look look(self.client());
-    nb::gil_scoped_release release;
+    const Unlocked unlocked;
     self.ring.announce(self.event, self.client().slot(), look, kSlice);
 }
 
@@ -286,7 +286,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
         if (patience == 0) {
             result = self.ring.put(letters.subspan(sent), self.client().slot(), look, 0, &done);
         } else {
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             result = self.ring.put(letters.subspan(sent), self.client().slot(), look, patience, &done);
         }
         sent += done;
@@ -306,7 +306,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) return;
                 {
-                    nb::gil_scoped_release release;
+                    const Unlocked unlocked;
                     self.ring.await_room(taken, left);
                 }
                 look_around(self.self);
@@ -315,7 +315,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
             case Ringed::no_room: {
                 Refusal refusal;
                 {
-                    nb::gil_scoped_release release;
+                    const Unlocked unlocked;
                     self.client().reserve(self.ring, refusal);
                 }
                 if (refusal.error) raise_refused(refusal, "making the queue larger");
@@ -422,7 +422,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         if (patience == 0) {
             result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt, lost);
         } else {
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt, lost);
         }
         patience = 0;
@@ -443,7 +443,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                     return 0;
                 }
                 {
-                    nb::gil_scoped_release release;
+                    const Unlocked unlocked;
                     self.ring.await_message(left);
                 }
                 look_around(self.self);
@@ -556,7 +556,7 @@ bool await(PyRing& self, nb::handle timeout, IsSo&& is_so, Wait&& wait) {
         const std::uint64_t left = left_of(deadline);
         if (left == 0) return false;
         {
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             wait(left);
         }
         look_around(self.self);

@@ -77,7 +77,7 @@ bool in_slices(const Client& client, std::uint64_t until, Slice&& slice) {
         const std::uint64_t left = until > now ? until - now : 0;
         bool done = false;
         {
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             done = slice(std::min(left, sync::kLook));
         }
         if (done) return true;

@@ -8,6 +8,7 @@ import select
 import selectors
 import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -602,3 +603,21 @@ def test_a_stall_is_reported(here: World, named: Any) -> None:
     q.put("after")
     while q.get(timeout=BOUND) != "after":
         pass
+
+
+def test_daemon_threads_that_wait_do_not_abort_the_end_of_the_interpreter() -> None:
+    """Before 3.14, Python unwinds a thread that wants the GIL while it ends; no frame of C++ lets that pass."""
+    code = (
+        "import queue, sys, threading, time\nimport shmtensor.multiprocessing as mp\n"
+        "q, lock = mp.Queue(), mp.Lock()\nlock.acquire()\n"
+        "def get():\n"
+        "    while True:\n"
+        "        try:\n            q.get(timeout=0.0005)\n        except queue.Empty:\n            pass\n"
+        "def take():\n"
+        "    while True:\n        lock.acquire(timeout=0.0005)\n"
+        "for target in (get, take) * 3:\n    threading.Thread(target=target, daemon=True).start()\n"
+        "sys.exit(3)\n"
+    )
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND)
+        assert (done.returncode, done.stderr) == (3, "")
