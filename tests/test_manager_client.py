@@ -179,7 +179,7 @@ def test_a_manager_that_ended(here: World) -> None:
     memoryview(block)[:1] = b"x"
     kill(here.server)
     with pytest.raises(errors.ManagerError, match="goes on working"):
-        manager.stats()
+        manager.list(0.2)
     assert bytes(memoryview(block)[:1]) == b"x"
     more = manager.allocate(4096)
     assert more.nbytes == 4096

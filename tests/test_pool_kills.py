@@ -283,6 +283,7 @@ def memory() -> tuple[int, int]:
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
+    gc.collect()  # what earlier tests left in cycles would be missed later
     before = memory()
     yield
     gc.collect()  # what errors and their frames have of the pool
