@@ -81,6 +81,8 @@ bool Group::move(std::uint32_t index, std::uint64_t expected, SlotState next, st
 
 int Group::lead() {
     GroupHeader& h = header();
+    const std::uint64_t known = h.namespace_.load();
+    if (known != 0 && known != os::pid_namespace()) return EXDEV;  // process ids would be taken for others
     std::uint32_t before = h.epoch.load();
     do {
         Lock& lock = h.alive[(before + 1) % kManagers];
@@ -92,6 +94,7 @@ int Group::lead() {
         drop_lock(lock);
     } while (true);
     leads_ = before + 1;
+    h.namespace_.store(os::pid_namespace());
     return 0;
 }
 

@@ -30,7 +30,8 @@ class Group {
     // somebody was faster.
     bool move(std::uint32_t index, std::uint64_t expected, SlotState next, std::uint32_t pid = 0);
 
-    // The calling thread becomes the manager, until it ends or calls leave(). 0, or EBUSY: kManagers are stopped.
+    // The calling thread becomes the manager, until it ends or calls leave(). 0, or EBUSY: kManagers are stopped;
+    // EXDEV: the group is of another PID namespace.
     int lead();
     void leave();
     std::uint32_t epoch() const { return header().epoch.load(std::memory_order_acquire); }

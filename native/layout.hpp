@@ -69,6 +69,7 @@ struct GroupHeader {
     std::atomic<std::uint32_t> epoch;         // managers that this group has had; raised by each when it takes over
     std::atomic<std::uint32_t> next_ring;     // numbers of rings from here on were never given out
     std::atomic<std::uint64_t> next_segment;  // numbers of segments from here on were never given out
+    std::atomic<std::uint64_t> namespace_;    // inode of the PID namespace in which the slots' process ids hold
     // alive[epoch % kManagers] is held by the manager of that epoch for life: its death shows by a plain load.
     Lock alive[kManagers];
 

@@ -541,3 +541,86 @@ def test_another_group_at_the_same_address_is_refused(here: World) -> None:
     memoryview(block)[:1] = b"x"
     del block
     user.close()
+
+
+# ------------------------------------------------------------------------------------- a new manager in a bad position
+
+
+def test_a_manager_that_cannot_be_started_leaves_the_group_as_it_is(manager: client.Manager, here: World) -> None:
+    tensor = shmtensor.ones(1000, shared=True)
+    name = manager.export(tensor.storage()._region)
+    kill_manager(manager)
+    log = address.log_path(manager.address)
+    directory = Path(os.fsdecode(log))
+    directory.unlink(missing_ok=True)
+    directory.mkdir()  # the next one cannot write its log
+    with pytest.raises(errors.ManagerUnavailable, match="log"):
+        launch.start(manager.address)
+    assert Path(os.fsdecode(address.journal_path(manager.address))).exists()
+    directory.rmdir()
+    assert manager.stats().epoch == 2
+    assert manager.open(name) is tensor.storage()._region
+
+
+def test_clients_that_cannot_be_looked_at_live(manager: client.Manager, here: World) -> None:
+    """The next manager has no descriptor left to read their maps: that is no reason to take their memory away."""
+    tensors = [shmtensor.ones(1 << 18, shared=True) for _ in range(3)]
+    queues = [mp.SimpleQueue() for _ in range(12)]
+    kill_manager(manager)
+    code = (
+        "import resource, sys; from shmtensor import errors; from shmtensor.manager import launch\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))\n"
+        "try:\n    launch.start(sys.argv[1].encode())\n"
+        "except errors.ManagerUnavailable as problem:\n    print(problem)\n"
+    )
+    assert "Too many open files" in here.run(code, os.fsdecode(manager.address))
+    assert all(tensor.sum() == 1 << 18 for tensor in tensors)
+    assert manager.stats().epoch >= 2 and manager.stats().rings == len(queues)
+    assert all(tensor.sum() == 1 << 18 for tensor in tensors)
+
+
+def test_a_program_that_ignores_its_children_starts_one_manager(here: World) -> None:
+    code = (
+        "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "import shmtensor; from shmtensor.manager import client\n"
+        "t = shmtensor.ones(10, shared=True); m = client.default(); os.kill(m.stats().pid, signal.SIGKILL)\n"
+        "print(m.stats().epoch, float(t.sum()))\n"
+    )
+    assert here.run(code) == "2 10.0\n"
+
+
+def test_a_fork_beside_a_start_keeps_no_lock(here: World) -> None:
+    directory = str(here.directory)
+    inside, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with launch.StartLock(directory):
+            inside.set()
+            over.wait(BOUND)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert inside.wait(BOUND)
+    waiter = threading.Thread(target=lambda: launch.StartLock(directory).__enter__().__exit__())
+    waiter.start()
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+    over.set()
+    for thread in (holder, waiter):
+        thread.join(BOUND)
+    try:
+        with launch.StartLock(directory, 1.0):
+            pass
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_only_the_holder_of_the_lock_is_killed(here: World) -> None:
+    path = here.directory / "x.sock"
+    lock = Path(os.fsdecode(address.lock_path(os.fsencode(path))))
+    innocent = here.script("import sys; sys.stdin.readline()")
+    lock.write_text(f"{innocent.pid} - -")
+    launch._kill_if(innocent.pid, lock.stat())
+    assert innocent.poll() is None

@@ -343,7 +343,7 @@ def test_an_interpreter_that_starts_nothing(here: World) -> None:
         "sys.executable = '/bin/true'; launch.START_SECONDS = 0.1\n"
         "try:\n    client.default()\nexcept errors.ManagerUnavailable as problem:\n    print(problem)\n"
     )
-    assert "left at once" in here.run(code)
+    assert "said nothing" in here.run(code)
 
 
 def test_old_logs_of_dead_managers_are_cleared_away(here: World) -> None:

@@ -127,6 +127,7 @@ class Manager:
         """
         self.address = address
         self._recovering = threading.RLock()
+        self._pause = self._not_before = 0.0  # of `_need_manager`, after it failed
         self._requests = Requests(address, self._late)
         try:
             if place is None:
@@ -192,7 +193,11 @@ class Manager:
                     os.close(fd)
                     raise
                 os.close(group)
-                self.native.reconnect(fd, welcome.epoch, broken.owns(self.native.connection))
+                before = self.native.connection
+                owned = broken.owns(before)
+                if owned and broken.depth:  # a signal handler's: the request that it interrupted uses it still
+                    broken.abandoned, owned = before, False
+                self.native.reconnect(fd, welcome.epoch, owned)
                 self._use(requests, welcome)
 
     def place_of(self, slot: int, generation: int) -> Place:
@@ -201,10 +206,15 @@ class Manager:
 
     def _need_manager(self) -> None:
         """The group has no manager: see to it that there is one, as far as that takes no waiting for others."""
+        now = monotonic()
+        if now < self._not_before:
+            return
         try:
-            self._recover(self._requests, monotonic())
-        except (errors.ShmTensorError, OSError):
-            pass  # whoever needs it will be told
+            self._recover(self._requests, now)
+            self._pause = 0.0
+        except (errors.ShmTensorError, OSError):  # whoever needs it will be told
+            self._pause = min(5.0, 2 * self._pause + 0.1)
+            self._not_before = monotonic() + self._pause
 
     def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
         # A segment whose request was given up (Ctrl-C, a timeout) is ours all the same.
@@ -546,6 +556,7 @@ def _reach(address: bytes, may_start: bool, deadline: float) -> int:
     Raises:
         ManagerUnavailable: there is none, or none could be started. ManagerTimeout.
     """
+    attempts = 0
     while True:
         left = max(0.0, deadline - monotonic())
         try:
@@ -553,10 +564,14 @@ def _reach(address: bytes, may_start: bool, deadline: float) -> int:
         except NothingThere:
             pass
         if may_start:
-            with launch.StartLock(os.path.dirname(os.fsdecode(address)), left):
+            directory = addresses.own_directory(os.path.dirname(os.fsdecode(address)))
+            with launch.StartLock(directory, left):
                 try:  # another process may have started it while we waited
                     return connect(address, left)
                 except NothingThere:
+                    if left <= 0 and attempts:
+                        raise _nobody(address) from None
+                    attempts += 1
                     launch.start(address)
         elif left <= 0:
             raise _nobody(address)

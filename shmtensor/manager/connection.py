@@ -180,11 +180,22 @@ class Requests:
     def renew(self) -> None:
         """Forget what was under way: in a forked child it belongs to the parent."""
         self.lock = threading.RLock()
+        self.depth = 0  # requests under way, one inside the other
+        self.abandoned = -1  # a descriptor to be closed when the outermost is over
         self._id = 0
         self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
         self._given_up: set[int] = set()
         self._replies: dict[int, tuple[protocol.Message, list[int]]] = {}
         self._known: tuple[int, int, int] | None = None  # (fd, device, inode) of the connection
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if not self.depth and self.abandoned >= 0:
+            fd, self.abandoned = self.abandoned, -1
+            os.close(fd)
 
     @property
     def _shown(self) -> str:
@@ -205,7 +216,7 @@ class Requests:
             ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md).
         """
         deadline = monotonic() + timeout
-        with Bounded(self.lock, deadline):
+        with Bounded(self.lock, deadline), self:
             self._check(fd)
             self._id = number = self._id % 0xFFFFFFFF + 1
             try:

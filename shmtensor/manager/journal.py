@@ -9,6 +9,7 @@ before what it says is done, by one write each, so that a kill leaves whole line
 
 from __future__ import annotations
 
+import errno
 import os
 
 KEEP_LINES = 4_096
@@ -67,6 +68,7 @@ class Journal:
         self._fd = -1
         self._now = past
         self._lines = 0
+        self._is_torn = False  # the last line was not written whole
         self._write_anew()
 
     def _write_anew(self) -> None:
@@ -85,7 +87,11 @@ class Journal:
         self._fd, self._lines = fd, len(facts)
 
     def _write(self, line: bytes) -> None:
-        os.write(self._fd, line + b"\n")
+        data = (b"\n" if self._is_torn else b"") + line + b"\n"
+        self._is_torn = True
+        if os.write(self._fd, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._is_torn = False
         self._lines += 1
         if self._lines > KEEP_LINES + 4 * (len(self._now.shm) + len(self._now.names)):
             self._write_anew()

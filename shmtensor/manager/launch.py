@@ -9,6 +9,7 @@ carries the reason why not, and no zombie or long-lived child is left to it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -37,6 +38,7 @@ KEEP_LOG_SECONDS = 7 * 86400.0
 """What a dead manager logged can be read for this long; then the next one to start clears it away."""
 _POLL_SECONDS = 0.005
 _BACKLOG = 4096
+_READY = b"ready"
 _FIRST_INHERITED = 3  # as systemd passes descriptors
 
 # The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs);
@@ -52,15 +54,13 @@ class AlreadyRunning(ManagerUnavailable):
 
 # ------------------------------------------------------------------------------------------------- the starter's side
 
-_start_lock = -1  # descriptor of the lock while this process holds it
+_start_locks: set[int] = set()  # descriptors of the lock that this process has, or waits with
 
 
 def _after_fork() -> None:
     # The child would keep its parent's lock for life.
-    global _start_lock
-    if _start_lock >= 0:
-        os.close(_start_lock)
-        _start_lock = -1
+    while _start_locks:
+        os.close(_start_locks.pop())
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -75,23 +75,27 @@ class StartLock:
 
     def __enter__(self) -> StartLock:
         """Raises ManagerTimeout, ManagerUnavailable."""
-        global _start_lock
-        fd = _open_lock(os.fsencode(self.path))
+        self._fd = _open_lock(os.fsencode(self.path))
+        _start_locks.add(self._fd)
         deadline = monotonic() + self.seconds
-        while not _try_lock(fd):
-            if monotonic() > deadline:
-                os.close(fd)
-                raise ManagerTimeout(
-                    f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
-                    "see what it waits "
-                    f"for, or set {addresses.MANAGER_VARIABLE} to a running manager"
-                )
-            sleep(_POLL_SECONDS)
-        _start_lock = fd
+        try:
+            while not _try_lock(self._fd):
+                if monotonic() > deadline:
+                    raise ManagerTimeout(
+                        f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
+                        f"see what it waits for, or set {addresses.MANAGER_VARIABLE} to a running manager"
+                    )
+                sleep(_POLL_SECONDS)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        _after_fork()
+        if self._fd in _start_locks:  # a child has closed it
+            _start_locks.discard(self._fd)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # for copies that a child forked just now has still
+            os.close(self._fd)
 
 
 def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clients: int | None = None) -> None:
@@ -116,7 +120,7 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clien
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
             close_fds=True,
@@ -126,11 +130,11 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clien
         raise _cannot_start(f"{problem.strerror} ({sys.executable} could not be run)") from None
     with child:
         try:
-            _out, said = child.communicate(timeout=START_SECONDS)
+            out, said = child.communicate(timeout=START_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
             raise _cannot_start(f"it was not ready within {START_SECONDS:g} s") from None
-    if child.returncode:
+    if out != _READY:  # not by the exit code, which a program that ignores SIGCHLD never learns
         lines = said.decode("utf-8", "replace").strip().splitlines()
         raise _cannot_start(lines[-1] if lines else f"it ended with code {child.returncode} and said nothing")
 
@@ -150,16 +154,30 @@ def kill(address: bytes) -> tuple[float | None, int | None]:
         if len(words) != 3:
             raise ManagerUnavailable(f"there is no manager to kill at {os.fsdecode(address)}")
         while not _try_lock(fd):
-            try:
-                os.kill(int(words[0]), signal.SIGKILL)  # it holds the lock, so the number is its own
-            except ProcessLookupError:
-                pass
+            _kill_if(int(words[0]), os.fstat(fd))
             if monotonic() > deadline:
                 raise ManagerTimeout(f"the manager at {os.fsdecode(address)} (pid {words[0]}) does not die")
             sleep(_POLL_SECONDS)
     finally:
         os.close(fd)
     return None if words[1] == "-" else float(words[1]), None if words[2] == "-" else int(words[2])
+
+
+def _kill_if(pid: int, lock: os.stat_result) -> None:
+    """Kill the process if it has that file open: a number alone may be another's by now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            if _is_still(b"/proc/%d/fd/%s" % (pid, entry.encode()), lock):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return
+    except OSError:
+        pass  # it has ended
+    finally:
+        os.close(pidfd)
 
 
 def succeed(address: bytes, idle_exit: float | None, max_clients: int | None) -> None:
@@ -399,6 +417,7 @@ def serve(
     ready: Callable[[], None],
     *,
     listener: socket.socket | None = None,
+    is_private: bool = False,
     max_clients: int | None = None,
     max_bytes: int | None = None,
     max_bytes_per_client: int | None = None,
@@ -414,6 +433,7 @@ def serve(
         max_bytes: payload that may be reserved in all; None: as in a group that is taken over, else as
             SHMTENSOR_MAX_BYTES says, else without a bound.
         max_bytes_per_client: the same of each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
+        is_private: whoever finds this manager gone may start another.
         log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
@@ -423,7 +443,7 @@ def serve(
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
     lock = _take_life_lock(address, listener is not None)
     past = Past()
-    has_heirs = False
+    has_heirs = True  # as long as nobody has looked
     try:
         # Not before the lock: a manager that leaves takes its log along if it is empty.
         shown = _open_log(address) if log is None else log
@@ -437,11 +457,12 @@ def serve(
             raise ManagerUnavailable(
                 f"the lock file of {os.fsdecode(address)} cannot be written: {problem.strerror}"
             ) from None
+        _raise_descriptor_limit()
         past, group = _left_behind(address)
         if group is None:
             _clear(address, past)
+            has_heirs = False
         _sweep(directory, address)
-        _raise_descriptor_limit()
         is_own = listener is None
         if listener is None:
             _remove(address)
@@ -453,6 +474,7 @@ def serve(
                 listener,
                 past=past,
                 group=group,
+                is_private=is_private,
                 max_clients=MAX_CLIENTS if max_clients is None else max_clients,
                 idle_exit=idle_exit,
                 log=shown,
@@ -461,7 +483,14 @@ def serve(
             listener.close()
             if is_own:
                 _remove(address)
-            raise ManagerUnavailable(f"the group's shared memory cannot be made: {problem.strerror}") from None
+            if problem.errno == errno.EXDEV:
+                raise ManagerUnavailable(
+                    f"the group at {os.fsdecode(address)} belongs to another PID namespace, where process ids mean "
+                    "others: start its next manager there"
+                ) from None
+            raise ManagerUnavailable(
+                f"the group's shared memory cannot be made, or not be taken over: {problem.strerror}"
+            ) from None
         if group is not None:
             quotas = group.quotas()
         chosen = (max_bytes, max_bytes_per_client)
@@ -472,7 +501,7 @@ def serve(
                 server.run()
             finally:
                 past = server.past
-                has_heirs = server.replaced or bool(server.state.clients)
+                has_heirs = server.replaced or bool(server.state.clients or server.state.embryos)
                 # The path goes first: whoever looks from now on finds nothing and starts another manager.
                 if is_own and _is_still(address, made):
                     _remove(address)
@@ -514,11 +543,13 @@ def background(address_text: str, idle: str, clients: str) -> None:
         os.close(write_end)
         with os.fdopen(read_end, "rb") as pipe:
             said = pipe.read()
-        if said == b"ready":
+        if said == _READY:
+            os.write(1, _READY)
             os._exit(0)
         os.write(2, said or b"it died while it started\n")
         os._exit(1)
     os.close(read_end)
+    os.dup2(0, 1)  # the starter waits for the end of it
     address = os.fsencode(address_text)
     code = 0
     waiting = True
@@ -534,12 +565,13 @@ def background(address_text: str, idle: str, clients: str) -> None:
         _detach()
         serve(
             address,
-            lambda: report(b"ready"),
+            lambda: report(_READY),
             idle_exit=float(idle) if idle else None,
+            is_private=True,
             max_clients=int(clients) if clients else None,
         )
     except AlreadyRunning:
-        report(b"ready")  # all that was wanted
+        report(_READY)  # all that was wanted
     except BaseException as problem:
         code = 1
         report(f"{problem}\n".encode("utf-8", "replace"))
@@ -551,6 +583,10 @@ def _detach() -> None:
     """Keep nothing of the starter: directory, umask, signal mask and handlers, name."""
     os.chdir("/")
     os.umask(0o077)
+    try:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    except OSError:
+        pass  # as many as we may have
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)

@@ -198,18 +198,22 @@ def still_maps(pid: int, started: int, inode: int) -> bool:
     """True when the process lives and maps the memfd with this inode. `started`: its start time; 0: not known.
 
     A process that closed every descriptor (as daemons do) has no connection and still uses its memory; one that called
-    exec has neither. False when it cannot be looked at.
+    exec has neither. True when it lives and cannot be looked at: its pidfd will tell of its end.
     """
-    if pid <= 0 or (started and start_time(pid) != started):
+    if pid <= 0:
         return False
     wanted = b"%d" % inode
     try:
+        if started and _native.process_start_time(pid) != started:
+            return False
         with open(f"/proc/{pid}/maps", "rb") as file:
             for line in file:
                 # address perms offset device inode path
                 fields = line.split(None, 5)
                 if len(fields) > 5 and fields[4] == wanted and fields[5].startswith(b"/memfd:"):
                     return True
+    except (FileNotFoundError, ProcessLookupError):
+        return False
     except OSError:
-        pass
+        return True
     return False

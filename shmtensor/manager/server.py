@@ -74,6 +74,7 @@ class Server:
         *,
         past: Past | None = None,
         group: _native.Group | None = None,
+        is_private: bool = False,
         max_clients: int = MAX_CLIENTS,
         idle_exit: float | None = None,
         log: str = "",
@@ -84,6 +85,7 @@ class Server:
             address: path of the socket.
             listener: bound to it and listening; closed at the end of the `with`.
             past, group: what the manager before wrote down, and the group that it left; None: a new group.
+            is_private: whoever finds this manager gone may start another.
             max_clients: more are refused.
             idle_exit: end this many seconds after the last client; None: never.
             log: where the daemon's stderr goes, for STATS.
@@ -92,6 +94,7 @@ class Server:
         self.address = address
         self.listener = listener
         self.idle_exit = idle_exit
+        self.is_private = is_private
         self.log = log
         self.group = group or _native.Group.create(int.from_bytes(os.urandom(8), "little"))
         self.group_id = self.group.group_id
@@ -623,7 +626,7 @@ class Server:
             self._welcome(connection, request_id)
 
     def _welcome(self, connection: Connection, request_id: int) -> None:
-        flags = 0 if self.idle_exit is None else protocol.PRIVATE
+        flags = protocol.PRIVATE if self.is_private else 0
         welcome = protocol.Welcome(connection.slot, os.getpid(), self.group_id, self.epoch, flags)
         self._reply(connection, welcome, request_id, (self.group.fd,))
 
@@ -730,7 +733,7 @@ class Server:
             "pid": os.getpid(),
             "group": f"{self.group_id:016x}",
             "epoch": self.epoch,
-            "private": self.idle_exit is not None,
+            "private": self.is_private,
             "idle_exit": self.idle_exit,
             "started": self.started,
             "uptime_seconds": monotonic() - self._started,

@@ -70,6 +70,8 @@ RETRY_SECONDS = 0.010
 """A segment or ring that was locked is tried again after this."""
 SWEEP_SECONDS = 0.25
 """Orphans are looked at this often: nobody tells when the last block of one is released."""
+MOST_RINGS = 65_536
+"""Numbers of lost rings beyond so many are never used again."""
 WALK_BLOCKS = 65_536
 """Segments with more live blocks are not walked one by one, which would keep everyone waiting."""
 WALK_HOLDS = 4 * WALK_BLOCKS
@@ -406,7 +408,7 @@ class State:
         for slot in list(self._dead):
             if slot not in self._unsettled and slot not in self._left and slot not in self._childless:
                 self._free(slot)
-        for number in range(FIRST_RING, min(self.group.next_ring, LAST_RING + 1)):
+        for number in range(FIRST_RING, min(self.group.next_ring, LAST_RING + 1, FIRST_RING + MOST_RINGS)):
             if number not in self.rings and number not in self._left:
                 self._release(number)
 
@@ -705,6 +707,8 @@ class State:
         if self.segment(number).books.live(block, generation) is None:
             raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
         known = self.names.get(name)
+        if known == triple:  # asked once more, after the answer was lost with the manager before
+            return
         if known is not None and self._is_live(known) is not None:
             raise Refusal(
                 protocol.EXISTS, f"the name {shown} stands for another object already; open it, or choose another"

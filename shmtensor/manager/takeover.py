@@ -11,6 +11,7 @@ just now: it asks nobody, and waits for nobody. The names of the memfds say what
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from re import compile as regex
@@ -36,7 +37,8 @@ def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
     directory = f"/proc/{pid}/fd"
     try:
         entries = os.listdir(directory)
-    except OSError:
+    except OSError as problem:
+        _raise_if_ours(problem)
         return
     for entry in entries:
         path = f"{directory}/{entry}"
@@ -47,11 +49,18 @@ def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def _open(path: str) -> int:
-    """The file behind another process's descriptor, or -1 when that was closed meanwhile."""
+    """The file behind another process's descriptor, or -1 when that was closed meanwhile. Raises OSError."""
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+    except OSError as problem:
+        _raise_if_ours(problem)
         return -1
+
+
+def _raise_if_ours(problem: OSError) -> None:
+    """What we lack must not look as if others had nothing."""
+    if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise problem
 
 
 def _processes(uid: int) -> Iterator[int]:
