@@ -279,7 +279,7 @@ def contained(here: World, mounts: str, env: dict[str, str], without: tuple[str,
     return done.stdout.strip()
 
 
-SITES = [path for path in sys.path if path.endswith("-packages") and not path.startswith("/tmp/")]
+SITES = [path for path in sys.path if path.endswith("-packages")]
 HOMELESS = ("SHMTENSOR_RUNTIME_DIR", "XDG_RUNTIME_DIR", "HOME", "TMPDIR")
 
 
@@ -293,14 +293,16 @@ def test_64_kib_of_dev_shm_are_enough(here: World) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount here")
 def test_a_read_only_root(here: World) -> None:
     """With a writable /tmp, and without one: then the socket lies in /dev/shm."""
-    code, uid = here.env["PYTHONPATH"].split(":")[0], os.geteuid()
+    uid = os.geteuid()
+    code = [here.env["PYTHONPATH"].split(":")[0], *SITES]  # which may lie in /tmp
+    bound = [f"/dev/shm/code{number}" for number in range(len(code))]
+    binds = "".join(f"mkdir {there}; mount --bind {path} {there}\n" for path, there in zip(code, bound, strict=True))
     for options, place in (("", "/tmp"), ("-o ro", "/dev/shm")):
         mounts = (
-            "mount -t tmpfs tmpfs /dev/shm; mkdir /dev/shm/code\n"
-            f"mount --bind {code} /dev/shm/code; cd /\n"
+            f"mount -t tmpfs tmpfs /dev/shm\n{binds}cd /\n"
             f"mount -t tmpfs {options} tmpfs /tmp; mount -o remount,ro,bind /"
         )
-        found = contained(here, mounts, {"PYTHONPATH": ":".join(["/dev/shm/code", *SITES])}, HOMELESS)
+        found = contained(here, mounts, {"PYTHONPATH": ":".join(bound)}, HOMELESS)
         assert found.startswith(f"{place}/shmtensor-{uid}/")
 
 
