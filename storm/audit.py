@@ -60,8 +60,8 @@ class Holdings:
             blocks=sum(row["live_blocks"] for row in segments),
             nbytes=sum(row["live_bytes"] for row in segments),
             rings=len(listing["rings"]),
-            clients=states["client"],
-            dead=sum(states.values()) - states["client"],
+            clients=states["client"] + states["detached"],  # the latter have not come back to a new manager yet
+            dead=states["dead"] + states["embryo"],
             in_flight=listing["in_flight_total"] + messages,
             detail=_holders(listing),
         )

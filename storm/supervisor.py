@@ -11,7 +11,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import shmtensor.multiprocessing as mp
@@ -29,6 +29,8 @@ QUIET_EVERY: Final = 25
 PROBE_EVERY: Final = 50
 RELEASE_BOUND: Final = 1.0
 """Seconds until a dead client's memory is free."""
+SLOTS_BOUND: Final = 12.0
+"""Seconds until the slots of the dead are free: they wait until all are back with a new manager; memory does not."""
 MANAGER_BOUND: Final = 1.0
 """Seconds until a request is answered after the manager was killed."""
 PAUSE_BOUND: Final = 20.0
@@ -468,8 +470,11 @@ class Supervisor:
 
     def _await_holdings(self, expected: audit.Holdings) -> audit.Holdings:
         """What lives, once it is as expected, or after a while."""
-        until = time.monotonic() + RELEASE_BOUND
-        while (now := audit.Holdings.of(self.manager)) != expected and time.monotonic() < until:
+        began = time.monotonic()
+        while (now := audit.Holdings.of(self.manager)) != expected:
+            bound = SLOTS_BOUND if replace(now, dead=expected.dead) == expected else RELEASE_BOUND
+            if time.monotonic() - began > bound:
+                break
             time.sleep(0.01)
         return now
 
