@@ -81,8 +81,7 @@ bool Group::move(std::uint32_t index, std::uint64_t expected, SlotState next, st
 
 int Group::lead() {
     GroupHeader& h = header();
-    const std::uint64_t known = h.namespace_.load();
-    if (known != 0 && known != os::pid_namespace()) return EXDEV;  // process ids would be taken for others
+    if (is_foreign()) return EXDEV;
     std::uint32_t before = h.epoch.load();
     do {
         Lock& lock = h.alive[(before + 1) % kManagers];
@@ -101,6 +100,11 @@ int Group::lead() {
 void Group::leave() {
     if (leads_ != 0) drop_lock(header().alive[leads_ % kManagers]);
     leads_ = 0;
+}
+
+bool Group::is_foreign() const {
+    const std::uint64_t known = header().namespace_.load();
+    return known != 0 && known != os::pid_namespace();
 }
 
 std::uint32_t Group::leader() const {

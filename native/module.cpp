@@ -322,6 +322,7 @@ NB_MODULE(_native, m) {
         .def_prop_ro("group_id", &Group::id)
         .def_prop_ro("epoch", &Group::epoch)
         .def_prop_ro("is_led", &Group::is_led)
+        .def_prop_ro("is_foreign", &Group::is_foreign)
         .def_prop_ro("leader", &Group::leader)
         .def_prop_ro("leads", &Group::leads)
         .def("lead",

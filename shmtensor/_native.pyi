@@ -82,6 +82,9 @@ class Group:
     def is_led(self) -> bool:
         """False: the group's manager was killed, or has left. A plain load."""
     @property
+    def is_foreign(self) -> bool:
+        """Whether the group is of another PID namespace, where process ids mean others."""
+    @property
     def leader(self) -> int:
         """The thread that is the manager, by its number in its own PID namespace; 0: there is none."""
     @property

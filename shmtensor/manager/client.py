@@ -188,6 +188,8 @@ class Manager:
                     welcome, group = rejoin(requests, fd, place.slot, place.generation, place.group, left)
                 except NothingThere:  # it left as we came
                     os.close(fd)
+                    if monotonic() >= deadline:
+                        raise
                     continue
                 except BaseException:
                     os.close(fd)

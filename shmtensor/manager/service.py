@@ -65,7 +65,6 @@ class Service:
         return self._answers[type(message)](slot, pid, message)
 
     def _create(self, slot: int, pid: int, message: protocol.Create) -> Answer:
-        state = self._state
         if message.flags & protocol.RING:
             return self._create_ring(slot)
         if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
@@ -75,6 +74,7 @@ class Service:
             )
         nbytes = (message.nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
         dedicated, named = bool(message.flags & protocol.DEDICATED), bool(message.flags & protocol.NAMED)
+        state = self._state
         number, owner = state.group.take_segment_number(), (slot, state.group.slot(slot)[4])
         made = self._memory.make(number, owner, pid, nbytes, dedicated, named)
         return _segment(state.add_segment(number, made.books, made.payload, nbytes, dedicated, slot, made.name))
@@ -92,8 +92,8 @@ class Service:
     def _map(self, _slot: int, _pid: int, message: protocol.Map) -> Answer:
         try:
             return _segment(self._state.segment(message.segment))
-        except Refusal:
-            if not self._search():
+        except Refusal as problem:
+            if problem.code != protocol.STALE or not self._search():
                 raise
             return _segment(self._state.segment(message.segment))
 

@@ -105,9 +105,11 @@ def find_group(group_id: int, uid: int) -> _native.Group | None:
 def end_predecessor(group: _native.Group) -> None:
     """Kill the manager that still has the group, since we have its lock: somebody took the file away. Blocks shortly.
 
-    It may be stopped, and must not go on where it was. One that cannot be killed from here (of another PID namespace)
-    will find that it was followed.
+    It may be stopped, and must not go on where it was. Of a group of another PID namespace the number would be another
+    process's: `Group.lead` refuses it.
     """
+    if group.is_foreign:
+        return
     deadline = monotonic() + KILL_SECONDS
     inode = os.fstat(group.fd).st_ino
     pid = group.leader
@@ -132,6 +134,7 @@ class _Parts:
         for fd in (self.books, self.payload):
             if fd >= 0:
                 os.close(fd)
+        self.books = self.payload = -1
 
 
 def adopt_segments(state: State, pids: Iterable[int], shm: dict[bytes, int]) -> int:
@@ -139,19 +142,21 @@ def adopt_segments(state: State, pids: Iterable[int], shm: dict[bytes, int]) -> 
 
     Args:
         shm: number of the segment of which a POSIX shm object is the payload.
+    Raises:
+        OSError: this process lacks descriptors or memory for it.
     """
     found: dict[int, _Parts] = {}
     pipes: dict[str, str] = {}
-    for pid in pids:
-        for path, target in _descriptors(pid):
-            if target.startswith("pipe:["):
-                pipes[target] = path
-            _note(state, path, target, shm, found)
-    count = 0
-    for parts in found.values():
-        if _adopt(state, parts, pipes):
-            count += 1
-    return count
+    try:
+        for pid in pids:
+            for path, target in _descriptors(pid):
+                if target.startswith("pipe:["):
+                    pipes[target] = path
+                _note(state, path, target, shm, found)
+        return sum(_adopt(state, parts, pipes) for parts in found.values())
+    finally:
+        for parts in found.values():
+            parts.close()
 
 
 def _note(state: State, path: str, target: str, shm: dict[bytes, int], found: dict[int, _Parts]) -> None:
@@ -191,10 +196,9 @@ def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
         parts.payload = -1
         books = ring = None
         return True
-    except (ValueError, OSError):
+    except ValueError:
         return False  # not what its name says
     finally:
-        parts.close()
         if books is not None:
             books.close()
         if ring is not None:
