@@ -102,7 +102,7 @@ class Manager(RuleBasedStateMachine):
         if slot not in self.children:
             return
         del self.children[slot]
-        self.state.embryo_born(slot, 200, 9)
+        self.state.identify(slot, self.group.slot(slot)[4], 200, 9, False)
         self.living.add(slot)
 
     @rule(slot=WHICH)
@@ -114,7 +114,7 @@ class Manager(RuleBasedStateMachine):
     def _end(self, slot: int) -> None:
         known = slot in self.living or slot in self.children
         if slot in self.children:
-            self.state.embryo_gone(slot, self.state.embryos[slot])
+            self.state.embryo_gone(slot, self.state.embryos[slot] >> 32)
         else:
             self.state.gone(slot)
         self.living.discard(slot)
@@ -128,7 +128,7 @@ class Manager(RuleBasedStateMachine):
     def give_up(self) -> None:
         """Nobody has the sockets of the embryos that were never announced."""
         for slot in self.state.awaited & self.abandoned:
-            self.state.embryo_gone(slot, self.state.embryos[slot])
+            self.state.embryo_gone(slot, self.state.embryos[slot] >> 32)
             self.abandoned.remove(slot)
 
     @rule(slot=WHICH, state=st.sampled_from([0, 1, 2, 3, 4]), parent=st.integers(0, 9))

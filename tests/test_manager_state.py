@@ -259,9 +259,9 @@ def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
     for slot in (first, second):
         books.add(slot, 0, 64, (slot, CLIENT))
         made.state.add_embryo(slot, 1, parent)
-    made.state.embryo_born(first, 50, 60)
+    made.state.identify(first, 1, 50, 60, False)
     assert made.group.slot(first)[:3] == (_native.SLOT_CLIENT, 50, 60)
-    made.state.embryo_gone(second, made.group.word(second))
+    made.state.embryo_gone(second, 1)
     made.state.work()
     assert made.kind(second) == _native.SLOT_FREE
     assert set(books.held) == {(first, 1)}
@@ -270,7 +270,7 @@ def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
 def test_an_embryo_that_was_never_announced_is_awaited_when_its_parent_dies(made: Fixture) -> None:
     parent, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
     books = made.segment(other)
-    lost, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    lost, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     known, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     foreign, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, other)
     made.state.add_embryo(known, 1, parent)
@@ -280,7 +280,7 @@ def test_an_embryo_that_was_never_announced_is_awaited_when_its_parent_dies(made
     made.state.work()
     assert made.kind(parent) == _native.SLOT_FREE
     assert lost in made.state.awaited and known not in made.state.awaited
-    made.state.embryo_gone(lost, made.group.word(lost))
+    made.state.embryo_gone(lost, generation)
     made.state.work()
     assert made.kind(lost) == _native.SLOT_FREE
     assert made.kind(known) == made.kind(foreign) == _native.SLOT_EMBRYO
@@ -614,19 +614,21 @@ def test_slots_of_the_dead_wait_until_everybody_is_back(made: Fixture) -> None:
     assert made.kind(dead) == _native.SLOT_FREE
 
 
-def test_the_end_of_an_embryos_socket_says_nothing_of_a_later_embryo(made: Fixture) -> None:
+def test_neither_an_embryo_nor_the_end_of_its_socket_says_anything_of_a_later_one(made: Fixture) -> None:
     parent = made.state.add_client(1, 1)
-    slot, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
-    made.state.add_embryo(slot, generation, parent)
-    word = made.group.word(slot)
-    made.state.embryo_gone(slot, word)
+    slot, first = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
+    made.state.add_embryo(slot, first, parent)
+    made.state.embryo_gone(slot, first)
     made.state.work()
     again, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     while again != slot:
         again, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     made.state.add_embryo(slot, generation, parent)
-    assert made.state.embryo_gone(slot, word) is None
+    assert made.state.embryo_gone(slot, first) is None
+    with pytest.raises(Refusal, match="too late"):
+        made.state.identify(slot, first, 50, 60, False)
     assert made.kind(slot) == _native.SLOT_EMBRYO
+    assert made.state.identify(slot, generation, 70, 80, False).pid == 70
 
 
 def test_a_manager_that_was_followed_frees_no_slot_of_its_successors(made: Fixture) -> None:

@@ -29,14 +29,14 @@ STRANGER, EMBRYO, CLIENT, WATCHER = range(4)
 class Connection:
     """One socket of the manager and who is behind it. Sending never blocks: what cannot be sent waits in `out`."""
 
-    __slots__ = ("kind", "out", "pid", "since", "slot", "sock", "stalled", "word")
+    __slots__ = ("generation", "kind", "out", "pid", "since", "slot", "sock", "stalled")
 
     def __init__(self, sock: socket.socket, kind: int, pid: int) -> None:
         self.sock = sock
         self.kind = kind
         self.pid = pid
         self.slot = 0
-        self.word = 0  # of the slot, of an embryo
+        self.generation = 0  # of the slot, of an embryo
         self.since = monotonic()
         self.stalled = 0.0  # when a reply could first not be sent
         self.out: deque[tuple[bytes, list[int]]] = deque()  # packets with descriptors of their own

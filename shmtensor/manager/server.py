@@ -25,7 +25,8 @@ from shmtensor.manager.journal import Journal, Past
 from shmtensor.manager.memory import Memory, unlink_shm
 from shmtensor.manager.peers import CLIENT, EMBRYO, STRANGER, WATCHER, Connection
 from shmtensor.manager.service import Service
-from shmtensor.manager.state import Client, Refusal, State
+from shmtensor.manager.state import Refusal, State
+from shmtensor.manager.watch import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,14 +38,10 @@ STALL_SECONDS = 5.0
 """A client whose socket takes no reply for this long is disconnected."""
 HELLO_SECONDS = 10.0
 """A connection that has said nothing for this long is closed."""
-EMBRYO_SECONDS = 0.25
-"""Embryos without a socket here are looked for this often; twice in vain, and nobody will come for them."""
 BACK_SECONDS = 10.0
 """Clients of the manager before have this long to come back with what it had sent them last."""
 FIRST_CLIENT_SECONDS = 5.0
 """A private manager waits this long for its first client (its starter may be slow, or dead)."""
-DETACHED_SECONDS = 0.5
-"""Processes that lost their connection but still map the group are looked at this often."""
 KEPT_DESCRIPTORS = 16
 """New connections leave so many descriptors to what those ask for who are served already."""
 MAX_STRANGERS = 1024
@@ -62,6 +59,11 @@ _OBSERVER_MAY = (
     protocol.Lookup,
     protocol.Goodbye,
 )
+
+
+def _who(pid: int) -> tuple[int, int, bool]:
+    """What the table of slots says of a process."""
+    return pid, peers.start_time(pid), peers.is_foreign(pid)
 
 
 class Server:
@@ -101,7 +103,6 @@ class Server:
         if group is not None:
             takeover.end_predecessor(group)
         self.epoch = self.group.lead()
-        self._group_inode = os.fstat(self.group.fd).st_ino
         self.past = past if past is not None and group is not None else Past()
         self.past.group = self.group_id
         self._journal = Journal(journal_path(address), self.past)
@@ -115,20 +116,15 @@ class Server:
         self.stopping = False
         self.replaced = False
         self._connections: dict[int, Connection] = {}  # by descriptor of the socket
-        self._pidfds: dict[int, int] = {}  # pidfd -> slot
         self._by_slot: dict[int, Connection] = {}
-        self._pidfd_of: dict[int, int] = {}  # slot -> pidfd
-        self._detached: dict[int, float] = {}  # slot -> when to look again
-        self._missed: set[int] = set()  # embryos whose socket nobody had when last looked at
-        self._look_at = 0.0
         self._took_over = group is not None
         self._strangers: dict[int, Connection] = {}
         self._stalled: dict[int, Connection] = {}
         self._idle_since = self._started
-        self._had_client = False
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.epoll()
+        self._watch = Watch(self.state, self._poll, self._uid)
         self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         if group is not None:
             self._take_over()
@@ -179,10 +175,10 @@ class Server:
                     self._send_more(connection)
                 elif self._connections.get(fd) is connection:
                     self._read(connection)
-            elif fd in self._pidfds:
-                # Within one turn the number may have passed to a newcomer: only the pidfd itself is proof.
-                if peers.has_ended(fd):
-                    self._process_ended(self._pidfds[fd])
+            elif fd in self._watch:
+                slot = self._watch.ended(fd)
+                if slot is not None:
+                    self._process_ended(slot)
             elif fd == self._wake:
                 os.read(self._wake, 512)
             elif fd == self.listener.fileno():
@@ -196,12 +192,11 @@ class Server:
         work = self.state.next_work(now)
         if work is not None:
             waits.append(work)
-        if self._detached:
-            waits.append(min(self._detached.values()) - now)
+        look = self._watch.next_look(now)
+        if look is not None:
+            waits.append(look)
         if not self.state.is_complete:
             waits.append(self._started + BACK_SECONDS - now)
-        if self.state.awaited:
-            waits.append(self._look_at - now)
         if self._strangers:
             waits.append(next(iter(self._strangers.values())).since + HELLO_SECONDS - now)  # the oldest comes first
         if self._stalled:
@@ -215,27 +210,16 @@ class Server:
 
     def _leave_at(self) -> float:
         patience = self.idle_exit or 0.0
-        return self._idle_since + (patience if self._had_client else max(patience, FIRST_CLIENT_SECONDS))
+        return self._idle_since + (patience if self._watch.had_client else max(patience, FIRST_CLIENT_SECONDS))
 
     def _look_after(self) -> None:
         """What is due by the clock."""
         now = monotonic()
-        while self.state.strangers:
-            self._watch_detached(self.state.strangers.pop())
-        if self._detached:
-            for slot in [slot for slot, due in self._detached.items() if now >= due]:
-                known = self.state.clients.get(slot)
-                if known is None or not self._uses_memory(known):
-                    self._bury(slot)
-                else:
-                    self._detached[slot] = now + DETACHED_SECONDS
+        self._watch.look(now)
         if not self.state.is_complete and (
             now - self._started > BACK_SECONDS or not any(one.detached for one in self.state.clients.values())
         ):
             self._complete()
-        if self.state.awaited and now >= self._look_at:
-            self._look_at = now + EMBRYO_SECONDS
-            self._look_for_embryos()
         if self._strangers:
             for connection in [one for one in self._strangers.values() if now - one.since > HELLO_SECONDS]:
                 self._disconnect(connection)
@@ -260,9 +244,7 @@ class Server:
             connection.drop_waiting()
             connection.sock.close()
         self._connections.clear()
-        for pidfd in self._pidfds:
-            os.close(pidfd)
-        self._pidfds.clear()
+        self._watch.close()
         self.state.release_all()
         self._journal.close()
         self.group.leave()
@@ -371,38 +353,9 @@ class Server:
         slot, kind = connection.slot, connection.kind
         self._forget(connection)
         if kind == EMBRYO:
-            self._embryo_gone(slot, connection.word)
+            self._watch.embryo_gone(slot, connection.generation)
         elif kind == CLIENT:
-            client = self.state.clients.get(slot)
-            if client is not None and peers.still_maps(client.pid, client.start_time, self._group_inode):
-                client.detached = True
-                self._detached[slot] = monotonic() + DETACHED_SECONDS
-            else:
-                self._bury(slot)
-
-    def _look_for_embryos(self) -> None:
-        """Give up the embryos for which nobody can come any more: no process has their socket."""
-        sockets = takeover.sockets(self._uid)
-        missing = {slot for slot in self.state.awaited if self.group.socket(slot) not in sockets}
-        for slot in missing & self._missed:
-            self._embryo_gone(slot, self.state.embryos[slot])
-        self._missed = missing
-
-    def _embryo_gone(self, slot: int, word: int) -> None:
-        client = self.state.embryo_gone(slot, word)
-        if client is not None:
-            self._watch_detached(client)
-
-    def _uses_memory(self, client: Client) -> bool:
-        """Whether a client without a connection lives on; of one that cannot be seen, that has to be believed."""
-        return client.pid == 0 or peers.still_maps(client.pid, client.start_time, self._group_inode)
-
-    def _watch_detached(self, client: Client) -> None:
-        """Be told when a process ends that has no connection here."""
-        self._had_client = True
-        self._watch_process(client.slot, peers.open_pidfd(client.pid))
-        # Looked at soon: the process may have ended before it was watched, and its id be another's.
-        self._detached[client.slot] = 0.0
+            self._watch.disconnected(slot)
 
     def _process_ended(self, slot: int) -> None:
         connection = self._by_slot.get(slot)
@@ -416,33 +369,13 @@ class Server:
                     break
                 self._take(connection, packet, only_embryos=True)
             self._forget(connection)
-        self._bury(slot)
+        self._watch.bury(slot)
 
-    def _bury(self, slot: int) -> None:
-        self._forget_process(slot)
-        self._detached.pop(slot, None)
-        self.state.gone(slot)
-
-    def _watch(self, connection: Connection, pidfd: int) -> None:
-        """Be told when the process behind a new client ends."""
-        self._by_slot[connection.slot] = connection
-        self._had_client = True
-        self._detached.pop(connection.slot, None)
-        self._watch_process(connection.slot, pidfd)
-
-    def _watch_process(self, slot: int, pidfd: int) -> None:
-        self._forget_process(slot)
-        if pidfd >= 0:
-            self._pidfds[pidfd] = slot
-            self._pidfd_of[slot] = pidfd
-            self._poll.register(pidfd, _READ)
-
-    def _forget_process(self, slot: int) -> None:
-        pidfd = self._pidfd_of.pop(slot, -1)
-        if pidfd >= 0:
-            del self._pidfds[pidfd]
-            self._poll.unregister(pidfd)
-            os.close(pidfd)
+    def _serve(self, connection: Connection, slot: int, pidfd: int) -> None:
+        """From here on `connection` is that of the client in `slot`."""
+        connection.slot, connection.kind = slot, CLIENT
+        self._by_slot[slot] = connection
+        self._watch.connected(slot, pidfd)
 
     # --------------------------------------------------------------------------------------------------- taking over
 
@@ -451,7 +384,7 @@ class Server:
         clients = self.state.take_over()
         self._adopt(client.pid for client in clients)
         for client in clients:
-            self._watch_detached(client)
+            self._watch.alone(client)
         self._look_after()
         self.state.adopt_names(self.past.names)
         for ring in self.state.rings.values():
@@ -611,9 +544,8 @@ class Server:
                 connection.kind = WATCHER
             else:
                 pid = connection.pid
-                connection.slot = self.state.add_client(pid, peers.start_time(pid), peers.is_foreign(pid))
-                connection.kind = CLIENT
-                self._watch(connection, peers.peer_pidfd(connection.sock, connection.pid))
+                slot = self.state.add_client(*_who(pid))
+                self._serve(connection, slot, peers.peer_pidfd(connection.sock, pid))
         except Refusal as problem:
             self.refused += 1
             if not quiet:
@@ -653,19 +585,14 @@ class Server:
                 "the manager here serves another group now: that of this process was given up; restart the program",
             )
         client = self.state.rejoin(slot, message.generation)
-        who = connection.pid, peers.start_time(connection.pid), peers.is_foreign(connection.pid)
-        if client is None:
-            self.state.embryo_born(slot, *who)
-        elif client.pid and connection.pid and client.pid != connection.pid:
+        if client is not None and client.pid and connection.pid and client.pid != connection.pid:
             raise Refusal(protocol.DENIED, f"slot {slot} belongs to pid {client.pid} and you are pid {connection.pid}")
-        else:
-            self.state.identify(slot, message.generation, *who)
+        self.state.identify(slot, message.generation, *_who(connection.pid))
         before = self._by_slot.get(slot)
         if before is not None:
             before.kind = WATCHER  # its end of file must not be taken for another death
             self._forget(before)
-        connection.slot, connection.kind = slot, CLIENT
-        self._watch(connection, peers.peer_pidfd(connection.sock, connection.pid))
+        self._serve(connection, slot, peers.peer_pidfd(connection.sock, connection.pid))
         self._adopt([connection.pid])  # answers of the manager before that came late
 
     def _check_versions(self, message: protocol.Hello | protocol.Rejoin) -> None:
@@ -697,31 +624,29 @@ class Server:
         if uid != self._uid:
             raise Refusal(protocol.DENIED, f"this manager belongs to uid {self._uid} and the child is uid {uid}")
         connection.pid = pid
-        self.state.embryo_born(connection.slot, pid, peers.start_time(pid), peers.is_foreign(pid))
-        connection.kind = CLIENT
+        self.state.identify(connection.slot, connection.generation, *_who(pid))
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         try:
             connection.sock.setsockopt(socket.SOL_SOCKET, peers.SO_PASSPIDFD, 0)
         except OSError:
             pass
         pidfd, packet.pidfd = packet.pidfd, -1
-        self._watch(connection, pidfd if pidfd >= 0 else peers.open_pidfd(pid))
+        self._serve(connection, connection.slot, pidfd if pidfd >= 0 else peers.open_pidfd(pid))
 
     def _on_embryo(self, connection: Connection, message: protocol.Embryo, packet: peers.Packet) -> None:
         self.state.add_embryo(message.slot, message.generation, connection.slot)
-        word = self.state.embryos.get(message.slot, 0)
         fd = packet.descriptors.pop()
         try:
             sock = socket.socket(fileno=fd)
         except OSError:
             os.close(fd)
-            self._embryo_gone(message.slot, word)
+            self._watch.embryo_gone(message.slot, message.generation)
             return
         embryo = Connection(sock, EMBRYO, 0)
-        embryo.slot, embryo.word = message.slot, word
+        embryo.slot, embryo.generation = message.slot, message.generation
         if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_SEQPACKET:
             sock.close()
-            self._embryo_gone(message.slot, word)
+            self._watch.embryo_gone(message.slot, message.generation)
             return
         sock.setblocking(False)
         self._add(embryo)
@@ -750,6 +675,6 @@ class Server:
     def _on_goodbye(self, connection: Connection, request_id: int) -> None:
         if connection.kind == CLIENT:
             connection.kind = WATCHER  # its end of file must not be taken for another death
-            self._bury(connection.slot)
+            self._watch.bury(connection.slot)
         self._reply(connection, protocol.Ok(), request_id)
         self._forget(connection)

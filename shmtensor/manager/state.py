@@ -246,35 +246,23 @@ class State:
         client = self.clients.get(slot)
         return client is not None and not client.detached and self.group.slot(slot)[4] == generation
 
-    def embryo_born(self, slot: int, pid: int, start_time: int, foreign: bool = False) -> Client:
-        """The child in `slot` said hello. Raises Refusal: its slot was taken back."""
-        self.awaited.discard(slot)
-        word = self.embryos.pop(slot, None)
-        generation = self.clients[slot].word >> 32 if word is None and slot in self.clients else (word or 0) >> 32
-        return self.identify(slot, generation, pid, start_time, foreign)
-
     def identify(self, slot: int, generation: int, pid: int, start_time: int, foreign: bool) -> Client:
         """The slot of that generation, an embryo or a client, is that of this process, which is connected now.
 
         Raises Refusal: it was taken back.
         """
-        kind, *_, now = self.group.slot(slot)
-        word = self.group.word(slot)
-        # The next manager reads the process there; clients read below whom they can look for in their own /proc.
-        if (
-            kind not in (SLOT_CLIENT, SLOT_EMBRYO)
-            or now != generation
-            or word >> 32 != generation
-            or not (self.group.move(slot, word, SLOT_CLIENT, pid) or self._has_become(slot, generation, pid))
-        ):
-            raise Refusal(protocol.DENIED, f"whoever comes for slot {slot} comes too late; start another process")
-        self.group.name(slot, 0 if foreign else pid, 0 if foreign else start_time)
-        return self._add_client(slot, pid, start_time, foreign)
-
-    def _has_become(self, slot: int, generation: int, pid: int) -> bool:
-        """Once more, for a forked child that has just made itself a client."""
-        word = self.group.word(slot)
-        return word >> 32 == generation and self.group.move(slot, word, SLOT_CLIENT, pid)
+        for _ in range(2):  # once more, for a forked child that has just made itself a client
+            word = self.group.word(slot)
+            kind, *_, now = self.group.slot(slot)
+            if kind not in (SLOT_CLIENT, SLOT_EMBRYO) or now != generation or word >> 32 != generation:
+                break
+            # The next manager reads the process there; clients read below whom they can look for in their own /proc.
+            if self.group.move(slot, word, SLOT_CLIENT, pid):
+                self.group.name(slot, 0 if foreign else pid, 0 if foreign else start_time)
+                self.embryos.pop(slot, None)
+                self.awaited.discard(slot)
+                return self._add_client(slot, pid, start_time, foreign)
+        raise Refusal(protocol.DENIED, f"whoever comes for slot {slot} comes too late; start another process")
 
     def rejoin(self, slot: int, generation: int) -> Client | None:
         """The client of that generation; None: an embryo of it. Raises Refusal: it is neither.
@@ -296,17 +284,17 @@ class State:
         self._look = True  # it may have forked while it had no connection
         return self.clients.get(slot) or self._add_unseen(slot)
 
-    def embryo_gone(self, slot: int, word: int) -> Client | None:
+    def embryo_gone(self, slot: int, generation: int) -> Client | None:
         """Nobody has the socket of that embryo any more: it is dead, or the client that it made of itself."""
-        if self.embryos.get(slot) != word:  # of a later embryo there, that says nothing
+        if self.embryos.get(slot, 0) >> 32 != generation:  # of a later embryo there, that says nothing
             return None
-        del self.embryos[slot]
+        word = self.embryos.pop(slot)
         self.awaited.discard(slot)
         if self._bury(slot, word):
             return None
         self._look = True
-        kind, *_, generation = self.group.slot(slot)
-        return self._add_unseen(slot) if kind == SLOT_CLIENT and generation == word >> 32 else None
+        kind, *_, now = self.group.slot(slot)
+        return self._add_unseen(slot) if kind == SLOT_CLIENT and now == generation else None
 
     def gone(self, slot: int) -> None:
         """The client in `slot` is dead: everything it holds will be released by `work()`."""
