@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, World, is_alive, kill, until, world
+from manager_world import BOUND, World, is_alive, kill, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -24,12 +24,6 @@ from shmtensor.manager import address, client, launch
 from shmtensor.manager.connection import Observer
 
 METHODS = ("fork", "spawn", "forkserver")
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from manager_world import World, kill, until, world
+from manager_world import World, kill, until
 from memory_world import reserved_pages
 from test_quota import FILL, at, line_of, tell
 
@@ -13,12 +11,6 @@ import shmtensor
 from shmtensor.manager import client
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def test_empty_cache_gives_back_what_was_freed_and_says_how_much(here: World) -> None:

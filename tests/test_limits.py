@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, Wire, World, kill, until, world
+from manager_world import BOUND, Wire, World, kill, until
 from test_quota import line_of, tell
 
 from shmtensor._native import LAYOUT_VERSION
@@ -16,12 +15,6 @@ from shmtensor.manager import client, protocol
 
 CONNECTIONS = 5_000
 CLIENTS = 1_000
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def test_64_descriptors_are_enough_for_50_000_tensors_alive_and_sent(here: World) -> None:

@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, kill, until, world
+from manager_world import BOUND, World, kill, until
 from memory_world import reserved_pages
 
 from shmtensor.errors import OutOfMemory, QuotaExceeded
@@ -38,12 +37,6 @@ def fill(size, most=100_000):
 def say(*words):
     print(*words, flush=True)
 """
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def at(address: bytes) -> dict[str, str]:
