@@ -7,8 +7,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, Wire, World, kill, until
-from test_quota import line_of, tell
+from manager_world import BOUND, Wire, World, kill, line_of, tell, until
 
 from shmtensor._native import LAYOUT_VERSION
 from shmtensor.manager import client, protocol
