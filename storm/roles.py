@@ -251,17 +251,8 @@ def listen(player: Player, row: Row) -> None:
     with player.stage.news.reader() as reader:
         row[notes.READY] = 1
         while player.goes_on():
-            try:
-                with row.doing(notes.CAST_GET):
-                    message = reader.get(timeout=0.2)
-            except queues.Empty:
-                if player.draining():
-                    player.rest(row)
-                continue
-            except errors.SegmentLost:
-                row[notes.LOST] += 1
-                continue
-            if message is TOKEN:
+            message = await_message(player, row, notes.CAST_GET, reader.get)
+            if message is None:
                 continue
             player.check(row, *message)
             series, count = message[0] >> 28, message[0] & 0xFFFFFFF
@@ -269,6 +260,19 @@ def listen(player: Player, row: Row) -> None:
                 player.journal.problem(f"news of {series:#x}: message {count} after {last[series]}")
             last[series] = count
             message = None
+
+
+def await_message(player: Player, row: Row, doing: int, get: Callable[..., Any]) -> Any:
+    """A message. None: a TOKEN; one whose memory is lost; or none came for a while, and a quiet point may be over."""
+    try:
+        with row.doing(doing):
+            return get(timeout=0.3)
+    except queues.Empty:
+        if player.draining():
+            player.rest(row)
+    except errors.SegmentLost:
+        row[notes.LOST] += 1
+    return None
 
 
 def juggle(player: Player) -> None:
@@ -306,15 +310,8 @@ def put_aside(player: Player, row: Row) -> None:
 def take_aside(player: Player, row: Row) -> None:
     row[notes.READY] = 1
     while player.goes_on():
-        try:
-            with row.doing(notes.GET_TIMED):
-                message = player.stage.side.get(timeout=0.3)
-        except queues.Empty:
-            if player.draining():
-                player.rest(row)
-            continue
-        except errors.SegmentLost:
-            row[notes.LOST] += 1
+        message = await_message(player, row, notes.GET_TIMED, player.stage.side.get)
+        if message is None:
             continue
         player.journal.taken([message[0]])
         player.check(row, *message)

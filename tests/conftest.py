@@ -1,4 +1,4 @@
-"""Every test session has a runtime directory of its own, and leaves nothing behind."""
+"""Every test session has a runtime directory of its own, and leaves nothing behind; fixtures that many files use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import gc
 import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
+import types
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
-from manager_world import shm_names
+from manager_world import BOUND, World, shm_names, world
+
+import shmtensor.multiprocessing as mp
 
 # The same examples in each run, unless SHMTENSOR_PROFILE=random asks for new ones.
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -43,3 +48,30 @@ def no_children_left() -> Iterator[None]:
         process.kill()
         process.join()
     assert not left, f"processes left running: {left}"
+
+
+@pytest.fixture
+def here() -> Iterator[World]:
+    """A runtime directory of the test's own, and what it starts in there."""
+    with world() as made:
+        yield made
+
+
+@pytest.fixture(params=("fork", "spawn", "forkserver"))
+def ctx(request: pytest.FixtureRequest) -> Any:
+    """The context of each start method."""
+    return mp.get_context(request.param)
+
+
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """A wait that nothing ends fails instead of hanging."""
+
+    def over(_number: int, _frame: types.FrameType | None) -> None:
+        raise TimeoutError(f"this took {BOUND:g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, BOUND)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)

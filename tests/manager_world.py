@@ -213,3 +213,18 @@ class Wire:
 def kill(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait(BOUND)
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next that a script prints."""
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    return line.strip()
+
+
+def tell(process: subprocess.Popen[str], line: str = "") -> None:
+    """Write a line to a script."""
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()

@@ -27,14 +27,8 @@ from shmtensor._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READON
 from shmtensor.manager import client
 from shmtensor.reductions import reduce_storage
 
-METHODS = ("fork", "spawn", "forkserver")
 SIZES = {"tiny": 6, "copied": 4000, "mapped": 20_000}
 """Elements of float32: under 64 KiB a private copy is one, from there on it is a mapping."""
-
-
-@pytest.fixture(params=METHODS)
-def ctx(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield mp.get_context(request.param)
 
 
 @pytest.fixture(params=SIZES.values(), ids=SIZES.keys())

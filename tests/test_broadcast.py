@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, Full
 from typing import Any
@@ -21,13 +20,6 @@ import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
 from shmtensor.manager import client
-
-METHODS = ("fork", "spawn", "forkserver")
-
-
-@pytest.fixture(params=METHODS)
-def ctx(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield mp.get_context(request.param)
 
 
 def finish(process: Any) -> None:

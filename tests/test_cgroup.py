@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, until, world
+from manager_world import BOUND, World, until
 
 from shmtensor import _native
 
@@ -245,12 +245,6 @@ if not pid:
 assert os.waitpid(pid, 0)[1] == 0
 print(len(tickets), "fine", flush=True)
 """
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def run_in(here: World, directory: Path, code: str) -> list[tuple[int, str]]:

@@ -20,13 +20,6 @@ from shmtensor.connection import Connection
 from shmtensor.errors import MessageDamaged
 from shmtensor.manager import client
 
-METHODS = ("fork", "spawn", "forkserver")
-
-
-@pytest.fixture(params=METHODS)
-def ctx(request: pytest.FixtureRequest) -> Any:
-    return mp.get_context(request.param)
-
 
 @pytest.fixture(params=[True, False], ids=["duplex", "one-way"])
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:

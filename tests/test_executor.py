@@ -20,13 +20,6 @@ import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor.manager import client
 
-METHODS = ("fork", "spawn", "forkserver")
-
-
-@pytest.fixture(params=METHODS)
-def ctx(request: pytest.FixtureRequest) -> Any:
-    return mp.get_context(request.param)
-
 
 def in_flight() -> int:
     count: int = client.default().list()["in_flight_total"]

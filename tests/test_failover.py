@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, World, is_alive, kill, until, world
+from manager_world import BOUND, World, is_alive, kill, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -24,12 +25,6 @@ from shmtensor.manager import address, client, launch
 from shmtensor.manager.connection import Observer
 
 METHODS = ("fork", "spawn", "forkserver")
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 @pytest.fixture
@@ -51,6 +46,28 @@ def kill_manager(manager: client.Manager) -> int:
     os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pid), "the manager to die")
     return pid
+
+
+@contextmanager
+def unseen(manager: client.Manager) -> Iterator[None]:
+    """What happens inside, the manager does not see: it is stopped, and killed in the end."""
+    pid = manager.stats().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def forked(target: Callable[[Any, Any], None], task: Any) -> tuple[Any, Any, Any]:
+    """A process that has done its first task, the queue of its tasks, and that of its results with one in it."""
+    ctx = mp.get_context("fork")
+    tasks, results = ctx.SimpleQueue(), ctx.SimpleQueue()
+    process = ctx.Process(target=target, args=(tasks, results))
+    process.start()
+    tasks.put(task)
+    until(lambda: not results.empty(), "the first result")
+    return process, tasks, results
 
 
 def clients(manager: client.Manager) -> dict[int, str]:
@@ -107,12 +124,8 @@ def test_clients_go_on_and_the_next_manager_knows_everything(manager: client.Man
 
 
 def test_who_died_while_there_was_no_manager_is_reaped(manager: client.Manager) -> None:
-    ctx = mp.get_context("fork")
-    tasks, results = ctx.SimpleQueue(), ctx.SimpleQueue()
     tensor = shmtensor.zeros(1000, shared=True)
-    worker = ctx.Process(target=hold_and_wait, args=(tasks, results))
-    worker.start()
-    tasks.put(tensor)
+    worker, _tasks, results = forked(hold_and_wait, tensor)
     assert results.get() == "held"
     live = manager.stats().live_blocks
     kill_manager(manager)
@@ -132,13 +145,11 @@ def hold_and_wait(tasks: Any, results: Any) -> None:
 
 def test_a_process_that_waits_sees_to_it_that_there_is_a_manager(manager: client.Manager) -> None:
     """Nobody asks for anything; the dead client's memory is free all the same."""
-    ctx = mp.get_context("fork")
-    tasks, results, never = ctx.SimpleQueue(), ctx.SimpleQueue(), ctx.SimpleQueue()
-    victim = ctx.Process(target=hold_and_wait, args=(tasks, results))
-    waiter = ctx.Process(target=never.get)
-    victim.start()
-    tasks.put(shmtensor.zeros(10, shared=True))
+    victim, _tasks, results = forked(hold_and_wait, shmtensor.zeros(10, shared=True))
     assert results.get() == "held"
+    ctx = mp.get_context("fork")
+    never = ctx.SimpleQueue()
+    waiter = ctx.Process(target=never.get)
     waiter.start()
     until(lambda: len(clients(manager)) == 3, "three clients")
     before = kill_manager(manager)
@@ -163,12 +174,7 @@ def managers_at(manager: client.Manager) -> list[int]:
 
 def test_memory_of_a_client_that_does_nothing_is_found(manager: client.Manager) -> None:
     """The sender is stopped, so it cannot hand anything over: its segment is taken from it all the same."""
-    ctx = mp.get_context("fork")
-    tasks, results = ctx.SimpleQueue(), ctx.SimpleQueue()
-    sender = ctx.Process(target=send_own, args=(tasks, results))
-    sender.start()
-    tasks.put("go")
-    until(lambda: not results.empty(), "the message")
+    sender, tasks, results = forked(send_own, "go")
     os.kill(sender.pid, signal.SIGSTOP)
     try:
         kill_manager(manager)
@@ -187,16 +193,9 @@ def send_own(tasks: Any, results: Any) -> None:
 
 
 def test_a_message_whose_memory_went_with_sender_and_manager_is_lost(manager: client.Manager) -> None:
-    ctx = mp.get_context("fork")
-    tasks, results = ctx.SimpleQueue(), ctx.SimpleQueue()
-    sender = ctx.Process(target=send_own, args=(tasks, results))
-    sender.start()
-    tasks.put("go")
-    until(lambda: not results.empty(), "the message")
-    pid = manager.stats().pid
-    os.kill(pid, signal.SIGSTOP)  # so that it does not see its client die
-    sender.kill()
-    os.kill(pid, signal.SIGKILL)
+    sender, _tasks, results = forked(send_own, "go")
+    with unseen(manager):
+        sender.kill()
     sender.join(BOUND)
     with pytest.raises(errors.SegmentLost, match="ended before"):
         results.get()
@@ -313,10 +312,8 @@ def test_a_ring_that_died_with_messages_inside_gives_their_memory_back(manager: 
         text=True,
     )
     assert child.stdout is not None and child.stdout.readline() == "put\n"
-    pid = manager.stats().pid
-    os.kill(pid, signal.SIGSTOP)
-    kill(child)
-    os.kill(pid, signal.SIGKILL)
+    with unseen(manager):
+        kill(child)
     for stream in (child.stdin, child.stdout):
         assert stream is not None
         stream.close()

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
-from manager_world import BOUND, World, world
+from manager_world import BOUND, World
 
 TINY = 'mount -t tmpfs -o size=8m,mode=1777 tmpfs /dev/shm && exec "$@"'
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def run_with_tiny_shm(here: World, code: str) -> str:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from manager_world import World, kill, until, world
+from manager_world import World, kill, line_of, tell, until
 from memory_world import reserved_pages
-from test_quota import FILL, at, line_of, tell
+from quota_world import MIB, Group
 
 import shmtensor
-from shmtensor.manager import client
-
-MIB = 1 << 20
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def test_empty_cache_gives_back_what_was_freed_and_says_how_much(here: World) -> None:
     shmtensor.empty_cache()  # of other groups that this process is in
-    manager = client.at(here.serve())
+    manager = Group(here).manager
     kept = manager.allocate(3 * MIB)
     memoryview(kept)[:] = bytes([7]) * (3 * MIB)
     freed = [manager.allocate(size) for size in (100, 70_000, 5 * MIB, 300 * MIB)]
@@ -49,12 +38,12 @@ def test_empty_cache_starts_no_manager(here: World) -> None:
 
 
 def test_a_trimmed_arena_gives_its_pages_back_although_others_map_it(here: World) -> None:
-    manager = client.at(here.serve())
+    group = Group(here)
+    manager = group.manager
     blocks = [manager.allocate(MIB) for _ in range(64)]
-    peer = here.script(
-        FILL + "mine = manager.attach(*map(int, sys.stdin.readline().split()))\nsay('mapped')\nsys.stdin.readline()\n"
-        "say(bytes(mine) == bytes([9]) * (1 << 20))",
-        env=at(manager.address),
+    peer = group.script(
+        "mine = manager.attach(*map(int, sys.stdin.readline().split()))\nsay('mapped')\nsys.stdin.readline()\n"
+        "say(bytes(mine) == bytes([9]) * (1 << 20))"
     )
     memoryview(blocks[30])[:] = bytes([9]) * MIB
     tell(peer, f"{blocks[30].segment} {blocks[30].index} {blocks[30].generation}")
@@ -73,10 +62,10 @@ def test_a_trimmed_arena_gives_its_pages_back_although_others_map_it(here: World
 
 @pytest.mark.parametrize("end", ["killed", "exits"])
 def test_one_small_array_does_not_keep_the_gigabyte_of_its_dead_owner(here: World, end: str) -> None:
-    manager = client.at(here.serve())
-    owner = here.script(
-        FILL
-        + """
+    group = Group(here)
+    manager = group.manager
+    owner = group.script(
+        """
 kept = [manager.allocate(200 << 20) for _ in range(4)]
 small = manager.allocate(1000)
 memoryview(small)[:] = b"small" * 200
@@ -84,8 +73,7 @@ kept += [manager.allocate(100 << 20), manager.allocate(300 << 20)]
 say(small.segment, small.index, small.generation)
 sys.stdin.readline()
 os._exit(0)
-""",
-        env=at(manager.address),
+"""
     )
     small = manager.attach(*map(int, line_of(owner).split()))
     assert reserved_pages(here.server.pid) >= 1200 * MIB
@@ -107,10 +95,8 @@ os._exit(0)
 
 def test_memory_pressure_makes_all_clients_give_back(here: World) -> None:
     """Three clients keep 60 MiB each for later; a fourth needs 200 of 240."""
-    address = here.serve("--max-bytes", "240M")
-    code = (
-        FILL
-        + """
+    group = Group(here, "--max-bytes", "240M")
+    code = """
 kept = manager.allocate(60 << 20)
 del kept
 small = manager.allocate(64)
@@ -119,10 +105,9 @@ for line in sys.stdin:
     small = manager.allocate(64)   # any allocation or release will do
     say(manager.native.stats()[4] < 2 << 20)
 """
-    )
-    keepers = [here.script(code, env=at(address)) for _ in range(3)]
+    keepers = [group.script(code) for _ in range(3)]
     assert [line_of(keeper) for keeper in keepers] == ["True"] * 3
-    manager = client.at(address)
+    manager = group.manager
     with pytest.raises(shmtensor.errors.QuotaExceeded):
         manager.allocate(200 * MIB)
     for keeper in keepers:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, Wire, World, kill, until, world
-from test_quota import line_of, tell
+from manager_world import BOUND, Wire, World, kill, line_of, tell, until
 
 from shmtensor._native import LAYOUT_VERSION
 from shmtensor.manager import client, protocol
 
 CONNECTIONS = 5_000
 CLIENTS = 1_000
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def test_64_descriptors_are_enough_for_50_000_tensors_alive_and_sent(here: World) -> None:

@@ -8,15 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, until, world
+from manager_world import BOUND, World, until
 
 from shmtensor.manager import client, display
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,17 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, kill, until, world
+from manager_world import BOUND, World, kill, until
 
 from shmtensor import _native, errors
 from shmtensor.manager import client, protocol
 from shmtensor.manager.connection import Observer, connect
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 @pytest.fixture

@@ -10,22 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, is_alive, kill, until, world
+from manager_world import BOUND, World, is_alive, kill, until
 
 from shmtensor import errors
 from shmtensor.manager import address, client, launch, protocol
 from shmtensor.manager.connection import Observer, connect
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
-
 
 PRINT = (
     "from shmtensor.manager import client; m = client.default(); print(m.address.decode(), m.stats().pid, flush=True)"

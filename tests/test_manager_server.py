@@ -11,22 +11,15 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from manager_world import Wire, World, kill, until, world
+from manager_world import Wire, World, kill, until
 
 from shmtensor import _native
 from shmtensor.manager import protocol as p
 from shmtensor.manager.connection import Observer
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,6 @@ from shmtensor.manager import client
 from shmtensor.reductions import reduce_storage
 
 METHODS = ("fork", "spawn", "forkserver")
-
-
-@pytest.fixture(params=METHODS)
-def ctx(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield mp.get_context(request.param)
 
 
 def finish(process: Any) -> None:

@@ -30,11 +30,6 @@ from shmtensor.manager import client
 METHODS = ("fork", "spawn", "forkserver")
 
 
-@pytest.fixture(params=METHODS)
-def ctx(request: pytest.FixtureRequest) -> Any:
-    return mp.get_context(request.param)
-
-
 @pytest.fixture
 def two() -> Iterator[Any]:
     with mp.get_context("fork").Pool(2) as pool:

@@ -13,13 +13,12 @@ import struct
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, World, until, world
+from manager_world import BOUND, World, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -30,12 +29,6 @@ SEED = int(os.environ.get("SHMTENSOR_KILLS_SEED", "0")) or random.SystemRandom()
 PRODUCERS = CONSUMERS = 3
 RECORD = struct.Struct("<II")
 """Of a journal: the producer's number, the message's."""
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
 
 
 def checksum(value: Any) -> int:

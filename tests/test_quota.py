@@ -5,62 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, kill, until, world
+from manager_world import BOUND, World, kill, line_of, tell, until
 from memory_world import reserved_pages
+from quota_world import MIB, Group
 
 from shmtensor.errors import OutOfMemory, QuotaExceeded
-from shmtensor.manager import client, display
+from shmtensor.manager import display
 from shmtensor.manager.shortage import parse_size
-
-MIB = 1 << 20
-
-FILL = """
-import sys, os
-from shmtensor import errors
-from shmtensor.manager import client
-manager = client.at(os.environ["AT"])
-def fill(size, most=100_000):
-    kept = []
-    try:
-        while len(kept) < most:
-            block = manager.allocate(size)
-            memoryview(block)[:] = bytes([len(kept) % 251]) * size
-            kept.append(block)
-    except errors.QuotaExceeded as problem:
-        return kept, str(problem)
-    return kept, ""
-def say(*words):
-    print(*words, flush=True)
-"""
-
-
-@pytest.fixture
-def here() -> Iterator[World]:
-    with world() as made:
-        yield made
-
-
-def at(address: bytes) -> dict[str, str]:
-    return {"AT": os.fsdecode(address)}
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None and process.stderr is not None
-    line = process.stdout.readline()
-    assert line, process.stderr.read()
-    return line.strip()
-
-
-def tell(process: subprocess.Popen[str], line: str = "") -> None:
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
 
 
 @pytest.mark.parametrize(
@@ -93,20 +48,20 @@ def test_wrong_quotas_are_wrong_usage(here: World) -> None:
 
 
 def test_the_manager_says_its_quotas(here: World) -> None:
-    address = here.serve("--max-bytes", "64M", "--max-bytes-per-client", "16M")
-    manager = client.at(address)
+    group = Group(here, "--max-bytes", "64M", "--max-bytes-per-client", "16M")
+    manager = group.manager
     figures = manager.stats()
     assert (figures.max_bytes, figures.max_bytes_per_client, figures.charged_bytes) == (64 * MIB, 16 * MIB, 0)
     block = manager.allocate(MIB)
     assert manager.stats().charged_bytes == MIB
     (row,) = manager.list()["clients"]
     assert row["reserved_bytes"] == MIB
-    text = here.command("status", "--address", os.fsdecode(address)).stdout
+    text = here.command("status", "--address", os.fsdecode(group.address)).stdout
     assert "1.0 MiB counted of 64.0 MiB in all, 16.0 MiB for each client" in text
     del block
     manager.close()
     assert "quota        none" in display.status(
-        {**json.loads(here.command("status", "--address", os.fsdecode(address), "--json").stdout)}
+        {**json.loads(here.command("status", "--address", os.fsdecode(group.address), "--json").stdout)}
         | {"max_bytes": 0, "max_bytes_per_client": 0}
     )
 
@@ -135,10 +90,10 @@ except errors.ManagerUnavailable as problem:
 
 
 def test_the_error_names_request_limit_what_is_free_and_who_holds_most(here: World) -> None:
-    address = here.serve("--max-bytes", "32M", "--max-bytes-per-client", "24M")
-    other = here.script(FILL + "kept, _ = fill(10 << 20, 1)\nsay(os.getpid())\nsys.stdin.readline()", env=at(address))
+    group = Group(here, "--max-bytes", "32M", "--max-bytes-per-client", "24M")
+    other = group.script("kept, _ = fill(10 << 20, 1)\nsay(os.getpid())\nsys.stdin.readline()")
     pid = line_of(other)
-    manager = client.at(address)
+    manager = group.manager
     mine = [manager.allocate(4 * MIB) for _ in range(5)]
     with pytest.raises(QuotaExceeded) as raised:
         manager.allocate(6 * MIB)
@@ -162,10 +117,8 @@ def test_the_error_names_request_limit_what_is_free_and_who_holds_most(here: Wor
 
 @pytest.mark.parametrize("size", [1000, 100_000, 3 * MIB])
 def test_filled_to_the_quota_a_process_lives_and_goes_on_after_releasing(here: World, size: int) -> None:
-    address = here.serve("--max-bytes", "32M")
-    code = (
-        FILL
-        + f"""
+    group = Group(here, "--max-bytes", "32M")
+    code = f"""
 for again in range(3):
     kept, said = fill({size})
     assert said and len(kept) * {size} > 0.8 * (32 << 20), (len(kept), said)
@@ -175,32 +128,28 @@ for again in range(3):
     manager.native.check_invariants()
 say("fine")
 """
-    )
-    assert here.run(code, env=at(address)).strip() == "fine"
+    assert group.run(code) == "fine"
 
 
 def test_each_client_has_a_quota_and_all_together_have_one(here: World) -> None:
-    address = here.serve("--max-bytes", "40M", "--max-bytes-per-client", "16M")
-    code = FILL + "kept, said = fill(1 << 20)\nsay(len(kept), 'per-client' in said)\nsys.stdin.readline()"
+    group = Group(here, "--max-bytes", "40M", "--max-bytes-per-client", "16M")
+    code = "kept, said = fill(1 << 20)\nsay(len(kept), 'per-client' in said)\nsys.stdin.readline()"
     clients = []
     for expected in ["16 True", "16 True", "8 False", "0 False"]:
-        clients.append(here.script(code, env=at(address)))
+        clients.append(group.script(code))
         assert line_of(clients[-1]) == expected
     assert reserved_pages(here.server.pid) == 40 * MIB
     kill(clients[0])
-    fifth = here.script(
-        FILL + "import time\nend = time.monotonic() + 20\nkept = []\n"
-        "while len(kept) < 16 and time.monotonic() < end: kept += fill(1 << 20)[0]\nsay(len(kept))",
-        env=at(address),
+    fifth = group.script(
+        "import time\nend = time.monotonic() + 20\nkept = []\n"
+        "while len(kept) < 16 and time.monotonic() < end: kept += fill(1 << 20)[0]\nsay(len(kept))"
     )
     assert line_of(fifth) == "16", "the killed client's share is another's"
 
 
 def test_a_forked_child_counts_for_itself(here: World) -> None:
-    address = here.serve("--max-bytes-per-client", "8M")
-    code = (
-        FILL
-        + """
+    group = Group(here, "--max-bytes-per-client", "8M")
+    code = """
 kept, _ = fill(1 << 20)
 assert len(kept) == 8
 pid = os.fork()
@@ -212,15 +161,12 @@ if not pid:
 assert os.waitpid(pid, 0)[1] == 0
 say("fine")
 """
-    )
-    assert here.run(code, env=at(address)).strip() == "fine"
+    assert group.run(code) == "fine"
 
 
 def test_what_this_process_keeps_for_later_goes_before_it_is_refused(here: World) -> None:
-    address = here.serve("--max-bytes", "32M")
-    code = (
-        FILL
-        + """
+    group = Group(here, "--max-bytes", "32M")
+    code = """
 small, _ = fill(4000, 7000)   # 27 MiB
 del small
 assert manager.native.stats()[5] > 26 << 20
@@ -231,28 +177,24 @@ dedicated, said = fill(300 << 20, 1)
 assert not dedicated and manager.native.stats()[1] == 1, "a segment was made for what is refused"
 say("fine")
 """
-    )
-    assert here.run(code, env=at(address)).strip() == "fine"
+    assert group.run(code) == "fine"
 
 
 def test_who_is_refused_has_the_others_give_back_what_they_keep(here: World) -> None:
-    address = here.serve("--max-bytes", "32M")
-    manager = client.at(address)
+    group = Group(here, "--max-bytes", "32M")
+    manager = group.manager
     block = manager.allocate(24 * MIB)
     del block  # kept for later
     small = manager.allocate(100)
     assert manager.stats().charged_bytes >= 24 * MIB
-    code = (
-        FILL
-        + """
+    code = """
 kept, said = fill(16 << 20, 1)
 say(len(kept), 'reserved, with what is kept for later: 24' in said)
 sys.stdin.readline()
 kept, said = fill(16 << 20, 1)
 say(len(kept), said)
 """
-    )
-    other = here.script(code, env=at(address))
+    other = group.script(code)
     assert line_of(other) == "0 True"
     assert manager.native.stats()[4] >= 24 * MIB
     del small  # the next thing that this process does
@@ -263,12 +205,10 @@ say(len(kept), said)
 
 
 def test_an_orphan_counts_for_the_group_with_the_pages_that_it_still_has(here: World) -> None:
-    address = here.serve("--max-bytes", "64M")
-    manager = client.at(address)
-    owner = here.script(
-        FILL + "kept, _ = fill(1 << 20, 40)\none = kept[20]\n"
-        "say(one.segment, one.index, one.generation)\nsys.stdin.readline()",
-        env=at(address),
+    group = Group(here, "--max-bytes", "64M")
+    manager = group.manager
+    owner = group.script(
+        "kept, _ = fill(1 << 20, 40)\none = kept[20]\nsay(one.segment, one.index, one.generation)\nsys.stdin.readline()"
     )
     one = manager.attach(*map(int, line_of(owner).split()))
     assert manager.stats().charged_bytes >= 40 * MIB
@@ -286,9 +226,7 @@ def test_an_orphan_counts_for_the_group_with_the_pages_that_it_still_has(here: W
     manager.close()
 
 
-STORM = (
-    FILL
-    + """
+STORM = """
 import random
 random.seed(os.getpid())
 kept = []
@@ -303,13 +241,12 @@ while True:
     if random.random() < 0.005:
         manager.native.trim()
 """
-)
 
 
 def test_the_quota_is_never_exceeded_and_nothing_counts_for_the_killed(here: World) -> None:
-    address = here.serve("--max-bytes", "48M", "--max-bytes-per-client", "32M")
-    manager = client.at(address)
-    storms = [here.script(STORM, env=at(address)) for _ in range(3)]
+    group = Group(here, "--max-bytes", "48M", "--max-bytes-per-client", "32M")
+    manager = group.manager
+    storms = [group.script(STORM) for _ in range(3)]
     most = 0
     for storm in storms:
         assert line_of(storm) == "ready"
@@ -322,7 +259,7 @@ def test_the_quota_is_never_exceeded_and_nothing_counts_for_the_killed(here: Wor
         victim.send_signal(signal.SIGKILL)
         victim.wait(BOUND)
         if turn < 9:
-            storms.append(here.script(STORM, env=at(address)))
+            storms.append(group.script(STORM))
             line_of(storms[-1])
     for storm in storms:
         kill(storm)
@@ -332,17 +269,14 @@ def test_the_quota_is_never_exceeded_and_nothing_counts_for_the_killed(here: Wor
     manager.close()
 
 
-QUEUE = (
-    FILL
-    + """
+QUEUE = """
 import shmtensor.multiprocessing as mp
 os.environ["SHMTENSOR_MANAGER"] = os.environ["AT"]
 """
-)
 
 
 def test_a_queue_that_cannot_grow_says_so_and_loses_nothing(here: World) -> None:
-    address = here.serve("--max-bytes", "4M")
+    group = Group(here, "--max-bytes", "4M")
     code = (
         QUEUE
         + """
@@ -374,14 +308,14 @@ assert queue.empty()
 say("fine")
 """
     )
-    assert here.run(code, env=at(address)).strip() == "fine"
-    manager = client.at(address)
+    assert group.run(code) == "fine"
+    manager = group.manager
     until(lambda: manager.stats().charged_bytes == 0, "the dropped queue to count no more")
     manager.close()
 
 
 def test_what_rings_have_reserved_counts_until_they_go(here: World) -> None:
-    address = here.serve("--max-bytes", "8M")
+    group = Group(here, "--max-bytes", "8M")
     code = (
         QUEUE
         + """
@@ -392,10 +326,10 @@ say(manager.native.group.reserved(0))
 sys.stdin.readline()
 """
     )
-    process = here.script(code, env=at(address))
+    process = group.script(code)
     counted = int(line_of(process))
     assert counted == reserved_pages(here.server.pid) > 2 * MIB
-    manager = client.at(address)
+    manager = group.manager
     time.sleep(0.6)  # the manager has looked itself meanwhile, and counts the same
     assert manager.native.group.reserved(0) == counted
     kill(process)
@@ -404,7 +338,7 @@ sys.stdin.readline()
 
 
 def test_a_new_queue_may_be_refused_too(here: World) -> None:
-    address = here.serve("--max-bytes", "1M")
+    group = Group(here, "--max-bytes", "1M")
     code = (
         QUEUE
         + """
@@ -420,27 +354,24 @@ queue.put(1)
 say(queue.get())
 """
     )
-    said, got = here.run(code, env=at(address)).splitlines()
+    said, got = group.run(code).splitlines()
     assert "81920 bytes" in said and "--max-bytes" in said and "0 are free" in said
     assert got == "1"
 
 
 def test_what_nobody_could_have_given_disturbs_nobody(here: World) -> None:
-    address = here.serve("--max-bytes", "32M", "--max-bytes-per-client", "24M")
-    manager = client.at(address)
+    group = Group(here, "--max-bytes", "32M", "--max-bytes-per-client", "24M")
+    manager = group.manager
     block = manager.allocate(10 * MIB)
     del block  # kept for later
-    code = (
-        FILL
-        + """
+    code = """
 for size in (40 << 20, 25 << 20, 1 << 40):
     try:
         manager.allocate(size)
     except errors.QuotaExceeded:
         say("refused")
 """
-    )
-    assert here.run(code, env=at(address)).split() == ["refused"] * 3
+    assert group.run(code).split() == ["refused"] * 3
     manager.allocate(100)
     assert manager.native.stats()[4] >= 10 * MIB
     manager.close()
@@ -448,22 +379,20 @@ for size in (40 << 20, 25 << 20, 1 << 40):
 
 @pytest.mark.parametrize("how", ["restart", "kill"])
 def test_quotas_and_what_counts_outlive_the_manager(here: World, how: str) -> None:
-    address = here.serve("--max-bytes", "32M", "--max-bytes-per-client", "24M")
-    owner = here.script(
-        FILL + "kept, _ = fill(1 << 20, 20)\none = kept[7]\nsay(one.segment, one.index, one.generation)\n"
-        "sys.stdin.readline()",
-        env=at(address),
+    group = Group(here, "--max-bytes", "32M", "--max-bytes-per-client", "24M")
+    owner = group.script(
+        "kept, _ = fill(1 << 20, 20)\none = kept[7]\nsay(one.segment, one.index, one.generation)\nsys.stdin.readline()"
     )
-    manager = client.at(address)
+    manager = group.manager
     one = manager.attach(*map(int, line_of(owner).split()))
     before, charged = here.server.pid, manager.stats().charged_bytes
     assert charged >= 20 * MIB
     if how == "restart":
-        assert here.command("restart", "--address", os.fsdecode(address)).returncode == 0
+        assert here.command("restart", "--address", os.fsdecode(group.address)).returncode == 0
     else:
         kill(here.server)
         kill(owner)  # with nobody there to see it
-        assert here.serve(address=Path(os.fsdecode(address))) == address
+        assert here.serve(address=Path(os.fsdecode(group.address))) == group.address
     figures = manager.stats()
     assert figures.pid != before
     assert (figures.max_bytes, figures.max_bytes_per_client) == (32 * MIB, 24 * MIB)
