@@ -135,9 +135,24 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
     return array
 
 
+def overlaps(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether several elements of such an array may be the same memory, so that writing to it means nothing."""
+    reach = itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride < reach:
+            return 0 not in shape
+        reach += (size - 1) * stride
+    return False
+
+
 def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError | LayoutError:
     """Our error for one of NumPy's: DTypeError for types, LayoutError for read-only memory, else InvalidArgument."""
     if "read-only" in str(error) and not array.flags.writeable:
+        if overlaps(array.shape, array.strides, array.itemsize):
+            return LayoutError(
+                f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several of its elements are the "
+                "same memory, as expand() makes them; write to a clone()"
+            )
         return read_only(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}")
     kind = DTypeError if isinstance(error, TypeError) else InvalidArgument
     return kind(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}: {error}")

@@ -1,0 +1,645 @@
+"""Tensor: a view of a storage by offset, sizes and strides; NumPy does the arithmetic.
+
+(The module has an underscore because `shmtensor.tensor` is the function that makes one, as in torch.)
+
+A tensor holds the ndarray that is its view (`_array`) and, once something asks for it, the Storage. Tensors that NumPy
+computed have no Storage object until then, which keeps arithmetic close to NumPy's own speed.
+
+Here stands what every tensor is: its view, Python's and NumPy's protocols, indexing. What can be computed with tensors
+are functions of modules above (`elementwise`, `shapes`, `statistical`, ...), which `methods` makes methods as well.
+Type promotion, broadcasting and rounding are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, refused, shape_from
+from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, dtype_of, require_supported
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
+from .memory import address_of, moving
+from .storage import Storage, storage_of
+
+if TYPE_CHECKING:
+    from ._methods import Methods
+else:
+    Methods = object
+
+SETTLED: Final = -1
+API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
+"""Versions of the array API that this library follows."""
+_new = object.__new__
+_ndarray = np.ndarray
+
+
+class Device(str):
+    """Where a tensor's memory is: `cpu`. A string, so that it compares with one."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        """The kind of device, without its number."""
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:
+        """The number of the device; None: there is but one."""
+        number = self.partition(":")[2]
+        return int(number) if number else None
+
+
+CPU: Final = Device("cpu")
+
+
+def device_of(spec: Any) -> Device:
+    """The device that `spec` means; None is the CPU. Does not block. Raises InvalidArgument: it is not there."""
+    if spec is None or spec == "cpu":
+        return CPU
+    raise InvalidArgument(f"asked for device {spec!r}; this version has tensors on 'cpu' alone")
+
+
+class Size(int):
+    """`tensor.size`: the number of elements; called, the sizes of all axes or of one (the array API's and torch's)."""
+
+    _tensor: Tensor
+
+    def __call__(self, dim: int | None = None) -> Any:
+        shape = self._tensor.shape
+        return shape if dim is None else shape[self._tensor._axis(dim)]
+
+
+class Tensor(Methods):
+    """A view of a storage. A bare Tensor is of float32.
+
+    `Tensor(2, 3)` has these sizes and arbitrary content; `Tensor([[1, 2], [3, 4]])` has these values; `Tensor(storage)`
+    is all of a storage, of the storage's type (the constructors of torch).
+
+    Raises:
+        InvalidArgument: sizes that are negative or impossible.
+        DTypeError: values that do not convert, or (of a typed class) a storage of another type.
+        OutOfMemory: no memory for it.
+    """
+
+    __module__ = "shmtensor"  # pickles name it so, and whoever loads one has all methods then
+    __slots__ = ("__weakref__", "_array", "_epoch", "_storage", "requires_grad")
+
+    _array: NDArray[Any]  # the view; current while _epoch is the storage's
+    _storage: Storage | None
+    _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
+    requires_grad: bool
+    """Whether autograd records what happens to it."""
+
+    def __new__(cls, *content: Any) -> Self:
+        return cls._construct(content, None)
+
+    @classmethod
+    def _construct(cls, content: tuple[Any, ...], dtype: DType | None) -> Self:
+        self = _new(cls)
+        self.requires_grad = False
+        self._storage = None
+        self._epoch = 0
+        first = content[0] if len(content) == 1 else None
+        if isinstance(first, Storage):
+            if dtype is not None and first.dtype != dtype:
+                raise DTypeError(
+                    f"a tensor of {dtype.name} was asked for over a {type(first).__name__} ({first.dtype.name}); "
+                    f"use {BY_DTYPE[first.dtype].prefix}Tensor, or convert the values"
+                )
+            self._storage = first
+            self._epoch = first._epoch
+            self._array = first._flat
+        elif first is None or isinstance(first, INTEGERS):
+            shape, _ = shape_from(content or (0,), (dtype or DEFAULT).itemsize)
+            self._array = empty_array(shape, dtype or DEFAULT)
+        else:
+            self._array = array_from(first, dtype or DEFAULT)
+        return self
+
+    # -- the view -----------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> NDArray[Any]:
+        """Take the view again after the storage has moved."""
+        storage = self._storage
+        assert storage is not None
+        with moving:
+            old = self._array
+            flat = storage._flat
+            if self._epoch != storage._epoch:
+                assert storage._bases is not None
+                offset = address_of(old) - storage._bases[self._epoch]
+                try:
+                    self._array = np.ndarray(old.shape, old.dtype, flat, offset, old.strides)
+                    if not old.flags.writeable and overlaps(old.shape, old.strides, old.itemsize):
+                        self._array.flags.writeable = False
+                except (TypeError, ValueError) as error:
+                    raise InvalidArgument(
+                        f"a tensor of shape {old.shape} at byte {offset} reaches beyond its storage, which was resized "
+                        f"to {flat.size} elements; resize the storage again, or make a new tensor"
+                    ) from error
+                self._epoch = storage._epoch
+            return self._array
+
+    def _live(self) -> NDArray[Any]:
+        """The view, over the memory where the storage is now."""
+        storage = self._storage
+        if storage is None or storage._epoch == self._epoch:
+            return self._array
+        return self._follow()
+
+    def storage(self) -> Storage:
+        """The storage; the same object for all tensors on it. Does not block."""
+        storage = self._storage
+        if storage is None:
+            with moving:  # two threads must not make two
+                storage = self._storage
+                if storage is None:
+                    storage = storage_of(self._array)
+                    self._epoch = storage._epoch
+                    self._storage = storage
+        return storage
+
+    def _share(self, array: NDArray[Any]) -> Tensor:
+        """A tensor on this one's storage with the view `array`."""
+        storage = self._storage or self.storage()
+        t = _new(Tensor)
+        t._array = array
+        t._storage = storage
+        t._epoch = self._epoch
+        t.requires_grad = False
+        return t
+
+    def _parts(self) -> tuple[Any, ...]:
+        """(storage that owns the memory, offset, size, stride, requires_grad): what a pickle of a tensor holds.
+
+        And its type where that is not the storage's.
+        """
+        root, first = self.storage()._root()
+        dtype = self._live().dtype
+        if dtype == root.dtype:
+            return root, first + self.storage_offset(), self.shape, self.stride(), self.requires_grad
+        offset = first * root.dtype.itemsize // dtype.itemsize + self.storage_offset()
+        return root, offset, self.shape, self.stride(), self.requires_grad, dtype.name
+
+    @staticmethod
+    def _rebuild(
+        storage: Storage,
+        offset: int,
+        size: tuple[int, ...],
+        stride: tuple[int, ...],
+        requires_grad: bool = False,
+        dtype: Any = None,
+    ) -> Tensor:
+        """A tensor on `storage` from what `_parts` gives. Does not block.
+
+        Args:
+            offset: first element in the storage.
+            size, stride: in elements, one for each axis.
+            dtype: of the elements, where it is not the storage's.
+
+        Raises:
+            InvalidArgument: it would reach beyond the storage.
+        """
+        kind = storage.dtype if dtype is None else dtype_of(dtype)
+        width = kind.itemsize
+        t = _new(Tensor)
+        t._epoch = storage._epoch
+        flat = storage._flat
+        if len(size) != len(stride) or offset < 0:
+            raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
+        try:
+            t._array = np.ndarray(size, kind, flat, offset * width, tuple(s * width for s in stride))
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
+            ) from error
+        t._storage = storage
+        t.requires_grad = requires_grad
+        return t
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self._array.shape
+
+    @property
+    def size(self) -> Size:
+        """Number of elements; called, `size()`, sizes of all axes, and `size(dim)` of one (raises IndexOutOfRange)."""
+        size = Size(self._array.size)
+        size._tensor = self
+        return size
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Steps of all axes in elements, or of one. Does not block. Raises IndexOutOfRange."""
+        array = self._array
+        strides = tuple(s // array.itemsize for s in array.strides)
+        return strides if dim is None else strides[self._axis(dim)]
+
+    def storage_offset(self) -> int:
+        """First element in the storage. Does not block."""
+        storage = self.storage()
+        array = self._live()
+        return (address_of(array) - address_of(storage._flat)) // array.itemsize if array.size else 0
+
+    def dim(self) -> int:
+        """Number of axes. Does not block."""
+        return self._array.ndim
+
+    ndim = property(dim)
+
+    def numel(self) -> int:
+        """Number of elements. Does not block."""
+        return self._array.size
+
+    nelement = numel
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._array.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return CPU
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """Itself, which is on the only device that there is. Does not block. Raises InvalidArgument: another one."""
+        device_of(device)
+        if stream is not None:
+            raise InvalidArgument(f"asked for stream {stream!r}; the CPU has none: leave it out")
+        return self
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802
+        """The view with its axes in the opposite order: of a matrix its transpose."""
+        return self._share(self._live().T)
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802
+        """The view with the last two axes exchanged. Raises InvalidArgument: fewer than two."""
+        if self._array.ndim < 2:
+            raise InvalidArgument(f"mT of a tensor of shape {self.shape}; it needs two axes")
+        return self._share(self._live().swapaxes(-1, -2))
+
+    @property
+    def real(self) -> Tensor:
+        """The view of the real parts; itself for real types."""
+        array = self._live()
+        return self._share(array.real) if array.dtype.kind == "c" else self
+
+    @property
+    def imag(self) -> Tensor:
+        """The view of the imaginary parts. Raises DTypeError: of a real type, which has none (`shmtensor.imag` gives 0)."""
+        array = self._live()
+        if array.dtype.kind != "c":
+            raise DTypeError(f"a tensor of {array.dtype.name} has no imaginary parts; use shmtensor.imag(x)")
+        return self._share(array.imag)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._array.nbytes
+
+    def element_size(self) -> int:
+        """Bytes of one element. Does not block."""
+        return self._array.itemsize
+
+    def data_ptr(self) -> int:
+        """Address of the first element in this process. Does not block."""
+        return address_of(self._live())
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in order, without gaps. Does not block."""
+        return self._array.flags.c_contiguous
+
+    def is_shared(self) -> bool:
+        """Whether other processes can have this memory. Does not block."""
+        return self.storage().is_shared()
+
+    def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self:
+        """Move the whole storage into shared memory; gives self. See Storage.share_memory_ for the arguments."""
+        self.storage().share_memory_(readonly=readonly, copy_on_write=copy_on_write)
+        self._live()
+        return self
+
+    def _axis(self, dim: Any) -> int:
+        ndim = self._array.ndim
+        if type(dim) is int and 0 <= dim < ndim:
+            return dim
+        if not isinstance(dim, INTEGERS) or not -ndim <= dim < ndim:
+            raise IndexOutOfRange(
+                f"asked for axis {dim!r} of a tensor of shape {self.shape}; use {-ndim} to {ndim - 1}"
+            )
+        return int(dim) % ndim
+
+    def __repr__(self) -> str:
+        array = self._live()
+        values = np.array2string(array, separator=", ", prefix="tensor(", threshold=1000)
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"tensor({values}, shape={self.shape}, dtype={array.dtype.name}, memory={self.storage()._place()}{grad})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self._array.size == 1 else str(self)
+
+    # -- to NumPy and Python ------------------------------------------------------------------------------------------
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """The module `shmtensor`, which follows the array API. Raises InvalidArgument: not in this version."""
+        import shmtensor
+
+        if api_version is not None and api_version not in API_VERSIONS:
+            raise InvalidArgument(f"array API {api_version!r} was asked for; there is {', '.join(API_VERSIONS)}")
+        return shmtensor
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """NumPy's ufuncs take tensors and give tensors."""
+        found: list[Tensor] = []
+        if not all(isinstance(one, (Tensor, *OPERANDS)) for one in inputs):
+            return NotImplemented
+        outs = kwargs.get("out", ())
+        arguments, options = _unwrapped(inputs, found), _unwrapped(kwargs, found)
+        try:
+            result = getattr(ufunc, method)(*arguments, **options)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise refused(error, "computing with", found[0]._array) from error
+        return (outs[0] if len(outs) == 1 else outs) if outs else _wrapped(result, found)
+
+    def __array_function__(self, function: Any, types: Iterable[type], args: Any, kwargs: Any) -> Any:
+        """NumPy's other functions take tensors and give tensors; views of one are on its storage."""
+        if not all(issubclass(one, (Tensor, np.ndarray)) for one in types):
+            return NotImplemented
+        found: list[Tensor] = []
+        return _wrapped(function(*_unwrapped(args, found), **_unwrapped(kwargs, found)), found)
+
+    def numpy(self) -> NDArray[Any]:
+        """An ndarray over the same memory, which it keeps alive. Does not block.
+
+        It does not follow when the storage moves (`share_memory_`, `resize_`): take it after that.
+        """
+        return self._live().view()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._live().view(), dtype=dtype, copy=copy)  # the object itself stays ours
+
+    def item(self) -> Any:
+        """The only element as a Python value. Does not block. Raises InvalidArgument when there is not exactly one."""
+        if self._array.size != 1:
+            raise InvalidArgument(f"item() of a tensor of shape {self.shape}; index one element, or use tolist()")
+        return self._live().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python values. Does not block."""
+        return self._live().tolist()
+
+    def __bool__(self) -> bool:
+        if self._array.size != 1:
+            raise InvalidArgument(f"truth of a tensor of shape {self.shape} is ambiguous; use any or all of its values")
+        return bool(self._live().item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self._array.dtype.kind not in "iu" or self._array.ndim:
+            raise DTypeError(f"a tensor of {self.dtype.name} and shape {self.shape} is no index; use an integer scalar")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self._array.ndim:
+            raise DTypeError("len() of a tensor without axes; use numel()")
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value)._array.any())
+
+    # -- elements -----------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """Basic indexing gives a view (a tensor without axes for one element), indexing by arrays a copy, as in NumPy.
+
+        Does not block.
+
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: a key that is no index.
+        """
+        storage = self._storage
+        a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
+        kind = type(key)
+        if kind is not int and kind is not slice:
+            key = index_key(key)
+        try:
+            v = a[key]
+            if type(v) is not _ndarray:  # NumPy made a scalar; a view without axes is wanted
+                v = a[(*key, ...)] if type(key) is tuple else a[key, ...]
+        except IndexError as error:
+            raise IndexOutOfRange(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
+        base = v.base
+        if base is not a and (base is None or base is not a.base):
+            return wrap(v)
+        if storage is None and self._epoch != SETTLED:  # this and the view must follow the same one
+            storage = self.storage()
+        t = _new(Tensor)
+        t._array = v
+        t._storage = storage
+        t._epoch = self._epoch
+        t.requires_grad = False
+        return t
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write a value, sequence, array or tensor to what `key` selects, broadcasting. Does not block.
+
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: shapes that do not go together, or a value outside the range of the type.
+            DTypeError: a value that is no number.
+        """
+        a = self._live()
+        if type(key) is not int and type(key) is not slice:
+            key = index_key(key)
+        try:
+            a[key] = value._live() if isinstance(value, Tensor) else value
+        except IndexError as error:
+            raise IndexOutOfRange(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
+        except (OverflowError, TypeError, ValueError) as error:
+            raise refused(error, f"writing to index {key!r} of", a) from error
+
+    def clone(self) -> Tensor:
+        """A copy on the heap with a storage of its own. Does not block."""
+        return wrap(self._live().copy())
+
+    def to(self, dtype: Any) -> Tensor:
+        """Itself when of this type, else a copy converted to it. Does not block. Raises DTypeError."""
+        if dtype == CPU:
+            return self
+        wanted = dtype_of(dtype)
+        return self if wanted == self._array.dtype else wrap(self._live().astype(wanted))
+
+    # -- by value -----------------------------------------------------------------------------------------------------
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """By value, with the whole storage; tensors on one storage pickled together share one afterwards."""
+        return Tensor._rebuild, self._parts()
+
+    def __copy__(self) -> Tensor:
+        copy = self.clone()
+        copy.requires_grad = self.requires_grad
+        return copy
+
+    # -- changing it --------------------------------------------------------------------------------------------------
+
+    def fill_(self, value: Any) -> Self:
+        """Set every element; gives self. Does not block. Raises InvalidArgument, DTypeError as assignment does."""
+        self[...] = value
+        return self
+
+    def zero_(self) -> Self:
+        """Set every element to 0; gives self. Does not block. Raises LayoutError where the memory is read-only."""
+        return self.fill_(0)
+
+    def copy_(self, source: Any) -> Self:
+        """Copy values, broadcasting and converting their type; gives self. Does not block.
+
+        Raises:
+            InvalidArgument: shapes that do not go together.
+            DTypeError: values that are no numbers.
+        """
+        a = self._live()
+        values = source._live() if isinstance(source, Tensor) else array_from(source, None)
+        try:
+            np.copyto(a, values, casting="unsafe")
+        except ValueError as error:
+            raise refused(error, f"copying a tensor of shape {values.shape} to", a) from error
+        return self
+
+    if TYPE_CHECKING:  # compared by element; the rest is in Methods
+
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+
+    __hash__ = object.__hash__  # comparison is by element
+
+
+Tensor._rebuild.__module__ = Tensor.__module__
+
+
+def wrap(array: Any) -> Tensor:
+    """A tensor of what NumPy gave: an array of its own, or a scalar. Does not block. Raises DTypeError."""
+    t = _new(Tensor)
+    t._array = array if type(array) is _ndarray else np.asarray(array)
+    t._storage = None
+    t._epoch = 0
+    t.requires_grad = False
+    if t._array.dtype not in BY_DTYPE:
+        require_supported(t._array.dtype)
+    return t
+
+
+def array_of(x: Any) -> NDArray[Any]:
+    """The array of a tensor. Does not block. Raises DTypeError: it is none."""
+    try:
+        return x._live()  # type: ignore[no-any-return]
+    except AttributeError:
+        raise DTypeError(f"expected a tensor, found a {type(x).__name__}; use shmtensor.asarray(values)") from None
+
+
+def _unwrapped(value: Any, found: list[Tensor]) -> Any:
+    """`value` with the arrays of its tensors, which are noted in `found`."""
+    kind = type(value)
+    if kind is Tensor:
+        found.append(value)
+        return value._live()
+    if kind is tuple or kind is list:
+        return kind([_unwrapped(one, found) for one in value])
+    if kind is dict:
+        return {key: _unwrapped(one, found) for key, one in value.items()}
+    return value
+
+
+def _wrapped(value: Any, found: list[Tensor]) -> Any:
+    """`value` with tensors for its arrays: the one whose array it is, or on the storage that it is a view of."""
+    if isinstance(value, np.ndarray | np.generic):
+        for tensor in found:
+            if value is tensor._array:
+                return tensor
+        if value.dtype not in BY_DTYPE:
+            return value
+        if isinstance(value, np.ndarray) and value.base is not None:
+            for tensor in found:
+                if np.may_share_memory(value, tensor._array):
+                    return tensor._share(value.view(_ndarray))
+        return wrap(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[_wrapped(one, found) for one in value])
+    if type(value) is tuple or type(value) is list:
+        return type(value)([_wrapped(one, found) for one in value])
+    return value
+
+
+def index_of(value: Any) -> int:
+    """An integer, of whatever class. Raises InvalidArgument."""
+    try:
+        return integer(value)
+    except TypeError:
+        raise InvalidArgument(f"index {value!r} is not an integer; give one") from None
+
+
+def index_key(key: Any) -> Any:
+    """An index with its tensors as arrays."""
+    if isinstance(key, tuple):
+        return tuple([part._live() if isinstance(part, Tensor) else part for part in key])
+    if isinstance(key, Tensor):
+        return key._live()
+    return key
+
+
+OPERANDS: Final = (int, float, complex, np.ndarray, np.generic, list)
+"""What a tensor computes with, beside tensors."""
+
+
+# -- typed classes, one for each row of the table ---------------------------------------------------------------------
+
+
+class TypedTensor(type):
+    """Class of FloatTensor and its kin: calling one makes a Tensor of its type; such tensors are instances of it."""
+
+    _dtype: DType
+
+    def __call__(cls, *content: Any) -> Any:
+        return Tensor._construct(content, cls._dtype)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype == cls._dtype
+
+
+def _make_class(prefix: str, dtype: DType) -> type[Tensor]:
+    name = f"{prefix}Tensor"
+    doc = f"Tensor of {dtype.name} elements. A tensor is an instance of it when its elements are of that type."
+    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "_dtype": dtype}
+    return TypedTensor(name, (Tensor,), body)  # type: ignore[return-value]
+
+
+TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {
+    row.dtype: _make_class(row.prefix, row.dtype) for row in ELEMENT_TYPES
+}
+ByteTensor, CharTensor, ShortTensor, IntTensor, LongTensor, HalfTensor, FloatTensor, DoubleTensor, BoolTensor = (
+    TENSOR_CLASSES.values()
+)

@@ -1,0 +1,417 @@
+"""Elements by their indices or by a mask, where they stand, and sets of them. Results are copies; none blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._core import OPERANDS, Tensor, array_of, index_of, wrap
+from .conversion import refused
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument
+
+__all__ = [
+    "argwhere", "array_equal", "bincount", "bucketize", "clamp", "clip", "gather", "index_select", "isin", "lerp", "masked_select",
+    "nonzero", "searchsorted", "take", "take_along_axis", "tril", "triu", "unique_all", "unique_counts", "unique_inverse",
+    "unique_values", "where",
+]  # fmt: skip
+METHODS: Final = (
+    "argwhere", "array_equal", "bincount", "clamp", "clip", "gather", "index_add_", "index_copy_", "index_fill_", "index_select",
+    "lerp", "masked_fill", "masked_fill_", "masked_scatter_", "masked_select", "nonzero", "put_", "scatter", "scatter_",
+    "scatter_add_", "take", "take_along_axis", "tril", "triu",
+)  # fmt: skip
+
+
+def _indices(index: Any, what: str = "index") -> NDArray[Any]:
+    """Indices as an array of integers. Raises DTypeError."""
+    a = np.asarray(index._live() if isinstance(index, Tensor) else index)
+    if a.dtype.kind not in "iu" and a.size:
+        raise DTypeError(f"{what} of {a.dtype.name}; give integers")
+    return a if a.size else a.astype(np.int64)
+
+
+def _mask(x: NDArray[Any], mask: Any) -> NDArray[Any]:
+    """A mask with the sizes of `x`. Raises DTypeError, InvalidArgument."""
+    a = np.asarray(mask._live() if isinstance(mask, Tensor) else mask)
+    if a.dtype.kind != "b":
+        raise DTypeError(f"a mask of {a.dtype.name}; give truth values, as a comparison does")
+    try:
+        return np.broadcast_to(a, x.shape)
+    except ValueError as error:
+        raise InvalidArgument(f"a mask of shape {a.shape} for a tensor of shape {x.shape}: {error}") from error
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._live()
+    if isinstance(value, OPERANDS):
+        return value
+    raise DTypeError(f"a value of type {type(value).__name__}; give a tensor, an array or a number")
+
+
+# -- by index ----------------------------------------------------------------------------------------------------------
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """What stands at the indices along an axis, or (without one) in flat order.
+
+    Raises IndexOutOfRange: no such element or axis; DTypeError: indices that are no integers.
+    """
+    a = array_of(x)
+    at = _indices(indices)
+    try:
+        return wrap(np.take(a, at, None if axis is None else x._axis(axis)))
+    except IndexError as error:
+        raise IndexOutOfRange(f"indices into axis {axis} of a tensor of shape {a.shape}: {error}") from error
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """For each place of `indices` the element whose index along the axis stands there; other axes broadcast.
+
+    Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError.
+    """
+    a = array_of(x)
+    at = _indices(indices)
+    try:
+        return wrap(np.take_along_axis(a, at, x._axis(axis)))
+    except IndexError as error:
+        raise IndexOutOfRange(f"indices of shape {at.shape} into a tensor of shape {a.shape}: {error}") from error
+    except ValueError as error:
+        raise refused(error, f"indices of shape {at.shape} into", a) from error
+
+
+def index_select(x: Tensor, /, dim: int, index: Any) -> Tensor:
+    """What stands at indices (a tensor of one axis) along an axis. Raises IndexOutOfRange, DTypeError."""
+    at = _indices(index)
+    if at.ndim > 1:
+        raise InvalidArgument(f"index_select with indices of shape {at.shape}; give one axis")
+    return take(x, wrap(at.reshape(-1)), axis=dim)
+
+
+def _place(x: Tensor, dim: int, index: Any, doing: str) -> tuple[NDArray[Any], tuple[Any, ...]]:
+    """(array, key) of the elements that gather reads and scatter writes. Raises as they do."""
+    a = array_of(x)
+    axis = x._axis(dim)
+    at = _indices(index)
+    if at.ndim != a.ndim:
+        raise InvalidArgument(f"{doing} with indices of shape {at.shape} of a tensor of shape {a.shape}; give as many axes")
+    for i, (wanted, have) in enumerate(zip(at.shape, a.shape, strict=True)):
+        if i != axis and wanted > have:
+            raise InvalidArgument(f"{doing} with indices of shape {at.shape} of a tensor of shape {a.shape}: axis {i}")
+    if at.size and not -a.shape[axis] <= int(at.min()) <= int(at.max()) < a.shape[axis]:
+        raise IndexOutOfRange(
+            f"{doing} with indices from {at.min()} to {at.max()} along axis {dim} of a tensor of shape {a.shape}"
+        )
+    key = [np.arange(n).reshape([-1 if i == j else 1 for j in range(a.ndim)]) for i, n in enumerate(at.shape)]
+    key[axis] = at
+    return a, tuple(key)
+
+
+def gather(x: Tensor, /, dim: int, index: Any) -> Tensor:
+    """`out[i][j] = x[index[i][j]][j]` for dim 0, and so on: as take_along_axis, but indices may cover a part.
+
+    Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError.
+    """
+    a, key = _place(x, dim, index, "gather")
+    return wrap(a[key])
+
+
+def scatter_(self: Tensor, dim: int, index: Any, src: Any) -> Tensor:
+    """`self[index[i][j]][j] = src[i][j]` for dim 0, and so on; of several for one place the last. Gives self.
+
+    Args:
+        src: a number, or a tensor at least as large as `index`.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
+    """
+    a, key = _place(self, dim, index, "scatter")
+    _write(a, key, _source(src, key))
+    return self
+
+
+def scatter(x: Tensor, /, dim: int, index: Any, src: Any) -> Tensor:
+    """`scatter_` on a copy. Raises as that does."""
+    return scatter_(x.clone(), dim, index, src)
+
+
+def scatter_add_(self: Tensor, dim: int, index: Any, src: Any) -> Tensor:
+    """`self[index[i][j]][j] += src[i][j]` for dim 0, and so on; all of several for one place count. Gives self.
+
+    Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
+    """
+    a, key = _place(self, dim, index, "scatter_add")
+    _add_at(a, key, _source(src, key))
+    return self
+
+
+def _source(src: Any, key: tuple[Any, ...]) -> Any:
+    values = _value(src)
+    if not isinstance(values, np.ndarray) or not values.ndim:
+        return values
+    shape = np.broadcast_shapes(*[part.shape for part in key])
+    if values.ndim != len(shape) or any(have < want for have, want in zip(values.shape, shape, strict=True)):
+        raise InvalidArgument(f"a source of shape {values.shape} for indices of shape {shape}; give at least as many")
+    return values[tuple(slice(n) for n in shape)]
+
+
+def _write(a: NDArray[Any], key: Any, values: Any) -> None:
+    try:
+        a[key] = values
+    except IndexError as error:
+        raise IndexOutOfRange(f"writing to a tensor of shape {a.shape}: {error}") from error
+    except (OverflowError, TypeError, ValueError) as error:
+        raise refused(error, "writing to", a) from error
+
+
+def _add_at(a: NDArray[Any], key: Any, values: Any) -> None:
+    try:
+        np.add.at(a, key, values)
+    except IndexError as error:
+        raise IndexOutOfRange(f"adding to a tensor of shape {a.shape}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise refused(error, "adding to", a) from error
+
+
+def _along(x: Tensor, dim: int, index: Any) -> tuple[NDArray[Any], tuple[Any, ...]]:
+    a = array_of(x)
+    at = _indices(index)
+    if at.ndim > 1:
+        raise InvalidArgument(f"indices of shape {at.shape} along axis {dim}; give one axis")
+    return a, (slice(None),) * x._axis(dim) + (at.reshape(-1),)
+
+
+def index_add_(self: Tensor, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
+    """Add `alpha` times the parts of `source` to those at indices along an axis; repeated ones count. Gives self.
+
+    Not atomic (`index_add_atomic_` is). Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
+    """
+    a, key = _along(self, dim, index)
+    values = _value(source)
+    _add_at(a, key, values if alpha == 1 else np.multiply(values, alpha, dtype=a.dtype, casting="same_kind"))
+    return self
+
+
+def index_copy_(self: Tensor, dim: int, index: Any, source: Any) -> Tensor:
+    """Copy the parts of `source` to indices along an axis; gives self. Raises as index_add_."""
+    a, key = _along(self, dim, index)
+    _write(a, key, _value(source))
+    return self
+
+
+def index_fill_(self: Tensor, dim: int, index: Any, value: Any) -> Tensor:
+    """Fill the parts at indices along an axis with a value; gives self. Raises as index_add_."""
+    return index_copy_(self, dim, index, value)
+
+
+def put_(self: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Write (or add) values at indices in flat order; gives self. Raises as index_add_."""
+    a = array_of(self)
+    at = _indices(index)
+    if at.size and not -a.size <= int(at.min()) <= int(at.max()) < a.size:
+        raise IndexOutOfRange(f"indices from {at.min()} to {at.max()} of a tensor of {a.size} elements")
+    key = np.unravel_index(at % max(a.size, 1), a.shape)
+    values = _value(source)
+    if isinstance(values, np.ndarray) and values.ndim and values.size == at.size:
+        values = values.reshape(at.shape)
+    (_add_at if accumulate else _write)(a, key, values)
+    return self
+
+
+# -- by mask -----------------------------------------------------------------------------------------------------------
+
+
+def masked_select(x: Tensor, mask: Any, /) -> Tensor:
+    """The elements where a mask, which broadcasts, is true, on one axis. Raises InvalidArgument, DTypeError."""
+    a = array_of(x)
+    return wrap(a[_mask(a, mask)])
+
+
+def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
+    """Fill the elements where a mask, which broadcasts, is true; gives self. Raises InvalidArgument, DTypeError."""
+    a = array_of(self)
+    _write(a, _mask(a, mask), _value(value))
+    return self
+
+
+def masked_fill(x: Tensor, mask: Any, value: Any, /) -> Tensor:
+    """`masked_fill_` on a copy. Raises as that does."""
+    return masked_fill_(x.clone(), mask, value)
+
+
+def masked_scatter_(self: Tensor, mask: Any, source: Any) -> Tensor:
+    """Write the elements of `source`, in order, where a mask is true; gives self. Raises InvalidArgument: too few."""
+    a = array_of(self)
+    places = _mask(a, mask)
+    values = np.asarray(_value(source)).reshape(-1)
+    wanted = int(places.sum())
+    if wanted > values.size:
+        raise InvalidArgument(f"a mask with {wanted} true elements and {values.size} values; give at least as many")
+    _write(a, places, values[:wanted])
+    return self
+
+
+def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+    """Elements of `x1` where a condition is true, of `x2` elsewhere; with the condition alone as `nonzero`.
+
+    Raises InvalidArgument: shapes that do not go together; DTypeError.
+    """
+    c = _value(condition)
+    if x1 is None and x2 is None:
+        return nonzero(condition)
+    a, b = _value(x1), _value(x2)
+    try:
+        return wrap(np.where(c, a, b))
+    except (TypeError, ValueError) as error:
+        raise refused(error, "choosing by", np.asarray(c)) from error
+
+
+def clip(x: Tensor, /, min: Any = None, max: Any = None, *, out: Tensor | None = None) -> Tensor:  # noqa: A002
+    """Values below `min` become it, those above `max` become that; either may be None. Raises InvalidArgument."""
+    a = array_of(x)
+    low, high = (None if bound is None else _value(bound) for bound in (min, max))
+    try:
+        if low is None and high is None:
+            result = np.positive(a) if a.dtype.kind != "b" else a.copy()
+        else:
+            # Bounds do not change the type, as those of NumPy may.
+            bounds = [_bound(bound, a) for bound in (low, high)]
+            result = np.clip(a, *bounds)
+        if out is None:
+            return wrap(result)
+        np.copyto(array_of(out), result, casting="same_kind")
+    except (OverflowError, TypeError, ValueError) as error:
+        raise refused(error, f"clipping to {min} and {max}", a) from error
+    return out
+
+
+def _bound(bound: Any, a: NDArray[Any]) -> Any:
+    if isinstance(bound, np.ndarray) and bound.dtype != a.dtype:
+        return bound.astype(a.dtype)
+    return bound
+
+
+clamp = clip
+
+
+def lerp(x: Tensor, end: Any, weight: Any, /) -> Tensor:
+    """x + weight * (end - x). Raises InvalidArgument: shapes."""
+    a = array_of(x)
+    try:
+        return wrap(a + _value(weight) * (_value(end) - a))
+    except (TypeError, ValueError) as error:
+        raise refused(error, "interpolating", a) from error
+
+
+# -- where -------------------------------------------------------------------------------------------------------------
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """For each axis the indices of all elements that are not zero. Raises InvalidArgument: no axis."""
+    a = array_of(x)
+    if not a.ndim:
+        raise InvalidArgument("nonzero of a tensor without axes; compare its value")
+    return tuple([wrap(at) for at in np.nonzero(a)])
+
+
+def argwhere(x: Tensor, /) -> Tensor:
+    """The indices of all elements that are not zero, a row for each."""
+    return wrap(np.argwhere(array_of(x)))
+
+
+def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
+    """Where in the sorted `x1` (one axis) each of `x2` would go. Raises InvalidArgument, DTypeError."""
+    a, values = array_of(x1), _value(x2)
+    order = None if sorter is None else _indices(sorter, "sorter")
+    try:
+        return wrap(np.searchsorted(a, values, side, order))  # type: ignore[call-overload]
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"searching with side {side!r} in", a) from error
+
+
+def bucketize(x: Tensor, boundaries: Any, /, *, right: bool = False) -> Tensor:
+    """The number of the part between sorted boundaries in which each value lies. Raises InvalidArgument."""
+    return searchsorted(boundaries, x, side="right" if right else "left")
+
+
+def array_equal(x1: Tensor, x2: Any, /) -> bool:
+    """Whether sizes and all elements are the same."""
+    return bool(np.array_equal(array_of(x1), _value(x2)))
+
+
+def isin(x: Tensor, test: Any, /, *, invert: bool = False) -> Tensor:
+    """Which elements are among those of `test`."""
+    return wrap(np.isin(array_of(x), _value(test), invert=invert))
+
+
+def bincount(x: Tensor, /, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2 ... occurs, or the sum of their weights. Raises InvalidArgument, DTypeError."""
+    a = array_of(x)
+    try:
+        return wrap(np.bincount(a, None if weights is None else array_of(weights), minlength))
+    except (TypeError, ValueError) as error:
+        raise refused(error, "counting in", a) from error
+
+
+def tril(x: Tensor, /, *, k: int = 0, diagonal: int | None = None) -> Tensor:
+    """Matrices with zeros above a diagonal. Raises InvalidArgument: fewer than two axes."""
+    return _triangle(np.tril, x, k if diagonal is None else diagonal)
+
+
+def triu(x: Tensor, /, *, k: int = 0, diagonal: int | None = None) -> Tensor:
+    """Matrices with zeros below a diagonal. Raises InvalidArgument: fewer than two axes."""
+    return _triangle(np.triu, x, k if diagonal is None else diagonal)
+
+
+def _triangle(function: Any, x: Tensor, k: int) -> Tensor:
+    a = array_of(x)
+    if a.ndim < 2:
+        raise InvalidArgument(f"a triangle of a tensor of shape {a.shape}; it needs two axes")
+    return wrap(function(a, index_of(k)))
+
+
+# -- sets --------------------------------------------------------------------------------------------------------------
+
+
+class UniqueAll(NamedTuple):
+    """What unique_all gives."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """What unique_counts gives."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """What unique_inverse gives."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """The different values, sorted; where each first stands, what each element became, how many there are."""
+    return UniqueAll(*[wrap(part) for part in np.unique_all(array_of(x))])
+
+
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """The different values, sorted, and how many there are of each."""
+    return UniqueCounts(*[wrap(part) for part in np.unique_counts(array_of(x))])
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """The different values, sorted, and for each element which of them it is."""
+    return UniqueInverse(*[wrap(part) for part in np.unique_inverse(array_of(x))])
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """The different values, sorted."""
+    return wrap(np.unique(array_of(x), equal_nan=False))

@@ -1,0 +1,608 @@
+"""Other shapes of the same values: views of a storage, and what joins, repeats and rearranges.
+
+Where NumPy can give a view the result is one, on the same storage; the docstrings say where it is a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._core import Tensor, array_of, index_of, wrap
+from .conversion import SEQUENCES, overlaps, refused, view_shape
+from .errors import IndexOutOfRange, InvalidArgument, LayoutError
+
+__all__ = [
+    "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_tensors",
+    "broadcast_to", "cat", "chunk", "column_stack", "concat", "concatenate", "contiguous", "diag_embed", "diagonal",
+    "dstack", "expand_dims", "flatten", "flip", "fliplr", "flipud", "hstack", "matrix_transpose", "meshgrid", "moveaxis",
+    "movedim", "narrow", "permute_dims", "ravel", "repeat", "repeat_interleave", "reshape", "roll", "rot90", "select",
+    "split", "squeeze", "stack", "swapaxes", "t", "tensor_split", "tile", "transpose", "unbind", "unflatten", "unfold",
+    "unsqueeze", "unstack", "vstack",
+]  # fmt: skip
+METHODS: Final = (
+    "adjoint", "as_strided", "broadcast_to", "chunk", "contiguous", "diag_embed", "diagonal", "expand_dims", "flatten",
+    "fliplr", "flipud", "matrix_transpose", "moveaxis", "movedim", "narrow", "ravel", "repeat_interleave", "roll",
+    "rot90", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind", "unflatten", "unfold",
+    "unsqueeze", "unstack",
+)  # fmt: skip
+
+
+def _share_or_wrap(x: Tensor, a: NDArray[Any], result: NDArray[Any]) -> Tensor:
+    """`result` on the storage of `x` when it is a view of its array `a`."""
+    return x._share(result) if a.flags.c_contiguous or np.may_share_memory(result, a) else wrap(result)
+
+
+def _axes(x: Tensor, dims: Any) -> tuple[int, ...]:
+    """Axes from one or a sequence of them. Raises IndexOutOfRange; InvalidArgument: one of them twice."""
+    axes = tuple(x._axis(dim) for dim in dims) if isinstance(dims, SEQUENCES) else (x._axis(dims),)
+    if len(set(axes)) != len(axes):
+        raise InvalidArgument(f"axes {dims} of a tensor of shape {x.shape} name one of them twice")
+    return axes
+
+
+def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The sizes that `f(*sizes)` or `f(sizes)` means."""
+    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], SEQUENCES) else sizes
+
+
+def _new_axis(x: Tensor, dim: Any) -> int:
+    """Where a new axis is to go. Raises IndexOutOfRange."""
+    ndim = x._array.ndim + 1
+    at = index_of(dim)
+    if not -ndim <= at < ndim:
+        raise IndexOutOfRange(f"asked for a new axis {dim} in a tensor of shape {x.shape}; use {-ndim} to {ndim - 1}")
+    return at % ndim
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+
+def view(self: Tensor, *shape: Any) -> Tensor:
+    """The same memory with other sizes, one of which may be -1: what is left; or its bytes as another dtype.
+
+    Does not block.
+
+    Raises:
+        InvalidArgument: another number of elements; a last axis that is no whole number of elements of the dtype.
+        LayoutError: the memory's layout has no such view; use reshape, which may copy.
+    """
+    storage = self._storage
+    a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
+    if len(shape) == 1 and isinstance(shape[0], np.dtype | type | str):
+        return _view_as_type(self, a, shape[0])
+    sizes = view_shape(shape, a)
+    if a.flags.c_contiguous:
+        return self._share(a.reshape(sizes))
+    try:
+        return self._share(a.reshape(sizes, copy=False))
+    except ValueError as error:
+        raise LayoutError(
+            f"a tensor of shape {a.shape} and strides {self.stride()} has no view of shape {sizes}; use reshape"
+        ) from error
+
+
+def _view_as_type(x: Tensor, a: NDArray[Any], dtype: Any) -> Tensor:
+    from .dtypes import dtype_of
+
+    wanted = dtype_of(dtype)
+    try:
+        return x._share(a.view(wanted))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"the bytes of a tensor of shape {a.shape} and dtype {a.dtype.name} as {wanted.name}: {error}"
+        ) from error
+
+
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """`view` with the sizes of another tensor. Does not block. Raises as view does."""
+    return view(self, other.shape)
+
+
+def reshape_as(self: Tensor, other: Tensor) -> Tensor:
+    """`reshape` to the sizes of another tensor. Does not block. Raises as reshape does."""
+    return reshape(self, other.shape)
+
+
+def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None) -> Tensor:
+    """The same values, in C order, with other sizes; a view where the layout has one.
+
+    Does not block.
+
+    Args:
+        shape: sizes, one of which may be -1: what is left.
+        copy: True: always a copy; False: never.
+
+    Raises:
+        InvalidArgument: another number of elements.
+        LayoutError: copy is False, and the layout has no such view.
+    """
+    a = array_of(x)
+    sizes = view_shape(shape if isinstance(shape, tuple) else (shape,), a)
+    if copy:
+        return wrap(a.reshape(sizes).copy() if np.may_share_memory(r := a.reshape(sizes), a) else r)
+    if copy is False:
+        return view(x, sizes)
+    return _share_or_wrap(x, a, a.reshape(sizes))
+
+
+def reshape_method(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
+    """The same values with other sizes, as `reshape(x, shape)`; `x.reshape(2, 3)` or `x.reshape((2, 3))`."""
+    return reshape(self, _sizes(shape), copy=copy)
+
+
+def flatten(x: Tensor, /, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Axes `start_dim` to `end_dim` as one; a view where the layout has one. Does not block. Raises IndexOutOfRange."""
+    shape = array_of(x).shape
+    if not shape:
+        return reshape(x, (1,))
+    first, last = x._axis(start_dim), x._axis(end_dim)
+    if first > last:
+        raise InvalidArgument(f"flatten from axis {start_dim} to axis {end_dim} of {shape}; give them in order")
+    return reshape(x, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+def ravel(x: Tensor, /) -> Tensor:
+    """All elements on one axis; a view where the layout has one. Does not block."""
+    return reshape(x, (array_of(x).size,))
+
+
+def unflatten(x: Tensor, /, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis as several. Does not block. Raises IndexOutOfRange, InvalidArgument: sizes that do not multiply to it."""
+    a = array_of(x)
+    axis = x._axis(dim)
+    inner = view_shape((tuple(sizes),), np.broadcast_to(np.empty((), a.dtype), (a.shape[axis],)))
+    return reshape(x, (*a.shape[:axis], *inner, *a.shape[axis + 1 :]))
+
+
+def narrow(x: Tensor, /, dim: int, start: int, length: int) -> Tensor:
+    """The view of `length` steps from `start` along an axis. Does not block.
+
+    Raises:
+        IndexOutOfRange: no such axis or range.
+    """
+    a = array_of(x)
+    axis = x._axis(dim)
+    have = a.shape[axis]
+    start, length = index_of(start), index_of(length)
+    if start < 0:
+        start += have
+    if not 0 <= start <= have or not 0 <= length <= have - start:
+        raise IndexOutOfRange(f"asked for {length} steps from {start} of axis {dim}, which has {have}")
+    part = slice(start, start + length)
+    return x._share(a[(slice(None),) * axis + (part,) if axis else part])
+
+
+def select(x: Tensor, /, dim: int, index: int) -> Tensor:
+    """The view at one index of an axis, which is gone from it. Does not block. Raises IndexOutOfRange."""
+    a = array_of(x)
+    axis = x._axis(dim)
+    have = a.shape[axis]
+    if type(index) is not int:
+        index = index_of(index)
+    if not -have <= index < have:
+        raise IndexOutOfRange(f"asked for index {index} of axis {dim}, which has {have}")
+    return x._share(a[(slice(None),) * axis + (index, ...)])
+
+
+def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
+    """The view with its axes in another order. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    a = array_of(x)
+    order = _axes(x, tuple(axes))
+    if len(order) != a.ndim:
+        raise InvalidArgument(f"an order of axes {axes} for a tensor of shape {a.shape}; name each axis once")
+    return x._share(a.transpose(order))
+
+
+def permute(self: Tensor, *dims: Any) -> Tensor:
+    """The view with its axes in another order, as `permute_dims(x, axes)`; `x.permute(1, 0)` or `x.permute((1, 0))`."""
+    return permute_dims(self, _sizes(dims))
+
+
+def transpose(x: Tensor, /, dim0: int, dim1: int) -> Tensor:
+    """The view with two axes exchanged. Does not block. Raises IndexOutOfRange."""
+    return x._share(array_of(x).swapaxes(x._axis(dim0), x._axis(dim1)))
+
+
+swapaxes = transpose
+
+
+def t(x: Tensor, /) -> Tensor:
+    """The transpose of a matrix; a tensor of fewer axes as it is. Does not block. Raises InvalidArgument."""
+    a = array_of(x)
+    if a.ndim > 2:
+        raise InvalidArgument(f"t() of a tensor of shape {a.shape}; it takes at most two axes: use transpose")
+    return x._share(a.T)
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """The view with the last two axes exchanged. Does not block. Raises InvalidArgument: fewer than two."""
+    a = array_of(x)
+    if a.ndim < 2:
+        raise InvalidArgument(f"matrix_transpose of a tensor of shape {a.shape}; it needs two axes")
+    return x._share(a.swapaxes(-1, -2))
+
+
+def adjoint(x: Tensor, /) -> Tensor:
+    """The conjugate of the matrix transpose; a view for real types. Does not block. Raises InvalidArgument."""
+    turned = matrix_transpose(x)
+    return turned if turned._array.dtype.kind != "c" else wrap(turned._array.conj())
+
+
+def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
+    """The view with axes at other places. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    a = array_of(x)
+    sources, targets = _axes(x, source), _axes(x, destination)
+    if len(sources) != len(targets):
+        raise InvalidArgument(f"moveaxis of axes {source} to {destination}; give as many of both")
+    return x._share(np.moveaxis(a, sources, targets))
+
+
+movedim = moveaxis
+
+
+def squeeze(x: Tensor, /, axis: Any = None) -> Tensor:
+    """The view without axes of size 1: all of them, or those named, which must be so.
+
+    Does not block. Raises IndexOutOfRange; InvalidArgument: an axis of another size.
+    """
+    a = array_of(x)
+    if axis is None:
+        return x._share(a.squeeze())
+    axes = _axes(x, axis)
+    if any(a.shape[i] != 1 for i in axes):
+        raise InvalidArgument(f"squeeze of axis {axis} of a tensor of shape {a.shape}; only axes of size 1 can go")
+    return x._share(a.squeeze(axes))
+
+
+def expand_dims(x: Tensor, /, *, axis: Any = 0) -> Tensor:
+    """The view with new axes of size 1. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    a = array_of(x)
+    try:
+        return x._share(np.expand_dims(a, axis))
+    except np.exceptions.AxisError as error:
+        raise IndexOutOfRange(f"asked for a new axis {axis} in a tensor of shape {a.shape}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"adding axes {axis!r} to", a) from error
+
+
+def unsqueeze(x: Tensor, /, dim: int) -> Tensor:
+    """The view with a new axis of size 1 at `dim`. Does not block. Raises IndexOutOfRange."""
+    return x._share(np.expand_dims(array_of(x), _new_axis(x, dim)))
+
+
+def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
+    """The view with these sizes, whose new elements are the same memory, so that it cannot be written.
+
+    Does not block. Raises InvalidArgument: sizes that the tensor does not broadcast to.
+    """
+    a = array_of(x)
+    try:
+        return x._share(np.broadcast_to(a, tuple(shape)))
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"broadcasting to {tuple(shape)}", a) from error
+
+
+def expand(self: Tensor, *sizes: Any) -> Tensor:
+    """The view with axes of size 1 repeated, without memory of their own; -1 keeps an axis. It cannot be written.
+
+    Does not block. Raises InvalidArgument: other sizes.
+    """
+    shape = _sizes(sizes)
+    own = (None,) * (len(shape) - self._array.ndim) + self._array.shape
+    return broadcast_to(self, [have if want == -1 and have is not None else want for want, have in zip(shape, own)])  # noqa: B905
+
+
+def expand_as(self: Tensor, other: Tensor) -> Tensor:
+    """`expand` to the sizes of another tensor. Does not block. Raises InvalidArgument."""
+    return broadcast_to(self, other.shape)
+
+
+def broadcast_arrays(*tensors: Tensor) -> list[Tensor]:
+    """Views of all tensors with the sizes that they broadcast to. Does not block. Raises InvalidArgument."""
+    try:
+        shape = np.broadcast_shapes(*[array_of(x).shape for x in tensors])
+    except ValueError as error:
+        raise InvalidArgument(f"shapes {[x.shape for x in tensors]} do not broadcast: {error}") from error
+    return [broadcast_to(x, shape) for x in tensors]
+
+
+broadcast_tensors = broadcast_arrays
+
+
+def diagonal(x: Tensor, /, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The view of a diagonal of two axes, as a last axis. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    a = array_of(x)
+    try:
+        result = a.diagonal(offset, x._axis(dim1), x._axis(dim2))
+    except ValueError as error:
+        raise refused(error, "taking a diagonal of", a) from error
+    if a.flags.writeable:
+        result.flags.writeable = True  # NumPy's is read-only for reasons of its history
+    return x._share(result)
+
+
+def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """The view of the storage with these sizes and strides (elements). Overlapping ones cannot be written.
+
+    Does not block.
+
+    Args:
+        storage_offset: first element in the storage; None: the tensor's own.
+
+    Raises:
+        InvalidArgument: it would reach beyond the storage.
+    """
+    array_of(x)
+    sizes, steps = tuple(index_of(n) for n in size), tuple(index_of(n) for n in stride)
+    offset = x.storage_offset() if storage_offset is None else index_of(storage_offset)
+    made = Tensor._rebuild(x.storage(), offset, sizes, steps, dtype=x.dtype)
+    if overlaps(made._array.shape, made._array.strides, made._array.itemsize):
+        made._array.flags.writeable = False
+    return made
+
+
+def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
+    """The view of all windows of `size` along an axis, `step` apart, as a last axis; overlapping ones cannot be written.
+
+    Does not block. Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
+    """
+    a = array_of(x)
+    axis = x._axis(dimension) if a.ndim else 0
+    have = a.shape[axis] if a.ndim else 1
+    size, step = index_of(size), index_of(step)
+    if not 0 <= size <= have or step < 1:
+        raise InvalidArgument(f"windows of {size}, {step} apart, of axis {dimension}, which has {have}")
+    if not a.ndim:
+        return x._share(a.reshape(1)[:size])
+    shape = (*a.shape[:axis], (have - size) // step + 1, *a.shape[axis + 1 :], size)
+    strides = (*a.strides[:axis], a.strides[axis] * step, *a.strides[axis + 1 :], a.strides[axis])
+    may_write = a.flags.writeable and not overlaps(shape, strides, a.itemsize)
+    return x._share(np.lib.stride_tricks.as_strided(a, shape, strides, writeable=may_write))
+
+
+def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
+    """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
+    a = array_of(x)
+    return x._share(np.flip(a, None if axis is None else _axes(x, axis)))
+
+
+def flip_method(self: Tensor, *dims: Any) -> Tensor:
+    """The view with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
+    return flip(self, axis=_sizes(dims) or None)
+
+
+def fliplr(x: Tensor, /) -> Tensor:
+    """`flip` of the second axis. Does not block. Raises IndexOutOfRange."""
+    return flip(x, axis=1)
+
+
+def flipud(x: Tensor, /) -> Tensor:
+    """`flip` of the first axis. Does not block. Raises IndexOutOfRange."""
+    return flip(x, axis=0)
+
+
+def rot90(x: Tensor, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """The view turned by 90 degrees `k` times in the plane of two axes. Does not block. Raises IndexOutOfRange."""
+    axes = _axes(x, tuple(dims))
+    if len(axes) != 2:
+        raise InvalidArgument(f"rot90 in the plane of axes {dims}; give two")
+    return x._share(np.rot90(array_of(x), k, axes))
+
+
+def chunk(x: Tensor, /, chunks: int, dim: int = 0) -> list[Tensor]:
+    """At most `chunks` views of equal sizes along an axis, the last of which may be smaller. Does not block.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument: no such axis; fewer than one.
+    """
+    have = array_of(x).shape[x._axis(dim)]
+    if index_of(chunks) < 1:
+        raise InvalidArgument(f"asked for {chunks} chunks; ask for 1 or more")
+    return split(x, max(1, -(-have // index_of(chunks))), dim)
+
+
+def split(x: Tensor, /, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Views along an axis: all of one size but perhaps the last, or of the given sizes. Does not block.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument: no such axis; sizes that do not add up to it.
+    """
+    axis = x._axis(dim)
+    have = array_of(x).shape[axis]
+    if isinstance(split_size, SEQUENCES):
+        sizes = [index_of(n) for n in split_size]
+        if sum(sizes) != have or min(sizes, default=0) < 0:
+            raise InvalidArgument(f"a split into {sizes} of axis {dim}, which has {have}; the sizes must add up to that")
+    else:
+        size = index_of(split_size)
+        if size < 1:
+            raise InvalidArgument(f"a split into parts of {size}; give a size from 1")
+        sizes = [min(size, have - start) for start in range(0, have, size)] or [0]
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(narrow(x, axis, start, size))
+        start += size
+    return parts
+
+
+def tensor_split(x: Tensor, /, indices_or_sections: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Views along an axis: so many of nearly equal sizes, or cut before the given indices. Does not block.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument: no such axis; fewer than one part.
+    """
+    a = array_of(x)
+    cuts = indices_or_sections if isinstance(indices_or_sections, int) else list(indices_or_sections)
+    try:
+        return [x._share(part) for part in np.array_split(a, cuts, x._axis(dim))]
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"splitting at {cuts}", a) from error
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The views at each index of an axis. Does not block. Raises IndexOutOfRange."""
+    return tuple([select(x, axis, i) for i in range(array_of(x).shape[x._axis(axis)])])
+
+
+def unbind(x: Tensor, /, dim: int = 0) -> tuple[Tensor, ...]:
+    """The views at each index of an axis. Does not block. Raises IndexOutOfRange."""
+    return unstack(x, axis=dim)
+
+
+def contiguous(x: Tensor, /) -> Tensor:
+    """Itself when contiguous, else a copy that is. Does not block."""
+    return x if x.is_contiguous() else wrap(np.ascontiguousarray(array_of(x)))
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def _arrays(tensors: Sequence[Tensor], doing: str) -> list[NDArray[Any]]:
+    arrays = [array_of(x) for x in tensors]
+    if not arrays:
+        raise InvalidArgument(f"{doing} of no tensors; give one or more")
+    return arrays
+
+
+def _joined(function: Any, tensors: Sequence[Tensor], doing: str, **how: Any) -> Tensor:
+    arrays = _arrays(tensors, doing)
+    out = how.pop("out", None)
+    try:
+        if out is None:
+            return wrap(function(arrays, **how))
+        function(arrays, **how, out=array_of(out))
+    except np.exceptions.AxisError as error:
+        raise IndexOutOfRange(f"{doing} of tensors of shapes {[a.shape for a in arrays]}: {error}") from error
+    except (TypeError, ValueError) as error:
+        shapes = [a.shape for a in arrays]
+        raise refused(error, f"{doing} of tensors of shapes {shapes}, the first", arrays[0]) from error
+    return out  # type: ignore[no-any-return]
+
+
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0, out: Tensor | None = None) -> Tensor:
+    """The tensors one after the other along an axis; None: all their elements on one.
+
+    A copy, of the type that they promote to. Does not block. Raises InvalidArgument (shapes), IndexOutOfRange.
+    """
+    return _joined(np.concatenate, arrays, "concat", axis=axis, out=out)
+
+
+concatenate = concat
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
+    """`concat` with torch's names. A copy. Does not block. Raises InvalidArgument (shapes), IndexOutOfRange."""
+    return concat(tensors, axis=dim, out=out)
+
+
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0, dim: int | None = None, out: Tensor | None = None) -> Tensor:
+    """Tensors of one shape along a new axis. A copy. Does not block. Raises InvalidArgument (shapes), IndexOutOfRange."""
+    return _joined(np.stack, arrays, "stack", axis=axis if dim is None else dim, out=out)
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors side by side: along the second axis, or the only one. A copy. Does not block. Raises InvalidArgument."""
+    return _joined(np.hstack, tensors, "hstack")
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors as rows, one below the other. A copy. Does not block. Raises InvalidArgument."""
+    return _joined(np.vstack, tensors, "vstack")
+
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors along the third axis. A copy. Does not block. Raises InvalidArgument."""
+    return _joined(np.dstack, tensors, "dstack")
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors as columns, side by side. A copy. Does not block. Raises InvalidArgument."""
+    return _joined(np.column_stack, tensors, "column_stack")
+
+
+def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
+    """The elements moved by `shift` places along axes, or in flat order; what falls off comes in again. A copy.
+
+    Does not block. Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
+    """
+    a = array_of(x)
+    if isinstance(shift, SEQUENCES) and (axis is None or len(shift) != (len(axis) if isinstance(axis, SEQUENCES) else 1)):
+        raise InvalidArgument(f"a roll by {shift} along axes {axis}; give one shift for each axis")
+    axes = axis if axis is None else tuple(x._axis(i) for i in axis) if isinstance(axis, SEQUENCES) else x._axis(axis)
+    return wrap(np.roll(a, shift, axes))
+
+
+def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element (or each index of an axis) so many times in a row. A copy. Does not block.
+
+    Args:
+        repeats: a number, or integers, one for each; None as axis takes the elements in flat order.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument: no such axis; negative or too few numbers.
+    """
+    a = array_of(x)
+    times = repeats._live() if isinstance(repeats, Tensor) else repeats
+    try:
+        return wrap(np.repeat(a, times, None if axis is None else x._axis(axis)))
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"repeating {times} times", a) from error
+
+
+def repeat_interleave(x: Tensor, /, repeats: Any, dim: int | None = None) -> Tensor:
+    """`repeat` with torch's names. A copy. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    return repeat(x, repeats, axis=dim)
+
+
+def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
+    """The tensor so many times along each axis. A copy. Does not block. Raises InvalidArgument."""
+    a = array_of(x)
+    times = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    if any(index_of(n) < 0 for n in times):
+        raise InvalidArgument(f"tiles {times} times; give numbers from 0")
+    return wrap(np.tile(a, times))
+
+
+def tile_method(self: Tensor, *repetitions: Any) -> Tensor:
+    """The tensor so many times along each axis, as `tile(x, repetitions)`; `x.tile(2, 3)` or `x.tile((2, 3))`."""
+    return tile(self, _sizes(repetitions))
+
+
+def atleast_1d(x: Tensor, /) -> Tensor:
+    """With one axis at least; a view. Does not block."""
+    return x._share(np.atleast_1d(array_of(x)))
+
+
+def atleast_2d(x: Tensor, /) -> Tensor:
+    """With two axes at least; a view. Does not block."""
+    return x._share(np.atleast_2d(array_of(x)))
+
+
+def atleast_3d(x: Tensor, /) -> Tensor:
+    """With three axes at least; a view. Does not block."""
+    return x._share(np.atleast_3d(array_of(x)))
+
+
+def diag_embed(x: Tensor, /, offset: int = 0) -> Tensor:
+    """Matrices of zeros with the last axis on a diagonal. A copy. Does not block. Raises InvalidArgument."""
+    a = array_of(x)
+    if not a.ndim:
+        raise InvalidArgument("diag_embed of a tensor without axes; it needs one")
+    offset = index_of(offset)
+    side = a.shape[-1] + (offset if offset > 0 else -offset)
+    made = np.zeros((*a.shape[:-1], side, side), a.dtype)
+    at = np.arange(a.shape[-1])
+    made[..., at + max(0, -offset), at + max(0, offset)] = a
+    return wrap(made)
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+    """Grids of coordinates from tensors of one axis. Copies. Does not block. Raises InvalidArgument."""
+    if indexing not in ("xy", "ij") or any(array_of(x).ndim > 1 for x in arrays):
+        raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")
+    return [wrap(grid) for grid in np.meshgrid(*[array_of(x) for x in arrays], indexing=indexing)]  # type: ignore[call-overload]

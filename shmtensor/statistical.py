@@ -1,0 +1,350 @@
+"""What many elements come to: sums, extremes, truth; over all axes, or some, or along one.
+
+Functions have the array API's names for their arguments (`axis`, `keepdims`); as methods they also take torch's (`dim`,
+`keepdim`), and the axis as first argument. None blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._core import Tensor, array_of, wrap
+from .conversion import SEQUENCES, refused
+from .dtypes import dtype_of
+from .errors import InvalidArgument
+
+__all__ = [
+    "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum",
+    "cumulative_prod", "cumulative_sum", "diff", "dist", "histc", "logcumsumexp", "logsumexp", "max", "mean", "median",
+    "min", "mode", "nanmean", "nansum", "prod", "quantile", "renorm", "std", "sum", "var",
+]  # fmt: skip
+METHODS: Final = (
+    "aminmax", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist", "histc",
+    "logcumsumexp", "mode", "quantile", "renorm",
+)  # fmt: skip
+RAISES: Final = "Does not block. Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
+
+
+class Reduction(Protocol):
+    """A function that reduces all axes or some."""
+
+    def __call__(
+        self, x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None
+    ) -> Tensor: ...
+
+
+REDUCTIONS: Final[dict[str, Callable[..., Tensor]]] = {}
+"""Those that become methods with torch's names for their arguments as well."""
+
+
+def _axes_of(x: Tensor, axis: Any) -> Any:
+    if axis is None:
+        return None
+    return tuple(x._axis(one) for one in axis) if isinstance(axis, SEQUENCES) else x._axis(axis)
+
+
+def reduce(
+    name: str, function: Callable[..., Any], x: Tensor, axis: Any, keepdims: bool, out: Tensor | None, **how: Any
+) -> Tensor:
+    """`function` of NumPy over axes of a tensor."""
+    a = array_of(x)
+    axes = _axes_of(x, axis)
+    try:
+        if out is None:
+            return wrap(function(a, axis=axes, keepdims=keepdims, **how))
+        function(a, axis=axes, keepdims=keepdims, out=array_of(out), **how)
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"{name} over axes {axis} of", a) from error
+    return out
+
+
+def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
+    def compute(
+        x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None
+    ) -> Tensor:
+        how = {} if dtype is None else {"dtype": dtype_of(dtype)}
+        return reduce(name, function, x, axis, keepdims, out, **how)
+
+    return _registered(compute, name, f"{doc} over all axes or some, of type `dtype` (default: NumPy's choice).")
+
+
+def _plain(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def compute(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+        return reduce(name, function, x, axis, keepdims, out)
+
+    return _registered(compute, name, f"{doc} over all axes or some.")
+
+
+def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def compute(
+        x: Tensor,
+        /,
+        *,
+        axis: Any = None,
+        correction: float = 0.0,
+        keepdims: bool = False,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        return reduce(name, function, x, axis, keepdims, out, ddof=correction)
+
+    text = f"{doc} over all axes or some. `correction` is taken from the number of elements (1: of a sample)."
+    return _registered(compute, name, text)
+
+
+def _registered(compute: Any, name: str, doc: str) -> Any:
+    compute.__name__ = compute.__qualname__ = name
+    compute.__doc__ = f"{doc}\n\n{RAISES}"
+    REDUCTIONS[name] = compute
+    return compute
+
+
+def _logsumexp(a: NDArray[Any], axis: Any, keepdims: bool, out: NDArray[Any] | None = None) -> Any:
+    top = np.max(a, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    summed = np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top
+    result = summed if keepdims else np.squeeze(summed, axis=axis)
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+sum = _typed("sum", np.sum, "Sum")  # noqa: A001
+prod = _typed("prod", np.prod, "Product")
+nansum = _typed("nansum", np.nansum, "Sum of what is a number")
+mean = _plain("mean", np.mean, "Mean")
+nanmean = _plain("nanmean", np.nanmean, "Mean of what is a number")
+min = amin = _plain("min", np.min, "Smallest value")  # noqa: A001
+max = amax = _plain("max", np.max, "Largest value")  # noqa: A001
+all = _plain("all", np.all, "Whether every value is true")  # noqa: A001
+any = _plain("any", np.any, "Whether some value is true")  # noqa: A001
+median = _plain("median", np.median, "Value in the middle (the mean of both of an even number)")
+logsumexp = _plain("logsumexp", _logsumexp, "log(sum(exp(x)))")
+std = _corrected("std", np.std, "Standard deviation")
+var = _corrected("var", np.var, "Variance")
+REDUCTIONS.update(amin=min, amax=max)
+
+
+def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """How many values are not zero, over all axes or some. Does not block. Raises IndexOutOfRange."""
+    return wrap(np.asarray(np.count_nonzero(array_of(x), axis=_axes_of(x, axis), keepdims=keepdims), np.int64))
+
+
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Index of the largest value, in flat order or along an axis. Does not block. Raises as max."""
+    return reduce("argmax", np.argmax, x, axis, keepdims, None)
+
+
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Index of the smallest value, in flat order or along an axis. Does not block. Raises as min."""
+    return reduce("argmin", np.argmin, x, axis, keepdims, None)
+
+
+REDUCTIONS.update(count_nonzero=count_nonzero, argmax=argmax, argmin=argmin)
+
+
+class MinMax(NamedTuple):
+    """Smallest and largest values."""
+
+    min: Tensor
+    max: Tensor
+
+
+class Found(NamedTuple):
+    """Values, and where along the axis they stood."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False) -> MinMax:
+    """Smallest and largest values over all axes or some. Does not block. Raises as max."""
+    return MinMax(min(x, axis=dim, keepdims=keepdim), max(x, axis=dim, keepdims=keepdim))
+
+
+def quantile(x: Tensor, q: Any, /, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
+    """The value below which a part `q` (0 to 1, or several) of the values lies. Does not block. Raises as max."""
+    parts = q._live() if isinstance(q, Tensor) else q
+    a = array_of(x)
+    try:
+        return wrap(np.quantile(a, parts, axis=_axes_of(x, dim), keepdims=keepdim, method=interpolation))  # type: ignore[call-overload]
+    except (IndexError, TypeError, ValueError) as error:
+        raise refused(error, f"quantile {parts} of", a) from error
+
+
+# -- along an axis -----------------------------------------------------------------------------------------------------
+
+
+def _along(x: Tensor, axis: int | None, name: str) -> int:
+    """The axis to go along: the only one by default."""
+    a = array_of(x)
+    if axis is None:
+        if a.ndim != 1:
+            raise InvalidArgument(f"{name} of a tensor of shape {a.shape}; say along which axis")
+        return 0
+    return x._axis(axis)
+
+
+def _accumulate(
+    name: str, function: Any, x: Tensor, axis: int | None, dtype: Any, include_initial: bool, first: Any, out: Any
+) -> Tensor:
+    along = _along(x, axis, name)
+    a = array_of(x)
+    if dtype is None:  # as sums do: small integers count further
+        dtype = function.reduce(np.empty(0, a.dtype), initial=first).dtype if a.dtype.kind in "biu" else a.dtype
+    kind = dtype_of(dtype)
+    try:
+        if not include_initial:
+            result = function.accumulate(a, along, kind, None if out is None else array_of(out))
+            return wrap(result) if out is None else out
+        shape = list(a.shape)
+        shape[along] += 1
+        result = np.empty(shape, kind) if out is None else array_of(out)
+        parts = (slice(None),) * along
+        result[(*parts, slice(0, 1))] = first
+        function.accumulate(a, along, kind, result[(*parts, slice(1, None))])
+        return wrap(result) if out is None else out
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"{name} along axis {axis} of", a) from error
+
+
+def cumulative_sum(
+    x: Tensor,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Sums of all elements so far, along an axis; `include_initial`: begins with 0.
+
+    Does not block. Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
+    """
+    return _accumulate("cumulative_sum", np.add, x, axis, dtype, include_initial, 0, out)
+
+
+def cumulative_prod(
+    x: Tensor,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Products of all elements so far, along an axis; `include_initial`: begins with 1.
+
+    Does not block. Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
+    """
+    return _accumulate("cumulative_prod", np.multiply, x, axis, dtype, include_initial, 1, out)
+
+
+def cumsum(x: Tensor, /, dim: int | None = None, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
+    """`cumulative_sum` with torch's names. Does not block. Raises as that does."""
+    return cumulative_sum(x, axis=dim, dtype=dtype, out=out)
+
+
+def cumprod(x: Tensor, /, dim: int | None = None, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
+    """`cumulative_prod` with torch's names. Does not block. Raises as that does."""
+    return cumulative_prod(x, axis=dim, dtype=dtype, out=out)
+
+
+def logcumsumexp(x: Tensor, /, dim: int) -> Tensor:
+    """log of the sums of exp(x) so far, along an axis. Does not block. Raises IndexOutOfRange."""
+    return wrap(np.logaddexp.accumulate(array_of(x), x._axis(dim)))
+
+
+def cummax(x: Tensor, /, dim: int) -> Found:
+    """Largest values so far along an axis, and where the last of each stood. Does not block. Raises IndexOutOfRange."""
+    return _running(x, dim, np.maximum)
+
+
+def cummin(x: Tensor, /, dim: int) -> Found:
+    """Smallest values so far along an axis, and where the last of each stood. Does not block. Raises IndexOutOfRange."""
+    return _running(x, dim, np.minimum)
+
+
+def _running(x: Tensor, dim: int, function: Any) -> Found:
+    a = array_of(x)
+    axis = x._axis(dim)
+    values = function.accumulate(a, axis)
+    places = np.arange(a.shape[axis]).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+    found = np.where((a == values) | np.isnan(a), places, 0)
+    return Found(wrap(values), wrap(np.maximum.accumulate(found, axis)))
+
+
+def diff(
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """Differences of neighbours along an axis, `n` times. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    a = array_of(x)
+    ends = {name: array_of(end) for name, end in (("prepend", prepend), ("append", append)) if end is not None}
+    try:
+        return wrap(np.diff(a, n, x._axis(axis), **ends))
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"differences along axis {axis} of", a) from error
+
+
+def mode(x: Tensor, /, dim: int = -1, keepdim: bool = False) -> Found:
+    """The value met most often along an axis (the smallest of several), and where its last one stands.
+
+    Does not block. Raises IndexOutOfRange; InvalidArgument: an axis without elements.
+    """
+    a = array_of(x)
+    axis = x._axis(dim)
+    rows = np.moveaxis(a, axis, -1)
+    if not rows.shape[-1]:
+        raise InvalidArgument(f"mode along axis {dim} of a tensor of shape {a.shape}; there is no element")
+    order = np.argsort(rows, -1, stable=True)
+    values = np.take_along_axis(rows, order, -1)
+    place = np.arange(rows.shape[-1])
+    begins = np.concatenate([np.ones((*rows.shape[:-1], 1), bool), values[..., 1:] != values[..., :-1]], -1)
+    runs = place - np.maximum.accumulate(np.where(begins, place, 0), -1)  # how many equal ones came before
+    best = np.argmax(runs, -1, keepdims=True)
+    found = [np.take_along_axis(values, best, -1), np.take_along_axis(order, best, -1)]
+    shaped = [np.moveaxis(one, -1, axis) if keepdim else one[..., 0] for one in found]
+    return Found(wrap(shaped[0]), wrap(shaped[1]))
+
+
+# -- TH's others -------------------------------------------------------------------------------------------------------
+
+
+def dist(x: Tensor, other: Tensor, /, p: float = 2) -> Tensor:
+    """The p-norm of the difference of two tensors. Does not block. Raises InvalidArgument: shapes."""
+    a, b = array_of(x), array_of(other)
+    try:
+        return wrap(np.linalg.norm((a - b).reshape(-1), p))
+    except ValueError as error:
+        raise refused(error, f"the distance to a tensor of shape {b.shape} of", a) from error
+
+
+def renorm(x: Tensor, /, p: float, dim: int, maxnorm: float) -> Tensor:
+    """A copy whose parts along an axis have a p-norm of at most `maxnorm`. Does not block. Raises IndexOutOfRange."""
+    a = array_of(x)
+    axis = x._axis(dim)
+    if p <= 0 or maxnorm < 0:
+        raise InvalidArgument(f"renorm to {p}-norms of at most {maxnorm}; give p > 0 and a norm from 0")
+    others = tuple(i for i in range(a.ndim) if i != axis)
+    norms = np.sum(np.abs(a) ** p, axis=others, keepdims=True) ** (1 / p)
+    return wrap(np.where(norms > maxnorm, a * (maxnorm / (norms + 1e-7)), a).astype(a.dtype))
+
+
+def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+    """How many values lie in each of `bins` equal parts of [min, max] (both 0: the smallest and largest value).
+
+    Does not block. Raises InvalidArgument: fewer than one part, a range that is none.
+    """
+    a = array_of(x)
+    low, high = (a.min(), a.max()) if min == max == 0 and a.size else (min, max)
+    try:
+        if not low <= high:
+            raise ValueError(f"range [{low}, {high}]")
+        counts = np.histogram(a, bins, (float(low), float(high)))[0]
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"a histogram of {bins} parts of", a) from error
+    return wrap(counts.astype(a.dtype if a.dtype.kind == "f" else np.float32))
