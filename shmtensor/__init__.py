@@ -1,10 +1,10 @@
 """shmtensor: processes on one Linux machine share tensors without copying.
 
-`shmtensor.multiprocessing` is the standard `multiprocessing`, with tensors that cross as handles. The module itself is a
-namespace of the array API, with torch's names beside: `zeros`, `add`, `Tensor`, `FloatStorage`, `float32` ...
+`shmtensor.multiprocessing` is the standard `multiprocessing`, with tensors that cross as handles. The module itself is
+a namespace of the array API, with torch's names beside: `zeros`, `add`, `Tensor`, `FloatStorage`, `float32` ...
 
-Everything is loaded on first use, so that `import shmtensor` costs nothing: the manager, which is a part of this package,
-runs without NumPy. What is no module stands in `_namespace`.
+Everything is loaded on first use, so that `import shmtensor` costs nothing: the manager, which is a part of this
+package, runs without NumPy. What is no module stands in `_namespace`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset(
-    {"allocators", "atomics", "dtypes", "errors", "fft", "manager", "multiprocessing", "storage"}
-)
+_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "fft", "manager", "multiprocessing", "storage"})
 
 
 def __getattr__(name: str) -> Any:

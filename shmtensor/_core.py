@@ -12,7 +12,8 @@ Type promotion, broadcasting and rounding are NumPy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, refused, shape_from
 from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, dtype_of, require_supported
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument
 from .memory import address_of, moving
 from .storage import Storage, storage_of
 
@@ -36,21 +37,22 @@ _new = object.__new__
 _ndarray = np.ndarray
 
 
-class Device(str):
-    """Where a tensor's memory is: `cpu`. A string, so that it compares with one."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """Where a tensor's memory is: `cpu`. Equal to its name."""
 
-    __slots__ = ()
+    type: str
+    index: int | None = None
+    """The number of the device; None: there is but one."""
 
-    @property
-    def type(self) -> str:
-        """The kind of device, without its number."""
-        return self.partition(":")[0]
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    @property
-    def index(self) -> int | None:
-        """The number of the device; None: there is but one."""
-        number = self.partition(":")[2]
-        return int(number) if number else None
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, Device | str) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
 
 CPU: Final = Device("cpu")
@@ -277,12 +279,12 @@ class Tensor(Methods):
         return self
 
     @property
-    def T(self) -> Tensor:  # noqa: N802
+    def T(self) -> Tensor:
         """The view with its axes in the opposite order: of a matrix its transpose."""
         return self._share(self._live().T)
 
     @property
-    def mT(self) -> Tensor:  # noqa: N802
+    def mT(self) -> Tensor:
         """The view with the last two axes exchanged. Raises InvalidArgument: fewer than two."""
         if self._array.ndim < 2:
             raise InvalidArgument(f"mT of a tensor of shape {self.shape}; it needs two axes")
@@ -296,7 +298,7 @@ class Tensor(Methods):
 
     @property
     def imag(self) -> Tensor:
-        """The view of the imaginary parts. Raises DTypeError: of a real type, which has none (`shmtensor.imag` gives 0)."""
+        """The view of the imaginary parts. Raises DTypeError: a real type has none (`shmtensor.imag(x)` gives 0)."""
         array = self._live()
         if array.dtype.kind != "c":
             raise DTypeError(f"a tensor of {array.dtype.name} has no imaginary parts; use shmtensor.imag(x)")

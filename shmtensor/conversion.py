@@ -150,8 +150,8 @@ def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgumen
     if "read-only" in str(error) and not array.flags.writeable:
         if overlaps(array.shape, array.strides, array.itemsize):
             return LayoutError(
-                f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several of its elements are the "
-                "same memory, as expand() makes them; write to a clone()"
+                f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several of its elements "
+                "are the same memory, as expand() makes them; write to a clone()"
             )
         return read_only(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}")
     kind = DTypeError if isinstance(error, TypeError) else InvalidArgument

@@ -17,8 +17,8 @@ from .errors import InvalidArgument, LayoutError
 from .memory import checked_array
 
 __all__ = [
-    "arange", "as_tensor", "asarray", "diag", "empty", "empty_like", "eye", "from_numpy", "full", "full_like", "linspace",
-    "logspace", "ones", "ones_like", "range", "tensor", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "diag", "empty", "empty_like", "eye", "from_numpy", "full", "full_like",
+    "linspace", "logspace", "ones", "ones_like", "range", "tensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _new = object.__new__
@@ -237,9 +237,7 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bo
     return ones(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
 
 
-def full_like(
-    x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None, shared: bool = False
-) -> Tensor:
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
     """A tensor of one value, with the sizes and, unless given, the type of `x`. Blocks and raises as full."""
     a = array_of(x)
     return full(a.shape, fill_value, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
@@ -274,7 +272,7 @@ def arange(
     return _shared(values) if shared else _plain(values)
 
 
-def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:  # noqa: A001
+def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:
     """Values from `start` to `end`, which is one of them where the steps meet it (TH's). Errors as `tensor`."""
     if not step:
         raise InvalidArgument(f"range({start!r}, {end!r}, {step!r}): the step is 0")
@@ -312,7 +310,7 @@ def linspace(
 def logspace(start: Any, stop: Any, /, num: int = 100, base: float = 10.0, *, dtype: Any = None) -> Tensor:
     """`base` to the power of `num` values from `start` to `stop`, equally far apart. Errors as `linspace`."""
     powers = linspace(start, stop, num, dtype=np.float64)
-    return tensor(base ** powers._array, dtype=DEFAULT if dtype is None else dtype)
+    return tensor(base**powers._array, dtype=DEFAULT if dtype is None else dtype)
 
 
 def eye(
@@ -328,7 +326,7 @@ def eye(
     """A matrix with ones on the diagonal `k` above the main one, zeros elsewhere. Blocks and raises as empty."""
     shape, _ = shape_from((n_rows, n_rows if n_cols is None else n_cols), 1)
     device_of(device)
-    values = np.eye(*shape, k, dtype=dtype_of(dtype))
+    values = np.eye(shape[0], shape[1], k, dtype=dtype_of(dtype))
     return _shared(values) if shared else _plain(values)
 
 

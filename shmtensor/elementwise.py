@@ -22,13 +22,13 @@ __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
     "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift",
     "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "cbrt", "ceil", "cinv", "conj", "copysign",
-    "cos", "cosh", "deg2rad", "div", "divide", "eq", "equal", "exp", "exp2", "expm1", "floor", "floor_divide",
-    "fmax", "fmin", "fmod", "frac", "gcd", "ge", "greater", "greater_equal", "gt", "hypot", "imag", "isfinite",
-    "isinf", "isnan", "lcm", "ldexp", "le", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp",
-    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul",
-    "multiply", "ne", "neg", "negative", "nextafter", "not_equal", "positive", "pow", "rad2deg", "real",
-    "reciprocal", "remainder", "round", "rsqrt", "sigmoid", "sign", "signbit", "sin", "sinh", "sqrt", "square",
-    "sub", "subtract", "tan", "tanh", "true_divide", "trunc",
+    "cos", "cosh", "deg2rad", "div", "divide", "eq", "equal", "exp", "exp2", "expm1", "floor", "floor_divide", "fmax",
+    "fmin", "fmod", "frac", "gcd", "ge", "greater", "greater_equal", "gt", "hypot", "imag", "isfinite", "isinf",
+    "isnan", "lcm", "ldexp", "le", "less", "less_equal", "log", "log1p", "log2", "log10", "logaddexp", "logaddexp2",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "multiply", "ne",
+    "neg", "negative", "nextafter", "not_equal", "positive", "pow", "rad2deg", "real", "reciprocal", "remainder",
+    "round", "rsqrt", "sigmoid", "sign", "signbit", "sin", "sinh", "sqrt", "square", "sub", "subtract", "tan", "tanh",
+    "true_divide", "trunc",
 ]  # fmt: skip
 _new = object.__new__
 _ndarray = np.ndarray
@@ -188,7 +188,7 @@ def _rsqrt(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
 
 def _frac(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """What is behind the point."""
-    return np.subtract(a, np.trunc(a), out)
+    return np.subtract(a, np.trunc(a), out)  # type: ignore[no-any-return]
 
 
 def _real(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -204,13 +204,13 @@ def _imag(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
 def _round(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """The nearest whole number, the even one of two."""
     if a.dtype.kind in "iub":
-        return np.positive(a, out) if a.dtype.kind != "b" else np.logical_or(a, a, out)
+        return np.positive(a, out) if a.dtype.kind != "b" else np.logical_or(a, a, out)  # type: ignore[no-any-return]
     return np.round(a, out=out) if a.dtype.kind == "c" else np.rint(a, out)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
-abs = unary("abs", np.absolute)  # noqa: A001
+abs = unary("abs", np.absolute)
 acos = unary("acos", np.arccos)
 acosh = unary("acosh", np.arccosh)
 asin = unary("asin", np.arcsin)
@@ -243,7 +243,7 @@ positive = unary("positive", np.positive)
 rad2deg = unary("rad2deg", np.rad2deg)
 real = unary("real", _real)
 reciprocal = unary("reciprocal", np.reciprocal)
-round = unary("round", _round)  # noqa: A001
+round = unary("round", _round)
 rsqrt = unary("rsqrt", _rsqrt)
 sigmoid = unary("sigmoid", _sigmoid)
 sign = unary("sign", np.sign)
@@ -288,7 +288,7 @@ minimum = binary("minimum", np.minimum)
 multiply = binary("multiply", np.multiply)
 nextafter = binary("nextafter", np.nextafter)
 not_equal = binary("not_equal", np.not_equal)
-pow = binary("pow", np.power)  # noqa: A001
+pow = binary("pow", np.power)
 remainder = binary("remainder", np.remainder)
 subtract = binary("subtract", np.subtract)
 

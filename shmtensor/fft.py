@@ -53,7 +53,7 @@ def _one(name: str, function: Callable[..., Any], what: str) -> OneAxis:
     def transform(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
         return _compute(name, function, x, norm, n=n, axis=axis)
 
-    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")
+    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")  # type: ignore[no-any-return]
 
 
 def _many(name: str, function: Callable[..., Any], what: str) -> ManyAxes:
@@ -64,7 +64,8 @@ def _many(name: str, function: Callable[..., Any], what: str) -> ManyAxes:
             axes = tuple(range(-len(s), 0))
         return _compute(name, function, x, norm, s=s, axes=axes)
 
-    return _described(transform, name, f"{what} along axes (default all), of `s` points each (cut, or filled with zeros).")
+    doc = f"{what} along axes (default all), of `s` points each (cut, or filled with zeros)."
+    return _described(transform, name, doc)  # type: ignore[no-any-return]
 
 
 def _described(transform: Any, name: str, doc: str) -> Any:

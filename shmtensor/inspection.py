@@ -76,9 +76,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The type that tensors, types and numbers promote to. Raises DTypeError."""
-    parts = [
-        one if isinstance(one, bool | int | float | complex) else _dtype(one) for one in arrays_and_dtypes
-    ]
+    parts = [one if isinstance(one, bool | int | float | complex) else _dtype(one) for one in arrays_and_dtypes]
     try:
         return require_supported(np.result_type(*parts))
     except (TypeError, ValueError) as error:
@@ -102,7 +100,7 @@ def isdtype(dtype: Any, kind: Any, /) -> bool:
     return found == dtype_of(kind)
 
 
-def finfo(type: Any, /) -> FloatInfo:  # noqa: A002
+def finfo(type: Any, /) -> FloatInfo:
     """Range and precision of a floating-point type, or of a tensor's, or of the parts of a complex one.
 
     Raises DTypeError: another kind of type.
@@ -110,7 +108,7 @@ def finfo(type: Any, /) -> FloatInfo:  # noqa: A002
     dtype = _dtype(type)
     try:
         if dtype.kind == "V":
-            import ml_dtypes
+            import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
 
             info: Any = ml_dtypes.finfo(dtype)
         else:
@@ -122,7 +120,7 @@ def finfo(type: Any, /) -> FloatInfo:  # noqa: A002
     )
 
 
-def iinfo(type: Any, /) -> IntInfo:  # noqa: A002
+def iinfo(type: Any, /) -> IntInfo:
     """Range of an integer type, or of a tensor's. Raises DTypeError: another kind of type."""
     dtype = _dtype(type)
     if dtype.kind not in "iu":
@@ -150,9 +148,9 @@ class NamespaceInfo:
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """The types of tensors when nothing is said. Raises InvalidArgument: no such device."""
         device_of(device)
-        integer = np.dtype(np.int64)
+        whole = np.dtype(np.int64)
         return {
-            "real floating": DEFAULT, "complex floating": np.dtype(np.complex64), "integral": integer, "indexing": integer,
+            "real floating": DEFAULT, "complex floating": np.dtype(np.complex64), "integral": whole, "indexing": whole,
         }  # fmt: skip
 
     def devices(self) -> list[Any]:

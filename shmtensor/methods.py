@@ -96,12 +96,12 @@ def apply_(self: Tensor, function: Callable[[Any], Any]) -> Tensor:
 
 def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """self + value * tensor1 * tensor2. Does not block. Raises InvalidArgument: shapes."""
-    return self + tensor1 * tensor2 * value
+    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value))
 
 
 def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """self + value * tensor1 / tensor2. Does not block. Raises InvalidArgument: shapes."""
-    return self + tensor1 / tensor2 * value
+    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value))
 
 
 def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha: float = 1) -> Tensor:
@@ -126,7 +126,7 @@ def _new(make: str) -> Callable[..., Tensor]:
         function: Callable[..., Tensor] = getattr(creation, make)
         return function(*content, dtype=self.dtype if dtype is None else dtype, shared=shared)
 
-    create.__doc__ = f"`shmtensor.{make}`, of this tensor's type unless another is given. Blocks and raises as that does."
+    create.__doc__ = f"`shmtensor.{make}`, of this tensor's type unless another is given; blocks and raises as that."
     return create
 
 
@@ -163,7 +163,7 @@ def _binary_inplace(name: str, operate: Callable[..., Any]) -> Callable[..., Ten
     return compute
 
 
-def clip_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
+def clip_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """`clip` in place; gives self. Does not block. Raises InvalidArgument."""
     return selection.clip(self, min, max, out=self)
 
@@ -187,8 +187,8 @@ def table() -> dict[str, Callable[..., Any]]:
         found[row.prefix.lower()] = _converter(row.dtype)
     found.update({f"new_{name}": _new(name) for name in ("empty", "full", "ones", "tensor", "zeros")})
     alone = (
-        set_, resize_, resize_as_, detach, requires_grad_, type_as, apply_, addcmul, addcdiv, clip_, index_add_atomic_, shapes.view,
-        shapes.view_as, shapes.reshape_as, shapes.expand, shapes.expand_as, shapes.permute,
+        set_, resize_, resize_as_, detach, requires_grad_, type_as, apply_, addcmul, addcdiv, clip_, index_add_atomic_,
+        shapes.view, shapes.view_as, shapes.reshape_as, shapes.expand, shapes.expand_as, shapes.permute,
     )  # fmt: skip
     found.update({function.__name__: function for function in alone})
     found.update(clamp_=clip_, reshape=shapes.reshape_method, flip=shapes.flip_method, tile=shapes.tile_method)

@@ -36,10 +36,9 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """
     a, b = array_of(x1), array_of(x2)
     x1._axis(axis), x2._axis(axis)
-    if axis >= 0 or a.shape[axis] != b.shape[axis]:
-        if a.ndim != b.ndim or a.shape[axis] != b.shape[axis]:
-            raise InvalidArgument(f"vecdot along axis {axis} of tensors of shapes {a.shape} and {b.shape}")
+    if a.shape[axis] != b.shape[axis] or (axis >= 0 and a.ndim != b.ndim):
+        raise InvalidArgument(f"vecdot along axis {axis} of tensors of shapes {a.shape} and {b.shape}")
     try:
-        return wrap(np.vecdot(a, b, axis=axis))
+        return wrap(np.vecdot(a, b, axis=axis))  # type: ignore[call-overload]
     except (TypeError, ValueError) as error:
         raise refused(error, f"the dot product with a tensor of shape {b.shape} of", a) from error

@@ -12,14 +12,14 @@ from .conversion import refused
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
 
 __all__ = [
-    "argwhere", "array_equal", "bincount", "bucketize", "clamp", "clip", "gather", "index_select", "isin", "lerp", "masked_select",
-    "nonzero", "searchsorted", "take", "take_along_axis", "tril", "triu", "unique_all", "unique_counts", "unique_inverse",
-    "unique_values", "where",
+    "argwhere", "array_equal", "bincount", "bucketize", "clamp", "clip", "gather", "index_select", "isin", "lerp",
+    "masked_select", "nonzero", "searchsorted", "take", "take_along_axis", "tril", "triu", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "where",
 ]  # fmt: skip
 METHODS: Final = (
-    "argwhere", "array_equal", "bincount", "clamp", "clip", "gather", "index_add_", "index_copy_", "index_fill_", "index_select",
-    "lerp", "masked_fill", "masked_fill_", "masked_scatter_", "masked_select", "nonzero", "put_", "scatter", "scatter_",
-    "scatter_add_", "take", "take_along_axis", "tril", "triu",
+    "argwhere", "array_equal", "bincount", "clamp", "clip", "gather", "index_add_", "index_copy_", "index_fill_",
+    "index_select", "lerp", "masked_fill", "masked_fill_", "masked_scatter_", "masked_select", "nonzero", "put_",
+    "scatter", "scatter_", "scatter_add_", "take", "take_along_axis", "tril", "triu",
 )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def _place(x: Tensor, dim: int, index: Any, doing: str) -> tuple[NDArray[Any], t
     axis = x._axis(dim)
     at = _indices(index)
     if at.ndim != a.ndim:
-        raise InvalidArgument(f"{doing} with indices of shape {at.shape} of a tensor of shape {a.shape}; give as many axes")
+        raise InvalidArgument(f"{doing} with indices of shape {at.shape} of a tensor of shape {a.shape}; other axes")
     for i, (wanted, have) in enumerate(zip(at.shape, a.shape, strict=True)):
         if i != axis and wanted > have:
             raise InvalidArgument(f"{doing} with indices of shape {at.shape} of a tensor of shape {a.shape}: axis {i}")
@@ -267,7 +267,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
         raise refused(error, "choosing by", np.asarray(c)) from error
 
 
-def clip(x: Tensor, /, min: Any = None, max: Any = None, *, out: Tensor | None = None) -> Tensor:  # noqa: A002
+def clip(x: Tensor, /, min: Any = None, max: Any = None, *, out: Tensor | None = None) -> Tensor:
     """Values below `min` become it, those above `max` become that; either may be None. Raises InvalidArgument."""
     a = array_of(x)
     low, high = (None if bound is None else _value(bound) for bound in (min, max))

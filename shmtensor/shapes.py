@@ -19,16 +19,16 @@ from .errors import IndexOutOfRange, InvalidArgument, LayoutError
 __all__ = [
     "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_tensors",
     "broadcast_to", "cat", "chunk", "column_stack", "concat", "concatenate", "contiguous", "diag_embed", "diagonal",
-    "dstack", "expand_dims", "flatten", "flip", "fliplr", "flipud", "hstack", "matrix_transpose", "meshgrid", "moveaxis",
-    "movedim", "narrow", "permute_dims", "ravel", "repeat", "repeat_interleave", "reshape", "roll", "rot90", "select",
-    "split", "squeeze", "stack", "swapaxes", "t", "tensor_split", "tile", "transpose", "unbind", "unflatten", "unfold",
-    "unsqueeze", "unstack", "vstack",
+    "dstack", "expand_dims", "flatten", "flip", "fliplr", "flipud", "hstack", "matrix_transpose", "meshgrid",
+    "moveaxis", "movedim", "narrow", "permute_dims", "ravel", "repeat", "repeat_interleave", "reshape", "roll",
+    "rot90", "select", "split", "squeeze", "stack", "swapaxes", "t", "tensor_split", "tile", "transpose", "unbind",
+    "unflatten", "unfold", "unsqueeze", "unstack", "vstack",
 ]  # fmt: skip
 METHODS: Final = (
-    "adjoint", "as_strided", "broadcast_to", "chunk", "contiguous", "diag_embed", "diagonal", "expand_dims", "flatten",
-    "fliplr", "flipud", "matrix_transpose", "moveaxis", "movedim", "narrow", "ravel", "repeat_interleave", "roll",
-    "rot90", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind", "unflatten", "unfold",
-    "unsqueeze", "unstack",
+    "adjoint", "as_strided", "broadcast_to", "chunk", "contiguous", "diag_embed", "diagonal", "expand_dims",
+    "flatten", "fliplr", "flipud", "matrix_transpose", "moveaxis", "movedim", "narrow", "ravel", "repeat_interleave",
+    "roll", "rot90", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind",
+    "unflatten", "unfold", "unsqueeze", "unstack",
 )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def ravel(x: Tensor, /) -> Tensor:
 
 
 def unflatten(x: Tensor, /, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One axis as several. Does not block. Raises IndexOutOfRange, InvalidArgument: sizes that do not multiply to it."""
+    """One axis as several. Does not block. Raises IndexOutOfRange, InvalidArgument: sizes that are not its parts."""
     a = array_of(x)
     axis = x._axis(dim)
     inner = view_shape((tuple(sizes),), np.broadcast_to(np.empty((), a.dtype), (a.shape[axis],)))
@@ -347,7 +347,7 @@ def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage
 
 
 def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
-    """The view of all windows of `size` along an axis, `step` apart, as a last axis; overlapping ones cannot be written.
+    """The view of all windows of `size` along an axis, `step` apart, as a last axis; no writing to overlapping ones.
 
     Does not block. Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
     """
@@ -417,7 +417,9 @@ def split(x: Tensor, /, split_size: int | Sequence[int], dim: int = 0) -> list[T
     if isinstance(split_size, SEQUENCES):
         sizes = [index_of(n) for n in split_size]
         if sum(sizes) != have or min(sizes, default=0) < 0:
-            raise InvalidArgument(f"a split into {sizes} of axis {dim}, which has {have}; the sizes must add up to that")
+            raise InvalidArgument(
+                f"a split into {sizes} of axis {dim}, which has {have}; the sizes must add up to that"
+            )
     else:
         size = index_of(split_size)
         if size < 1:
@@ -501,7 +503,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0, dim: int | None = None, out: Tensor | None = None) -> Tensor:
-    """Tensors of one shape along a new axis. A copy. Does not block. Raises InvalidArgument (shapes), IndexOutOfRange."""
+    """Tensors of one shape along a new axis. A copy. Does not block. Raises InvalidArgument, IndexOutOfRange."""
     return _joined(np.stack, arrays, "stack", axis=axis if dim is None else dim, out=out)
 
 
@@ -531,7 +533,9 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
     Does not block. Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
     """
     a = array_of(x)
-    if isinstance(shift, SEQUENCES) and (axis is None or len(shift) != (len(axis) if isinstance(axis, SEQUENCES) else 1)):
+    if isinstance(shift, SEQUENCES) and (
+        axis is None or len(shift) != (len(axis) if isinstance(axis, SEQUENCES) else 1)
+    ):
         raise InvalidArgument(f"a roll by {shift} along axes {axis}; give one shift for each axis")
     axes = axis if axis is None else tuple(x._axis(i) for i in axis) if isinstance(axis, SEQUENCES) else x._axis(axis)
     return wrap(np.roll(a, shift, axes))

@@ -20,7 +20,7 @@ def _order(a: NDArray[Any], axis: int, descending: bool, stable: bool) -> NDArra
         return np.argsort(a, axis, stable=stable)
     # Reversed before and after, so that equal ones keep their order.
     order = np.flip(np.argsort(np.flip(a, axis), axis, stable=stable), axis)
-    return a.shape[axis] - 1 - order
+    return a.shape[axis] - 1 - order  # type: ignore[no-any-return]
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -41,7 +41,7 @@ def msort(x: Tensor, /) -> Tensor:
     return sort(x, axis=0)
 
 
-def topk(x: Tensor, /, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found:  # noqa: A002
+def topk(x: Tensor, /, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found:
     """The `k` largest (or smallest) values along an axis, in order, and where they stand.
 
     Raises IndexOutOfRange; InvalidArgument: more than there are.
@@ -62,7 +62,7 @@ def topk(x: Tensor, /, k: int, dim: int = -1, largest: bool = True, sorted: bool
 
 
 def kthvalue(x: Tensor, /, k: int, dim: int = -1, keepdim: bool = False) -> Found:
-    """The `k`-th smallest value (from 1) along an axis, and where it stands. Raises IndexOutOfRange, InvalidArgument."""
+    """The `k`-th smallest value (from 1) along an axis, and where it is. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     axis = x._axis(dim)
     if not 1 <= index_of(k) <= a.shape[axis]:

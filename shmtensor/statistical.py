@@ -18,9 +18,9 @@ from .dtypes import dtype_of
 from .errors import InvalidArgument
 
 __all__ = [
-    "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum",
-    "cumulative_prod", "cumulative_sum", "diff", "dist", "histc", "logcumsumexp", "logsumexp", "max", "mean", "median",
-    "min", "mode", "nanmean", "nansum", "prod", "quantile", "renorm", "std", "sum", "var",
+    "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod",
+    "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist", "histc", "logcumsumexp", "logsumexp", "max",
+    "mean", "median", "min", "mode", "nanmean", "nansum", "prod", "quantile", "renorm", "std", "sum", "var",
 ]  # fmt: skip
 METHODS: Final = (
     "aminmax", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist", "histc",
@@ -69,14 +69,16 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
         how = {} if dtype is None else {"dtype": dtype_of(dtype)}
         return reduce(name, function, x, axis, keepdims, out, **how)
 
-    return _registered(compute, name, f"{doc} over all axes or some, of type `dtype` (default: NumPy's choice).")
+    return _registered(  # type: ignore[no-any-return]
+        compute, name, f"{doc} over all axes or some, of type `dtype` (default: NumPy's choice)."
+    )
 
 
 def _plain(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
     def compute(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
         return reduce(name, function, x, axis, keepdims, out)
 
-    return _registered(compute, name, f"{doc} over all axes or some.")
+    return _registered(compute, name, f"{doc} over all axes or some.")  # type: ignore[no-any-return]
 
 
 def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
@@ -92,7 +94,7 @@ def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..
         return reduce(name, function, x, axis, keepdims, out, ddof=correction)
 
     text = f"{doc} over all axes or some. `correction` is taken from the number of elements (1: of a sample)."
-    return _registered(compute, name, text)
+    return _registered(compute, name, text)  # type: ignore[no-any-return]
 
 
 def _registered(compute: Any, name: str, doc: str) -> Any:
@@ -113,15 +115,15 @@ def _logsumexp(a: NDArray[Any], axis: Any, keepdims: bool, out: NDArray[Any] | N
     return out
 
 
-sum = _typed("sum", np.sum, "Sum")  # noqa: A001
+sum = _typed("sum", np.sum, "Sum")
 prod = _typed("prod", np.prod, "Product")
 nansum = _typed("nansum", np.nansum, "Sum of what is a number")
 mean = _plain("mean", np.mean, "Mean")
 nanmean = _plain("nanmean", np.nanmean, "Mean of what is a number")
-min = amin = _plain("min", np.min, "Smallest value")  # noqa: A001
-max = amax = _plain("max", np.max, "Largest value")  # noqa: A001
-all = _plain("all", np.all, "Whether every value is true")  # noqa: A001
-any = _plain("any", np.any, "Whether some value is true")  # noqa: A001
+min = amin = _plain("min", np.min, "Smallest value")
+max = amax = _plain("max", np.max, "Largest value")
+all = _plain("all", np.all, "Whether every value is true")
+any = _plain("any", np.any, "Whether some value is true")
 median = _plain("median", np.median, "Value in the middle (the mean of both of an even number)")
 logsumexp = _plain("logsumexp", _logsumexp, "log(sum(exp(x)))")
 std = _corrected("std", np.std, "Standard deviation")
@@ -260,12 +262,12 @@ def logcumsumexp(x: Tensor, /, dim: int) -> Tensor:
 
 
 def cummax(x: Tensor, /, dim: int) -> Found:
-    """Largest values so far along an axis, and where the last of each stood. Does not block. Raises IndexOutOfRange."""
+    """Largest values so far along an axis, and where the last of each is. Does not block. Raises IndexOutOfRange."""
     return _running(x, dim, np.maximum)
 
 
 def cummin(x: Tensor, /, dim: int) -> Found:
-    """Smallest values so far along an axis, and where the last of each stood. Does not block. Raises IndexOutOfRange."""
+    """Smallest values so far along an axis, and where the last of each is. Does not block. Raises IndexOutOfRange."""
     return _running(x, dim, np.minimum)
 
 
@@ -334,7 +336,7 @@ def renorm(x: Tensor, /, p: float, dim: int, maxnorm: float) -> Tensor:
     return wrap(np.where(norms > maxnorm, a * (maxnorm / (norms + 1e-7)), a).astype(a.dtype))
 
 
-def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many values lie in each of `bins` equal parts of [min, max] (both 0: the smallest and largest value).
 
     Does not block. Raises InvalidArgument: fewer than one part, a range that is none.
