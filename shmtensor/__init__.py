@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from . import multiprocessing as multiprocessing
     from . import storage as storage
     from ._namespace import *
+    from ._namespace import __array_api_version__ as __array_api_version__
     from ._namespace import __array_namespace_info__ as __array_namespace_info__
 
 __version__ = "0.1.0"
 
 _MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "fft", "manager", "multiprocessing", "storage"})
+_API = frozenset({"__array_api_version__", "__array_namespace_info__"})
 
 
 def __getattr__(name: str) -> Any:
@@ -35,8 +37,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name == "__all__":
         return __dir__()
-    # Python itself looks for other names of this kind, and must not load NumPy by that.
-    if not name.startswith("__") or name == "__array_namespace_info__":
+    # Python looks here for modules and for names of its own, too, and must not load NumPy by that.
+    if not name.startswith("_") or name in _API:
         namespace = importlib.import_module("._namespace", __name__)
         value = getattr(namespace, name, namespace)
         if value is not namespace and name in _public(namespace):
@@ -45,12 +47,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _public(namespace: Any) -> set[str]:
-    return {name for name in vars(namespace) if not name.startswith("_")} | {"__array_namespace_info__"}
+def _public(namespace: Any) -> frozenset[str]:
+    return _API.union(name for name in vars(namespace) if not name.startswith("_") and name != "annotations")
 
 
 def __dir__() -> list[str]:
     import importlib
 
     namespace = importlib.import_module("._namespace", __name__)
-    return sorted({*_public(namespace), *_MODULES, "__version__"} - {"annotations"})
+    return sorted({*_public(namespace), *_MODULES, "__version__"})

@@ -31,7 +31,7 @@ else:
     Methods = object
 
 SETTLED: Final = -1
-API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
+API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Versions of the array API that this library follows."""
 _new = object.__new__
 _ndarray = np.ndarray
@@ -642,6 +642,6 @@ def _make_class(prefix: str, dtype: DType) -> type[Tensor]:
 TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {
     row.dtype: _make_class(row.prefix, row.dtype) for row in ELEMENT_TYPES
 }
-ByteTensor, CharTensor, ShortTensor, IntTensor, LongTensor, HalfTensor, FloatTensor, DoubleTensor, BoolTensor = (
+ByteTensor, CharTensor, ShortTensor, IntTensor, LongTensor, HalfTensor, FloatTensor, DoubleTensor, BoolTensor, *_ = (
     TENSOR_CLASSES.values()
 )

@@ -131,6 +131,8 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
         raise kind(f"these values make no tensor of {dtype.name if dtype else 'numbers'}: {error}") from error
     if dtype is None and array.dtype == np.float64:
         return array.astype(DEFAULT)
+    if dtype is None and array.dtype == np.complex128:
+        return array.astype(np.complex64)
     require_supported(array.dtype)
     return array
 

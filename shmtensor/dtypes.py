@@ -38,6 +38,10 @@ float16: Final[DType] = np.dtype(np.float16)
 float32: Final[DType] = np.dtype(np.float32)
 float64: Final[DType] = np.dtype(np.float64)
 bool_: Final[DType] = np.dtype(np.bool_)
+bool = bool_
+uint16, uint32, uint64, complex64, complex128 = (
+    np.dtype(n) for n in ("uint16", "uint32", "uint64", "complex64", "complex128")
+)
 
 ELEMENT_TYPES: Final[tuple[ElementType, ...]] = (
     ElementType("Byte", uint8, "uint8"),
@@ -49,6 +53,11 @@ ELEMENT_TYPES: Final[tuple[ElementType, ...]] = (
     ElementType("Float", float32, "float32"),
     ElementType("Double", float64, "float64"),
     ElementType("Bool", bool_, "bool"),
+    ElementType("UInt16", np.dtype("uint16"), "uint16"),
+    ElementType("UInt32", np.dtype("uint32"), "uint32"),
+    ElementType("UInt64", np.dtype("uint64"), "uint64"),
+    ElementType("ComplexFloat", np.dtype("complex64"), "complex64"),
+    ElementType("ComplexDouble", np.dtype("complex128"), "complex128"),
 )
 
 BY_DTYPE: Final[dict[DType, ElementType]] = {row.dtype: row for row in ELEMENT_TYPES}

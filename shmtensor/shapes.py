@@ -17,12 +17,12 @@ from .conversion import SEQUENCES, overlaps, refused, view_shape
 from .errors import IndexOutOfRange, InvalidArgument, LayoutError
 
 __all__ = [
-    "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_tensors",
-    "broadcast_to", "cat", "chunk", "column_stack", "concat", "concatenate", "contiguous", "diag_embed", "diagonal",
-    "dstack", "expand_dims", "flatten", "flip", "fliplr", "flipud", "hstack", "matrix_transpose", "meshgrid",
-    "moveaxis", "movedim", "narrow", "permute_dims", "ravel", "repeat", "repeat_interleave", "reshape", "roll",
-    "rot90", "select", "split", "squeeze", "stack", "swapaxes", "t", "tensor_split", "tile", "transpose", "unbind",
-    "unflatten", "unfold", "unsqueeze", "unstack", "vstack",
+    "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_tensors", "broadcast_to", "cat", "chunk", "column_stack", "concat", "concatenate", "contiguous",
+    "diag_embed", "diagonal", "dstack", "expand_dims", "flatten", "flip", "fliplr", "flipud", "hstack",
+    "matrix_transpose", "meshgrid", "moveaxis", "movedim", "narrow", "permute_dims", "ravel", "repeat",
+    "repeat_interleave", "reshape", "roll", "rot90", "select", "split", "squeeze", "stack", "swapaxes", "t",
+    "tensor_split", "tile", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "unstack", "vstack",
 ]  # fmt: skip
 METHODS: Final = (
     "adjoint", "as_strided", "broadcast_to", "chunk", "contiguous", "diag_embed", "diagonal", "expand_dims",
@@ -259,7 +259,7 @@ def squeeze(x: Tensor, /, axis: Any = None) -> Tensor:
     return x._share(a.squeeze(axes))
 
 
-def expand_dims(x: Tensor, /, *, axis: Any = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: Any) -> Tensor:
     """The view with new axes of size 1. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     try:
@@ -302,13 +302,18 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
     return broadcast_to(self, other.shape)
 
 
-def broadcast_arrays(*tensors: Tensor) -> list[Tensor]:
-    """Views of all tensors with the sizes that they broadcast to. Does not block. Raises InvalidArgument."""
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes that tensors of these sizes broadcast to. Does not block. Raises InvalidArgument."""
     try:
-        shape = np.broadcast_shapes(*[array_of(x).shape for x in tensors])
-    except ValueError as error:
-        raise InvalidArgument(f"shapes {[x.shape for x in tensors]} do not broadcast: {error}") from error
-    return [broadcast_to(x, shape) for x in tensors]
+        return np.broadcast_shapes(*shapes)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"shapes {list(shapes)} do not broadcast: {error}") from error
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """Views of all tensors with the sizes that they broadcast to. Does not block. Raises InvalidArgument."""
+    shape = broadcast_shapes(*[array_of(x).shape for x in arrays])
+    return tuple([broadcast_to(x, shape) for x in arrays])
 
 
 broadcast_tensors = broadcast_arrays
@@ -605,8 +610,9 @@ def diag_embed(x: Tensor, /, offset: int = 0) -> Tensor:
     return wrap(made)
 
 
-def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Grids of coordinates from tensors of one axis. Copies. Does not block. Raises InvalidArgument."""
     if indexing not in ("xy", "ij") or any(array_of(x).ndim > 1 for x in arrays):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")
-    return [wrap(grid) for grid in np.meshgrid(*[array_of(x) for x in arrays], indexing=indexing)]  # type: ignore[call-overload]
+    grids = np.meshgrid(*[array_of(x) for x in arrays], indexing=indexing)  # type: ignore[call-overload]
+    return tuple([wrap(grid) for grid in grids])

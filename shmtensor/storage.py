@@ -530,6 +530,7 @@ STORAGE_CLASSES: Final[dict[DType, type[Storage]]] = {
     FloatStorage,
     DoubleStorage,
     BoolStorage,
+    *_,
 ) = STORAGE_CLASSES.values()
 
 

@@ -1,6 +1,7 @@
 """Imports point downward only, and importing costs only what is used."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,23 @@ LAYERS = [
     {"errors", "_native"},
     {"manager"},
     {"dtypes", "allocators"},
-    {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
+    {"conversion", "memory", "sharing", "storage"},
+    {"_core"},
+    {
+        "atomics",
+        "creation",
+        "elementwise",
+        "fft",
+        "inspection",
+        "products",
+        "selection",
+        "shapes",
+        "sorting",
+        "statistical",
+    },
+    {"methods"},
+    {"_tensor"},
+    {"_namespace"},
     {"codec", "reductions"},
     {"queues", "broadcast", "synchronize", "connection"},
     {"pool", "multiprocessing", "spawn"},
@@ -118,14 +135,22 @@ def test_every_public_name_resolves():
 
 
 def test_every_public_name_is_seen_by_type_checkers():
-    tree = ast.parse((ROOT / "__init__.py").read_text())
-    seen = {
-        alias.asname
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.level
-        for alias in node.names
-    }
-    assert seen == set(shmtensor.__all__) - {"__version__"}
+    """They follow imports, and stars as far as modules have `__all__`; the lazy look-up follows `_namespace`."""
+    seen = {"__version__"}
+    for file in ("__init__.py", "_namespace.py"):
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                for alias in node.names:
+                    module = importlib.import_module(f"shmtensor.{node.module}") if alias.name == "*" else None
+                    seen |= {alias.asname} if module is None else set(getattr(module, "__all__", ()))
+    assert set(dir(shmtensor)) == seen
+
+
+def test_methods_are_seen_by_type_checkers():
+    made = subprocess.run(
+        [sys.executable, ROOT.parent / "tools/methods_stub.py"], capture_output=True, text=True, check=True
+    )
+    assert made.stdout == (ROOT / "_methods.pyi").read_text(), "run tools/methods_stub.py --write"
 
 
 def test_unknown_name_is_an_attribute_error():
