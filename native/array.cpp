@@ -4,8 +4,11 @@
 #define NPY_TARGET_VERSION NPY_1_25_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 namespace shmtensor {
 
@@ -126,6 +129,23 @@ bool read_index(PyObject* from, npy_intp* into) {
     return false;
 }
 
+// Whether several elements may be the same memory: not so when each step is beyond what all smaller ones reach.
+bool overlaps(PyArrayObject* array) {
+    std::pair<npy_intp, npy_intp> steps[kMostDimensions];  // stride, size
+    int count = 0;
+    for (int i = 0; i < PyArray_NDIM(array); ++i) {
+        if (PyArray_DIM(array, i) == 0) return false;
+        if (PyArray_DIM(array, i) > 1) steps[count++] = {std::abs(PyArray_STRIDE(array, i)), PyArray_DIM(array, i)};
+    }
+    std::sort(steps, steps + count);
+    npy_intp reach = PyArray_ITEMSIZE(array);
+    for (int i = 0; i < count; ++i) {
+        if (steps[i].first < reach) return true;
+        reach += (steps[i].second - 1) * steps[i].first;
+    }
+    return false;
+}
+
 }  // namespace
 
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
@@ -212,6 +232,26 @@ PyTypeObject* array_type_if_loaded() {
     Py_XDECREF(numpy);
     PyErr_Clear();
     return type;
+}
+
+PyObject* view_of(PyObject* object, PyObject* shape, PyObject* strides, Py_ssize_t offset) {
+    PyArrayObject* array = as_array(object);
+    if (!array) return nullptr;
+    npy_intp low = 0, high = PyArray_ITEMSIZE(array);
+    for (int i = 0; i < PyArray_NDIM(array); ++i) {
+        if (PyArray_DIM(array, i) == 0) high = 0;
+    }
+    for (int i = 0; high > 0 && i < PyArray_NDIM(array); ++i) {
+        const npy_intp reach = (PyArray_DIM(array, i) - 1) * PyArray_STRIDE(array, i);
+        (reach < 0 ? low : high) += reach;
+    }
+    auto* first = static_cast<std::byte*>(PyArray_DATA(array)) + low;
+    PyObject* view = make_array(object, first, static_cast<std::uint64_t>(high - low),
+                                reinterpret_cast<PyObject*>(PyArray_DESCR(array)), shape, offset - low, strides,
+                                PyArray_ISWRITEABLE(array));
+    if (view && overlaps(reinterpret_cast<PyArrayObject*>(view)))
+        PyArray_CLEARFLAGS(reinterpret_cast<PyArrayObject*>(view), NPY_ARRAY_WRITEABLE);
+    return view;
 }
 
 ArrayView view_array(PyObject* object) {

@@ -23,6 +23,11 @@ extern ErrorTypes error_types;
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
                      Py_ssize_t offset, PyObject* strides, bool writable = true);
 
+// A view of an exact ndarray with other sizes and strides (bytes), `offset` bytes from its first element on, that
+// touches nothing beyond the bytes from its lowest to its highest. It may not be written where several of its elements
+// may be the same memory. Returns a new reference, or nullptr with an exception set.
+PyObject* view_of(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_t offset);
+
 // What an ndarray is, as its memory can be shipped. `type` is NumPy's number of the element type; -1 for all that is
 // not plain numbers in this machine's byte order, and for more axes than are supported.
 struct ArrayView {

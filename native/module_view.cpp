@@ -110,6 +110,15 @@ void add_view(nb::module_& m) {
                 return nb::steal(array);
             },
             nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0, nb::arg("strides") = nb::none());
+
+    m.def(
+        "strided",
+        [](nb::handle array, nb::handle shape, nb::handle strides, Py_ssize_t offset) {
+            PyObject* view = view_of(array.ptr(), shape.ptr(), strides.ptr(), offset);
+            if (!view) throw nb::python_error();
+            return nb::steal(view);
+        },
+        nb::arg("array"), nb::arg("shape"), nb::arg("strides"), nb::arg("offset") = 0);
 }
 
 }  // namespace shmtensor

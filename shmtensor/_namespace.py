@@ -14,5 +14,6 @@ from .products import *
 from .selection import *
 from .shapes import *
 from .sorting import *
+from .special import *
 from .statistical import *
 from .storage import *

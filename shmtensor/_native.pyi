@@ -313,6 +313,14 @@ class Block:
     def descriptor(self) -> int:
         """The payload's descriptor (owned by the client; duplicate it to keep it)."""
 
+def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
+    """A view of an ndarray with other sizes and strides (bytes), `offset` bytes from its first element on.
+
+    It cannot be written where several of its elements may be the same memory.
+
+    Raises ValueError: it would reach beyond the memory from the array's lowest to its highest element.
+    """
+
 @final
 class View:
     """A block as receivers may use it: docs/sharing.md. Supports the buffer protocol (writable if LENT or PERSONAL).

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import elementwise, products, selection, shapes, sorting, statistical
+from . import elementwise, products, selection, shapes, sorting, special, statistical
 from ._core import Tensor, array_of, index_of
 from .conversion import shape_from
 from .dtypes import ELEMENT_TYPES, DType
 from .errors import DTypeError
 from .storage import Storage
 
-MODULES: Final = (shapes, selection, sorting, statistical, products)
+MODULES: Final = (shapes, selection, sorting, special, statistical, products)
 """Of each the names in METHODS become methods."""
 
 

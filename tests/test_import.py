@@ -19,7 +19,7 @@ LAYERS = [
     {"manager"},
     {"dtypes", "allocators"},
     {"conversion", "memory", "sharing", "storage"},
-    {"_core"},
+    {"_core", "_methods"},
     {
         "atomics",
         "creation",
@@ -30,6 +30,7 @@ LAYERS = [
         "selection",
         "shapes",
         "sorting",
+        "special",
         "statistical",
     },
     {"methods"},
