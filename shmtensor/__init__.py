@@ -15,19 +15,29 @@ if TYPE_CHECKING:
     from . import atomics as atomics
     from . import dtypes as dtypes
     from . import errors as errors
+    from . import hooks as hooks
     from . import manager as manager
     from . import multiprocessing as multiprocessing
     from . import storage as storage
+    from ._tensor import BFloat16Tensor as BFloat16Tensor
     from ._tensor import BoolTensor as BoolTensor
     from ._tensor import ByteTensor as ByteTensor
     from ._tensor import CharTensor as CharTensor
+    from ._tensor import ComplexDoubleTensor as ComplexDoubleTensor
+    from ._tensor import ComplexFloatTensor as ComplexFloatTensor
     from ._tensor import DoubleTensor as DoubleTensor
+    from ._tensor import Float8E4M3Tensor as Float8E4M3Tensor
+    from ._tensor import Float8E5M2Tensor as Float8E5M2Tensor
     from ._tensor import FloatTensor as FloatTensor
     from ._tensor import HalfTensor as HalfTensor
     from ._tensor import IntTensor as IntTensor
     from ._tensor import LongTensor as LongTensor
     from ._tensor import ShortTensor as ShortTensor
     from ._tensor import Tensor as Tensor
+    from ._tensor import UInt16Tensor as UInt16Tensor
+    from ._tensor import UInt32Tensor as UInt32Tensor
+    from ._tensor import UInt64Tensor as UInt64Tensor
+    from .accounts import memory_stats as memory_stats
     from .allocators import MapFlags as MapFlags
     from .creation import arange as arange
     from .creation import empty as empty
@@ -36,7 +46,13 @@ if TYPE_CHECKING:
     from .creation import ones as ones
     from .creation import tensor as tensor
     from .creation import zeros as zeros
+    from .dtypes import bfloat16 as bfloat16
+    from .dtypes import bool as bool
     from .dtypes import bool_ as bool_
+    from .dtypes import complex64 as complex64
+    from .dtypes import complex128 as complex128
+    from .dtypes import float8_e4m3fn as float8_e4m3fn
+    from .dtypes import float8_e5m2 as float8_e5m2
     from .dtypes import float16 as float16
     from .dtypes import float32 as float32
     from .dtypes import float64 as float64
@@ -45,24 +61,38 @@ if TYPE_CHECKING:
     from .dtypes import int32 as int32
     from .dtypes import int64 as int64
     from .dtypes import uint8 as uint8
+    from .dtypes import uint16 as uint16
+    from .dtypes import uint32 as uint32
+    from .dtypes import uint64 as uint64
     from .memory import StorageFlags as StorageFlags
     from .memory import empty_cache as empty_cache
+    from .storage import BFloat16Storage as BFloat16Storage
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
     from .storage import CharStorage as CharStorage
+    from .storage import ComplexDoubleStorage as ComplexDoubleStorage
+    from .storage import ComplexFloatStorage as ComplexFloatStorage
     from .storage import DoubleStorage as DoubleStorage
+    from .storage import Float8E4M3Storage as Float8E4M3Storage
+    from .storage import Float8E5M2Storage as Float8E5M2Storage
     from .storage import FloatStorage as FloatStorage
     from .storage import HalfStorage as HalfStorage
     from .storage import IntStorage as IntStorage
     from .storage import LongStorage as LongStorage
     from .storage import ShortStorage as ShortStorage
     from .storage import Storage as Storage
+    from .storage import UInt16Storage as UInt16Storage
+    from .storage import UInt32Storage as UInt32Storage
+    from .storage import UInt64Storage as UInt64Storage
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "manager", "multiprocessing", "storage"})
-_TYPES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool")
-_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool_")
+_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "hooks", "manager", "multiprocessing", "storage"})
+# dtypes.TABLE, as far as NumPy has the types.
+_TYPES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "UInt16", "UInt32", "UInt64",
+          "ComplexFloat", "ComplexDouble")  # fmt: skip
+_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool_", "uint16", "uint32",
+           "uint64", "complex64", "complex128")  # fmt: skip
 _CREATION = ("arange", "empty", "from_numpy", "full", "ones", "tensor", "zeros")
 _HOME = {
     **dict.fromkeys(_CREATION, "creation"),
@@ -72,6 +102,13 @@ _HOME = {
     "MapFlags": "allocators",
     "StorageFlags": "memory",
     "empty_cache": "memory",
+    "memory_stats": "accounts",
+}
+# What a star import leaves out: types of a package that may be missing, and names that hide builtins.
+_UNLISTED = {
+    **dict.fromkeys(("bfloat16", "bool", "float8_e4m3fn", "float8_e5m2"), "dtypes"),
+    **dict.fromkeys(("BFloat16Storage", "Float8E4M3Storage", "Float8E5M2Storage"), "storage"),
+    **dict.fromkeys(("BFloat16Tensor", "Float8E4M3Tensor", "Float8E5M2Tensor"), "_tensor"),
 }
 
 __all__ = [
@@ -86,7 +123,7 @@ def __getattr__(name: str) -> Any:
 
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    home = _HOME.get(name)
+    home = _HOME.get(name) or _UNLISTED.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)

@@ -11,16 +11,16 @@ Type promotion, broadcasting and rounding are NumPy's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import operators
 from .conversion import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from, view_shape
-from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, dtype_of, require_supported
+from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
-from .memory import address_of, moving
+from .memory import address_of, moving, view_of
 from .storage import Storage, storage_of
 
 SETTLED: Final = -1
@@ -90,7 +90,7 @@ class Tensor(operators.Operators):
                 assert storage._bases is not None
                 offset = address_of(old) - storage._bases[self._epoch]
                 try:
-                    self._array = np.ndarray(old.shape, old.dtype, flat, offset, old.strides)
+                    self._array = view_of(flat, old.dtype, old.shape, offset, old.strides)
                 except (TypeError, ValueError) as error:
                     raise InvalidArgument(
                         f"a tensor of shape {old.shape} at byte {offset} reaches beyond its storage, which was resized "
@@ -144,17 +144,17 @@ class Tensor(operators.Operators):
             size, stride: in elements, one for each axis.
 
         Raises:
-            InvalidArgument: it would reach beyond the storage, or a negative stride.
+            InvalidArgument: it would reach beyond the storage.
         """
         dtype = storage.dtype
         width = dtype.itemsize
         t = _new(Tensor)
         t._epoch = storage._epoch
         flat = storage._flat
-        if len(size) != len(stride) or offset < 0 or any(s < 0 for s in stride):
+        if len(size) != len(stride) or offset < 0:
             raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
         try:
-            t._array = np.ndarray(size, dtype, flat, offset * width, tuple(s * width for s in stride))
+            t._array = view_of(flat, dtype, size, offset * width, tuple(s * width for s in stride))
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
@@ -573,16 +573,57 @@ class TypedTensor(type):
         return isinstance(instance, Tensor) and instance.dtype == cls._dtype
 
 
-def _make_class(prefix: str, dtype: DType) -> type[Tensor]:
-    name = f"{prefix}Tensor"
-    doc = f"Tensor of {dtype.name} elements. A tensor is an instance of it when its elements are of that type."
-    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "_dtype": dtype}
-    return TypedTensor(name, (Tensor,), body)  # type: ignore[return-value]
+TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {}
+"""The class for each type that is there."""
 
 
-TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {
-    row.dtype: _make_class(row.prefix, row.dtype) for row in ELEMENT_TYPES
-}
-ByteTensor, CharTensor, ShortTensor, IntTensor, LongTensor, HalfTensor, FloatTensor, DoubleTensor, BoolTensor = (
-    TENSOR_CLASSES.values()
-)
+def _make_class(row: ElementType) -> None:
+    name = f"{row.prefix}Tensor"
+    doc = f"Tensor of {row.name} elements. A tensor is an instance of it when its elements are of that type."
+    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "_dtype": row.dtype}
+    globals()[name] = TENSOR_CLASSES[row.dtype] = TypedTensor(name, (Tensor,), body)  # type: ignore[assignment]
+
+
+each_type(_make_class)
+
+
+if TYPE_CHECKING:  # which see no generated classes
+
+    class ByteTensor(Tensor): ...
+
+    class CharTensor(Tensor): ...
+
+    class ShortTensor(Tensor): ...
+
+    class IntTensor(Tensor): ...
+
+    class LongTensor(Tensor): ...
+
+    class HalfTensor(Tensor): ...
+
+    class FloatTensor(Tensor): ...
+
+    class DoubleTensor(Tensor): ...
+
+    class BoolTensor(Tensor): ...
+
+    class UInt16Tensor(Tensor): ...
+
+    class UInt32Tensor(Tensor): ...
+
+    class UInt64Tensor(Tensor): ...
+
+    class ComplexFloatTensor(Tensor): ...
+
+    class ComplexDoubleTensor(Tensor): ...
+
+    class BFloat16Tensor(Tensor): ...
+
+    class Float8E4M3Tensor(Tensor): ...
+
+    class Float8E5M2Tensor(Tensor): ...
+
+else:
+
+    def __getattr__(name):
+        return class_named(globals(), name, "Tensor")

@@ -162,12 +162,11 @@ def test_from_numpy_takes_strides_and_subclasses():
 @pytest.mark.parametrize(
     ("array", "error", "says"),
     [
-        (np.arange(4.0)[::-1], LayoutError, "copy"),
         (np.zeros(4, np.dtype([("a", "f4"), ("b", "i2")]))["a"], LayoutError, "copy"),
         (np.array([object()]), DTypeError, "objects"),
         (np.zeros(2, [("a", "i4")]), DTypeError, "structured"),
         (np.zeros(2, ">i4"), DTypeError, "byte order"),
-        (np.zeros(2, complex), DTypeError, "complex128"),
+        (np.zeros(2, np.longdouble), DTypeError, "float128"),
         (np.array(["a"]), DTypeError, "not supported"),
         ([1, 2], DTypeError, "list"),
     ],
@@ -411,7 +410,7 @@ def test_conversion_and_copies(t):
     assert t.clone().storage() is not t.storage()
     assert t.t().contiguous().is_contiguous()
     with pytest.raises(DTypeError):
-        t.to("complex64")
+        t.to("longdouble")
 
 
 def test_repr_says_shape_type_and_place(t, shared):

@@ -19,7 +19,7 @@ import posix_ipc
 
 from .._native import memory_available
 from ..errors import InvalidArgument, MappingError, OutOfMemory
-from .protocol import AllocatorStats, Meter, Region, require_size
+from .protocol import AllocatorStats, Meter, Region, mapped_meter, require_size
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
 
@@ -117,7 +117,7 @@ class MapAllocator:
             raise InvalidArgument(
                 f"map allocator: {context!r} is no name of shared memory; give '/' and 1 to 254 characters but '/'"
             )
-        self._meter = Meter()
+        self._meter = Meter(mapped_meter)
 
     @property
     def context(self) -> str | int | None:
