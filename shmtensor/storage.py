@@ -34,7 +34,6 @@ from .dtypes import (
     class_named,
     dtype_of,
     each_type,
-    require_same,
     require_supported,
 )
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument, ShmTensorError

@@ -181,7 +181,7 @@ def test_conversions_round_as_numpy_does():
     assert IntStorage([0, 5]).bool().tolist() == [False, True]
     with pytest.warns(np.exceptions.ComplexWarning):
         assert shmtensor.ComplexFloatStorage([1 + 2j]).float().tolist() == [1.0]
-    with pytest.raises(DTypeError, match="complex64.*float32"):
+    with pytest.raises(DTypeError, match=r"complex64.*float32"):
         FloatStorage(shmtensor.ComplexFloatStorage([1 + 2j]))
     assert shmtensor.ComplexDoubleStorage([1 + 2j, 3]).tolist() == [1 + 2j, 3 + 0j]
 
@@ -254,7 +254,7 @@ def test_swap_of_parts_and_of_storages_with_parts():
     pair = IntStorage(4)
     with pytest.raises(InvalidArgument, match="another part"):
         pair[:2].swap_(pair[2:])
-    with pytest.raises(DTypeError, match="int32.*float32|float32.*int32"):
+    with pytest.raises(DTypeError, match=r"int32.*float32|float32.*int32"):
         pair.swap_(FloatStorage(4))
     with pytest.raises(DTypeError):
         pair.swap_([1])
@@ -379,7 +379,7 @@ def test_every_type_to_another_process(row):
 def test_pinning_says_what_is_missing():
     storage = FloatStorage(3)
     assert not storage.is_pinned()
-    with pytest.raises(DeviceUnavailable, match="CUDA.*cuda") as caught:
+    with pytest.raises(DeviceUnavailable, match=r"CUDA.*cuda") as caught:
         storage.pin_memory()
     assert isinstance(caught.value, RuntimeError)
 

@@ -113,9 +113,9 @@ def test_errors_of_the_core_are_told():
     told = []
     hooks.set_arg_error_handler(lambda error, data: told.append(type(error)))
     with pytest.raises(InvalidArgument):
-        shmtensor.atomics.add(shmtensor.zeros(3, dtype="int64"), "x", 1)
+        shmtensor.atomics.fetch_add(shmtensor.zeros(3, dtype="int64"), "x", 1)
     with pytest.raises(DTypeError):
-        shmtensor.atomics.add(shmtensor.zeros(3, dtype="int8"), 0, 1)
+        shmtensor.atomics.fetch_add(shmtensor.zeros(3, dtype="int8"), 0, 1)
     assert told == [InvalidArgument, DTypeError]
 
 
