@@ -34,6 +34,7 @@ from .dtypes import (
     class_named,
     dtype_of,
     each_type,
+    require_same,
     require_supported,
 )
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument, ShmTensorError
