@@ -11,7 +11,9 @@ import numpy as np
 from . import memory
 from ._native import VIEW_PERSONAL, View
 from ._tensor import Tensor
-from .allocators.protocol import heap_meter, mapped_meter
+from .allocators import DefaultAllocator, default_allocator
+from .allocators.lease import Lease
+from .allocators.protocol import mapped_meter
 from .storage import Storage
 
 _peaks: Final[dict[str, int]] = {}
@@ -35,36 +37,43 @@ def memory_stats() -> dict[str, int]:
     client = sys.modules.get("shmtensor.manager.client")
     pinned = memory.pinned_allocator
     figures = {
-        "heap": heap_meter.stats().bytes + _numpy_bytes(),
+        "heap": default_allocator.stats().bytes + _other_heap_bytes(),
         "shared": sum(manager.native.stats()[3] for manager in list(client._managers.values())) if client else 0,
         "mapped": mapped_meter.stats().bytes,
         "pinned": pinned.stats().bytes if pinned is not None else 0,
     }
     figures["total"] = sum(figures.values())
-    seen = {"heap": heap_meter.stats().peak_bytes, "mapped": mapped_meter.stats().peak_bytes}
+    seen = {"heap": default_allocator.stats().peak_bytes, "mapped": mapped_meter.stats().peak_bytes}
     for kind, nbytes in figures.items():
         _peaks[kind] = max(_peaks.get(kind, 0), nbytes, seen.get(kind, 0))
     return figures | {f"{kind}.peak": nbytes for kind, nbytes in _peaks.items()}
 
 
-def _numpy_bytes() -> int:
-    """Bytes of heap memory under living tensors and storages that no allocator of ours counts."""
+def _other_heap_bytes() -> int:
+    """Bytes of heap memory under living tensors and storages, but for what the default allocator counts."""
     owners: dict[int, Any] = {}
     for thing in gc.get_objects():
-        array = getattr(thing, "_array" if type(thing) is Tensor else "_flat", None) if _ours(thing) else None
-        if array is not None:
+        kind = type(thing)  # not isinstance, which asks the object, and it may be any
+        if issubclass(kind, Tensor):
+            array = getattr(thing, "_array", None)
+        elif issubclass(kind, Storage):
+            array = getattr(thing, "_flat", None)
+        else:
+            continue
+        if array is not None:  # else it is being made just now
             owner = memory.owner_of(array)
             owners[id(owner)] = owner
-    return sum(owner.nbytes for owner in owners.values() if _is_heap(owner))
+    return sum(_heap_bytes(owner) for owner in owners.values())
 
 
-def _ours(thing: object) -> bool:
-    return issubclass(type(thing), (Tensor, Storage))
-
-
-def _is_heap(owner: object) -> bool:
+def _heap_bytes(owner: Any) -> int:
     if isinstance(owner, np.ndarray):
-        return bool(owner.flags.owndata)
-    if isinstance(owner, View):
-        return owner.kind == VIEW_PERSONAL
-    return isinstance(owner, memoryview) and isinstance(owner.obj, bytes | bytearray)
+        counted = owner.flags.owndata
+    elif isinstance(owner, Lease):
+        counted = isinstance(owner.allocator, DefaultAllocator) and owner.allocator is not default_allocator
+        owner = owner.region
+    elif isinstance(owner, View):
+        counted = owner.kind == VIEW_PERSONAL
+    else:
+        counted = isinstance(owner, memoryview) and isinstance(owner.obj, bytes | bytearray)
+    return int(owner.nbytes) if counted else 0

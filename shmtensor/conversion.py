@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -105,7 +106,7 @@ def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
     try:
         return np.empty(shape, dtype)
     except MemoryError as error:
-        return again(lambda: np.empty(shape, dtype), math.prod(shape) * dtype.itemsize, error)
+        return again(partial(np.empty, shape, dtype), math.prod(shape) * dtype.itemsize, error)
 
 
 def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:

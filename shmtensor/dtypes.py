@@ -75,6 +75,7 @@ BY_NAME: Final[dict[str, ElementType]] = {row.name: row for row in TABLE}
 BY_PREFIX: Final[dict[str, ElementType]] = {row.prefix: row for row in TABLE}
 
 _loaded: dict[str, DType] = {}  # by name
+_known: dict[DType, DType] = {}  # the one without metadata, which is equal
 _makers: list[Callable[[ElementType], None]] = []
 _loading = threading.RLock()
 
@@ -96,6 +97,7 @@ def _load(row: ElementType) -> DType:
             _loaded[row.name] = dtype
             for make in _makers:
                 make(row)
+            _known[dtype] = dtype
             BY_DTYPE[dtype] = row  # last: who finds it here finds its classes too
     return _loaded[row.name]
 
@@ -176,7 +178,10 @@ def require_supported(dtype: DType) -> DType:
     Raises:
         DTypeError: the table lacks it; the message says which kind of type it is and what to convert it to.
     """
-    row = BY_DTYPE.get(dtype) or BY_NAME.get(dtype.name)
+    known = _known.get(dtype)
+    if known is not None:
+        return known
+    row = BY_NAME.get(dtype.name)  # of a package whose types nobody has asked us for yet
     if row is not None and row.dtype == dtype:
         return row.dtype
     if dtype.hasobject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import OutOfMemory
 from ..hooks import relieve
-from .protocol import AllocatorStats, Meter, Region, heap_meter, require_size
+from .protocol import AllocatorStats, Meter, Region, require_size
 
 _Made = TypeVar("_Made")
 
@@ -30,7 +31,7 @@ class DefaultAllocator:
     context = None
 
     def __init__(self) -> None:
-        self._meter = Meter(heap_meter)
+        self._meter = Meter()
 
     def malloc(self, nbytes: int) -> Region:
         """An uninitialised heap region; for 0 bytes an empty one (TH gives NULL).
@@ -49,7 +50,7 @@ class DefaultAllocator:
         try:
             region = _aligned(nbytes)
         except MemoryError as error:
-            region = again(lambda: _aligned(nbytes), nbytes, error)
+            region = again(partial(_aligned, nbytes), nbytes, error)
         self._meter.add(nbytes)
         return region
 

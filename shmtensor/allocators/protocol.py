@@ -148,7 +148,5 @@ class Meter:
             )
 
 
-heap_meter: Final = Meter()
-"""All that default allocators have given out."""
 mapped_meter: Final = Meter()
 """All that map allocators have given out."""
