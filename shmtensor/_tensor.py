@@ -20,7 +20,7 @@ from . import operators
 from .conversion import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from, view_shape
 from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
-from .memory import address_of, moving, view_of
+from .memory import address_of, moving
 from .storage import Storage, storage_of
 
 SETTLED: Final = -1
@@ -90,7 +90,7 @@ class Tensor(operators.Operators):
                 assert storage._bases is not None
                 offset = address_of(old) - storage._bases[self._epoch]
                 try:
-                    self._array = view_of(flat, old.dtype, old.shape, offset, old.strides)
+                    self._array = np.ndarray(old.shape, old.dtype, flat, offset, old.strides)
                 except (TypeError, ValueError) as error:
                     raise InvalidArgument(
                         f"a tensor of shape {old.shape} at byte {offset} reaches beyond its storage, which was resized "
@@ -154,7 +154,7 @@ class Tensor(operators.Operators):
         if len(size) != len(stride) or offset < 0:
             raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
         try:
-            t._array = view_of(flat, dtype, size, offset * width, tuple(s * width for s in stride))
+            t._array = np.ndarray(size, dtype, flat, offset * width, tuple(s * width for s in stride))
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
@@ -587,42 +587,26 @@ def _make_class(row: ElementType) -> None:
 each_type(_make_class)
 
 
-if TYPE_CHECKING:  # which see no generated classes
-
+# fmt: off
+if TYPE_CHECKING:  # checkers see no generated classes: one line for each row
     class ByteTensor(Tensor): ...
-
     class CharTensor(Tensor): ...
-
     class ShortTensor(Tensor): ...
-
     class IntTensor(Tensor): ...
-
     class LongTensor(Tensor): ...
-
     class HalfTensor(Tensor): ...
-
     class FloatTensor(Tensor): ...
-
     class DoubleTensor(Tensor): ...
-
     class BoolTensor(Tensor): ...
-
     class UInt16Tensor(Tensor): ...
-
     class UInt32Tensor(Tensor): ...
-
     class UInt64Tensor(Tensor): ...
-
     class ComplexFloatTensor(Tensor): ...
-
     class ComplexDoubleTensor(Tensor): ...
-
     class BFloat16Tensor(Tensor): ...
-
     class Float8E4M3Tensor(Tensor): ...
-
     class Float8E5M2Tensor(Tensor): ...
-
+# fmt: on
 else:
 
     def __getattr__(name):

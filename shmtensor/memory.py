@@ -109,18 +109,6 @@ def put_bytes(flat: NDArray[Any], raw: NDArray[np.uint8]) -> None:
         np.copyto(flat.view(np.uint8), raw)
 
 
-def view_of(flat: NDArray[Any], dtype: DType, shape: Any, offset: int, strides: Any) -> NDArray[Any]:
-    """An array over the memory of `flat`, which may be of another type.
-
-    Args:
-        offset: byte of the first element. strides: bytes.
-
-    Raises:
-        OverflowError, TypeError, ValueError: NumPy's, when it would reach beyond `flat`.
-    """
-    return np.ndarray(shape, dtype, flat.view(np.uint8), offset, strides)  # types of ml_dtypes export no buffer
-
-
 def owner_of(array: NDArray[Any]) -> Any:
     """The object under the views of an array, with which its memory goes: an ndarray, a lease, a block, a buffer."""
     base: Any = array

@@ -1,8 +1,8 @@
 """What is in storages: buffers, memory that exists, copies, conversions, swaps, files, finalizers."""
 
+import copy
 import gc
 import io
-import os
 import pickle
 import subprocess
 import sys
@@ -18,11 +18,8 @@ from shmtensor import FloatStorage, IntStorage, Storage, StorageFlags, Tensor
 from shmtensor import multiprocessing as mp
 from shmtensor.allocators import DefaultAllocator, MapAllocator, MapFlags
 from shmtensor.content import BYTE_ORDERS
-from shmtensor.dtypes import TABLE
 from shmtensor.errors import DeviceUnavailable, DTypeError, InvalidArgument, LayoutError
 from shmtensor.storage import STORAGE_CLASSES
-
-REAL = {"ignore": "::numpy.exceptions.ComplexWarning"}
 
 
 def some(row, size=5):
@@ -56,7 +53,7 @@ def test_from_buffer_copies_and_takes_what_has_bytes():
     assert IntStorage.from_buffer(made) == made
     assert IntStorage.from_buffer(memoryview(source)).tolist() == [9, 1, 2]
     assert Storage.from_buffer(np.float32(1.5)).tolist() == [1.5]
-    assert shmtensor.BoolStorage.from_buffer(bytes([0, 2, 255])).tolist() == [False, True, True]
+    assert shmtensor.BoolStorage.from_buffer(bytes([0, 2, 255])).data().view(np.uint8).tolist() == [0, 1, 1]
     assert IntStorage.from_buffer(b"").size() == 0
 
 
@@ -246,8 +243,9 @@ def test_swap_of_parts_and_of_storages_with_parts():
     part = root[4:]
     root.swap_(fresh)
     assert (root.tolist(), part.tolist()) == ([9], [4, 5])
-    fresh.share_memory_()
-    assert part.is_shared(), "a part stays with its memory"
+    part.share_memory_()
+    assert fresh.is_shared(), "a part stays with its memory"
+    assert not root.is_shared()
     for bad in (lambda: IntStorage(1).swap_(part), lambda: fresh[:1].swap_(part)):
         with pytest.raises(InvalidArgument):
             bad()
@@ -285,8 +283,6 @@ def test_files_of_bytes(row, tmp_path):
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("row", EVERY_ROW)
 def test_every_type_by_value(row, protocol):
-    import copy
-
     storage = some(row)
     tensor = Tensor(storage)[1:4]
     kept, view = pickle.loads(pickle.dumps((storage, tensor), protocol))
@@ -350,7 +346,7 @@ def test_every_type_through_pipes_and_queues(row):
         queue.close()
 
 
-def _negate(queue, answers):
+def _set_first(queue, answers):
     tensor, storage, array = queue.get()
     tensor[0] = 1
     answers.put((str(tensor.dtype), storage.tolist(), array.sum(), tensor))
@@ -361,7 +357,7 @@ def test_every_type_to_another_process(row):
     context = mp.get_context("spawn" if row.package else "fork")
     queue, answers = context.Queue(), context.Queue()
     tensor = shmtensor.zeros(3, dtype=row.dtype)
-    worker = context.Process(target=_negate, args=(queue, answers))
+    worker = context.Process(target=_set_first, args=(queue, answers))
     worker.start()
     queue.put((tensor, tensor.storage(), np.ones(3, row.dtype)))
     name, values, total, back = answers.get(timeout=60)
@@ -520,8 +516,3 @@ def test_negative_strides(shared):
     with pytest.raises(InvalidArgument, match="beyond"):
         Tensor._rebuild(FloatStorage(4), 1, (3,), (-1,))
     assert Tensor._rebuild(FloatStorage([1, 2, 3]), 2, (3,), (-1,)).tolist() == [3, 2, 1]
-
-
-def test_the_table_has_a_conversion_for_each_row():
-    assert [row.method for row in TABLE if not callable(getattr(Storage, row.method))] == []
-    assert os.path.basename(sys.modules["shmtensor.content"].__file__) == "content.py"  # noqa: PTH119

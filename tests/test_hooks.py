@@ -9,6 +9,7 @@ from manager_world import world
 import shmtensor
 from shmtensor import errors, hooks
 from shmtensor.allocators import DefaultAllocator, default
+from shmtensor.allocators import map as map_allocator
 from shmtensor.errors import DTypeError, InvalidArgument, MappingError, OutOfMemory, ShmTensorError
 
 
@@ -196,6 +197,21 @@ def test_a_callback_is_not_called_for_itself(monkeypatch):
     refusing(monkeypatch, 2)
     shmtensor.empty(3)
     assert asked == [12]
+
+
+def test_memory_files_are_tried_again(monkeypatch):
+    asked = []
+
+    def require(nbytes, label):
+        if len(asked) < 1:
+            raise OutOfMemory("refused by the test")
+
+    monkeypatch.setattr(map_allocator, "_require_memory", require)
+    with pytest.raises(OutOfMemory):
+        shmtensor.FloatStorage._new_using_fd(100)
+    hooks.set_low_memory_callback(asked.append)
+    assert shmtensor.FloatStorage._new_using_fd(100).size() == 100
+    assert asked == [400]
 
 
 SHARED = """
