@@ -52,6 +52,10 @@ void raise(PyObject* type, const std::string& message) {
     PyErr_SetString(type, message.c_str());
     throw nb::python_error();
 }
+bool relieve(std::uint64_t bytes) {
+    return nb::cast<bool>(nb::module_::import_("shmtensor.hooks").attr("relieve")(bytes));
+}
+
 void raise_refused(const Refusal& refusal, const char* what) {
     nb::tuple args = nb::make_tuple(what, refusal.error, refusal.bytes, refusal.limit);
     PyErr_SetObject(native_errors.refused, args.ptr());

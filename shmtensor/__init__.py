@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
+    from . import hooks as hooks
     from . import manager as manager
     from . import multiprocessing as multiprocessing
     from . import storage as storage
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "fft", "manager", "multiprocessing", "storage"})
+_MODULES = frozenset(
+    {"allocators", "atomics", "dtypes", "errors", "fft", "hooks", "manager", "multiprocessing", "storage"}
+)
 _API = frozenset({"__array_api_version__", "__array_namespace_info__"})
 
 
@@ -40,19 +43,17 @@ def __getattr__(name: str) -> Any:
     # Python looks here for modules and for names of its own, too, and must not load NumPy by that.
     if not name.startswith("_") or name in _API:
         namespace = importlib.import_module("._namespace", __name__)
-        value = getattr(namespace, name, namespace)
-        if value is not namespace and name in _public(namespace):
-            globals()[name] = value
+        try:
+            value = globals()[name] = getattr(namespace, name)
             return value
+        except AttributeError:
+            pass
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _public(namespace: Any) -> frozenset[str]:
-    return _API.union(name for name in vars(namespace) if not name.startswith("_") and name != "annotations")
 
 
 def __dir__() -> list[str]:
     import importlib
 
     namespace = importlib.import_module("._namespace", __name__)
-    return sorted({*_public(namespace), *_MODULES, "__version__"})
+    public = {name for name in vars(namespace) if not name.startswith("_")}
+    return sorted({*public, *_API, *_MODULES, "__version__"})

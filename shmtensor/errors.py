@@ -7,9 +7,19 @@ and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+observer: Callable[[ShmTensorError], None] | None = None
+"""Is told of each error before it is raised (shmtensor.hooks); None: nobody wants to know."""
+
 
 class ShmTensorError(Exception):
     """Base of all errors raised by shmtensor itself."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        if observer is not None:
+            observer(self)
 
 
 class InvalidArgument(ShmTensorError, ValueError):
@@ -34,6 +44,14 @@ class OutOfMemory(ShmTensorError, MemoryError):
 
 class MappingError(ShmTensorError, OSError):
     """A file, shared-memory object or descriptor could not be opened or mapped; `errno` says why."""
+
+
+class MissingExtra(ShmTensorError, ImportError):
+    """What was asked needs a package that is not installed; the message names the extra that brings it."""
+
+
+class DeviceUnavailable(ShmTensorError, RuntimeError):
+    """What was asked needs a device (a GPU, say) or its driver, and this machine or installation has none."""
 
 
 class StaleHandle(ShmTensorError, LookupError):
@@ -101,10 +119,10 @@ class WorkerDied(ShmTensorError, ChildProcessError):
     """
 
     def __init__(self, message: str, pid: int, exit_code: int, signal_name: str | None = None) -> None:
-        super().__init__(message)
         self.pid = pid
         self.exit_code = exit_code
         self.signal_name = signal_name
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.pid, self.exit_code, self.signal_name)

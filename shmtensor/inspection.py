@@ -163,7 +163,7 @@ class NamespaceInfo:
         device_of(device)
         return {
             dtype.name: dtype
-            for dtype in BY_DTYPE
+            for dtype in list(BY_DTYPE)
             if dtype.kind in "biufc" and dtype != np.float16 and (kind is None or isdtype(dtype, kind))
         }
 

@@ -18,9 +18,39 @@ from .dtypes import dtype_of
 from .errors import InvalidArgument
 
 __all__ = [
-    "all", "amax", "amin", "aminmax", "any", "bhistc", "argmax", "argmin", "count_nonzero", "cummax", "cummin",
-    "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist", "histc", "logcumsumexp", "logsumexp",
-    "match", "max", "mean", "median", "min", "mode", "nanmean", "nansum", "prod", "quantile", "renorm", "std", "sum",
+    "all",
+    "amax",
+    "amin",
+    "aminmax",
+    "any",
+    "argmax",
+    "argmin",
+    "bhistc",
+    "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+    "dist",
+    "histc",
+    "logcumsumexp",
+    "logsumexp",
+    "match",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "mode",
+    "nanmean",
+    "nansum",
+    "prod",
+    "quantile",
+    "renorm",
+    "std",
+    "sum",
     "var",
 ]  # fmt: skip
 METHODS: Final = (
@@ -337,7 +367,7 @@ def renorm(x: Tensor, /, p: float, dim: int, maxnorm: float) -> Tensor:
     return wrap(np.where(norms > maxnorm, a * (maxnorm / (norms + 1e-7)), a).astype(a.dtype))
 
 
-def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many values lie in each of `bins` equal parts of [min, max] (both 0: the smallest and largest value).
 
     Does not block. Raises InvalidArgument: fewer than one part, a range that is none.
@@ -346,13 +376,13 @@ def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tens
     return wrap(_histogram(a, a.reshape(-1), bins, min, max))
 
 
-def bhistc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+def bhistc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """`histc` of each row of a matrix, between the same bounds. Does not block. Raises InvalidArgument."""
     a = array_of(x)
     if a.ndim != 2:
         raise InvalidArgument(f"bhistc of a tensor of shape {a.shape}; give two axes")
     if min == max == 0 and a.size:
-        min, max = float(a.min()), float(a.max())  # noqa: A001
+        min, max = float(a.min()), float(a.max())
     return wrap(np.stack([_histogram(a, row, bins, min, max) for row in a]) if len(a) else np.empty((0, bins), a.dtype))
 
 

@@ -14,7 +14,7 @@ from .protocol import Allocator, Region
 class Lease:
     """Base object of the arrays over one region; gives the region back to its allocator when the last has gone."""
 
-    __slots__ = ("__array_interface__", "_view", "allocator", "region")
+    __slots__ = ("__array_interface__", "__weakref__", "_view", "allocator", "region")
 
     def __init__(self, allocator: Allocator, region: Region, view: memoryview, address: int) -> None:
         self.allocator = allocator
@@ -46,6 +46,18 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
     """
     region = allocator.malloc(nbytes or 1)
     try:
+        return region, lease(allocator, region, nbytes)
+    except BaseException:
+        allocator.free(region)
+        raise
+
+
+def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
+    """An array of the first `nbytes` bytes of a region that `allocator` gave, to which it goes back after the array.
+
+    Does not block. Raises InvalidArgument and LayoutError as `allocate_array`; the region is the caller's then.
+    """
+    try:
         view = memoryview(region).cast("B")
         try:
             array = np.frombuffer(view, np.uint8)
@@ -75,10 +87,7 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
             f"the {_name(allocator)} allocator gave a {type(region).__name__}, which has no contiguous bytes; "
             "return an object with the buffer protocol"
         ) from error
-    except BaseException:
-        allocator.free(region)
-        raise
-    return region, np.asarray(Lease(allocator, region, view, address))[:nbytes]
+    return np.asarray(Lease(allocator, region, view, address))[:nbytes]
 
 
 def _name(allocator: Allocator) -> str:

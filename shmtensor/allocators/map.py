@@ -19,7 +19,8 @@ import posix_ipc
 
 from .._native import memory_available
 from ..errors import InvalidArgument, MappingError, OutOfMemory
-from .protocol import AllocatorStats, Meter, Region, require_size
+from ..hooks import relieve
+from .protocol import AllocatorStats, Meter, Region, mapped_meter, require_size
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
 
@@ -117,7 +118,7 @@ class MapAllocator:
             raise InvalidArgument(
                 f"map allocator: {context!r} is no name of shared memory; give '/' and 1 to 254 characters but '/'"
             )
-        self._meter = Meter()
+        self._meter = Meter(mapped_meter)
 
     @property
     def context(self) -> str | int | None:
@@ -154,6 +155,14 @@ class MapAllocator:
 
     def map(self, nbytes: int) -> tuple[MappedRegion, bool]:
         """malloc without its accounts, for allocators built on this one; also says whether the name is new."""
+        try:
+            return self._map(nbytes)
+        except OutOfMemory:
+            if not relieve(nbytes):
+                raise
+            return self._map(nbytes)
+
+    def _map(self, nbytes: int) -> tuple[MappedRegion, bool]:
         fd, label, created = self._open()
         before = os.fstat(fd).st_size
         try:
