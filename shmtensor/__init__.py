@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .creation import ones as ones
     from .creation import tensor as tensor
     from .creation import zeros as zeros
+    from .dlpack import from_dlpack as from_dlpack
     from .dtypes import bool_ as bool_
     from .dtypes import float16 as float16
     from .dtypes import float32 as float32
@@ -70,6 +71,7 @@ _HOME = {
     **dict.fromkeys(["Storage", *(f"{name}Storage" for name in _TYPES)], "storage"),
     **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "_tensor"),
     "MapFlags": "allocators",
+    "from_dlpack": "dlpack",
     "StorageFlags": "memory",
     "empty_cache": "memory",
 }
