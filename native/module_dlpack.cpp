@@ -313,7 +313,7 @@ void add_dlpack(nb::module_& m) {
                              : export_array<Managed>(array.ptr(), copied);
         },
         nb::arg("array"), nb::arg("versioned"), nb::arg("copied"));
-    m.def("dlpack_import", &import_object, nb::arg("object"), nb::arg("device").none(), nb::arg("copy").none());
+    m.def("dlpack_import", &import_object, nb::arg("object").none(), nb::arg("device").none(), nb::arg("copy").none());
 }
 
 }  // namespace shmtensor

@@ -83,6 +83,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     return wrap(_native.dlpack_import(x, None if device is None else CPU, copy))
 
 
-# -- METHODS, until the module of Tensor installs them: this block goes then ------------------------------------------------
+# -- METHODS, until the module of Tensor installs them: this block goes then -------------------------------------------
 for _name in METHODS:
     setattr(Tensor, _name, globals()[_name])
