@@ -1,11 +1,30 @@
-"""Capsules made by hand, with whatever in them, and counts of their deleters' calls; and capsules looked into."""
+"""What the tests of DLPack share: capsules made by hand, which count their deletions, and tensors to send about."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pytest
+
+import shmtensor
+import shmtensor.multiprocessing as mp
+from shmtensor.manager import client
+
+PLACES = pytest.mark.parametrize("shared", [False, True], ids=["heap", "shared"])
+NAMED = {
+    "bfloat16": (4, 16), "float8_e3m4": (7, 8), "float8_e4m3": (8, 8), "float8_e4m3b11fnuz": (9, 8),
+    "float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
+}  # fmt: skip
+"""Types of ml_dtypes: DLPack's code and bits."""
 NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
 
 
@@ -140,3 +159,34 @@ def take(capsule: Any) -> tuple[int, int]:
 
 
 _kept: list[bytes] = []  # names of capsules, which only point at them
+
+
+def twelve(shared: bool, dtype: Any = np.float32) -> Any:
+    """A tensor of shape (3, 4)."""
+    return shmtensor.tensor(np.arange(12).astype(dtype), shared=shared).view(3, 4)
+
+
+def run(code: str, **env: str) -> str:
+    """A program of its own, which has to end well and say nothing on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def sent(value: Any) -> Any:
+    """What a receiver gets of it."""
+    queue = mp.SimpleQueue()
+    queue.put(value)
+    return queue.get()
+
+
+def blocks() -> int:
+    """Blocks that this process holds."""
+    gc.collect()
+    return int(client.default().native.stats()[2])
