@@ -191,8 +191,8 @@ void drop_owner(PyObject* owner) {
     end(static_cast<M*>(PyCapsule_GetPointer(owner, kOwner)));
 }
 
-// One of our blocks, or a view of it, that keeps [low, low + bytes), should that lie in one; invalid where the memory is
-// others'. `shift`: how far from here the same bytes are to be used. `readonly`: set where they cannot be written.
+// One of our blocks, or a view of it, that keeps [low, low + bytes), should that lie in one; invalid where the memory
+// is others'. `shift`: how far from here the same bytes are to be used. `readonly`: set where they cannot be written.
 nb::object recognise(const std::byte* low, std::uint64_t bytes, bool* readonly, std::ptrdiff_t* shift) {
     Block* block = nullptr;
     bool unwritable = false;
@@ -292,9 +292,12 @@ nb::object import_object(nb::handle object, nb::handle device, nb::handle copy) 
     nb::object capsule =
         nb::steal(PyObject_VectorcallMethod(words->method, arguments, 1, plain ? words->plain : words->all));
     if (capsule.is_valid()) return import_any(capsule, copy, false);
-    if (PyErr_ExceptionMatches(PyExc_AttributeError) && !PyObject_HasAttr(object.ptr(), words->method))
+    if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        const nb::python_error theirs;
+        if (nb::hasattr(object, "__dlpack__")) throw theirs;
         raise(PyExc_AttributeError, std::string{"an object with __dlpack__ or a DLPack capsule was expected, not a "} +
                                         Py_TYPE(object.ptr())->tp_name + "; use shmtensor.tensor(values)");
+    }
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
     // A library that is older than these arguments: it gives what it has, and the rest is up to us.
     PyErr_Clear();
