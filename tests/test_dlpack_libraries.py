@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import subprocess
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,12 +129,13 @@ def test_torch_deletes_in_its_own_threads(torch: Any) -> None:
 # -- JAX, in a process of its own: it warns of every fork once it is loaded --------------------------------------------
 
 
-def test_jax() -> None:
-    pytest.importorskip("ml_dtypes")
-    if subprocess.run(
-        [sys.executable, "-c", "import importlib.util as u; assert u.find_spec('jax')"], stderr=-3
-    ).returncode:
+def need_jax() -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("jax", "ml_dtypes")):
         pytest.skip("no jax")
+
+
+def test_jax() -> None:
+    need_jax()
     run(
         """
         import gc
@@ -176,6 +179,14 @@ def test_jax() -> None:
         JAX_PLATFORMS="cpu",
         PYTHONPATH=os.pathsep.join(sys.path),
     )
+
+
+def test_the_examples_of_the_documentation() -> None:
+    need_jax()
+    pytest.importorskip("torch")
+    text = (Path(__file__).parent.parent / "docs" / "sharing.md").read_text()
+    (code,) = [part for part in re.findall(r"```python\n(.*?)```", text, re.S) if "dlpack" in part]
+    run(f"import shmtensor.dlpack\n{code}", JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join(sys.path))
 
 
 def test_array_api_strict() -> None:
