@@ -355,6 +355,58 @@ PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, c
     return array;
 }
 
+bool kind_of(PyObject* object, ElementKind* kind) {
+    PyArrayObject* array = as_array(object);
+    if (!array) return false;
+    PyArray_Descr* descr = PyArray_DESCR(array);
+    const bool own = is_number(descr->type_num) && PyArray_ISNBO(descr->byteorder);
+    *kind = {own ? descr->kind : '\0', static_cast<int>(PyDataType_ELSIZE(descr)), descr->typeobj->tp_name};
+    return true;
+}
+
+PyObject* dtype_of(char kind, int bytes) {
+    if (!load_numpy()) return nullptr;
+    constexpr int numbers[] = {NPY_BOOL,    NPY_INT8,    NPY_INT16,     NPY_INT32,     NPY_INT64,
+                               NPY_UINT8,   NPY_UINT16,  NPY_UINT32,    NPY_UINT64,    NPY_FLOAT16,
+                               NPY_FLOAT32, NPY_FLOAT64, NPY_COMPLEX64, NPY_COMPLEX128};
+    for (const int number : numbers)
+        if (number_of(number).descr->kind == kind && number_of(number).bytes == bytes)
+            return reinterpret_cast<PyObject*>(descr_of(number));
+    PyErr_Format(error_types.dtype, "NumPy has no number of kind '%c' with %d bytes", kind, bytes);
+    return nullptr;
+}
+
+PyObject* dtype_of(PyObject* scalars) {
+    if (!load_numpy()) return nullptr;
+    PyArray_Descr* descr = nullptr;
+    return PyArray_DescrConverter(scalars, &descr) ? reinterpret_cast<PyObject*>(descr) : nullptr;
+}
+
+Item item_of(PyObject* dtype) {
+    auto* descr = reinterpret_cast<PyArray_Descr*>(dtype);
+    return {static_cast<int>(PyDataType_ELSIZE(descr)), static_cast<int>(PyDataType_ALIGNMENT(descr))};
+}
+
+PyObject* array_over(PyObject* owner, std::byte* data, PyObject* dtype, int axes, const Py_ssize_t* sizes,
+                     const Py_ssize_t* strides, bool writable) {
+    if (!load_numpy()) return nullptr;
+    Py_INCREF(dtype);  // NewFromDescr steals it
+    PyObject* array = PyArray_NewFromDescr(&PyArray_Type, reinterpret_cast<PyArray_Descr*>(dtype), axes, sizes,
+                                           data ? strides : nullptr, data, writable ? NPY_ARRAY_WRITEABLE : 0, nullptr);
+    if (!array) return nullptr;
+    auto* made = reinterpret_cast<PyArrayObject*>(array);
+    if (!data) {  // NumPy gave it a byte of its own
+        if (!writable) PyArray_CLEARFLAGS(made, NPY_ARRAY_WRITEABLE);
+        return array;
+    }
+    Py_INCREF(owner);
+    if (PyArray_SetBaseObject(made, owner) < 0) {
+        Py_DECREF(array);
+        return nullptr;
+    }
+    return array;
+}
+
 bool element_at(PyObject* object, PyObject* index, Allowed allowed, bool writes, Place* place) {
     PyArrayObject* array = as_array(object);
     if (!array) return false;

@@ -83,6 +83,11 @@ struct PyClient {
 // The one face of a block; takes over the user that the core gave us.
 nb::object face_of(Block* block);
 
+// A block as it is to be used by somebody who came upon its bytes in another way than by handle: itself, or a view with
+// the least rights that anything here has to it; `readonly`: one that cannot be written. `data`: its bytes there. May
+// raise. (module_view.cpp)
+nb::object view_of(nb::handle block, bool readonly, std::byte** data);
+
 // Ends a slice of waiting: has Python's signal handlers run, and somebody see to it that the group has a manager. Both
 // may raise.
 void look_around(PyClient& client);

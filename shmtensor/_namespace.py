@@ -9,6 +9,7 @@ from ._tensor import Tensor as Tensor
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
 from .creation import *
+from .dlpack import *
 from .elementwise import *
 from .inspection import *
 from .memory import StorageFlags as StorageFlags

@@ -245,6 +245,14 @@ class Ring:
         """(messages inside, most so far, ever put, ever taken, bytes inside, bytes ever put, capacity in bytes, not yet
         done, pid that is putting, pid that is taking). Counts of messages wrap at 2**32."""
 
+def dlpack_export(array: NDArray[Any], versioned: bool, copied: bool) -> Any:
+    """A DLPack capsule that keeps the array. Raises BufferError: a dtype that DLPack has not; read-only, and not
+    versioned."""
+
+def dlpack_import(object: Any, device: tuple[int, int] | None, copy: bool | None) -> NDArray[Any]:
+    """An array over the memory of an object with `__dlpack__`, or of a capsule. Its base is a Block or View where the
+    memory is one's, else what keeps the other library's. Raises as shmtensor.from_dlpack, which names all."""
+
 def make_payload(name: str, nbytes: int) -> int:
     """A memfd of nbytes (sparse), sealed against shrinking and growing, close-on-exec; gives the descriptor."""
 

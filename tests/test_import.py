@@ -23,6 +23,7 @@ LAYERS = [
     {
         "atomics",
         "creation",
+        "dlpack",
         "elementwise",
         "fft",
         "inspection",

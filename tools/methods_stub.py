@@ -53,7 +53,7 @@ def line(name: str, function: Callable[..., Any]) -> str:
     shown = signature(function)
     if name in ("__eq__", "__ne__"):
         return f"    def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
-    if name.startswith("__"):
+    if name in methods.operators():
         shown = "(self) -> Tensor" if name in elementwise.UNARY_OPERATORS else "(self, other: Any) -> Tensor"
         if re.fullmatch(r"__i(?!nvert)\w+__", name):
             shown = "(self, other: Any) -> Self"
