@@ -429,10 +429,8 @@ def test_any_layout_is_as_numpy_has_it(data: st.DataObject) -> None:
     t = from_dlpack(made)
     assert t.shape == wanted.shape
     assert t.tolist() == wanted.tolist()
-    backwards = wanted.size and any(n > 1 and s < 0 for n, s in zip(sizes, strides, strict=True))
     if wanted.size:
-        assert (t.data_ptr() == wanted.ctypes.data) == (not backwards)
-    assert made.deleted == bool(backwards)
-    assert all(s >= 0 for s in t.stride())
+        assert t.data_ptr() == wanted.ctypes.data
+    assert not made.deleted
     del t
     assert made.deleted == 1
