@@ -2,8 +2,8 @@
 
 Everything here is loaded on first use, so that `import shmtensor` costs nothing: the manager, which is a part of this
 package, runs without NumPy. `shmtensor.errors` (every error), `shmtensor.allocators`, `shmtensor.atomics`,
-`shmtensor.manager` and `shmtensor.multiprocessing` are modules; what else stands in `__all__` comes from modules of the
-tensor layer.
+`shmtensor.manager`, `shmtensor.multiprocessing` and `shmtensor.random` are modules; what else stands in `__all__` comes
+from modules of the tensor layer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import manager as manager
     from . import multiprocessing as multiprocessing
+    from . import random as random
     from . import storage as storage
     from ._tensor import BoolTensor as BoolTensor
     from ._tensor import ByteTensor as ByteTensor
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "manager", "multiprocessing", "storage"})
+_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "manager", "multiprocessing", "random", "storage"})
 _TYPES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool")
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool_")
 _CREATION = ("arange", "empty", "from_numpy", "full", "ones", "tensor", "zeros")

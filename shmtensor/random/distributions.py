@@ -1,0 +1,311 @@
+"""Whole tensors of random values: each element, in logical order, is what the next single call would give.
+
+Values are computed in double (integers in 64 bits) and then rounded, or wrapped, to the type of the tensor. Where a
+type is too coarse for it, a value can round up to the bound that the distribution stays below. While one tensor is
+filled, other threads that draw from the same generator wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._native import Twister
+from .._tensor import Tensor
+from ..conversion import integer, refused
+from ..creation import empty
+from ..dtypes import DType, float64, int64
+from ..errors import DTypeError, InvalidArgument
+from .generator import Generator, between, deviation, generator_of, interval, probability, rate, spread
+
+_CHUNK: Final = 8192
+"""Elements computed at a time: in their 64 KiB they are still in the cache when they are rounded."""
+_DRAWS: Final = 1 << 32  # values of one draw
+_BITS: Final = 1 << 64
+
+
+@contextmanager
+def drawing(
+    doing: str, array: NDArray[Any], dtype: DType, generator: Generator | None, *others: NDArray[Any]
+) -> Iterator[tuple[Twister, Iterable[Any]]]:
+    """The twister, locked, and `array` in writable contiguous pieces of `dtype`, in logical order.
+
+    Where there are others, which broadcast to the array, each piece is a tuple with theirs, as float64.
+    """
+    source = generator_of(generator)
+    count = len(others)
+    try:
+        pieces = np.nditer(
+            [array, *others],
+            ["external_loop", "buffered", "copy_if_overlap", "zerosize_ok"],
+            [["writeonly", "contig"], *[["readonly", "contig"]] * count],
+            op_dtypes=[dtype, *[float64] * count],
+            order="C",
+            casting="unsafe",
+            buffersize=_CHUNK,
+        )
+    except ValueError as error:
+        raise refused(error, doing, array) from error
+    # What lies beyond a narrower type becomes infinite, or wraps, as in C.
+    with source._lock, np.errstate(over="ignore", invalid="ignore"), pieces:
+        yield source._twister, pieces if array.size else ()
+
+
+def _fill(
+    t: Tensor, name: str, pair: tuple[float, float], generator: Generator | None, view: NDArray[Any] | None = None
+) -> Tensor:
+    """Values of a distribution of `Twister` for every element of a tensor, or of another view of its memory."""
+    with drawing(f"{name}_", t._live() if view is None else view, float64, generator) as (twister, pieces):
+        draw: Callable[[float, float, NDArray[np.float64]], None] = getattr(twister, name)
+        for piece in pieces:
+            draw(*pair, piece)
+    return t
+
+
+def _require(doing: str, t: Tensor, kinds: str, wanted: str) -> NDArray[Any]:
+    if not isinstance(t, Tensor):
+        raise DTypeError(f"{doing} of a {type(t).__name__}; give a tensor")
+    if t.dtype.kind not in kinds:
+        raise DTypeError(f"{doing} of a tensor of {t.dtype.name}; it takes {wanted}")
+    return t._live()
+
+
+def _require_floats(doing: str, t: Tensor, also: str = "") -> NDArray[Any]:
+    return _require(doing, t, "fV" + also, "floating-point types" + (" and complex ones" if also else ""))
+
+
+def _require_reals(doing: str, t: Tensor) -> NDArray[Any]:
+    return _require(doing, t, "biufV", "types that are not complex")
+
+
+# -- of floating-point types ------------------------------------------------------------------------------------------
+
+
+def uniform_(t: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values from `low` to below `high`, 2**32 different ones; gives t. Waits as the module says.
+
+    Raises:
+        DTypeError: of a tensor that is not floating-point, or bounds that are no numbers.
+        InvalidArgument: low above high, or bounds that are not finite.
+        LayoutError: memory that is read-only here.
+    """
+    _require_floats("uniform_", t)
+    return _fill(t, "uniform", interval(low, high), generator)
+
+
+def normal_(t: Tensor, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values of the normal distribution; gives t. Waits as the module says.
+
+    Of complex numbers the two parts are drawn one after the other, each with stdv / sqrt(2), as in torch.
+
+    Args:
+        mean, stdv: numbers, or tensors that broadcast to the shape of t. With a tensor among them the standard values
+            are rounded to t's type first, and scaled and moved in it, as in TH.
+
+    Raises:
+        DTypeError: a tensor that is not floating-point or complex, or arguments that are no numbers.
+        InvalidArgument: a negative deviation, or shapes that do not go together.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require_floats("normal_", t, "c")
+    means = _along(mean, array) if isinstance(mean, Tensor) else None
+    stdvs = _along(stdv, array) if isinstance(stdv, Tensor) else None
+    if stdvs is not None and not (stdvs >= 0).all():
+        raise InvalidArgument("a standard deviation of the tensor of them is negative; give numbers from 0")
+    middle, width = deviation(0.0 if means is not None else mean, 1.0 if stdvs is not None else stdv)
+    if array.dtype.kind == "c":
+        half = array.real.dtype
+        pairs = np.lib.stride_tricks.as_strided(array.real, (*array.shape, 2), (*array.strides, half.itemsize))
+        _fill(t, "normal", (0.0, width / math.sqrt(2)), generator, pairs)
+    elif means is None and stdvs is None:
+        return _fill(t, "normal", (middle, width), generator)
+    else:
+        _fill(t, "normal", (0.0, width), generator)
+    if stdvs is not None:
+        np.multiply(array, stdvs, out=array)
+    np.add(array, array.dtype.type(middle) if means is None else means, out=array)
+    return t
+
+
+def _along(given: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+    """Means or deviations for each element, in the type of the array."""
+    found = _require_floats("normal_ with means or deviations", given)
+    try:
+        spread_out = np.broadcast_to(found, array.shape)
+    except ValueError:
+        raise InvalidArgument(
+            f"means or deviations of shape {given.shape} for a tensor of shape {array.shape}; they must broadcast to it"
+        ) from None
+    return spread_out.astype(array.dtype, copy=np.may_share_memory(found, array))
+
+
+def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """A tensor of normal values, each with a mean and deviation of its own. Waits as the module says.
+
+    Args:
+        mean, stdv: tensors that broadcast with each other, or one of them a number; the result has the type of the
+            first tensor.
+        size: where both are numbers: the sizes of the result, which is float32.
+
+    Raises:
+        DTypeError, InvalidArgument: as normal_; no size for two numbers, or a size beside a tensor.
+    """
+    shapes = [given.shape for given in (mean, stdv) if isinstance(given, Tensor)]
+    if (size is None) != bool(shapes):
+        raise InvalidArgument("normal takes a size where mean and deviation are numbers, and only there")
+    if not shapes:
+        return normal_(empty(size), mean, stdv, generator=generator)
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise InvalidArgument(
+            f"means of shape {shapes[0]} and deviations of shape {shapes[1]} do not go together"
+        ) from None
+    dtype = (mean if isinstance(mean, Tensor) else stdv).dtype
+    return normal_(empty(shape, dtype=dtype), mean, stdv, generator=generator)
+
+
+def log_normal_(t: Tensor, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with exp of normal values; gives t. Waits and raises as `uniform_`; also a negative deviation."""
+    _require_floats("log_normal_", t)
+    return _fill(t, "log_normal", deviation(mean, stdv), generator)
+
+
+def exponential_(t: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values of density lambd * exp(-lambd * x); gives t. Waits and raises as `uniform_`; also lambd <= 0."""
+    _require_floats("exponential_", t)
+    return _fill(t, "exponential", rate(lambd), generator)
+
+
+def cauchy_(t: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values of the Cauchy distribution; gives t. Waits and raises as `uniform_`; also sigma <= 0."""
+    _require_floats("cauchy_", t)
+    return _fill(t, "cauchy", spread(median, sigma), generator)
+
+
+# -- of every type that is not complex --------------------------------------------------------------------------------
+
+
+def geometric_(t: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fill with integers i from 1, with probability (1 - p) * p**(i - 1); gives t. Waits as the module says.
+
+    p is TH's: the probability to go on (torch's p is 1 - p). What an integer type cannot hold wraps around, as in C.
+
+    Raises:
+        DTypeError: of a complex or bool tensor, or p that is no number.
+        InvalidArgument: p not between 0 and 1.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require("geometric_", t, "iufV", "integer and floating-point types")
+    pair = between(p)
+    if array.dtype.kind not in "iu":
+        return _fill(t, "geometric", pair, generator)
+    with drawing("geometric_", array, int64, generator) as (twister, pieces):
+        for piece in pieces:
+            values = np.empty(piece.size)
+            twister.geometric(*pair, values)
+            piece[...] = values
+    return t
+
+
+def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fill with 1 with probability p, else 0; gives t. Waits as the module says.
+
+    Args:
+        p: a number from 0 to 1, or a floating-point tensor of one for each element, which broadcasts to the shape of t.
+
+    Raises:
+        DTypeError: of a complex tensor, or p that is no number or tensor of a floating-point type.
+        InvalidArgument: p outside 0 to 1, or of a shape that does not broadcast.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require_reals("bernoulli_", t)
+    if not isinstance(p, Tensor):
+        return _fill(t, "bernoulli", probability(p), generator)
+    chances = _require_floats("bernoulli_ with probabilities", p)
+    if not ((chances >= 0) & (chances <= 1)).all():
+        raise InvalidArgument("a probability of the tensor of them is not from 0 to 1")
+    try:
+        np.broadcast_to(chances, array.shape)
+    except ValueError:
+        raise InvalidArgument(
+            f"probabilities of shape {p.shape} for a tensor of shape {t.shape}; they must broadcast to it"
+        ) from None
+    with drawing("bernoulli_", array, float64, generator, chances) as (twister, pieces):
+        for piece, chance in pieces:
+            twister.uniform(0.0, 1.0, piece)
+            np.less_equal(piece, chance, out=piece)
+    return t
+
+
+def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """A tensor like that of probabilities: 1 with the probability that stands there, else 0. As `bernoulli_`."""
+    _require_floats("bernoulli", p)
+    return bernoulli_(empty(p.shape, dtype=p.dtype), p, generator=generator)
+
+
+def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """Fill with integers: `random_()`, `random_(to)` from 0 to below it, `random_(from, to)`. Waits as the module says.
+
+    A value is a draw modulo the number of values, as in TH, so small ones are favoured by at most that number / 2**32.
+    `random_()` goes from 0 to the largest value of the type (2**24 of float32, as TH has it), and below 2**32. More
+    than 2**32 values from `from` to `to` take two draws each, as in torch.
+
+    Raises:
+        DTypeError: of a complex tensor, or bounds that are no integers.
+        InvalidArgument: from at or above to, or outside the type.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require_reals("random_", t)
+    least, most = bounds_of(array.dtype)
+    if low is None and high is None:
+        first, count = 0, min(whole_numbers(array.dtype), _DRAWS)
+    else:
+        first, last = (0, low) if high is None else (low, high)
+        try:
+            first, count = integer(first), integer(last) - integer(first)
+        except TypeError:
+            raise DTypeError(f"random_ from {first!r} to {last!r}: give integers") from None
+        if count <= 0:
+            raise InvalidArgument(
+                f"random_ from {first} to {last}: there is no integer between; `to` itself is not drawn"
+            )
+        if first < least or first + count - 1 > most:
+            raise InvalidArgument(
+                f"random_ from {first} to {last} in a tensor of {array.dtype.name}, which holds {least} to {most}"
+            )
+    with drawing("random_", array, int64, generator) as (twister, pieces):
+        for piece in pieces:
+            twister.integers(count % _BITS, first % _BITS, piece)
+    return t
+
+
+def whole_numbers(dtype: DType) -> int:
+    """How many of 0, 1, 2, ... TH draws for a type: those up to its largest, or to 2**(bits of the mantissa)."""
+    if dtype.kind in "biu":
+        return bounds_of(dtype)[1] + 1
+    return (1 << (_info(dtype).nmant + 1)) + 1
+
+
+def bounds_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest integer that random_ puts into a type."""
+    if dtype.kind == "b":
+        return 0, 1
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return int(info.min), int(info.max)
+    most = min(int(_info(dtype).max), (1 << 63) - 1)
+    return -most, most
+
+
+def _info(dtype: DType) -> Any:
+    if dtype.kind == "f":
+        return np.finfo(dtype)
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)
