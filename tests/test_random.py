@@ -195,7 +195,7 @@ def test_values_are_those_of_the_formula(name: str, arguments: tuple[float, ...]
     g, plain = Generator(seed), PlainTwister(seed)
     ours = [getattr(g, name)(*arguments) for _ in range(1001)]
     formula = [getattr(plain, name)(*arguments) for _ in range(1001)]
-    assert ours == pytest.approx(formula, rel=1e-14, abs=1e-14)
+    assert ours == formula
     assert type(ours[0]) is type(formula[0])
     assert g.random() == plain.draw()
 
@@ -787,7 +787,7 @@ def test_parameters_that_describe_no_distribution(name: str, arguments: tuple[An
         (lambda: random.random_(shmtensor.empty(2, dtype="float16"), 70_000), "float16"),
         (lambda: random.randint(3, 3, 4), "from 3 to 3"),
         (lambda: random.randperm(-1), "n -1 is negative"),
-        (lambda: random.randperm(300, dtype="uint8"), "300 in uint8, which counts to 256"),
+        (lambda: random.randperm(300, dtype="uint8"), "300 in uint8, which has only 256"),
         (lambda: random.randperm(2050, dtype="float16"), "float16"),
         (lambda: random.rand(-1), "negative"),
         (lambda: random.normal(T, -1), "-1 is negative"),

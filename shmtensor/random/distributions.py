@@ -39,11 +39,12 @@ def drawing(
     """
     source = generator_of(generator)
     count = len(others)
+    flags: list[Any] = [["writeonly", "contig"], *[["readonly", "contig"]] * count]
     try:
         pieces = np.nditer(
             [array, *others],
             ["external_loop", "buffered", "copy_if_overlap", "zerosize_ok"],
-            [["writeonly", "contig"], *[["readonly", "contig"]] * count],
+            flags,
             op_dtypes=[dtype, *[float64] * count],
             order="C",
             casting="unsafe",
@@ -56,11 +57,13 @@ def drawing(
         yield source._twister, pieces if array.size else ()
 
 
-def _fill(
-    t: Tensor, name: str, pair: tuple[float, float], generator: Generator | None, view: NDArray[Any] | None = None
-) -> Tensor:
-    """Values of a distribution of `Twister` for every element of a tensor, or of another view of its memory."""
-    with drawing(f"{name}_", t._live() if view is None else view, float64, generator) as (twister, pieces):
+def _fill(t: Tensor, name: str, pair: tuple[float, float], generator: Generator | None) -> Tensor:
+    """Values of a distribution of `Twister` for every element; of complex ones for the real part, then the other."""
+    array = t._live()
+    if array.dtype.kind == "c":
+        real = array.real
+        array = np.lib.stride_tricks.as_strided(real, (*real.shape, 2), (*real.strides, real.itemsize))
+    with drawing(f"{name}_", array, float64, generator) as (twister, pieces):
         draw: Callable[[float, float, NDArray[np.float64]], None] = getattr(twister, name)
         for piece in pieces:
             draw(*pair, piece)
@@ -89,12 +92,14 @@ def _require_reals(doing: str, t: Tensor) -> NDArray[Any]:
 def uniform_(t: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with values from `low` to below `high`, 2**32 different ones; gives t. Waits as the module says.
 
+    Of complex numbers the two parts are drawn one after the other, each between the bounds, as in torch.
+
     Raises:
-        DTypeError: of a tensor that is not floating-point, or bounds that are no numbers.
+        DTypeError: of a tensor that is not floating-point or complex, or bounds that are no numbers.
         InvalidArgument: low above high, or bounds that are not finite.
         LayoutError: memory that is read-only here.
     """
-    _require_floats("uniform_", t)
+    _require_floats("uniform_", t, "c")
     return _fill(t, "uniform", interval(low, high), generator)
 
 
@@ -119,9 +124,7 @@ def normal_(t: Tensor, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator
         raise InvalidArgument("a standard deviation of the tensor of them is negative; give numbers from 0")
     middle, width = deviation(0.0 if means is not None else mean, 1.0 if stdvs is not None else stdv)
     if array.dtype.kind == "c":
-        half = array.real.dtype
-        pairs = np.lib.stride_tricks.as_strided(array.real, (*array.shape, 2), (*array.strides, half.itemsize))
-        _fill(t, "normal", (0.0, width / math.sqrt(2)), generator, pairs)
+        _fill(t, "normal", (0.0, width / math.sqrt(2)), generator)
     elif means is None and stdvs is None:
         return _fill(t, "normal", (middle, width), generator)
     else:
@@ -171,19 +174,19 @@ def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator
 
 
 def log_normal_(t: Tensor, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with exp of normal values; gives t. Waits and raises as `uniform_`; also a negative deviation."""
+    """Fill with exp of normal values; gives t. Waits and raises as `uniform_`, for complex ones and stdv < 0 too."""
     _require_floats("log_normal_", t)
     return _fill(t, "log_normal", deviation(mean, stdv), generator)
 
 
 def exponential_(t: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with values of density lambd * exp(-lambd * x); gives t. Waits and raises as `uniform_`; also lambd <= 0."""
+    """Fill with values of density lambd * exp(-lambd * x); gives t. Waits and raises as `log_normal_`."""
     _require_floats("exponential_", t)
     return _fill(t, "exponential", rate(lambd), generator)
 
 
 def cauchy_(t: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with values of the Cauchy distribution; gives t. Waits and raises as `uniform_`; also sigma <= 0."""
+    """Fill with values of the Cauchy distribution; gives t. Waits and raises as `log_normal_`."""
     _require_floats("cauchy_", t)
     return _fill(t, "cauchy", spread(median, sigma), generator)
 
@@ -272,9 +275,7 @@ def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generato
         except TypeError:
             raise DTypeError(f"random_ from {first!r} to {last!r}: give integers") from None
         if count <= 0:
-            raise InvalidArgument(
-                f"random_ from {first} to {last}: there is no integer between; `to` itself is not drawn"
-            )
+            raise InvalidArgument(f"random_ from {first} to {last}: no integer to draw; `to` itself is not drawn")
         if first < least or first + count - 1 > most:
             raise InvalidArgument(
                 f"random_ from {first} to {last} in a tensor of {array.dtype.name}, which holds {least} to {most}"
@@ -289,7 +290,7 @@ def whole_numbers(dtype: DType) -> int:
     """How many of 0, 1, 2, ... TH draws for a type: those up to its largest, or to 2**(bits of the mantissa)."""
     if dtype.kind in "biu":
         return bounds_of(dtype)[1] + 1
-    return (1 << (_info(dtype).nmant + 1)) + 1
+    return (1 << (int(_info(dtype).nmant) + 1)) + 1
 
 
 def bounds_of(dtype: DType) -> tuple[int, int]:
@@ -306,6 +307,6 @@ def bounds_of(dtype: DType) -> tuple[int, int]:
 def _info(dtype: DType) -> Any:
     if dtype.kind == "f":
         return np.finfo(dtype)
-    import ml_dtypes
+    import ml_dtypes  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     return ml_dtypes.finfo(dtype)

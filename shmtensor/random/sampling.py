@@ -109,7 +109,7 @@ def randperm(n: Any, *, dtype: Any = None, shared: bool = False, generator: Gene
         raise DTypeError(f"randperm in {result.dtype.name}; it takes types that are not complex")
     if count > whole_numbers(result.dtype):
         raise InvalidArgument(
-            f"randperm of {count} in {result.dtype.name}, which counts to {whole_numbers(result.dtype)}"
+            f"randperm of {count} in {result.dtype.name}, which has only {whole_numbers(result.dtype)} of these numbers"
         )
     array = result._live()
     order = array if array.dtype == int64 else np.empty(count, np.int64)
@@ -137,8 +137,8 @@ def _count(name: str, value: Any) -> int:
 def _weights(doing: str, weights: Tensor, axes: tuple[int, ...]) -> NDArray[np.float64]:
     """The weights as a matrix of float64, a row for each distribution."""
     if not isinstance(weights, Tensor) or weights.dtype.kind not in "fV":
-        found = f"a tensor of {weights.dtype.name}" if isinstance(weights, Tensor) else f"a {type(weights).__name__}"
-        raise DTypeError(f"{doing} with weights in {found}; give a floating-point tensor")
+        what = f"a tensor of {weights.dtype.name}" if isinstance(weights, Tensor) else f"a {type(weights).__name__}"
+        raise DTypeError(f"{doing} with weights in {what}; give a floating-point tensor")
     if weights.dim() not in axes or not weights.shape[-1]:
         raise InvalidArgument(
             f"{doing} with weights of shape {weights.shape}; give (categories,)"
