@@ -300,12 +300,12 @@ def bounds_of(dtype: DType) -> tuple[int, int]:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)
-    most = min(int(_info(dtype).max), (1 << 63) - 1)
+    most = min(int(float(_info(dtype).max)), (1 << 63) - 1)
     return -most, most
 
 
 def _info(dtype: DType) -> Any:
-    if dtype.kind == "f":
+    if dtype.isbuiltin == 1:
         return np.finfo(dtype)
     import ml_dtypes  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
