@@ -51,6 +51,7 @@ def fill(case: str) -> dict[str, float]:
     single, half, whole, small, byte = (empty(name) for name in ("float32", "float16", "int64", "int32", "uint8"))
     double, flag = empty("float64"), empty("bool")
     matrix = shmtensor.empty(1024, COUNT // 1024, dtype="float64").t()
+    columns = matrix.numpy()
     out = np.empty(COUNT, np.float32)
     weights = random.rand(1000, dtype="float64")
     shares = weights.numpy() / weights.numpy().sum()
@@ -63,8 +64,8 @@ def fill(case: str) -> dict[str, float]:
         ),
         "uniform float64, transposed": (
             lambda: random.uniform_(matrix, 1, 3),
-            lambda: legacy.uniform(1, 3, n),
-            lambda: generator.uniform(1, 3, n),
+            lambda: np.copyto(columns, legacy.uniform(1, 3, columns.shape)),
+            lambda: np.copyto(columns, generator.uniform(1, 3, columns.shape)),
         ),
         "uniform float32": (
             lambda: random.uniform_(single),

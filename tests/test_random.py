@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -116,6 +115,12 @@ def test_distributions_mixed_keep_their_places_in_the_stream() -> None:
     for turn in range(200):
         name, arguments, _ = DISTRIBUTIONS[turn * 5 % len(DISTRIBUTIONS)]
         assert getattr(g, name)(*arguments) == pytest.approx(getattr(plain, name)(*arguments), rel=1e-14)
+
+
+def test_a_draw_that_is_p_itself_is_a_success() -> None:
+    assert all(Generator(seed).bernoulli(Generator(seed).uniform()) for seed in range(50))
+    below = math.nextafter(Generator(7).uniform(), 0)
+    assert not Generator(7).bernoulli(below)
 
 
 # -- states -----------------------------------------------------------------------------------------------------------
@@ -308,22 +313,33 @@ def test_a_spawned_process_has_a_seed_of_its_own(default_kept: None) -> None:
 
 def test_threads_share_a_stream() -> None:
     g = Generator(101)
-    tensors = [shmtensor.empty(20_000, dtype="int64") for _ in range(8)]
+    tensors = [shmtensor.empty(200_000, dtype="int64") for _ in range(16)]
     singles: list[list[int]] = [[] for _ in range(2)]
+    begin = threading.Barrier(6)
+    filled = threading.Event()
 
     def fill_them(part: list[Any]) -> None:
+        begin.wait()
         for t in part:
             random.random_(t, 0, 1 << 32, generator=g)
 
-    threads = [threading.Thread(target=fill_them, args=(tensors[i::4],)) for i in range(4)]
-    threads += [threading.Thread(target=lambda s=s: s.extend(g.random() for _ in range(2000))) for s in singles]
-    for thread in threads:
+    def draw(values: list[int]) -> None:
+        begin.wait()
+        while not filled.is_set():
+            values.append(g.random())
+
+    fillers = [threading.Thread(target=fill_them, args=(tensors[i::4],)) for i in range(4)]
+    drawers = [threading.Thread(target=draw, args=(values,)) for values in singles]
+    for thread in [*fillers, *drawers]:
         thread.start()
-    for thread in threads:
+    for thread in fillers:
         thread.join()
-    whole = random.random_(shmtensor.empty(8 * 20_000 + 4000, dtype="int64"), 0, 1 << 32, generator=Generator(101))
-    stream = whole.tolist()
-    assert Counter([v for t in tensors for v in t.tolist()] + singles[0] + singles[1]) == Counter(stream)
-    text = whole.numpy().tobytes()
+    filled.set()
+    for thread in drawers:
+        thread.join()
+    drawn = np.concatenate([*(t.numpy() for t in tensors), *(np.array(values, np.int64) for values in singles)])
+    whole = random.random_(shmtensor.empty(drawn.size, dtype="int64"), 0, 1 << 32, generator=Generator(101)).numpy()
+    assert np.array_equal(np.sort(drawn), np.sort(whole))
+    text = whole.tobytes()
     for t in tensors:  # each has a piece of the stream to itself
         assert t.numpy().tobytes() in text

@@ -140,5 +140,8 @@ def test_alias_draws_take_a_slot_and_then_it_or_its_alias(dtype: str) -> None:
         wanted.append(slot if plain.bernoulli(q[slot].item()) else aliases[slot].item())
     drawn = random.multinomial_alias_draw(aliases, q, 20_000, generator=g)
     assert drawn.tolist() == wanted
+    first, second = (plain.u() for plain in [PlainTwister(151)] for _ in range(2))
+    edge = shmtensor.tensor([second] * 2, dtype="float64"), shmtensor.tensor([1, 0])
+    assert random.multinomial_alias_draw(edge[1], edge[0], 1, generator=Generator(151)).tolist() == [int(2 * first)]
     shares = np.bincount(drawn.numpy(), minlength=30) / 20_000
     assert shares == pytest.approx(shares_of(aliases, q), abs=0.01)

@@ -144,6 +144,8 @@ def test_bernoulli_with_a_probability_for_each_element(dtype: str, target: str) 
     row = random.bernoulli_(shmtensor.empty(40, 30, dtype=target), p[3], generator=Generator(43))
     single = Generator(43)
     assert row.numpy().astype(bool).reshape(-1).tolist() == [single.bernoulli(c) for c in p[3].tolist() * 40]
+    draws = random.rand(900, dtype="float64", generator=Generator(43))
+    assert random.bernoulli(draws, generator=Generator(43)).tolist() == [1] * 900  # u <= p
     random.bernoulli_(p, p, generator=Generator(43))
     assert p.numpy().astype(bool).reshape(-1).tolist() == wanted
 
