@@ -8,8 +8,8 @@ filled, other threads that draw from the same generator wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._native import Twister
 from .._tensor import Tensor
-from ..conversion import integer, refused
+from ..conversion import empty_array, integer, read_only
 from ..creation import empty
 from ..dtypes import DType, float64, int64
 from ..errors import DTypeError, InvalidArgument
@@ -29,32 +29,36 @@ _DRAWS: Final = 1 << 32  # values of one draw
 _BITS: Final = 1 << 64
 
 
-@contextmanager
-def drawing(
-    doing: str, array: NDArray[Any], dtype: DType, generator: Generator | None, *others: NDArray[Any]
-) -> Iterator[tuple[Twister, Iterable[Any]]]:
-    """The twister, locked, and `array` in writable contiguous pieces of `dtype`, in logical order.
+def _draw(
+    doing: str,
+    array: NDArray[Any],
+    dtype: DType,
+    generator: Generator | None,
+    put: Callable[[Twister, NDArray[Any], int], object],
+) -> None:
+    """Fill an array, in logical order, with what `put` writes.
 
-    Where there are others, which broadcast to the array, each piece is a tuple with theirs, as float64.
+    Args:
+        put: called with the twister, a contiguous piece of `dtype` to write to, and the place of its first element.
     """
+    if not array.flags.writeable:
+        raise read_only(doing)
     source = generator_of(generator)
-    count = len(others)
-    flags: list[Any] = [["writeonly", "contig"], *[["readonly", "contig"]] * count]
-    try:
-        pieces = np.nditer(
-            [array, *others],
-            ["external_loop", "buffered", "copy_if_overlap", "zerosize_ok"],
-            flags,
-            op_dtypes=[dtype, *[float64] * count],
-            order="C",
-            casting="unsafe",
-            buffersize=_CHUNK,
-        )
-    except ValueError as error:
-        raise refused(error, doing, array) from error
-    # What lies beyond a narrower type becomes infinite, or wraps, as in C.
-    with source._lock, np.errstate(over="ignore", invalid="ignore"), pieces:
-        yield source._twister, pieces if array.size else ()
+    flat = array.reshape(-1) if array.flags.c_contiguous else empty_array((array.size,), array.dtype)
+    scratch = None if array.dtype == dtype else np.empty(min(array.size, _CHUNK), dtype)
+    with source._lock:
+        for at in range(0, flat.size, _CHUNK):
+            part = flat[at : at + _CHUNK]
+            if scratch is None:
+                put(source._twister, part, at)
+            else:
+                piece = scratch[: part.size]
+                put(source._twister, piece, at)
+                # What lies beyond a narrower type becomes infinite, or wraps, as in C.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    part[...] = piece
+    if not array.flags.c_contiguous:
+        array[...] = flat.reshape(array.shape)
 
 
 def _fill(t: Tensor, name: str, pair: tuple[float, float], generator: Generator | None) -> Tensor:
@@ -63,10 +67,8 @@ def _fill(t: Tensor, name: str, pair: tuple[float, float], generator: Generator 
     if array.dtype.kind == "c":
         real = array.real
         array = np.lib.stride_tricks.as_strided(real, (*real.shape, 2), (*real.strides, real.itemsize))
-    with drawing(f"{name}_", array, float64, generator) as (twister, pieces):
-        draw: Callable[[float, float, NDArray[np.float64]], None] = getattr(twister, name)
-        for piece in pieces:
-            draw(*pair, piece)
+    values_of = attrgetter(name)
+    _draw(f"{name}_", array, float64, generator, lambda twister, piece, _: values_of(twister)(*pair, piece))
     return t
 
 
@@ -208,11 +210,13 @@ def geometric_(t: Tensor, p: float, *, generator: Generator | None = None) -> Te
     pair = between(p)
     if array.dtype.kind not in "iu":
         return _fill(t, "geometric", pair, generator)
-    with drawing("geometric_", array, int64, generator) as (twister, pieces):
-        for piece in pieces:
-            values = np.empty(piece.size)
-            twister.geometric(*pair, values)
-            piece[...] = values
+
+    def put(twister: Twister, piece: NDArray[np.int64], _: int) -> None:
+        values = np.empty(piece.size)
+        twister.geometric(*pair, values)
+        piece[...] = values
+
+    _draw("geometric_", array, int64, generator, put)
     return t
 
 
@@ -234,15 +238,19 @@ def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
     if not ((chances >= 0) & (chances <= 1)).all():
         raise InvalidArgument("a probability of the tensor of them is not from 0 to 1")
     try:
-        np.broadcast_to(chances, array.shape)
+        chances = np.broadcast_to(chances, array.shape).reshape(-1)
     except ValueError:
         raise InvalidArgument(
             f"probabilities of shape {p.shape} for a tensor of shape {t.shape}; they must broadcast to it"
         ) from None
-    with drawing("bernoulli_", array, float64, generator, chances) as (twister, pieces):
-        for piece, chance in pieces:
-            twister.uniform(0.0, 1.0, piece)
-            np.less_equal(piece, chance, out=piece)
+    if np.may_share_memory(chances, array):
+        chances = chances.copy()
+
+    def put(twister: Twister, piece: NDArray[np.float64], at: int) -> None:
+        twister.uniform(0.0, 1.0, piece)
+        np.less_equal(piece, chances[at : at + piece.size].astype(float64), out=piece)
+
+    _draw("bernoulli_", array, float64, generator, put)
     return t
 
 
@@ -280,9 +288,8 @@ def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generato
             raise InvalidArgument(
                 f"random_ from {first} to {last} in a tensor of {array.dtype.name}, which holds {least} to {most}"
             )
-    with drawing("random_", array, int64, generator) as (twister, pieces):
-        for piece in pieces:
-            twister.integers(count % _BITS, first % _BITS, piece)
+    count, first = count % _BITS, first % _BITS
+    _draw("random_", array, int64, generator, lambda twister, piece, _: twister.integers(count, first, piece))
     return t
 
 

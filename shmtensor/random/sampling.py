@@ -63,12 +63,12 @@ def randint(
 
 def rand_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
     """`rand` with the shape, and unless another is given the type, of t."""
-    return rand(_shape(t), dtype=dtype or t.dtype, shared=shared, generator=generator)
+    return rand(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
 
 
 def randn_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
     """`randn` with the shape, and unless another is given the type, of t."""
-    return randn(_shape(t), dtype=dtype or t.dtype, shared=shared, generator=generator)
+    return randn(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
 
 
 def randint_like(
@@ -82,7 +82,7 @@ def randint_like(
 ) -> Tensor:
     """`randint` with the shape, and unless another is given the type, of t; one bound is that which is not drawn."""
     low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, _shape(t), dtype=dtype or t.dtype, shared=shared, generator=generator)
+    return randint(low, high, _shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
 
 
 def _shape(t: Any) -> tuple[int, ...]:
