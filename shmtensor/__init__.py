@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import hooks as hooks
     from . import manager as manager
     from . import multiprocessing as multiprocessing
+    from . import random as random
     from . import storage as storage
     from ._namespace import *
     from ._namespace import __array_api_version__ as __array_api_version__
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = frozenset(
-    {"allocators", "atomics", "dtypes", "errors", "fft", "hooks", "manager", "multiprocessing", "storage"}
+    {"allocators", "atomics", "dtypes", "errors", "fft", "hooks", "manager", "multiprocessing", "random", "storage"}
 )
 _API = frozenset({"__array_api_version__", "__array_namespace_info__"})
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import memory
 from ._native import VIEW_PERSONAL, View
-from ._tensor import Tensor
+from ._core import Tensor
 from .allocators import DefaultAllocator, default_allocator
 from .allocators.lease import Lease
 from .allocators.protocol import mapped_meter

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import dlpack, elementwise, products, selection, shapes, sorting, special, statistical
+from . import dlpack, elementwise, products, random, selection, shapes, sorting, special, statistical
 from ._core import Tensor, array_of, index_of
 from .conversion import shape_from
 from .dtypes import TABLE, ElementType
 from .errors import DTypeError
 from .storage import Storage
 
-MODULES: Final = (dlpack, shapes, selection, sorting, special, statistical, products)
+MODULES: Final = (dlpack, random, shapes, selection, sorting, special, statistical, products)
 """Of each the names in METHODS become methods."""
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from ._core import Tensor
+from .random import Generator
 from .statistical import Found, MinMax
 
 class Methods:
