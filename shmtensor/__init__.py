@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import atomics as atomics
     from . import dtypes as dtypes
     from . import errors as errors
+    from . import files as files
     from . import manager as manager
     from . import multiprocessing as multiprocessing
     from . import storage as storage
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from .dtypes import int32 as int32
     from .dtypes import int64 as int64
     from .dtypes import uint8 as uint8
+    from .files import load as load
+    from .files import save as save
     from .memory import StorageFlags as StorageFlags
     from .memory import empty_cache as empty_cache
     from .storage import BoolStorage as BoolStorage
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "manager", "multiprocessing", "storage"})
+_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "files", "manager", "multiprocessing", "storage"})
 _TYPES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool")
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool_")
 _CREATION = ("arange", "empty", "from_numpy", "full", "ones", "tensor", "zeros")
@@ -70,6 +73,8 @@ _HOME = {
     **dict.fromkeys(["Storage", *(f"{name}Storage" for name in _TYPES)], "storage"),
     **dict.fromkeys(["Tensor", *(f"{name}Tensor" for name in _TYPES)], "_tensor"),
     "MapFlags": "allocators",
+    "load": "files",
+    "save": "files",
     "StorageFlags": "memory",
     "empty_cache": "memory",
 }

@@ -18,6 +18,7 @@ LAYERS = [
     {"manager"},
     {"dtypes", "allocators"},
     {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
+    {"files"},
     {"codec", "reductions"},
     {"queues", "broadcast", "synchronize", "connection"},
     {"pool", "multiprocessing", "spawn"},
