@@ -25,9 +25,8 @@ from shmtensor.errors import (
     InvalidArgument,
     LayoutError,
 )
-from shmtensor.files import DiskFile, File, MemoryFile, PipeFile
-from shmtensor.files import text as numbers
-from shmtensor.files.file import NUMBERS
+from shmtensor.files import DiskFile, File, MemoryFile, PipeFile, text
+from shmtensor.files.numbers import NUMBERS
 
 # What TH itself wrote (its C sources, compiled on x86-64) for what `write_all` writes.
 ASCII = (
@@ -199,11 +198,11 @@ def test_floats_are_printf_s(floats: list[float], doubles: list[float], spacing:
             LIBC.snprintf(buffer, 400, form, ctypes.c_double(float(value)))
             parts.append(buffer.value)
         wanted = b" ".join(parts) + b"\n" if spacing else b"".join(parts)
-        assert b"".join(data for data, _ in numbers.written(array, spacing)) == wanted
+        assert b"".join(data for data, _ in text.written(array, spacing)) == wanted
 
 
 @pytest.mark.parametrize("name", ["short", "int", "long", "half", "float", "double"])
-@pytest.mark.parametrize("count", [1, 8, 9, numbers.BLOCK, numbers.BLOCK + 1, 300_000])
+@pytest.mark.parametrize("count", [1, 8, 9, text.BLOCK, text.BLOCK + 1, 300_000])
 def test_storages_larger_than_buffers(tmp_path: Path, name: str, count: int) -> None:
     dtype = NUMBERS[name]
     random = np.random.default_rng(count)
@@ -269,18 +268,18 @@ def test_however_the_text_is_cut_the_numbers_are_the_same(parts: list[bytes], na
     content = b"".join(parts)
     dtype = NUMBERS[name]
     at_once = np.zeros(count, dtype)
-    wanted = numbers.scan(content, 0, len(content), True, at_once)
+    wanted = text.scan(content, 0, len(content), True, at_once)
     out = np.zeros(count, dtype)
-    one = numbers._scan_each(content, 0, len(content), True, out)
+    one = text._scan_each(content, 0, len(content), True, out)
     assert one == wanted
     np.testing.assert_array_equal(out, at_once)
-    block = numbers._scan_block(content, 0, len(content), True, out)
+    block = text._scan_block(content, 0, len(content), True, out)
     assert block is None or (block.count, block.used) == (wanted.count, wanted.used) or block.count < count
     piecemeal = np.zeros(count, dtype)
     done = start = stop = 0
     while True:
         final = stop >= len(content)
-        found = numbers.scan(content, start, min(stop, len(content)), final, piecemeal[done:])
+        found = text.scan(content, start, min(stop, len(content)), final, piecemeal[done:])
         done += found.count
         start += found.used
         if found.stopped or final or done == count:

@@ -51,7 +51,7 @@ def npy_header(array: NDArray[Any], label: str) -> bytes:
 def write_npy(array: NDArray[Any], label: str, write: Callable[[Any], None]) -> None:
     """Write an array. Blocks as writing does. Raises DTypeError, OSError."""
     write(npy_header(array, label))
-    write(memoryview(array.reshape(-1).view(np.uint8)))
+    write(array.reshape(-1).view(np.uint8).data)
 
 
 def read_npy_header(read: Callable[[int], bytes], label: str) -> tuple[DType, tuple[int, ...], bool, int]:
@@ -144,7 +144,7 @@ def write_npz(file: io.FileIO, arrays: Mapping[str, NDArray[Any]], path: str) ->
             info.external_attr = 0o600 << 16
             with archive.open(info, "w", force_zip64=True) as member:
                 member.write(header)
-                data = memoryview(array.reshape(-1).view(np.uint8))
+                data = array.reshape(-1).view(np.uint8).data
                 for at in range(0, len(data), _PIECE):
                     member.write(data[at : at + _PIECE])
     buffered.detach()

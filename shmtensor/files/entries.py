@@ -96,7 +96,7 @@ def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tenso
         shared=shared,
     )
     array = tensor._live()
-    data = memoryview(array.reshape(-1).view(np.uint8))
+    data = array.reshape(-1).view(np.uint8).data
     if entry.inflate is None:
         read_exactly(file, entry.offset, data, label)
     else:
@@ -160,8 +160,10 @@ def map_tensors(path: str, file: io.FileIO, entries: Sequence[Entry], writable: 
             problem = "is in the other byte order"
         elif entry.offset % dtype.itemsize:
             problem = f"begins at byte {entry.offset}, which is no multiple of its {dtype.itemsize} bytes an element"
+        elif writable and entry.checksum is not None:
+            problem = "has a checksum in its archive, which writes would not follow"
         if problem is not None:
-            raise LayoutError(f"{path}: {entry.name!r} {problem}; load it without mmap, or save it again to map it")
+            raise LayoutError(f"{path}: {entry.name!r} {problem}; load it without mmap, or save it as .safetensors")
         storage = storages.get(dtype)
         if storage is None:
             storage = storages[dtype] = STORAGE_CLASSES[dtype](status.st_size // dtype.itemsize, allocator=allocator)

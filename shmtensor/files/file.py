@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from .. import dtypes
 from ..conversion import empty_array, integer
 from ..dtypes import DType
-from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument, LayoutError
+from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
 from ..memory import element_count
 from ..storage import STORAGE_CLASSES, Storage
-from . import text
+from . import numbers, text
 
 _BLOCK: Final = 1 << 20  # bytes that are converted or looked at at once
 _FIRST: Final = 1 << 16  # elements that are made room for at first, where nobody knows how many there are
@@ -302,12 +302,12 @@ class File:
             return self._fill_text(target)
         wire = self._wire(target.dtype)
         if wire == target.dtype:
-            return self._read_into(memoryview(target.view(np.uint8))) // wire.itemsize
+            return self._read_into(target.view(np.uint8).data) // wire.itemsize
         block = empty_array((min(len(target), _BLOCK // wire.itemsize),), wire)
         done = 0
         while done < len(target):
             part = block[: len(target) - done]
-            found = self._read_into(memoryview(part.view(np.uint8))) // wire.itemsize
+            found = self._read_into(part.view(np.uint8).data) // wire.itemsize
             target[done : done + found] = part[:found]
             done += found
             if found < len(part):
@@ -381,7 +381,7 @@ class File:
         """Buffers of `values` as binary numbers, and how many each has."""
         wire = self._wire(values.dtype)
         if wire == values.dtype:
-            yield memoryview(np.ascontiguousarray(values).view(np.uint8)), len(values)
+            yield np.ascontiguousarray(values).view(np.uint8).data, len(values)
             return
         if wire.itemsize < values.itemsize and len(values):
             bounds = np.iinfo(wire)
@@ -393,7 +393,7 @@ class File:
         step = _BLOCK // wire.itemsize
         for start in range(0, len(values), step):
             block = values[start : start + step].astype(wire)
-            yield memoryview(block.view(np.uint8)), len(block)
+            yield block.view(np.uint8).data, len(block)
 
     # -- what went wrong ----------------------------------------------------------------------------------------------
 
@@ -463,10 +463,10 @@ class File:
         state = "open" if self.is_opened() else "closed"
         return f"<{type(self).__name__} {self.name!r} mode={mode} {'binary' if self._binary else 'ascii'} {state}>"
 
-    # -- numbers of each type, generated from one source --------------------------------------------------------------
+    # -- numbers of each type: see numbers.py ------------------------------------------------------------------------
 
     if TYPE_CHECKING:
-        # mypy sees what the loop below makes by this.
+
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
@@ -474,131 +474,4 @@ def _counted(what: str, count: int) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _flat(buffer: Any, dtype: DType, writing: bool) -> NDArray[Any]:
-    """A buffer as an array of one axis. Raises DTypeError, LayoutError, InvalidArgument."""
-    if isinstance(buffer, np.ndarray) and buffer.dtype not in (dtype, np.uint8):
-        raise DTypeError(f"numbers of {dtype.name} were asked for in an array of {buffer.dtype}; give one of that type")
-    try:
-        flat = np.frombuffer(buffer, dtype) if memoryview(buffer).nbytes else np.empty(0, dtype)
-    except TypeError as error:
-        raise DTypeError(f"a {type(buffer).__name__} has no memory to use: {error}; give a buffer or array") from error
-    except (BufferError, ValueError) as error:
-        raise LayoutError(f"numbers of {dtype.name} in a {type(buffer).__name__}: {error}") from error
-    if not writing and len(flat) and not flat.flags.writeable:
-        raise LayoutError(f"asked to read numbers into a read-only {type(buffer).__name__}; give one that is writable")
-    return flat
-
-
-def _storage(storage: Any, dtype: DType) -> Storage:
-    if not isinstance(storage, Storage) or storage.dtype != dtype:
-        found = type(storage).__name__
-        raise DTypeError(f"a {STORAGE_CLASSES[dtype].__name__} ({dtype.name}) was asked for, and a {found} given")
-    return storage
-
-
-def _scalar(value: Any, dtype: DType) -> NDArray[Any]:
-    """A number as an array of one."""
-    try:
-        if dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                return np.array([float(value)]).astype(dtype)
-        number = integer(value)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise DTypeError(
-            f"{value!r} is no {dtype.name}; give {'a number' if dtype.kind == 'f' else 'an integer'}"
-        ) from error
-    bounds = np.iinfo(dtype)
-    if not bounds.min <= number <= bounds.max:
-        raise InvalidArgument(f"{number} does not fit into {dtype.name}; give {bounds.min} to {bounds.max}")
-    return np.array([number], dtype)
-
-
-def _define(what: str, dtype: DType) -> None:
-    """Make the six methods of a type on File."""
-    kind = STORAGE_CLASSES[dtype].__name__
-    blocks = "May block as the file does."
-    short = "EndOfFile, FileDamaged: fewer are there. OSError: the system refused."
-
-    def read(self: File, count: int | None = None) -> Any:
-        self._require("r")
-        if count is not None:
-            return self._read_fresh(what, count, dtype)
-        target = np.zeros(1, dtype)
-        self._finish(what, self._fill(target), 1)
-        return target.item()
-
-    def read_storage(self: File, storage: Storage) -> int:
-        self._require("r")
-        storage = _storage(storage, dtype)
-        storage._require_writable(f"reading {what}s into")
-        return self._finish(what, self._fill(storage._flat), storage.size())
-
-    def read_raw(self: File, buffer: Any) -> int:
-        self._require("r")
-        target = _flat(buffer, dtype, False)
-        return self._finish(what, self._fill(target), len(target))
-
-    def write(self: File, value: Any) -> int:
-        self._require("w")
-        return self._write(what, _scalar(value, dtype))
-
-    def write_storage(self: File, storage: Storage) -> int:
-        self._require("w")
-        return self._write(what, _storage(storage, dtype)._flat)
-
-    def write_raw(self: File, buffer: Any) -> int:
-        self._require("w")
-        return self._write(what, _flat(buffer, dtype, True))
-
-    for name, method, doc in (
-        (
-            f"read_{what}",
-            read,
-            f"The next {what} ({dtype.name}), or a {kind} of the next `count` of them.\n\n"
-            f"{blocks} In quiet mode 0, or as many as were there.\n\nRaises:\n    {short}",
-        ),
-        (
-            f"read_{what}_storage",
-            read_storage,
-            f"Fill a {kind} with the next {what}s; gives how many were there.\n\n{blocks}\n\nRaises:\n    {short}\n"
-            "    DTypeError: a storage of another type.",
-        ),
-        (
-            f"read_{what}_raw",
-            read_raw,
-            f"Fill a writable buffer or array with the next {what}s ({dtype.name}); gives how many were there.\n\n"
-            f"{blocks}\n\nRaises:\n    {short}\n    DTypeError, LayoutError: no memory for such numbers.",
-        ),
-        (
-            f"write_{what}",
-            write,
-            f"Write one {what} ({dtype.name}); gives 1.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
-            "    DTypeError: no such number.\n    InvalidArgument: one that does not fit into the type.",
-        ),
-        (
-            f"write_{what}_storage",
-            write_storage,
-            f"Write all of a {kind}; gives the elements written.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
-            "    DTypeError: a storage of another type.",
-        ),
-        (
-            f"write_{what}_raw",
-            write_raw,
-            f"Write all of a buffer or array of {what}s ({dtype.name}); gives the elements written.\n\n{blocks}\n\n"
-            "Raises:\n    OSError: no room.\n    DTypeError, LayoutError: no memory of such numbers.",
-        ),
-    ):
-        method.__name__ = name
-        method.__qualname__ = f"File.{name}"
-        method.__doc__ = doc
-        setattr(File, name, method)
-
-
-NUMBERS: Final[dict[str, DType]] = {
-    "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
-    "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64,
-}  # fmt: skip
-"""What TH's files read and write, by the names of their methods."""
-
-for _what, _dtype in NUMBERS.items():
-    _define(_what, _dtype)
+numbers.install(File)

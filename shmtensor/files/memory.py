@@ -6,7 +6,6 @@ import errno
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..dtypes import int8
 from ..errors import DTypeError, InvalidArgument
@@ -88,22 +87,21 @@ class MemoryFile(File):
         assert self._storage is not None
         return self._storage
 
-    def _bytes(self) -> NDArray[Any]:
+    def _bytes(self) -> memoryview:
         """The file, and not what else the storage has. Ours may have been resized by another."""
         storage = self._memory()
         self._size = min(self._size, max(0, storage.size() - 1))
         self._position = min(self._position, self._size)
-        return storage._flat[: self._size].view(np.uint8)
+        return storage._flat[: self._size].view(np.uint8).data
 
     def _window(self, wanted: int) -> tuple[Any, int, int]:
-        return memoryview(self._bytes()), self._position, self._size
+        return self._bytes(), self._position, self._size
 
     def _skip(self, count: int) -> None:
         self._position += count
 
     def _read_into(self, target: memoryview) -> int:
-        content = memoryview(self._bytes())
-        part = content[self._position : self._position + len(target)]
+        part = self._bytes()[self._position : self._position + len(target)]
         target[: len(part)] = part
         self._position += len(part)
         return len(part)
@@ -125,7 +123,7 @@ class MemoryFile(File):
             self._problem = OSError(
                 errno.ENOSPC, f"the storage has {storage.size()} bytes and cannot grow ({storage._place()} memory)"
             )
-        memoryview(storage._flat.view(np.uint8))[self._position : self._position + count] = view[:count]
+        storage._flat.view(np.uint8).data[self._position : self._position + count] = view[:count]
         self._position += count
         if self._position > self._size:
             self._size = self._position

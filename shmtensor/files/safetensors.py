@@ -5,6 +5,7 @@ Rules and order of what is written are those of the reference implementation (hu
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import struct
@@ -28,7 +29,7 @@ _NAMES: Final = {
 }  # fmt: skip
 """Name in a file -> name of the dtype, in the order in which the reference sorts types."""
 _BY_DTYPE: Final = {name: short for short, name in _NAMES.items()}
-_RANK: Final = {name: rank for rank, name in enumerate(_NAMES)}
+_RANK: Final = {name: rank for rank, name in enumerate(_NAMES.values())}
 _EXTENDED: Final = ("bfloat16", "float8")  # what NumPy has not of its own
 
 
@@ -36,13 +37,14 @@ def _dtype(short: Any, label: str) -> DType:
     name = _NAMES.get(short) if isinstance(short, str) else None
     if name is None:
         raise DTypeError(f"{label}: elements of type {short!r}, which tensors do not have")
+    home = np
     if name.startswith(_EXTENDED):
         try:
-            import ml_dtypes
+            home = importlib.import_module("ml_dtypes")
         except ImportError as error:
             raise DTypeError(f"{label}: elements of type {name}; install ml_dtypes for that") from error
-        return np.dtype(getattr(ml_dtypes, name))
-    return np.dtype(name)
+    dtype: DType = np.dtype(getattr(home, "bool_" if name == "bool" else name))
+    return dtype
 
 
 def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], None]) -> None:
@@ -71,7 +73,7 @@ def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], No
     text += b" " * (-len(text) % 8)
     put(struct.pack("<Q", len(text)) + text)
     for key in order:
-        put(memoryview(arrays[key].reshape(-1).view(np.uint8)))
+        put(arrays[key].reshape(-1).view(np.uint8).data)
 
 
 def entries(file: io.FileIO, size: int, path: str) -> list[Entry]:

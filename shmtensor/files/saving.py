@@ -77,7 +77,8 @@ def load(path: str | os.PathLike[str], *, shared: bool = False, mmap: bool = Fal
     Raises:
         FileDamaged: the file is not what it should be; EndOfFile: it ends early.
         DTypeError: elements of a type that tensors have not, Python objects among them.
-        LayoutError: mmap, and the elements cannot be used where they lie (compressed, or not aligned).
+        LayoutError: mmap, and the elements cannot be used where they lie (compressed, not aligned, or writable in a
+            `.npz`, which has checksums).
         InvalidArgument: another suffix, or arguments that contradict each other.
         FileNotFoundError, OSError: it cannot be read.
         OutOfMemory, ManagerError, MappingError: as `shmtensor.empty` and Storage.from_file.
