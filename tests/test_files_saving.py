@@ -506,3 +506,14 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
             load(tmp_path / "pipe.npy")
     finally:
         os.close(writer)
+
+
+# -- documentation ----------------------------------------------------------------------------------------------------
+
+
+def test_examples_of_the_documentation_run(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parent.parent / "docs" / "files.md").read_text()
+    blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
+    assert len(blocks) == 2
+    for block in blocks:
+        subprocess.run([sys.executable, "-c", block], check=True, cwd=tmp_path)
