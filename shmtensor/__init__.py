@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
+    from . import files as files
     from . import hooks as hooks
+    from . import linalg as linalg
     from . import manager as manager
     from . import multiprocessing as multiprocessing
     from . import random as random
@@ -29,7 +31,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = frozenset(
-    {"allocators", "atomics", "dtypes", "errors", "fft", "hooks", "manager", "multiprocessing", "random", "storage"}
+    {
+        "allocators",
+        "atomics",
+        "dtypes",
+        "errors",
+        "fft",
+        "files",
+        "hooks",
+        "manager",
+        "multiprocessing",
+        "random",
+        "storage",
+    }
 )
 _API = frozenset({"__array_api_version__", "__array_namespace_info__"})
 

@@ -11,6 +11,8 @@ from .allocators import MapFlags as MapFlags
 from .creation import *
 from .dlpack import *
 from .elementwise import *
+from .files import load as load
+from .files import save as save
 from .inspection import *
 from .memory import StorageFlags as StorageFlags
 from .memory import empty_cache as empty_cache

@@ -110,6 +110,14 @@ class MessageDamaged(ShmTensorError, ValueError):
     """What arrived is no message of this version: it is cut off, or something wrote over it."""
 
 
+class FileDamaged(ShmTensorError, ValueError):
+    """A file is not what it should be: text where a number belongs, a header that lies, a size beyond its end."""
+
+
+class EndOfFile(FileDamaged, EOFError):
+    """A file ends before all that was asked for."""
+
+
 class WorkerDied(ShmTensorError, ChildProcessError):
     """A worker of a Pool was killed, or exited, with a task in its hands. The pool goes on without that task.
 

@@ -38,6 +38,7 @@ LAYERS = [
     },
     {"methods"},
     {"_tensor"},
+    {"files"},
     {"_namespace"},
     {"codec", "reductions"},
     {"queues", "broadcast", "synchronize", "connection"},
