@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
+    from . import linalg as linalg
     from . import manager as manager
     from . import multiprocessing as multiprocessing
     from . import storage as storage
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"allocators", "atomics", "dtypes", "errors", "fft", "manager", "multiprocessing", "storage"})
+_MODULES = frozenset(
+    {"allocators", "atomics", "dtypes", "errors", "fft", "linalg", "manager", "multiprocessing", "storage"}
+)
 
 
 def __getattr__(name: str) -> Any:

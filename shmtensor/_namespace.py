@@ -8,6 +8,7 @@ from .creation import *
 from .dtypes import *
 from .elementwise import *
 from .inspection import *
+from .linalg.routines import *
 from .memory import StorageFlags as StorageFlags
 from .memory import empty_cache as empty_cache
 from .products import *

@@ -28,6 +28,10 @@ class LayoutError(ShmTensorError, ValueError):
     """An array whose memory cannot be used without a copy: not contiguous, read-only, or overlapping."""
 
 
+class MissingExtra(ShmTensorError, ImportError):
+    """A package that is not installed is needed; the message names the extra that brings it."""
+
+
 class OutOfMemory(ShmTensorError, MemoryError):
     """No memory for the request; the message names its size, what is free, the limit hit and the largest holders."""
 

@@ -17,7 +17,7 @@ LAYERS = [
     {"errors", "_native"},
     {"manager"},
     {"dtypes", "allocators"},
-    {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
+    {"conversion", "linalg", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
     {"codec", "reductions"},
     {"queues", "broadcast", "synchronize", "connection"},
     {"pool", "multiprocessing", "spawn"},
