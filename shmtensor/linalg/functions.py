@@ -36,21 +36,19 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     return wrap(result.copy() if result is a else result)
 
 
-def multi_dot(tensors: Sequence[Tensor], /, *, out: Tensor | None = None) -> Tensor:
+def multi_dot(tensors: Sequence[Tensor], /) -> Tensor:
     """The product of matrices in the order of the least work; the first and the last may be vectors.
 
     Raises InvalidArgument (shapes, fewer than two), DTypeError.
     """
     arrays = [array_of(x) for x in tensors]
-    target = None if out is None else array_of(out)
     if len(arrays) < 2:
         raise InvalidArgument(f"multi_dot of {len(arrays)} tensors; give two or more")
     try:
-        result = np.linalg.multi_dot(arrays, out=target)
+        return wrap(np.linalg.multi_dot(arrays))
     except (TypeError, ValueError) as error:
         shapes = [a.shape for a in arrays]
         raise refused(error, f"multi_dot of tensors of shapes {shapes}, the first", arrays[0]) from error
-    return wrap(result) if out is None else out
 
 
 def vander(x: Tensor, /, N: int | None = None) -> Tensor:
@@ -80,12 +78,14 @@ def _applied(name: str, x: Tensor, *args: Any) -> Tensor:
 
 
 def _one(name: str, function: Callable[..., Any], matrix: NDArray[Any], *args: Any) -> NDArray[Any]:
+    # What is lost in float32 SciPy's logm takes for a failure.
+    wide = np.result_type(matrix.dtype, np.float64) if name == "logm" else matrix.dtype
     doing = f"{name} of a matrix of shape {matrix.shape}"
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.filterwarnings("error", ".*exactly singular")  # of logm
         warnings.filterwarnings("ignore", ".*[Mm]atrix is singular")  # of sqrtm: it may have a root, as seen below
         try:
-            result: NDArray[Any] = np.asarray(function(matrix, *args))
+            result: NDArray[Any] = np.asarray(function(matrix.astype(wide), *args))
         except (np.linalg.LinAlgError, Warning) as error:
             raise LinAlgError(f"{doing}: {error}") from error
         except (TypeError, ValueError) as error:

@@ -91,17 +91,19 @@ def scipy_linalg(name: str) -> Any:
         raise MissingExtra(f"{name} needs SciPy ({error}); pip install 'shmtensor[scipy]'") from error
 
 
-def call(name: str, routine: str, a: NDArray[Any], *args: Any, strict: bool = True, **how: Any) -> list[Any]:
-    """What LAPACK's `routine` gives for matrices of the type of `a`, without its status. Does not block.
+def call(name: str, routine: str, *args: Any, strict: bool = True, **how: Any) -> list[Any]:
+    """What LAPACK's `routine` gives, without its status. Does not block.
 
     Args:
+        args: as SciPy's wrapper takes them; the first array among them is the matrix.
         strict: raise where it found a matrix singular; else give what it made.
 
     Raises:
         LinAlgError: no answer. MissingExtra: SciPy is not there.
     """
+    a: NDArray[Any] = next(one for one in args if isinstance(one, np.ndarray))
     actual = UNITARY.get(routine, routine) if a.dtype.kind == "c" else routine
-    results: list[Any] = list(scipy_linalg(name).get_lapack_funcs(actual, dtype=a.dtype)(a, *args, **how))
+    results: list[Any] = list(scipy_linalg(name).get_lapack_funcs(actual, dtype=a.dtype)(*args, **how))
     info = results.pop()
     if info < 0:
         raise InvalidArgument(f"{name}: LAPACK {actual}: argument {-info} has an illegal value")

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._core import Tensor, array_of, wrap
 from ..conversion import SEQUENCES, refused
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
-from .decompositions import svdvals
 from .lapack import matrices, numpys
 from .solvers import relative
 
@@ -88,9 +86,10 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     Raises:
         InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
-    values: NDArray[Any] = svdvals(x)._array
-    bound = np.asarray(relative(rtol, array_of(x)))
+    a = matrices("matrix_rank", x)
+    values = numpys("matrix_rank", "gesdd", a, np.linalg.svd, a, compute_uv=False)
+    bound = np.asarray(relative(rtol, a))
     try:
         return wrap(np.count_nonzero(values > bound[..., None] * values.max(-1, keepdims=True, initial=0), axis=-1))
     except ValueError as error:
-        raise refused(error, f"matrix_rank with rtol of shape {bound.shape} of", array_of(x)) from error
+        raise refused(error, f"matrix_rank with rtol of shape {bound.shape} of", a) from error

@@ -264,8 +264,8 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, /, left: bool = True, transpose
     side, turned = "L" if left else "R", ("C" if a.dtype.kind == "c" else "T") if transpose else "N"
 
     def compute(one: NDArray[Any], its: NDArray[Any], vector: NDArray[Any]) -> Any:
-        work = max(1, its.shape[1] if left else its.shape[0]) * 64  # LAPACK's block size at most
-        return call("ormqr", "ormqr", one, vector, its, side=side, trans=turned, lwork=work)[:1]
+        work = 64 * (65 + (its.shape[1] if left else its.shape[0]))  # for blocks of the largest size
+        return call("ormqr", "ormqr", side, turned, one, vector, its, work)[:1]
 
     return wrap(each(compute, ((c.shape[-2:], a.dtype),), a[..., :k], c, scales, vectors=1)[0])
 
@@ -309,10 +309,10 @@ def geev(x: Tensor, /, eigenvectors: bool = False) -> EigenResult:
     Raises LinAlgError (no convergence), InvalidArgument (a stack), DTypeError (a complex type).
     """
     a = matrices("geev", x, square=True)
-    if a.ndim != 2 or a.dtype.kind == "c":
-        raise DTypeError(
-            f"geev of a tensor of shape {a.shape} and {a.dtype.name}; it takes a real matrix: use linalg.eig"
-        )
+    if a.ndim != 2:
+        raise InvalidArgument(f"geev of a tensor of shape {a.shape}; it takes one matrix, not a stack: use linalg.eig")
+    if a.dtype.kind == "c":
+        raise DTypeError(f"geev of a tensor of {a.dtype.name}; it takes real matrices: use linalg.eig")
     values, vectors = numpys("geev", "geev", a, np.linalg.eig, a)
     parts = np.stack([values.real, values.imag], -1)
     columns = np.where(values.imag < 0, -vectors.imag, vectors.real)  # of a pair, the one with imag > 0 comes first

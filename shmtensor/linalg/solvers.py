@@ -5,6 +5,7 @@ A right side with one axis is a vector, with more of them a stack of matrices, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -131,17 +132,24 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rcond: float | None = None) -> LstsqResu
 
 def tensorinv(x: Tensor, /, ind: int = 2) -> Tensor:
     """The inverse by `tensordot(..., ind)`. Raises LinAlgError, InvalidArgument (not square so), DTypeError."""
-    a = floating("tensorinv", x)
-    return wrap(numpys("tensorinv", "gesv", a, np.linalg.tensorinv, a, index_of(ind)))
+    a, ind = floating("tensorinv", x), index_of(ind)
+    if ind < 1 or math.prod(a.shape[:ind]) != math.prod(a.shape[ind:]):
+        raise InvalidArgument(f"tensorinv of a tensor of shape {a.shape} with ind {ind}: the parts differ in size")
+    return wrap(numpys("tensorinv", "gesv", a, np.linalg.tensorinv, a, ind))
 
 
 def tensorsolve(x1: Tensor, x2: Tensor, /, dims: Sequence[int] | None = None) -> Tensor:
     """X with tensordot(x1, X, axes=X.ndim) = x2; axes `dims` of x1 go to its end first.
 
-    Raises LinAlgError (singular), InvalidArgument, DTypeError.
+    Raises LinAlgError (singular), IndexOutOfRange, InvalidArgument, DTypeError.
     """
     a, b = floating("tensorsolve", x1), floating("tensorsolve", x2)
-    return wrap(numpys("tensorsolve", "gesv", a, np.linalg.tensorsolve, a, b, dims))
+    axes = None if dims is None else [x1._axis(i) for i in dims]
+    if a.size != b.size**2:
+        raise InvalidArgument(
+            f"tensorsolve of shapes {a.shape} and {b.shape}: {a.size} elements are not {b.size} squared"
+        )
+    return wrap(numpys("tensorsolve", "gesv", a, np.linalg.tensorsolve, a, b, axes))
 
 
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
