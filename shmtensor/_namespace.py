@@ -11,9 +11,8 @@ from .allocators import MapFlags as MapFlags
 from .creation import *
 from .dlpack import *
 from .elementwise import *
-from .files import load as load
-from .files import save as save
 from .inspection import *
+from .linalg.routines import *
 from .memory import StorageFlags as StorageFlags
 from .memory import empty_cache as empty_cache
 from .products import *
@@ -41,6 +40,7 @@ from .special import *
 from .statistical import *
 from .storage import Storage as Storage
 
+_OF_FILES = ("load", "save")  # which are many modules, and seldom wanted
 # What is generated from the table of types: of those that NumPy has now, of the others when they are asked for.
 if TYPE_CHECKING:
     from ._core import BFloat16Tensor as BFloat16Tensor
@@ -78,6 +78,8 @@ if TYPE_CHECKING:
     from .dtypes import uint16 as uint16
     from .dtypes import uint32 as uint32
     from .dtypes import uint64 as uint64
+    from .files import load as load
+    from .files import save as save
     from .storage import BFloat16Storage as BFloat16Storage
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
@@ -98,6 +100,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
+        if name in _OF_FILES:
+            from . import files
+
+            return getattr(files, name)
         if name in dtypes.BY_NAME or name == "bool_":
             return getattr(dtypes, name)
         for suffix, module in (("Storage", storage), ("Tensor", _core)):

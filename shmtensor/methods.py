@@ -16,9 +16,10 @@ from ._core import Tensor, array_of, index_of
 from .conversion import shape_from
 from .dtypes import TABLE, ElementType
 from .errors import DTypeError
+from .linalg import routines
 from .storage import Storage
 
-MODULES: Final = (dlpack, random, shapes, selection, sorting, special, statistical, products)
+MODULES: Final = (dlpack, random, shapes, selection, sorting, special, statistical, products, routines)
 """Of each the names in METHODS become methods."""
 
 
