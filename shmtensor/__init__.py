@@ -17,43 +17,46 @@ if TYPE_CHECKING:
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
+    from . import files as files
+    from . import hooks as hooks
     from . import linalg as linalg
     from . import manager as manager
     from . import multiprocessing as multiprocessing
+    from . import random as random
     from . import storage as storage
     from ._namespace import *
+    from ._namespace import __array_api_version__ as __array_api_version__
     from ._namespace import __array_namespace_info__ as __array_namespace_info__
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset(
-    {"allocators", "atomics", "dtypes", "errors", "fft", "linalg", "manager", "multiprocessing", "storage"}
-)
+_MODULES = ("allocators", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager", "multiprocessing",
+            "random", "storage")  # fmt: skip
+_API = ("__array_api_version__", "__array_namespace_info__")
 
 
 def __getattr__(name: str) -> Any:
     import importlib
+    from importlib.util import find_spec
 
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name == "__all__":
         return __dir__()
-    # Python itself looks for other names of this kind, and must not load NumPy by that.
-    if not name.startswith("__") or name == "__array_namespace_info__":
+    # Python looks here for names of its own and for other modules, too, and must not load NumPy by that.
+    if name in _API or not (name.startswith("_") or find_spec(f"{__name__}.{name}")):
         namespace = importlib.import_module("._namespace", __name__)
-        value = getattr(namespace, name, namespace)
-        if value is not namespace and name in _public(namespace):
-            globals()[name] = value
+        try:
+            value = globals()[name] = getattr(namespace, name)
             return value
+        except AttributeError:
+            pass
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _public(namespace: Any) -> set[str]:
-    return {name for name in vars(namespace) if not name.startswith("_")} | {"__array_namespace_info__"}
 
 
 def __dir__() -> list[str]:
     import importlib
 
     namespace = importlib.import_module("._namespace", __name__)
-    return sorted({*_public(namespace), *_MODULES, "__version__"} - {"annotations"})
+    public = {name for name in vars(namespace) if not name.startswith("_")}
+    return sorted({*public, *_API, *_MODULES, "__version__"})

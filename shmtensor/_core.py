@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, refused, shape_from
-from .dtypes import BY_DTYPE, DEFAULT, ELEMENT_TYPES, DType, dtype_of, require_supported
+from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
 from .memory import address_of, moving
 from .storage import Storage, storage_of
@@ -31,7 +31,7 @@ else:
     Methods = object
 
 SETTLED: Final = -1
-API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
+API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Versions of the array API that this library follows."""
 _new = object.__new__
 _ndarray = np.ndarray
@@ -632,16 +632,41 @@ class TypedTensor(type):
         return isinstance(instance, Tensor) and instance.dtype == cls._dtype
 
 
-def _make_class(prefix: str, dtype: DType) -> type[Tensor]:
-    name = f"{prefix}Tensor"
-    doc = f"Tensor of {dtype.name} elements. A tensor is an instance of it when its elements are of that type."
-    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "_dtype": dtype}
-    return TypedTensor(name, (Tensor,), body)  # type: ignore[return-value]
+TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {}
+"""The class for each type that is there."""
 
 
-TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {
-    row.dtype: _make_class(row.prefix, row.dtype) for row in ELEMENT_TYPES
-}
-ByteTensor, CharTensor, ShortTensor, IntTensor, LongTensor, HalfTensor, FloatTensor, DoubleTensor, BoolTensor = (
-    TENSOR_CLASSES.values()
-)
+def _make_class(row: ElementType) -> None:
+    name = f"{row.prefix}Tensor"
+    doc = f"Tensor of {row.name} elements. A tensor is an instance of it when its elements are of that type."
+    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "_dtype": row.dtype}
+    globals()[name] = TENSOR_CLASSES[row.dtype] = TypedTensor(name, (Tensor,), body)  # type: ignore[assignment]
+
+
+each_type(_make_class)
+
+
+# fmt: off
+if TYPE_CHECKING:  # checkers see no generated classes: one line for each row
+    class ByteTensor(Tensor): ...
+    class CharTensor(Tensor): ...
+    class ShortTensor(Tensor): ...
+    class IntTensor(Tensor): ...
+    class LongTensor(Tensor): ...
+    class HalfTensor(Tensor): ...
+    class FloatTensor(Tensor): ...
+    class DoubleTensor(Tensor): ...
+    class BoolTensor(Tensor): ...
+    class UInt16Tensor(Tensor): ...
+    class UInt32Tensor(Tensor): ...
+    class UInt64Tensor(Tensor): ...
+    class ComplexFloatTensor(Tensor): ...
+    class ComplexDoubleTensor(Tensor): ...
+    class BFloat16Tensor(Tensor): ...
+    class Float8E4M3Tensor(Tensor): ...
+    class Float8E5M2Tensor(Tensor): ...
+# fmt: on
+else:
+
+    def __getattr__(name):
+        return class_named(globals(), name, "Tensor")

@@ -12,6 +12,7 @@ from ._core import SETTLED, Tensor, array_of, device_of
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate, allocate_array
 from .conversion import array_from, empty_array, refused, shape_from
+from .dlpack import from_dlpack
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
 from .errors import InvalidArgument, LayoutError
 from .memory import checked_array
@@ -199,7 +200,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     array = obj
     if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
         if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__"):
-            array = np.from_dlpack(obj)
+            return asarray(from_dlpack(obj, copy=copy), dtype=wanted, copy=None if copy else copy)
         elif hasattr(obj, "__array__") or hasattr(obj, "__buffer__") or isinstance(obj, bytes | bytearray | memoryview):
             array = np.asarray(obj)
     if isinstance(array, np.ndarray) and not copy and wanted in (None, array.dtype):

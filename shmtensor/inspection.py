@@ -8,16 +8,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._core import CPU, Tensor, array_of, device_of, wrap
+from ._core import API_VERSIONS, CPU, Tensor, array_of, device_of, wrap
 from .conversion import MAX_AXES
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of, require_supported
 from .errors import DTypeError
 
 __all__ = [
-    "__array_namespace_info__", "astype", "can_cast", "e", "finfo", "iinfo", "inf", "is_tensor", "isdtype", "nan",
-    "newaxis", "pi", "promote_types", "result_type",
+    "__array_api_version__", "__array_namespace_info__", "astype", "can_cast", "e", "finfo", "iinfo", "inf",
+    "is_tensor", "isdtype", "nan", "newaxis", "pi", "promote_types", "result_type",
 ]  # fmt: skip
 
+__array_api_version__: Final = API_VERSIONS[-1]
 e: Final = math.e
 pi: Final = math.pi
 inf: Final = math.inf
@@ -88,7 +89,7 @@ def promote_types(type1: Any, type2: Any, /) -> DType:
     return result_type(type1, type2)
 
 
-def isdtype(dtype: Any, kind: Any, /) -> bool:
+def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a type is of a kind: a name of the array API's, a type, or a tuple of these. Raises DTypeError."""
     found = dtype_of(dtype)
     if isinstance(kind, tuple):
@@ -153,16 +154,16 @@ class NamespaceInfo:
             "real floating": DEFAULT, "complex floating": np.dtype(np.complex64), "integral": whole, "indexing": whole,
         }  # fmt: skip
 
-    def devices(self) -> list[Any]:
+    def devices(self) -> tuple[Any, ...]:
         """Where tensors can be."""
-        return [CPU]
+        return (CPU,)
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """The array API's types by their names, of all kinds or some. Raises InvalidArgument: no such device."""
         device_of(device)
         return {
             dtype.name: dtype
-            for dtype in BY_DTYPE
+            for dtype in list(BY_DTYPE)
             if dtype.kind in "biufc" and dtype != np.float16 and (kind is None or isdtype(dtype, kind))
         }
 

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import elementwise, products, selection, shapes, sorting, statistical
+from . import dlpack, elementwise, products, random, selection, shapes, sorting, special, statistical
 from ._core import Tensor, array_of, index_of
 from .conversion import shape_from
-from .dtypes import ELEMENT_TYPES, DType
+from .dtypes import TABLE, ElementType
 from .errors import DTypeError
 from .linalg import routines
 from .storage import Storage
 
-MODULES: Final = (shapes, selection, sorting, statistical, products, routines)
+MODULES: Final = (dlpack, random, shapes, selection, sorting, special, statistical, products, routines)
 """Of each the names in METHODS become methods."""
 
 
@@ -112,11 +112,11 @@ def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha:
     return index_add_atomic_(self, dim, index, source, alpha)
 
 
-def _converter(dtype: DType) -> Callable[[Tensor], Tensor]:
+def _converter(row: ElementType) -> Callable[[Tensor], Tensor]:
     def convert(self: Tensor) -> Tensor:
-        return self.to(dtype)
+        return self.to(row.dtype)
 
-    convert.__doc__ = f"`to(shmtensor.{dtype.name})`: itself when it is {dtype.name}, else a copy. Does not block."
+    convert.__doc__ = f"`to(shmtensor.{row.name})`: itself when it is {row.name}, else a copy. Does not block."
     return convert
 
 
@@ -184,8 +184,7 @@ def table() -> dict[str, Callable[..., Any]]:
     for module in MODULES:
         found.update({name: getattr(module, name) for name in module.METHODS})
     found.update({name: _reduction(function) for name, function in statistical.REDUCTIONS.items()})
-    for row in ELEMENT_TYPES:
-        found[row.prefix.lower()] = _converter(row.dtype)
+    found.update({row.method: _converter(row) for row in TABLE})
     found.update({f"new_{name}": _new(name) for name in ("empty", "full", "ones", "tensor", "zeros")})
     alone = (
         set_, resize_, resize_as_, detach, requires_grad_, type_as, apply_, addcmul, addcdiv, clip_, index_add_atomic_,

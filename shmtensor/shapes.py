@@ -13,16 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._core import Tensor, array_of, index_of, wrap
-from .conversion import SEQUENCES, overlaps, refused, view_shape
+from ._native import strided
+from .conversion import SEQUENCES, refused, view_shape
+from .dtypes import dtype_of
 from .errors import IndexOutOfRange, InvalidArgument, LayoutError
+from .memory import address_of
 
 __all__ = [
-    "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_tensors",
-    "broadcast_to", "cat", "chunk", "column_stack", "concat", "concatenate", "contiguous", "diag_embed", "diagonal",
-    "dstack", "expand_dims", "flatten", "flip", "fliplr", "flipud", "hstack", "matrix_transpose", "meshgrid",
-    "moveaxis", "movedim", "narrow", "permute_dims", "ravel", "repeat", "repeat_interleave", "reshape", "roll",
-    "rot90", "select", "split", "squeeze", "stack", "swapaxes", "t", "tensor_split", "tile", "transpose", "unbind",
-    "unflatten", "unfold", "unsqueeze", "unstack", "vstack",
+    "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_tensors", "broadcast_to", "cat", "chunk", "column_stack", "concat", "concatenate", "contiguous",
+    "diag_embed", "diagonal", "dstack", "expand_dims", "flatten", "flip", "fliplr", "flipud", "hstack",
+    "matrix_transpose", "meshgrid", "moveaxis", "movedim", "narrow", "permute_dims", "ravel", "repeat",
+    "repeat_interleave", "reshape", "roll", "rot90", "select", "split", "squeeze", "stack", "swapaxes", "t",
+    "tensor_split", "tile", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "unstack", "vstack",
 ]  # fmt: skip
 METHODS: Final = (
     "adjoint", "as_strided", "broadcast_to", "chunk", "contiguous", "diag_embed", "diagonal", "expand_dims",
@@ -87,8 +90,6 @@ def view(self: Tensor, *shape: Any) -> Tensor:
 
 
 def _view_as_type(x: Tensor, a: NDArray[Any], dtype: Any) -> Tensor:
-    from .dtypes import dtype_of
-
     wanted = dtype_of(dtype)
     try:
         return x._share(a.view(wanted))
@@ -192,10 +193,12 @@ def select(x: Tensor, /, dim: int, index: int) -> Tensor:
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The view with its axes in another order. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
-    order = _axes(x, tuple(axes))
-    if len(order) != a.ndim:
-        raise InvalidArgument(f"an order of axes {axes} for a tensor of shape {a.shape}; name each axis once")
-    return x._share(a.transpose(order))
+    try:
+        return x._share(a.transpose(axes))
+    except np.exceptions.AxisError as error:
+        raise IndexOutOfRange(f"an order of axes {axes} for a tensor of shape {a.shape}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise refused(error, f"the order {axes} for the axes of", a) from error
 
 
 def permute(self: Tensor, *dims: Any) -> Tensor:
@@ -239,7 +242,10 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
     sources, targets = _axes(x, source), _axes(x, destination)
     if len(sources) != len(targets):
         raise InvalidArgument(f"moveaxis of axes {source} to {destination}; give as many of both")
-    return x._share(np.moveaxis(a, sources, targets))
+    order = [i for i in range(a.ndim) if i not in sources]
+    for target, source_ in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, source_)
+    return x._share(a.transpose(order))
 
 
 movedim = moveaxis
@@ -259,20 +265,24 @@ def squeeze(x: Tensor, /, axis: Any = None) -> Tensor:
     return x._share(a.squeeze(axes))
 
 
-def expand_dims(x: Tensor, /, *, axis: Any = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: Any) -> Tensor:
     """The view with new axes of size 1. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    if not isinstance(axis, SEQUENCES):
+        return unsqueeze(x, axis)
     a = array_of(x)
-    try:
-        return x._share(np.expand_dims(a, axis))
-    except np.exceptions.AxisError as error:
-        raise IndexOutOfRange(f"asked for a new axis {axis} in a tensor of shape {a.shape}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"adding axes {axis!r} to", a) from error
+    ndim = a.ndim + len(axis)
+    axes = [index_of(one) + ndim if index_of(one) < 0 else index_of(one) for one in axis]
+    if not all(0 <= one < ndim for one in axes):
+        raise IndexOutOfRange(f"asked for new axes {axis} in a tensor of shape {a.shape}; use {-ndim} to {ndim - 1}")
+    if len(set(axes)) != len(axes):
+        raise InvalidArgument(f"asked for new axes {axis} in a tensor of shape {a.shape}; one is there twice")
+    return x._share(a[tuple([None if i in axes else slice(None) for i in range(ndim)])])
 
 
 def unsqueeze(x: Tensor, /, dim: int) -> Tensor:
     """The view with a new axis of size 1 at `dim`. Does not block. Raises IndexOutOfRange."""
-    return x._share(np.expand_dims(array_of(x), _new_axis(x, dim)))
+    a = array_of(x)
+    return x._share(a[(slice(None),) * _new_axis(x, dim) + (None,)])
 
 
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
@@ -281,10 +291,20 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     Does not block. Raises InvalidArgument: sizes that the tensor does not broadcast to.
     """
     a = array_of(x)
+    sizes = tuple(shape)
+    new = len(sizes) - a.ndim
+    own, steps = a.shape, list(a.strides)
+    if new < 0:
+        raise InvalidArgument(f"broadcasting to {sizes} of a tensor of shape {own}; give as many axes or more")
+    for i, have in enumerate(own, new):
+        if have != sizes[i]:
+            if have != 1:
+                raise InvalidArgument(f"broadcasting to {sizes} of a tensor of shape {own}; only axes of size 1 repeat")
+            steps[i - new] = 0
     try:
-        return x._share(np.broadcast_to(a, tuple(shape)))
+        return x._share(strided(a, sizes, (*(0,) * new, *steps)))
     except (TypeError, ValueError) as error:
-        raise refused(error, f"broadcasting to {tuple(shape)}", a) from error
+        raise refused(error, f"broadcasting to {sizes}", a) from error
 
 
 def expand(self: Tensor, *sizes: Any) -> Tensor:
@@ -302,13 +322,18 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
     return broadcast_to(self, other.shape)
 
 
-def broadcast_arrays(*tensors: Tensor) -> list[Tensor]:
-    """Views of all tensors with the sizes that they broadcast to. Does not block. Raises InvalidArgument."""
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes that tensors of these sizes broadcast to. Does not block. Raises InvalidArgument."""
     try:
-        shape = np.broadcast_shapes(*[array_of(x).shape for x in tensors])
-    except ValueError as error:
-        raise InvalidArgument(f"shapes {[x.shape for x in tensors]} do not broadcast: {error}") from error
-    return [broadcast_to(x, shape) for x in tensors]
+        return np.broadcast_shapes(*shapes)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"shapes {list(shapes)} do not broadcast: {error}") from error
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """Views of all tensors with the sizes that they broadcast to. Does not block. Raises InvalidArgument."""
+    shape = broadcast_shapes(*[array_of(x).shape for x in arrays])
+    return tuple([broadcast_to(x, shape) for x in arrays])
 
 
 broadcast_tensors = broadcast_arrays
@@ -337,13 +362,20 @@ def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage
     Raises:
         InvalidArgument: it would reach beyond the storage.
     """
-    array_of(x)
-    sizes, steps = tuple(index_of(n) for n in size), tuple(index_of(n) for n in stride)
-    offset = x.storage_offset() if storage_offset is None else index_of(storage_offset)
-    made = Tensor._rebuild(x.storage(), offset, sizes, steps, dtype=x.dtype)
-    if overlaps(made._array.shape, made._array.strides, made._array.itemsize):
-        made._array.flags.writeable = False
-    return made
+    a = array_of(x)
+    sizes, width = tuple(size), a.itemsize
+    flat = x.storage()._flat
+    if flat.dtype != a.dtype:
+        flat = flat[: flat.nbytes // width * width // flat.itemsize].view(a.dtype)
+    offset = address_of(a) - address_of(flat) if storage_offset is None else index_of(storage_offset) * width
+    try:
+        steps = tuple([n * width for n in stride])
+        return x._share(strided(flat, sizes, steps, offset))
+    except (OverflowError, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"sizes {sizes}, strides {tuple(stride)}, offset {offset // width} for a storage of {flat.size} elements: "
+            f"{error}"
+        ) from error
 
 
 def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
@@ -352,23 +384,23 @@ def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
     Does not block. Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
     """
     a = array_of(x)
-    axis = x._axis(dimension) if a.ndim else 0
-    have = a.shape[axis] if a.ndim else 1
+    axis = x._axis(dimension)
+    sizes, steps = a.shape, a.strides
+    have = sizes[axis]
     size, step = index_of(size), index_of(step)
     if not 0 <= size <= have or step < 1:
         raise InvalidArgument(f"windows of {size}, {step} apart, of axis {dimension}, which has {have}")
-    if not a.ndim:
-        return x._share(a.reshape(1)[:size])
-    shape = (*a.shape[:axis], (have - size) // step + 1, *a.shape[axis + 1 :], size)
-    strides = (*a.strides[:axis], a.strides[axis] * step, *a.strides[axis + 1 :], a.strides[axis])
-    may_write = a.flags.writeable and not overlaps(shape, strides, a.itemsize)
-    return x._share(np.lib.stride_tricks.as_strided(a, shape, strides, writeable=may_write))
+    shape = (*sizes[:axis], (have - size) // step + 1, *sizes[axis + 1 :], size)
+    strides = (*steps[:axis], steps[axis] * step, *steps[axis + 1 :], steps[axis])
+    return x._share(strided(a, shape, strides))
 
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
     a = array_of(x)
-    return x._share(np.flip(a, None if axis is None else _axes(x, axis)))
+    axes = tuple(range(a.ndim)) if axis is None else _axes(x, axis)
+    back = slice(None, None, -1)
+    return x._share(a[tuple([back if i in axes else slice(None) for i in range(a.ndim)])] if a.ndim else a)
 
 
 def flip_method(self: Tensor, *dims: Any) -> Tensor:
@@ -605,8 +637,9 @@ def diag_embed(x: Tensor, /, offset: int = 0) -> Tensor:
     return wrap(made)
 
 
-def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Grids of coordinates from tensors of one axis. Copies. Does not block. Raises InvalidArgument."""
     if indexing not in ("xy", "ij") or any(array_of(x).ndim > 1 for x in arrays):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")
-    return [wrap(grid) for grid in np.meshgrid(*[array_of(x) for x in arrays], indexing=indexing)]  # type: ignore[call-overload]
+    grids = np.meshgrid(*[array_of(x) for x in arrays], indexing=indexing)  # type: ignore[call-overload]
+    return tuple([wrap(grid) for grid in grids])

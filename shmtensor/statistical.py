@@ -18,13 +18,44 @@ from .dtypes import dtype_of
 from .errors import InvalidArgument
 
 __all__ = [
-    "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod",
-    "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist", "histc", "logcumsumexp", "logsumexp", "max",
-    "mean", "median", "min", "mode", "nanmean", "nansum", "prod", "quantile", "renorm", "std", "sum", "var",
+    "all",
+    "amax",
+    "amin",
+    "aminmax",
+    "any",
+    "argmax",
+    "argmin",
+    "bhistc",
+    "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+    "dist",
+    "histc",
+    "logcumsumexp",
+    "logsumexp",
+    "match",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "mode",
+    "nanmean",
+    "nansum",
+    "prod",
+    "quantile",
+    "renorm",
+    "std",
+    "sum",
+    "var",
 ]  # fmt: skip
 METHODS: Final = (
-    "aminmax", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist", "histc",
-    "logcumsumexp", "mode", "quantile", "renorm",
+    "aminmax", "bhistc", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist",
+    "histc", "logcumsumexp", "mode", "quantile", "renorm",
 )  # fmt: skip
 RAISES: Final = "Does not block. Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
 
@@ -342,11 +373,39 @@ def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tens
     Does not block. Raises InvalidArgument: fewer than one part, a range that is none.
     """
     a = array_of(x)
-    low, high = (a.min(), a.max()) if min == max == 0 and a.size else (min, max)
+    return wrap(_histogram(a, a.reshape(-1), bins, min, max))
+
+
+def bhistc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """`histc` of each row of a matrix, between the same bounds. Does not block. Raises InvalidArgument."""
+    a = array_of(x)
+    if a.ndim != 2:
+        raise InvalidArgument(f"bhistc of a tensor of shape {a.shape}; give two axes")
+    if min == max == 0 and a.size:
+        min, max = float(a.min()), float(a.max())
+    return wrap(np.stack([_histogram(a, row, bins, min, max) for row in a]) if len(a) else np.empty((0, bins), a.dtype))
+
+
+def _histogram(a: NDArray[Any], values: NDArray[Any], bins: int, low: Any, high: Any) -> NDArray[Any]:
+    if low == high == 0 and values.size:
+        low, high = values.min(), values.max()
     try:
         if not low <= high:
             raise ValueError(f"range [{low}, {high}]")
-        counts = np.histogram(a, bins, (float(low), float(high)))[0]
+        counts = np.histogram(values, bins, (float(low), float(high)))[0]
     except (TypeError, ValueError) as error:
         raise refused(error, f"a histogram of {bins} parts of", a) from error
-    return wrap(counts.astype(a.dtype if a.dtype.kind == "f" else np.float32))
+    return counts.astype(a.dtype if a.dtype.kind == "f" else np.float32)
+
+
+def match(x: Tensor, other: Tensor, /, gain: float = 1) -> Tensor:
+    """`gain` times the squared distance of each row of a matrix to each of another (TH's). Does not block.
+
+    Raises InvalidArgument: rows of different sizes.
+    """
+    a, b = array_of(x), array_of(other)
+    if a.ndim < 1 or b.ndim < 1 or a[:1].size != b[:1].size:
+        raise InvalidArgument(f"match of tensors of shapes {a.shape} and {b.shape}; give rows of one size")
+    rows, others = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    apart = rows[:, None, :] - others[None, :, :]
+    return wrap((gain * np.sum(apart * apart, axis=2)).astype(np.result_type(a, b)))

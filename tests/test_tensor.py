@@ -109,7 +109,7 @@ def test_values_that_make_no_tensor():
         ([[1], [2, 3]], InvalidArgument),
         (["a"], DTypeError),
         (object(), DTypeError),
-        ([1j], DTypeError),
+        ([np.datetime64("2026-01-01")], DTypeError),
         (np.array(["a"]), DTypeError),
     ):
         with pytest.raises(error):
@@ -162,12 +162,11 @@ def test_from_numpy_takes_strides_and_subclasses():
 @pytest.mark.parametrize(
     ("array", "error", "says"),
     [
-        (np.arange(4.0)[::-1], LayoutError, "copy"),
         (np.zeros(4, np.dtype([("a", "f4"), ("b", "i2")]))["a"], LayoutError, "copy"),
         (np.array([object()]), DTypeError, "objects"),
         (np.zeros(2, [("a", "i4")]), DTypeError, "structured"),
         (np.zeros(2, ">i4"), DTypeError, "byte order"),
-        (np.zeros(2, complex), DTypeError, "complex128"),
+        (np.zeros(2, np.longdouble), DTypeError, "float128"),
         (np.array(["a"]), DTypeError, "not supported"),
         ([1, 2], DTypeError, "list"),
     ],
@@ -411,7 +410,7 @@ def test_conversion_and_copies(t):
     assert t.clone().storage() is not t.storage()
     assert t.t().contiguous().is_contiguous()
     with pytest.raises(DTypeError):
-        t.to("complex64")
+        t.to("longdouble")
 
 
 def test_repr_says_shape_type_and_place(t, shared):
@@ -463,7 +462,8 @@ def test_a_tensor_over_shared_memory_is_recognised():
     odd = shmtensor.zeros(9, shared=True)
     wide = from_numpy(odd.numpy()[2:8].view(np.int64))
     assert wide.is_shared()
-    assert wide.storage().size() == 3
+    assert wide.storage().size() == 4
+    assert wide.storage_offset() == 1
     wide.fill_(-1)
     assert np.isnan(odd.numpy()[2:8]).all()
     with pytest.raises(LayoutError, match="aligned"):

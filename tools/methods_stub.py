@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from ._core import Tensor
+from .random import Generator
 from .linalg.decompositions import EighResult, LUFactorResult, QRResult
 from .linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from .linalg.solvers import SlogdetResult
@@ -56,7 +57,7 @@ def line(name: str, function: Callable[..., Any]) -> str:
     shown = signature(function)
     if name in ("__eq__", "__ne__"):
         return f"    def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
-    if name.startswith("__"):
+    if name in methods.operators():
         shown = "(self) -> Tensor" if name in elementwise.UNARY_OPERATORS else "(self, other: Any) -> Tensor"
         if re.fullmatch(r"__i(?!nvert)\w+__", name):
             shown = "(self, other: Any) -> Self"
