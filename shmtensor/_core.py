@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .allocators.default import out_of_heap
 from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, refused, shape_from
 from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
@@ -60,7 +61,7 @@ CPU: Final = Device("cpu")
 
 def device_of(spec: Any) -> Device:
     """The device that `spec` means; None is the CPU. Does not block. Raises InvalidArgument: it is not there."""
-    if spec is None or spec == "cpu":
+    if spec is None or (isinstance(spec, Device | str) and spec == CPU):
         return CPU
     raise InvalidArgument(f"asked for device {spec!r}; this version has tensors on 'cpu' alone")
 
@@ -73,6 +74,9 @@ class Size(int):
     def __call__(self, dim: int | None = None) -> Any:
         shape = self._tensor.shape
         return shape if dim is None else shape[self._tensor._axis(dim)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)  # without the tensor
 
 
 class Tensor(Methods):
@@ -219,6 +223,8 @@ class Tensor(Methods):
             raise InvalidArgument(
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
             ) from error
+        if not t._array.flags.c_contiguous and overlaps(t._array.shape, t._array.strides, width):
+            t._array.flags.writeable = False
         t._storage = storage
         t.requires_grad = requires_grad
         return t
@@ -335,11 +341,12 @@ class Tensor(Methods):
         ndim = self._array.ndim
         if type(dim) is int and 0 <= dim < ndim:
             return dim
-        if not isinstance(dim, INTEGERS) or not -ndim <= dim < ndim:
-            raise IndexOutOfRange(
-                f"asked for axis {dim!r} of a tensor of shape {self.shape}; use {-ndim} to {ndim - 1}"
-            )
-        return int(dim) % ndim
+        if type(dim) is not int:
+            dim = index_of(dim, "axis")
+        if not -ndim <= dim < ndim:
+            there = f"use {-ndim} to {ndim - 1}" if ndim else "it has none"
+            raise IndexOutOfRange(f"asked for axis {dim} of a tensor of shape {self.shape}; {there}")
+        return dim % ndim  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         array = self._live()
@@ -348,7 +355,7 @@ class Tensor(Methods):
         return f"tensor({values}, shape={self.shape}, dtype={array.dtype.name}, memory={self.storage()._place()}{grad})"
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self._array.size == 1 else str(self)
+        return format(self.item(), spec) if spec else str(self)
 
     # -- to NumPy and Python ------------------------------------------------------------------------------------------
 
@@ -363,22 +370,36 @@ class Tensor(Methods):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's ufuncs take tensors and give tensors."""
         found: list[Tensor] = []
-        if not all(isinstance(one, (Tensor, *OPERANDS)) for one in inputs):
+        values = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the other one of `at` is an index
+        if not all(isinstance(one, (Tensor, *OPERANDS)) for one in values):
             return NotImplemented
         outs = kwargs.get("out", ())
         arguments, options = _unwrapped(inputs, found), _unwrapped(kwargs, found)
         try:
             result = getattr(ufunc, method)(*arguments, **options)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise refused(error, "computing with", found[0]._array) from error
-        return (outs[0] if len(outs) == 1 else outs) if outs else _wrapped(result, found)
+        except FAILURES as error:
+            written = [one for one in (*outs, *inputs[:1]) if isinstance(one, Tensor)] if outs or method == "at" else []
+            raise failed(error, f"numpy.{ufunc.__name__} with", (written or found)[0]._array) from error
+        if not outs:
+            return _wrapped(result, found)
+        results = result if isinstance(result, tuple) else (result,)
+        given = [_wrapped(one, found) if out is None else out for one, out in zip(results, outs, strict=True)]
+        return tuple(given) if len(given) > 1 else given[0]
 
     def __array_function__(self, function: Any, types: Iterable[type], args: Any, kwargs: Any) -> Any:
         """NumPy's other functions take tensors and give tensors; views of one are on its storage."""
         if not all(issubclass(one, (Tensor, np.ndarray)) for one in types):
             return NotImplemented
         found: list[Tensor] = []
-        return _wrapped(function(*_unwrapped(args, found), **_unwrapped(kwargs, found)), found)
+        arguments, options = _unwrapped(args, found), _unwrapped(kwargs, found)
+        if not found:  # they are inside of something that is no list; NumPy would only ask again
+            return NotImplemented
+        try:
+            return _wrapped(function(*arguments, **options), found)
+        except FAILURES as error:
+            if type(error).__module__ not in NUMPYS:
+                raise
+            raise failed(error, f"numpy.{function.__name__} with", found[0]._array) from error
 
     def numpy(self) -> NDArray[Any]:
         """An ndarray over the same memory, which it keeps alive. Does not block.
@@ -428,7 +449,7 @@ class Tensor(Methods):
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self == value)._array.any())
+        return bool(np.any(self == value))
 
     # -- elements -----------------------------------------------------------------------------------------------------
 
@@ -479,14 +500,16 @@ class Tensor(Methods):
             key = index_key(key)
         try:
             a[key] = value._live() if isinstance(value, Tensor) else value
-        except IndexError as error:
-            raise IndexOutOfRange(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
-        except (OverflowError, TypeError, ValueError) as error:
-            raise refused(error, f"writing to index {key!r} of", a) from error
+        except FAILURES as error:
+            raise failed(error, f"writing to index {key!r} of", a) from error
 
     def clone(self) -> Tensor:
         """A copy on the heap with a storage of its own. Does not block."""
-        return wrap(self._live().copy())
+        a = self._live()
+        try:
+            return wrap(a.copy())
+        except MemoryError as error:
+            raise failed(error, "copying", a) from error
 
     def to(self, dtype: Any) -> Tensor:
         """Itself when of this type, else a copy converted to it. Does not block. Raises DTypeError."""
@@ -525,11 +548,13 @@ class Tensor(Methods):
             DTypeError: values that are no numbers.
         """
         a = self._live()
-        values = source._live() if isinstance(source, Tensor) else array_from(source, None)
+        values = source._live() if isinstance(source, Tensor) else source
+        if not isinstance(values, np.ndarray) or values.dtype not in BY_DTYPE:
+            values = array_from(source, a.dtype)
         try:
             np.copyto(a, values, casting="unsafe")
-        except ValueError as error:
-            raise refused(error, f"copying a tensor of shape {values.shape} to", a) from error
+        except FAILURES as error:
+            raise failed(error, f"copying a tensor of shape {values.shape} to", a) from error
         return self
 
     if TYPE_CHECKING:  # compared by element; the rest is in Methods
@@ -563,15 +588,59 @@ def array_of(x: Any) -> NDArray[Any]:
         raise DTypeError(f"expected a tensor, found a {type(x).__name__}; use shmtensor.asarray(values)") from None
 
 
+FAILURES: Final = (IndexError, MemoryError, OverflowError, TypeError, ValueError)
+"""What NumPy raises where it is asked for what it cannot do."""
+NUMPYS: Final = ("builtins", "numpy.exceptions", "numpy._core._exceptions")
+"""Where the classes of those errors are; others belong to what NumPy called (LinAlgError is one that says more)."""
+
+
+def failed(error: Exception, doing: str, array: NDArray[Any]) -> Exception:
+    """Our error for one of NumPy's: IndexOutOfRange for axes and elements, OutOfMemory, else as `refused`."""
+    if isinstance(error, MemoryError):
+        return out_of_heap(getattr(error, "_total_size", array.nbytes))
+    if isinstance(error, IndexError):
+        return IndexOutOfRange(f"{doing} a tensor of shape {array.shape}: {error}")
+    return refused(error, doing, array)
+
+
+def target_of(out: Any) -> NDArray[Any]:
+    """The array that results go to. Does not block. Raises DTypeError: no tensor; LayoutError: it cannot be written."""
+    a = array_of(out)
+    if not a.flags.writeable:
+        raise refused(ValueError("read-only"), "writing to", a)
+    return a
+
+
+def given(result: Any, out: Tensor | None, doing: str) -> Tensor:
+    """`result` in a tensor of its own, or copied to `out`. Does not block.
+
+    Raises InvalidArgument: `out` has another shape; DTypeError: a type of a lower kind; LayoutError: it is read-only.
+    """
+    if out is None:
+        return wrap(result)
+    a = target_of(out)
+    require_shape(a, np.shape(result), doing)
+    try:
+        np.copyto(a, result, casting="same_kind")
+    except TypeError as error:
+        raise failed(error, f"{doing} into", a) from error
+    return out
+
+
+def require_shape(a: NDArray[Any], shape: tuple[int, ...], doing: str) -> None:
+    """Nothing, when `out` has the shape of the result. Does not block. Raises InvalidArgument."""
+    if a.shape != shape:
+        raise InvalidArgument(f"{doing} gives shape {shape}, and out has shape {a.shape}; give one of that shape")
+
+
 def _unwrapped(value: Any, found: list[Tensor]) -> Any:
     """`value` with the arrays of its tensors, which are noted in `found`."""
-    kind = type(value)
-    if kind is Tensor:
+    if type(value) is Tensor:
         found.append(value)
         return value._live()
-    if kind is tuple or kind is list:
-        return kind([_unwrapped(one, found) for one in value])
-    if kind is dict:
+    if isinstance(value, tuple | list):
+        return (list if isinstance(value, list) else tuple)([_unwrapped(one, found) for one in value])
+    if type(value) is dict:
         return {key: _unwrapped(one, found) for key, one in value.items()}
     return value
 
@@ -596,12 +665,20 @@ def _wrapped(value: Any, found: list[Tensor]) -> Any:
     return value
 
 
-def index_of(value: Any) -> int:
-    """An integer, of whatever class. Raises InvalidArgument."""
+def index_of(value: Any, what: str = "index") -> int:
+    """An integer, of whatever class but bool. Raises InvalidArgument."""
     try:
         return integer(value)
     except TypeError:
-        raise InvalidArgument(f"index {value!r} is not an integer; give one") from None
+        raise InvalidArgument(f"{what} {value!r} is not an integer; give one") from None
+
+
+def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
+    """A sequence of integers. Raises InvalidArgument."""
+    try:
+        return tuple([one if type(one) is int else index_of(one, what) for one in values])
+    except TypeError:
+        raise InvalidArgument(f"{what} {values!r} are no sequence of integers; give one") from None
 
 
 def index_key(key: Any) -> Any:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import SETTLED, Tensor, array_of, device_of
+from ._core import FAILURES, SETTLED, Tensor, array_of, device_of, failed, index_of
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate, allocate_array
-from .conversion import array_from, empty_array, refused, shape_from
+from .conversion import array_from, empty_array, shape_from
 from .dlpack import from_dlpack
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
-from .errors import InvalidArgument, LayoutError
+from .errors import DTypeError, InvalidArgument, LayoutError
 from .memory import checked_array
 
 __all__ = [
@@ -201,8 +202,11 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
         if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__"):
             return asarray(from_dlpack(obj, copy=copy), dtype=wanted, copy=None if copy else copy)
-        elif hasattr(obj, "__array__") or hasattr(obj, "__buffer__") or isinstance(obj, bytes | bytearray | memoryview):
+        elif hasattr(obj, "__array__"):
             array = np.asarray(obj)
+        else:
+            with suppress(TypeError):  # it has no buffer
+                array = np.asarray(memoryview(obj))
     if isinstance(array, np.ndarray) and not copy and wanted in (None, array.dtype):
         try:
             return from_numpy(array)
@@ -264,10 +268,8 @@ def arange(
     device_of(device)
     try:
         values: NDArray[Any] = np.arange(start, stop, step, dtype=kind)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
-        raise refused(error, f"arange({start!r}, {stop!r}, {step!r}) for", np.empty(0, kind)) from error
-    except MemoryError as error:
-        raise out_of_heap(int((stop - start) / step) * (kind.itemsize if kind else 8)) from error
+    except (*FAILURES, ZeroDivisionError) as error:
+        raise failed(error, f"arange({start!r}, {stop!r}, {step!r}) for", np.empty(0, kind)) from error
     if kind is None and values.dtype.kind == "f":
         values = values.astype(DEFAULT)
     return _shared(values) if shared else _plain(values)
@@ -275,10 +277,11 @@ def arange(
 
 def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:
     """Values from `start` to `end`, which is one of them where the steps meet it (TH's). Errors as `tensor`."""
-    if not step:
-        raise InvalidArgument(f"range({start!r}, {end!r}, {step!r}): the step is 0")
-    count = max(0, math.floor((end - start) / step) + 1)
-    values = start + step * np.arange(count)
+    try:
+        count = max(0, math.floor((end - start) / step) + 1)
+        values = start + step * np.arange(count)
+    except (*FAILURES, ZeroDivisionError) as error:
+        raise failed(error, f"range({start!r}, {end!r}, {step!r}) for", np.empty(0)) from error
     whole = all(isinstance(one, int) for one in (start, end, step))
     return tensor(values, dtype=(np.int64 if whole else DEFAULT) if dtype is None else dtype, shared=shared)
 
@@ -300,12 +303,14 @@ def linspace(
     """
     whole = complex if isinstance(start, complex) or isinstance(stop, complex) else float
     kind = (np.dtype(np.complex64) if whole is complex else DEFAULT) if dtype is None else dtype_of(dtype)
+    if whole is complex and kind.kind != "c":
+        raise DTypeError(f"linspace({start!r}, {stop!r}) as {kind.name}; complex numbers need a complex type")
     device_of(device)
     try:
-        values = np.linspace(whole(start), whole(stop), num, endpoint=endpoint)
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"linspace({start!r}, {stop!r}, {num!r}) for", np.empty(0, kind)) from error
-    return tensor(values.astype(kind), shared=shared)
+        values = np.linspace(whole(start), whole(stop), index_of(num), endpoint=endpoint).astype(kind, copy=False)
+    except FAILURES as error:
+        raise failed(error, f"linspace({start!r}, {stop!r}, {num!r}) for", np.empty(0, kind)) from error
+    return _shared(values) if shared else _plain(values)
 
 
 def logspace(start: Any, stop: Any, /, num: int = 100, base: float = 10.0, *, dtype: Any = None) -> Tensor:
@@ -325,10 +330,11 @@ def eye(
     shared: bool = False,
 ) -> Tensor:
     """A matrix with ones on the diagonal `k` above the main one, zeros elsewhere. Blocks and raises as empty."""
-    shape, _ = shape_from((n_rows, n_rows if n_cols is None else n_cols), 1)
-    device_of(device)
-    values = np.eye(shape[0], shape[1], k, dtype=dtype_of(dtype))
-    return _shared(values) if shared else _plain(values)
+    t = zeros(n_rows, n_rows if n_cols is None else n_cols, dtype=dtype, device=device, shared=shared)
+    a = t._array
+    if -a.shape[0] < index_of(k) < a.shape[1]:  # NumPy wants to count within them
+        np.fill_diagonal(a[:, k:] if k > 0 else a[-k:], 1)
+    return t
 
 
 def diag(x: Tensor, /, diagonal: int = 0) -> Tensor:
@@ -339,7 +345,10 @@ def diag(x: Tensor, /, diagonal: int = 0) -> Tensor:
     a = array_of(x)
     if a.ndim not in (1, 2):
         raise InvalidArgument(f"diag of a tensor of shape {a.shape}; give one axis or two")
-    return _plain(np.array(np.diag(a, diagonal)))
+    try:
+        return _plain(np.array(np.diag(a, index_of(diagonal))))
+    except FAILURES as error:
+        raise failed(error, f"diagonal {diagonal} of", a) from error
 
 
 def _plain(array: NDArray[Any]) -> Tensor:

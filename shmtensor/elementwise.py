@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import OPERANDS, Tensor, array_of, wrap
-from .conversion import refused
+from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, require_shape, target_of, wrap
 from .dtypes import BY_DTYPE, require_supported
 from .errors import DTypeError
 
@@ -56,12 +55,15 @@ def unary(name: str, function: Callable[..., Any]) -> Unary:
 
     def compute(x: Any, /, *, out: Tensor | None = None) -> Tensor:
         a = array_of(x)
+        target = None if out is None else target_of(out)
+        if target is not None:
+            require_shape(target, a.shape, name)
         try:
             if out is None:
                 return wrap(function(a))
-            function(a, array_of(out))
-        except (TypeError, ValueError) as error:
-            raise refused(error, f"{name} of", a) from error
+            function(a, target)
+        except FAILURES as error:
+            raise failed(error, f"{name} of", a) from error
         return out
 
     return _described(compute, name, function)  # type: ignore[no-any-return]
@@ -70,6 +72,7 @@ def unary(name: str, function: Callable[..., Any]) -> Unary:
 def binary(name: str, function: Callable[..., Any]) -> Binary:
     """The function `name` of two tensors, computed by `function(array, array)` and `function(array, array, out)`."""
     operate = _operator(name, function)
+    elementwise = getattr(function, "signature", None) is None
 
     def compute(x1: Any, x2: Any, /, *, out: Tensor | None = None) -> Tensor:
         if out is None and isinstance(x1, Tensor):
@@ -78,13 +81,16 @@ def binary(name: str, function: Callable[..., Any]) -> Binary:
                 raise DTypeError(f"{name} of a tensor and a {type(x2).__name__}; give a tensor, an array or a number")
             return result
         a, b = _operand(name, x1), _operand(name, x2)
+        target = None if out is None else target_of(out)
         try:
-            if out is None:
+            if target is None:
                 return wrap(function(a, b))
-            function(a, b, array_of(out))
-        except (OverflowError, TypeError, ValueError) as error:
-            raise refused(error, f"{name} with", np.asarray(a) if out is None else out._array) from error
-        return out
+            if elementwise:
+                require_shape(target, np.broadcast(a, b).shape, name)
+            function(a, b, target)
+        except FAILURES as error:
+            raise failed(error, f"{name} with", np.empty(()) if target is None else target) from error
+        return out  # type: ignore[return-value]
 
     BINARY[compute] = (name, function, operate)
     return _described(compute, name, function)  # type: ignore[no-any-return]
@@ -124,8 +130,8 @@ def _operator(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
         try:
             r = function(a, other)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise refused(error, f"{name} with", a) from error
+        except FAILURES as error:
+            raise failed(error, f"{name} with", a) from error
         t = _new(Tensor)
         t._array = r if type(r) is _ndarray else np.asarray(r)
         t._storage = None
@@ -145,8 +151,8 @@ def _reflected(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         a = self._live()
         try:
             return wrap(function(other, a))
-        except (OverflowError, TypeError, ValueError) as error:
-            raise refused(error, f"{name} with", a) from error
+        except FAILURES as error:
+            raise failed(error, f"{name} with", a) from error
 
     return operate
 
@@ -162,8 +168,8 @@ def _inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
         try:
             function(a, other, a)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise refused(error, f"{name} in place on", a) from error
+        except FAILURES as error:
+            raise failed(error, f"{name} in place on", a) from error
         return self
 
     return operate
@@ -175,15 +181,13 @@ def _inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _sigmoid(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """1 / (1 + exp(-x))."""
     with np.errstate(over="ignore"):  # exp(-x) is inf where the result is 0
-        grown = np.exp(np.negative(a, dtype=np.result_type(a.dtype, np.float16)), out)
-    grown += 1
-    return np.reciprocal(grown, grown)  # type: ignore[no-any-return]
+        grown = np.exp(np.negative(a, dtype=np.result_type(a.dtype, np.float16))) + 1
+    return np.reciprocal(grown, out)  # type: ignore[no-any-return]
 
 
 def _rsqrt(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """1 / sqrt(x)."""
-    root = np.sqrt(a, out)
-    return np.reciprocal(root, root) if isinstance(root, np.ndarray) else np.reciprocal(root)
+    return np.reciprocal(np.sqrt(a), out)  # type: ignore[no-any-return]
 
 
 def _frac(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -191,20 +195,24 @@ def _frac(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     return np.subtract(a, np.trunc(a), out)  # type: ignore[no-any-return]
 
 
+def _copied(a: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]:
+    return np.positive(a, out) if a.dtype.kind != "b" else np.logical_or(a, a, out)  # type: ignore[no-any-return]
+
+
 def _real(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """The real part."""
-    return np.positive(a.real, out)  # type: ignore[no-any-return]
+    return _copied(a.real, out)
 
 
 def _imag(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """The imaginary part."""
-    return np.positive(a.imag, out)  # type: ignore[no-any-return]
+    return _copied(a.imag, out)
 
 
 def _round(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """The nearest whole number, the even one of two."""
     if a.dtype.kind in "iub":
-        return np.positive(a, out) if a.dtype.kind != "b" else np.logical_or(a, a, out)  # type: ignore[no-any-return]
+        return _copied(a, out)
     return np.round(a, out=out) if a.dtype.kind == "c" else np.rint(a, out)
 
 

@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ._core import Tensor, array_of, device_of, index_of, wrap
-from .conversion import refused
+from ._core import FAILURES, Tensor, array_of, device_of, failed, index_of, indices_of, wrap
+from .conversion import SEQUENCES
 from .dtypes import DEFAULT, dtype_of
-from .errors import IndexOutOfRange, InvalidArgument
+from .errors import InvalidArgument
 
 __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
@@ -43,15 +43,14 @@ def _compute(name: str, function: Callable[..., Any], x: Tensor, norm: str, **ho
         raise InvalidArgument(f"{name} with norm {norm!r}; there is {', '.join(NORMS)}")
     try:
         return wrap(function(a, norm=norm, **how))
-    except (IndexError, np.exceptions.AxisError) as error:
-        raise IndexOutOfRange(f"{name} of a tensor of shape {a.shape}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"{name} of", a) from error
+    except FAILURES as error:
+        raise failed(error, f"{name} of", a) from error
 
 
 def _one(name: str, function: Callable[..., Any], what: str) -> OneAxis:
     def transform(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-        return _compute(name, function, x, norm, n=n, axis=axis)
+        points = None if n is None else index_of(n, "number of points")
+        return _compute(name, function, x, norm, n=points, axis=index_of(axis, "axis"))
 
     return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")  # type: ignore[no-any-return]
 
@@ -60,9 +59,11 @@ def _many(name: str, function: Callable[..., Any], what: str) -> ManyAxes:
     def transform(
         x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
     ) -> Tensor:
-        if s is not None and axes is None:
-            axes = tuple(range(-len(s), 0))
-        return _compute(name, function, x, norm, s=s, axes=axes)
+        points = None if s is None else indices_of(s, "numbers of points")
+        if points is not None and axes is None:
+            axes = range(-len(points), 0)
+        along = None if axes is None else indices_of(axes, "axes")
+        return _compute(name, function, x, norm, s=points, axes=along)
 
     doc = f"{what} along axes (default all), of `s` points each (cut, or filled with zeros)."
     return _described(transform, name, doc)  # type: ignore[no-any-return]
@@ -115,7 +116,6 @@ def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
 
 def _shift(function: Callable[..., Any], x: Tensor, axes: Any) -> Tensor:
     a = array_of(x)
-    try:
-        return wrap(function(a, axes))
-    except IndexError as error:
-        raise IndexOutOfRange(f"a shift along axes {axes} of a tensor of shape {a.shape}: {error}") from error
+    if axes is not None:
+        axes = tuple(x._axis(axis) for axis in axes) if isinstance(axes, SEQUENCES) else x._axis(axes)
+    return wrap(function(a, axes))

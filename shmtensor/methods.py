@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 from . import dlpack, elementwise, products, random, selection, shapes, sorting, special, statistical
-from ._core import Tensor, array_of, index_of
-from .conversion import shape_from
+from ._core import Tensor, array_of, index_of, indices_of
+from .conversion import array_from, shape_from
 from .dtypes import TABLE, ElementType
 from .errors import DTypeError
 from .linalg import routines
@@ -27,18 +25,21 @@ MODULES: Final = (dlpack, random, shapes, selection, sorting, special, statistic
 
 
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
-    """Be a view of another storage (all of it, unless sizes are given), or of another tensor's; gives self.
+    """Be a view of another storage (all of it, unless sizes are given), or what another tensor is; gives self.
 
     Without arguments an empty tensor. Does not block. Raises InvalidArgument: it would reach beyond the storage.
     """
-    if isinstance(source, Tensor):
+    whole = size is None and stride is None and not storage_offset
+    if isinstance(source, Tensor) and whole:
         other = source
     elif source is None:
         other = Tensor._construct((0,), self._array.dtype)
-    elif isinstance(source, Storage):
-        shape = (len(source) - storage_offset,) if size is None else tuple(index_of(n) for n in size)
-        steps = _dense(shape) if stride is None else tuple(index_of(n) for n in stride)
-        other = Tensor._rebuild(source, storage_offset, shape, steps)
+    elif isinstance(source, Storage | Tensor):
+        storage = source if isinstance(source, Storage) else source.storage()
+        first = index_of(storage_offset)
+        shape = (len(storage) - first,) if size is None else indices_of(size)
+        steps = _dense(shape) if stride is None else indices_of(stride, "strides")
+        other = Tensor._rebuild(storage, first, shape, steps)
     else:
         raise DTypeError(f"set_ to a {type(source).__name__}; give a storage or a tensor")
     self._array, self._storage, self._epoch = other._live(), other.storage(), other._epoch
@@ -91,8 +92,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 def apply_(self: Tensor, function: Callable[[Any], Any]) -> Tensor:
     """Put `function(element)` in the place of each element; gives self. As slow as Python. Does not block."""
     a = array_of(self)
-    self.copy_(np.array([function(value) for value in a.reshape(-1).tolist()], a.dtype).reshape(a.shape))
-    return self
+    return self.copy_(array_from([function(value) for value in a.reshape(-1).tolist()], a.dtype).reshape(a.shape))
 
 
 def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:

@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import OPERANDS, Tensor, array_of, index_of, wrap
-from .conversion import refused
+from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, given, index_of, wrap
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
 
 __all__ = [
@@ -21,19 +20,31 @@ METHODS: Final = (
     "index_select", "lerp", "masked_fill", "masked_fill_", "masked_scatter_", "masked_select", "nonzero", "put_",
     "scatter", "scatter_", "scatter_add_", "take", "take_along_axis", "tril", "triu",
 )  # fmt: skip
+_LAST: Final = np.iinfo(np.int64).max
 
 
 def _indices(index: Any, what: str = "index") -> NDArray[Any]:
-    """Indices as an array of integers. Raises DTypeError."""
-    a = np.asarray(index._live() if isinstance(index, Tensor) else index)
+    """Indices as an array of int64. Raises DTypeError, InvalidArgument (ragged lists), IndexOutOfRange."""
+    a = _array(index, what)
     if a.dtype.kind not in "iu" and a.size:
         raise DTypeError(f"{what} of {a.dtype.name}; give integers")
-    return a if a.size else a.astype(np.int64)
+    if a.dtype == np.uint64 and a.size and a.max() > _LAST:
+        raise IndexOutOfRange(f"{what} of {a.max()}; no tensor has so many elements")
+    return a.astype(np.int64, copy=False)
+
+
+def _array(values: Any, what: str) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        return values._live()
+    try:
+        return np.asarray(values)
+    except FAILURES as error:
+        raise InvalidArgument(f"{what} {values!r}: {error}") from error
 
 
 def _mask(x: NDArray[Any], mask: Any) -> NDArray[Any]:
     """A mask with the sizes of `x`. Raises DTypeError, InvalidArgument."""
-    a = np.asarray(mask._live() if isinstance(mask, Tensor) else mask)
+    a = _array(mask, "mask")
     if a.dtype.kind != "b":
         raise DTypeError(f"a mask of {a.dtype.name}; give truth values, as a comparison does")
     try:
@@ -60,10 +71,11 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """
     a = array_of(x)
     at = _indices(indices)
+    along = None if axis is None else x._axis(axis)
     try:
-        return wrap(np.take(a, at, None if axis is None else x._axis(axis)))
-    except IndexError as error:
-        raise IndexOutOfRange(f"indices into axis {axis} of a tensor of shape {a.shape}: {error}") from error
+        return wrap(np.take(a, at, along))
+    except FAILURES as error:
+        raise failed(error, f"taking elements along axis {axis} of", a) from error
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -73,12 +85,15 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """
     a = array_of(x)
     at = _indices(indices)
+    along = x._axis(axis)
+    if at.ndim != a.ndim:
+        raise InvalidArgument(f"indices of shape {at.shape} into a tensor of shape {a.shape}; give as many axes")
     try:
-        return wrap(np.take_along_axis(a, at, x._axis(axis)))
-    except IndexError as error:
-        raise IndexOutOfRange(f"indices of shape {at.shape} into a tensor of shape {a.shape}: {error}") from error
-    except ValueError as error:
-        raise refused(error, f"indices of shape {at.shape} into", a) from error
+        return wrap(np.take_along_axis(a, at, along))
+    except FAILURES as error:
+        if "broadcast" in str(error):  # NumPy's is an IndexError for this, too
+            error = ValueError(str(error))
+        raise failed(error, f"indices of shape {at.shape} into", a) from error
 
 
 def index_select(x: Tensor, /, dim: int, index: Any) -> Tensor:
@@ -159,19 +174,17 @@ def _source(src: Any, key: tuple[Any, ...]) -> Any:
 def _write(a: NDArray[Any], key: Any, values: Any) -> None:
     try:
         a[key] = values
-    except IndexError as error:
-        raise IndexOutOfRange(f"writing to a tensor of shape {a.shape}: {error}") from error
-    except (OverflowError, TypeError, ValueError) as error:
-        raise refused(error, "writing to", a) from error
+    except FAILURES as error:
+        raise failed(error, "writing to", a) from error
 
 
 def _add_at(a: NDArray[Any], key: Any, values: Any) -> None:
+    if isinstance(values, np.ndarray) and np.may_share_memory(values, a):
+        values = values.copy()
     try:
         np.add.at(a, key, values)
-    except IndexError as error:
-        raise IndexOutOfRange(f"adding to a tensor of shape {a.shape}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise refused(error, "adding to", a) from error
+    except FAILURES as error:
+        raise failed(error, "adding to", a) from error
 
 
 def _along(x: Tensor, dim: int, index: Any) -> tuple[NDArray[Any], tuple[Any, ...]]:
@@ -189,7 +202,7 @@ def index_add_(self: Tensor, dim: int, index: Any, source: Any, *, alpha: float 
     """
     a, key = _along(self, dim, index)
     values = _value(source)
-    _add_at(a, key, values if alpha == 1 else np.multiply(values, alpha, dtype=a.dtype, casting="same_kind"))
+    _add_at(a, key, values if alpha == 1 else np.multiply(values, alpha))
     return self
 
 
@@ -211,7 +224,8 @@ def put_(self: Tensor, index: Any, source: Any, accumulate: bool = False) -> Ten
     at = _indices(index)
     if at.size and not -a.size <= int(at.min()) <= int(at.max()) < a.size:
         raise IndexOutOfRange(f"indices from {at.min()} to {at.max()} of a tensor of {a.size} elements")
-    key = np.unravel_index(at % max(a.size, 1), a.shape)
+    key = np.unravel_index(at % max(a.size, 1), a.shape) if a.ndim else (np.zeros_like(at),)
+    a = a if a.ndim else a.reshape(1)
     values = _value(source)
     if isinstance(values, np.ndarray) and values.ndim and values.size == at.size:
         values = values.reshape(at.shape)
@@ -244,7 +258,7 @@ def masked_scatter_(self: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the elements of `source`, in order, where a mask is true; gives self. Raises InvalidArgument: too few."""
     a = array_of(self)
     places = _mask(a, mask)
-    values = np.asarray(_value(source)).reshape(-1)
+    values = _array(_value(source), "values").reshape(-1)
     wanted = int(places.sum())
     if wanted > values.size:
         raise InvalidArgument(f"a mask with {wanted} true elements and {values.size} values; give at least as many")
@@ -257,14 +271,13 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
 
     Raises InvalidArgument: shapes that do not go together; DTypeError.
     """
-    c = _value(condition)
     if x1 is None and x2 is None:
         return nonzero(condition)
-    a, b = _value(x1), _value(x2)
+    c, a, b = _array(_value(condition), "a condition"), _value(x1), _value(x2)
     try:
         return wrap(np.where(c, a, b))
-    except (TypeError, ValueError) as error:
-        raise refused(error, "choosing by", np.asarray(c)) from error
+    except FAILURES as error:
+        raise failed(error, "choosing by", c) from error
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None, *, out: Tensor | None = None) -> Tensor:
@@ -272,24 +285,13 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None, *, out: Tensor | None =
     a = array_of(x)
     low, high = (None if bound is None else _value(bound) for bound in (min, max))
     try:
-        if low is None and high is None:
-            result = np.positive(a) if a.dtype.kind != "b" else a.copy()
-        else:
-            # Bounds do not change the type, as those of NumPy may.
-            bounds = [_bound(bound, a) for bound in (low, high)]
-            result = np.clip(a, *bounds)
-        if out is None:
-            return wrap(result)
-        np.copyto(array_of(out), result, casting="same_kind")
-    except (OverflowError, TypeError, ValueError) as error:
-        raise refused(error, f"clipping to {min} and {max}", a) from error
-    return out
-
-
-def _bound(bound: Any, a: NDArray[Any]) -> Any:
-    if isinstance(bound, np.ndarray) and bound.dtype != a.dtype:
-        return bound.astype(a.dtype)
-    return bound
+        result = a.copy() if low is None and high is None else np.clip(a, low, high)
+        # Bounds of the same kind do not change the type, as those of NumPy may.
+        if result.dtype != a.dtype and np.can_cast(result.dtype, a.dtype, "same_kind"):
+            result = result.astype(a.dtype)
+    except FAILURES as error:
+        raise failed(error, f"clipping to {min} and {max}", a) from error
+    return given(result, out, "clip")
 
 
 clamp = clip
@@ -297,11 +299,12 @@ clamp = clip
 
 def lerp(x: Tensor, end: Any, weight: Any, /) -> Tensor:
     """x + weight * (end - x). Raises InvalidArgument: shapes."""
-    a = array_of(x)
+    a, b, part = array_of(x), _value(end), _value(weight)
+    start = a.astype(np.float64) if a.dtype.kind in "biu" else a  # differences may be negative
     try:
-        return wrap(a + _value(weight) * (_value(end) - a))
-    except (TypeError, ValueError) as error:
-        raise refused(error, "interpolating", a) from error
+        return wrap(start + np.multiply(part, np.subtract(b, start)))
+    except FAILURES as error:
+        raise failed(error, "interpolating", a) from error
 
 
 # -- where -------------------------------------------------------------------------------------------------------------
@@ -326,8 +329,8 @@ def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor |
     order = None if sorter is None else _indices(sorter, "sorter")
     try:
         return wrap(np.searchsorted(a, values, side, order))  # type: ignore[call-overload]
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"searching with side {side!r} in", a) from error
+    except FAILURES as error:
+        raise failed(error, f"searching with side {side!r} in", a) from error
 
 
 def bucketize(x: Tensor, boundaries: Any, /, *, right: bool = False) -> Tensor:
@@ -350,8 +353,8 @@ def bincount(x: Tensor, /, weights: Tensor | None = None, minlength: int = 0) ->
     a = array_of(x)
     try:
         return wrap(np.bincount(a, None if weights is None else array_of(weights), minlength))
-    except (TypeError, ValueError) as error:
-        raise refused(error, "counting in", a) from error
+    except FAILURES as error:
+        raise failed(error, "counting in", a) from error
 
 
 def tril(x: Tensor, /, *, k: int = 0, diagonal: int | None = None) -> Tensor:

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import Tensor, array_of, index_of, wrap
+from ._core import FAILURES, Tensor, array_of, failed, given, index_of, indices_of, target_of, wrap
 from ._native import strided
-from .conversion import SEQUENCES, refused, view_shape
+from .conversion import INTEGERS, SEQUENCES, empty_array, shape_from, view_shape
 from .dtypes import dtype_of
 from .errors import IndexOutOfRange, InvalidArgument, LayoutError
 from .memory import address_of
@@ -72,7 +72,7 @@ def view(self: Tensor, *shape: Any) -> Tensor:
 
     Raises:
         InvalidArgument: another number of elements; a last axis that is no whole number of elements of the dtype.
-        LayoutError: the memory's layout has no such view; use reshape, which may copy.
+        LayoutError: the memory's layout has no such view (use reshape, which may copy), or none that is aligned.
     """
     storage = self._storage
     a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
@@ -92,11 +92,17 @@ def view(self: Tensor, *shape: Any) -> Tensor:
 def _view_as_type(x: Tensor, a: NDArray[Any], dtype: Any) -> Tensor:
     wanted = dtype_of(dtype)
     try:
-        return x._share(a.view(wanted))
+        result = a.view(wanted)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(
             f"the bytes of a tensor of shape {a.shape} and dtype {a.dtype.name} as {wanted.name}: {error}"
         ) from error
+    if not result.flags.aligned or any(stride % wanted.itemsize for stride in result.strides):
+        raise LayoutError(
+            f"a tensor of shape {a.shape}, strides {a.strides} bytes and dtype {a.dtype.name} has no elements of "
+            f"{wanted.name}: they would not lie at multiples of {wanted.itemsize} bytes; use a clone()"
+        )
+    return x._share(result)
 
 
 def view_as(self: Tensor, other: Tensor) -> Tensor:
@@ -125,7 +131,7 @@ def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     a = array_of(x)
     sizes = view_shape(shape if isinstance(shape, tuple) else (shape,), a)
     if copy:
-        return wrap(a.reshape(sizes).copy() if np.may_share_memory(r := a.reshape(sizes), a) else r)
+        return wrap(a.copy().reshape(sizes))
     if copy is False:
         return view(x, sizes)
     return _share_or_wrap(x, a, a.reshape(sizes))
@@ -156,7 +162,7 @@ def unflatten(x: Tensor, /, dim: int, sizes: Sequence[int]) -> Tensor:
     """One axis as several. Does not block. Raises IndexOutOfRange, InvalidArgument: sizes that are not its parts."""
     a = array_of(x)
     axis = x._axis(dim)
-    inner = view_shape((tuple(sizes),), np.broadcast_to(np.empty((), a.dtype), (a.shape[axis],)))
+    inner = view_shape((indices_of(sizes),), np.broadcast_to(np.empty((), a.dtype), (a.shape[axis],)))
     return reshape(x, (*a.shape[:axis], *inner, *a.shape[axis + 1 :]))
 
 
@@ -194,11 +200,9 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The view with its axes in another order. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     try:
-        return x._share(a.transpose(axes))
-    except np.exceptions.AxisError as error:
-        raise IndexOutOfRange(f"an order of axes {axes} for a tensor of shape {a.shape}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"the order {axes} for the axes of", a) from error
+        return x._share(a.transpose(indices_of(axes, "axes")))
+    except ValueError as error:
+        raise failed(error, f"the order {axes} for the axes of", a) from error
 
 
 def permute(self: Tensor, *dims: Any) -> Tensor:
@@ -291,7 +295,7 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     Does not block. Raises InvalidArgument: sizes that the tensor does not broadcast to.
     """
     a = array_of(x)
-    sizes = tuple(shape)
+    sizes = indices_of(shape)
     new = len(sizes) - a.ndim
     own, steps = a.shape, list(a.strides)
     if new < 0:
@@ -303,8 +307,8 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
             steps[i - new] = 0
     try:
         return x._share(strided(a, sizes, (*(0,) * new, *steps)))
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"broadcasting to {sizes}", a) from error
+    except (OverflowError, ValueError) as error:
+        raise failed(error, f"broadcasting to {sizes}", a) from error
 
 
 def expand(self: Tensor, *sizes: Any) -> Tensor:
@@ -343,9 +347,9 @@ def diagonal(x: Tensor, /, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     """The view of a diagonal of two axes, as a last axis. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     try:
-        result = a.diagonal(offset, x._axis(dim1), x._axis(dim2))
+        result = a.diagonal(index_of(offset), x._axis(dim1), x._axis(dim2))
     except ValueError as error:
-        raise refused(error, "taking a diagonal of", a) from error
+        raise failed(error, "taking a diagonal of", a) from error
     if a.flags.writeable:
         result.flags.writeable = True  # NumPy's is read-only for reasons of its history
     return x._share(result)
@@ -363,18 +367,16 @@ def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage
         InvalidArgument: it would reach beyond the storage.
     """
     a = array_of(x)
-    sizes, width = tuple(size), a.itemsize
+    sizes, strides, width = indices_of(size), indices_of(stride, "strides"), a.itemsize
     flat = x.storage()._flat
     if flat.dtype != a.dtype:
         flat = flat[: flat.nbytes // width * width // flat.itemsize].view(a.dtype)
     offset = address_of(a) - address_of(flat) if storage_offset is None else index_of(storage_offset) * width
     try:
-        steps = tuple([n * width for n in stride])
-        return x._share(strided(flat, sizes, steps, offset))
+        return x._share(strided(flat, sizes, tuple([n * width for n in strides]), offset))
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidArgument(
-            f"sizes {sizes}, strides {tuple(stride)}, offset {offset // width} for a storage of {flat.size} elements: "
-            f"{error}"
+            f"sizes {sizes}, strides {strides}, offset {offset // width} for a storage of {flat.size} elements: {error}"
         ) from error
 
 
@@ -420,10 +422,10 @@ def flipud(x: Tensor, /) -> Tensor:
 
 def rot90(x: Tensor, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """The view turned by 90 degrees `k` times in the plane of two axes. Does not block. Raises IndexOutOfRange."""
-    axes = _axes(x, tuple(dims))
+    axes = _axes(x, indices_of(dims, "axes"))
     if len(axes) != 2:
         raise InvalidArgument(f"rot90 in the plane of axes {dims}; give two")
-    return x._share(np.rot90(array_of(x), k, axes))
+    return x._share(np.rot90(array_of(x), index_of(k), axes))
 
 
 def chunk(x: Tensor, /, chunks: int, dim: int = 0) -> list[Tensor]:
@@ -471,11 +473,13 @@ def tensor_split(x: Tensor, /, indices_or_sections: int | Sequence[int], dim: in
         IndexOutOfRange, InvalidArgument: no such axis; fewer than one part.
     """
     a = array_of(x)
-    cuts = indices_or_sections if isinstance(indices_or_sections, int) else list(indices_or_sections)
+    axis = x._axis(dim)
+    one = isinstance(indices_or_sections, INTEGERS)
+    cuts: Any = index_of(indices_or_sections) if one else list(indices_of(indices_or_sections, "indices"))
     try:
-        return [x._share(part) for part in np.array_split(a, cuts, x._axis(dim))]
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"splitting at {cuts}", a) from error
+        return [x._share(part) for part in np.array_split(a, cuts, axis)]
+    except ValueError as error:
+        raise failed(error, f"splitting at {cuts}", a) from error
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -497,25 +501,25 @@ def contiguous(x: Tensor, /) -> Tensor:
 
 
 def _arrays(tensors: Sequence[Tensor], doing: str) -> list[NDArray[Any]]:
-    arrays = [array_of(x) for x in tensors]
-    if not arrays:
-        raise InvalidArgument(f"{doing} of no tensors; give one or more")
-    return arrays
+    if not isinstance(tensors, SEQUENCES) or not tensors:
+        raise InvalidArgument(
+            f"{doing} of {'no tensors' if tensors == () or tensors == [] else tensors!r}; give a list"
+        )
+    return [array_of(x) for x in tensors]
 
 
 def _joined(function: Any, tensors: Sequence[Tensor], doing: str, **how: Any) -> Tensor:
     arrays = _arrays(tensors, doing)
     out = how.pop("out", None)
+    target = None if out is None else target_of(out)
+    # NumPy writes while it reads, so that results go elsewhere first where that is the same memory.
+    direct = target is not None and not any(np.may_share_memory(target, a) for a in arrays)
     try:
-        if out is None:
-            return wrap(function(arrays, **how))
-        function(arrays, **how, out=array_of(out))
-    except np.exceptions.AxisError as error:
-        raise IndexOutOfRange(f"{doing} of tensors of shapes {[a.shape for a in arrays]}: {error}") from error
-    except (TypeError, ValueError) as error:
+        result = function(arrays, **how, **({"out": target} if direct else {}))
+    except FAILURES as error:
         shapes = [a.shape for a in arrays]
-        raise refused(error, f"{doing} of tensors of shapes {shapes}, the first", arrays[0]) from error
-    return out  # type: ignore[no-any-return]
+        raise failed(error, f"{doing} of tensors of shapes {shapes}, the first", arrays[0]) from error
+    return out if direct else given(result, out, doing)
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0, out: Tensor | None = None) -> Tensor:
@@ -570,7 +574,8 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
     ):
         raise InvalidArgument(f"a roll by {shift} along axes {axis}; give one shift for each axis")
     axes = axis if axis is None else tuple(x._axis(i) for i in axis) if isinstance(axis, SEQUENCES) else x._axis(axis)
-    return wrap(np.roll(a, shift, axes))
+    by = indices_of(shift, "shifts") if isinstance(shift, SEQUENCES) else index_of(shift, "shift")
+    return wrap(np.roll(a, by, axes))
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -584,10 +589,11 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """
     a = array_of(x)
     times = repeats._live() if isinstance(repeats, Tensor) else repeats
+    along = None if axis is None else x._axis(axis)
     try:
-        return wrap(np.repeat(a, times, None if axis is None else x._axis(axis)))
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"repeating {times} times", a) from error
+        return wrap(np.repeat(a, times, along))
+    except FAILURES as error:
+        raise failed(error, f"repeating {times} times", a) from error
 
 
 def repeat_interleave(x: Tensor, /, repeats: Any, dim: int | None = None) -> Tensor:
@@ -598,10 +604,13 @@ def repeat_interleave(x: Tensor, /, repeats: Any, dim: int | None = None) -> Ten
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     """The tensor so many times along each axis. A copy. Does not block. Raises InvalidArgument."""
     a = array_of(x)
-    times = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
-    if any(index_of(n) < 0 for n in times):
+    times = indices_of((repetitions,) if isinstance(repetitions, INTEGERS) else repetitions, "repetitions")
+    if min(times, default=0) < 0:
         raise InvalidArgument(f"tiles {times} times; give numbers from 0")
-    return wrap(np.tile(a, times))
+    try:
+        return wrap(np.tile(a, times))
+    except FAILURES as error:
+        raise failed(error, f"tiling {times} times", a) from error
 
 
 def tile_method(self: Tensor, *repetitions: Any) -> Tensor:
@@ -631,7 +640,9 @@ def diag_embed(x: Tensor, /, offset: int = 0) -> Tensor:
         raise InvalidArgument("diag_embed of a tensor without axes; it needs one")
     offset = index_of(offset)
     side = a.shape[-1] + (offset if offset > 0 else -offset)
-    made = np.zeros((*a.shape[:-1], side, side), a.dtype)
+    shape, _ = shape_from((*a.shape[:-1], side, side), a.itemsize)
+    made = empty_array(shape, a.dtype)
+    made.fill(0)
     at = np.arange(a.shape[-1])
     made[..., at + max(0, -offset), at + max(0, offset)] = a
     return wrap(made)

@@ -53,9 +53,10 @@ def topk(x: Tensor, /, k: int, dim: int = -1, largest: bool = True, sorted: bool
     if not 0 <= count <= have:
         raise InvalidArgument(f"asked for the {k} largest of {have} along axis {dim}; ask for 0 to {have}")
     first = (slice(None),) * axis + (slice(count),)
-    if 0 < count < have // 4 and not largest:  # so few that sorting all would be waste
-        part = np.argpartition(a, count - 1, axis)[first]
-        at = np.take_along_axis(part, _order(np.take_along_axis(a, part, axis), axis, False, True), axis)
+    if 0 < count < have // 4:  # so few that sorting all would be waste
+        last = (slice(None),) * axis + (slice(have - count, None),)
+        part = np.argpartition(a, have - count if largest else count - 1, axis)[last if largest else first]
+        at = np.take_along_axis(part, _order(np.take_along_axis(a, part, axis), axis, largest, True), axis)
     else:
         at = _order(a, axis, largest, True)[first]
     return Found(wrap(np.take_along_axis(a, at, axis)), wrap(np.ascontiguousarray(at)))
@@ -65,7 +66,8 @@ def kthvalue(x: Tensor, /, k: int, dim: int = -1, keepdim: bool = False) -> Foun
     """The `k`-th smallest value (from 1) along an axis, and where it is. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     axis = x._axis(dim)
-    if not 1 <= index_of(k) <= a.shape[axis]:
+    k = index_of(k)
+    if not 1 <= k <= a.shape[axis]:
         raise InvalidArgument(f"asked for value {k} of {a.shape[axis]} along axis {dim}; they count from 1")
     at = np.take(np.argpartition(a, k - 1, axis), [k - 1], axis)
     values = np.take_along_axis(a, at, axis)

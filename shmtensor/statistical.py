@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import Tensor, array_of, wrap
-from .conversion import SEQUENCES, refused
+from ._core import FAILURES, Tensor, array_of, failed, given, index_of, wrap
+from .conversion import SEQUENCES
 from .dtypes import dtype_of
-from .errors import InvalidArgument
+from .errors import DTypeError, InvalidArgument
 
 __all__ = [
     "all",
@@ -78,6 +78,11 @@ def _axes_of(x: Tensor, axis: Any) -> Any:
     return tuple(x._axis(one) for one in axis) if isinstance(axis, SEQUENCES) else x._axis(axis)
 
 
+def _inexact(a: NDArray[Any]) -> NDArray[Any]:
+    """Integers as floating-point numbers: their differences and powers may not be of their own type."""
+    return a.astype(np.result_type(a.dtype, np.float32)) if a.dtype.kind in "biu" else a
+
+
 def reduce(
     name: str, function: Callable[..., Any], x: Tensor, axis: Any, keepdims: bool, out: Tensor | None, **how: Any
 ) -> Tensor:
@@ -85,12 +90,10 @@ def reduce(
     a = array_of(x)
     axes = _axes_of(x, axis)
     try:
-        if out is None:
-            return wrap(function(a, axis=axes, keepdims=keepdims, **how))
-        function(a, axis=axes, keepdims=keepdims, out=array_of(out), **how)
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"{name} over axes {axis} of", a) from error
-    return out
+        result = function(a, axis=axes, keepdims=keepdims, **how)
+    except FAILURES as error:
+        raise failed(error, f"{name} over axes {axis} of", a) from error
+    return wrap(result) if out is None else given(result, out, name)
 
 
 def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
@@ -135,15 +138,13 @@ def _registered(compute: Any, name: str, doc: str) -> Any:
     return compute
 
 
-def _logsumexp(a: NDArray[Any], axis: Any, keepdims: bool, out: NDArray[Any] | None = None) -> Any:
+def _logsumexp(a: NDArray[Any], axis: Any, keepdims: bool) -> Any:
+    a = _inexact(a)
     top = np.max(a, axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
-    summed = np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top
-    result = summed if keepdims else np.squeeze(summed, axis=axis)
-    if out is None:
-        return result
-    out[...] = result
-    return out
+    with np.errstate(divide="ignore"):  # the log of 0, where every value is -inf
+        summed = np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top
+    return summed if keepdims else np.squeeze(summed, axis=axis)
 
 
 sum = _typed("sum", np.sum, "Sum")
@@ -164,17 +165,17 @@ REDUCTIONS.update(amin=min, amax=max)
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """How many values are not zero, over all axes or some. Does not block. Raises IndexOutOfRange."""
-    return wrap(np.asarray(np.count_nonzero(array_of(x), axis=_axes_of(x, axis), keepdims=keepdims), np.int64))
+    return reduce("count_nonzero", np.count_nonzero, x, axis, keepdims, None)
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Index of the largest value, in flat order or along an axis. Does not block. Raises as max."""
-    return reduce("argmax", np.argmax, x, axis, keepdims, None)
+    return reduce("argmax", np.argmax, x, None if axis is None else x._axis(axis), keepdims, None)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Index of the smallest value, in flat order or along an axis. Does not block. Raises as min."""
-    return reduce("argmin", np.argmin, x, axis, keepdims, None)
+    return reduce("argmin", np.argmin, x, None if axis is None else x._axis(axis), keepdims, None)
 
 
 REDUCTIONS.update(count_nonzero=count_nonzero, argmax=argmax, argmin=argmin)
@@ -203,10 +204,11 @@ def quantile(x: Tensor, q: Any, /, dim: Any = None, keepdim: bool = False, *, in
     """The value below which a part `q` (0 to 1, or several) of the values lies. Does not block. Raises as max."""
     parts = q._live() if isinstance(q, Tensor) else q
     a = array_of(x)
+    axes = _axes_of(x, dim)
     try:
-        return wrap(np.quantile(a, parts, axis=_axes_of(x, dim), keepdims=keepdim, method=interpolation))  # type: ignore[call-overload]
-    except (IndexError, TypeError, ValueError) as error:
-        raise refused(error, f"quantile {parts} of", a) from error
+        return wrap(np.quantile(a, parts, axis=axes, keepdims=keepdim, method=interpolation))  # type: ignore[call-overload]
+    except FAILURES as error:
+        raise failed(error if a.size else ValueError("it has no elements"), f"quantile {parts} of", a) from error
 
 
 # -- along an axis -----------------------------------------------------------------------------------------------------
@@ -231,18 +233,18 @@ def _accumulate(
         dtype = function.reduce(np.empty(0, a.dtype), initial=first).dtype if a.dtype.kind in "biu" else a.dtype
     kind = dtype_of(dtype)
     try:
-        if not include_initial:
-            result = function.accumulate(a, along, kind, None if out is None else array_of(out))
-            return wrap(result) if out is None else out
-        shape = list(a.shape)
-        shape[along] += 1
-        result = np.empty(shape, kind) if out is None else array_of(out)
-        parts = (slice(None),) * along
-        result[(*parts, slice(0, 1))] = first
-        function.accumulate(a, along, kind, result[(*parts, slice(1, None))])
-        return wrap(result) if out is None else out
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"{name} along axis {axis} of", a) from error
+        if include_initial:
+            shape = list(a.shape)
+            shape[along] += 1
+            result = np.empty(shape, kind)
+            parts = (slice(None),) * along
+            result[(*parts, slice(0, 1))] = first
+            function.accumulate(a, along, kind, result[(*parts, slice(1, None))])
+        else:
+            result = function.accumulate(a, along, kind)
+    except FAILURES as error:
+        raise failed(error, f"{name} along axis {axis} of", a) from error
+    return given(result, out, name)
 
 
 def cumulative_sum(
@@ -289,7 +291,12 @@ def cumprod(x: Tensor, /, dim: int | None = None, *, dtype: Any = None, out: Ten
 
 def logcumsumexp(x: Tensor, /, dim: int) -> Tensor:
     """log of the sums of exp(x) so far, along an axis. Does not block. Raises IndexOutOfRange."""
-    return wrap(np.logaddexp.accumulate(array_of(x), x._axis(dim)))
+    a = array_of(x)
+    axis = x._axis(dim)
+    try:
+        return wrap(np.logaddexp.accumulate(_inexact(a), axis))
+    except FAILURES as error:
+        raise failed(error, f"logcumsumexp along axis {dim} of", a) from error
 
 
 def cummax(x: Tensor, /, dim: int) -> Found:
@@ -316,11 +323,13 @@ def diff(
 ) -> Tensor:
     """Differences of neighbours along an axis, `n` times. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
+    along = x._axis(axis)
     ends = {name: array_of(end) for name, end in (("prepend", prepend), ("append", append)) if end is not None}
     try:
-        return wrap(np.diff(a, n, x._axis(axis), **ends))
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"differences along axis {axis} of", a) from error
+        result = np.diff(a, n, along, **ends)
+    except FAILURES as error:
+        raise failed(error, f"differences along axis {axis} of", a) from error
+    return wrap(result.copy() if result is a else result)
 
 
 def mode(x: Tensor, /, dim: int = -1, keepdim: bool = False) -> Found:
@@ -351,24 +360,29 @@ def dist(x: Tensor, other: Tensor, /, p: float = 2) -> Tensor:
     """The p-norm of the difference of two tensors. Does not block. Raises InvalidArgument: shapes."""
     a, b = array_of(x), array_of(other)
     try:
-        return wrap(np.linalg.norm((a - b).reshape(-1), p))
-    except ValueError as error:
-        raise refused(error, f"the distance to a tensor of shape {b.shape} of", a) from error
+        return wrap(np.linalg.norm(np.subtract(_inexact(a), _inexact(b)).reshape(-1), p))
+    except FAILURES as error:
+        raise failed(error, f"the distance to a tensor of shape {b.shape} of", a) from error
 
 
 def renorm(x: Tensor, /, p: float, dim: int, maxnorm: float) -> Tensor:
-    """A copy whose parts along an axis have a p-norm of at most `maxnorm`. Does not block. Raises IndexOutOfRange."""
+    """A copy whose parts along an axis have a p-norm of at most `maxnorm`. Does not block.
+
+    Raises IndexOutOfRange; InvalidArgument: p or maxnorm; DTypeError: integers.
+    """
     a = array_of(x)
     axis = x._axis(dim)
-    if p <= 0 or maxnorm < 0:
+    if a.dtype.kind in "biu":
+        raise DTypeError(f"renorm of a tensor of {a.dtype.name}; convert it to a floating-point type by to()")
+    if not p > 0 or not maxnorm >= 0:
         raise InvalidArgument(f"renorm to {p}-norms of at most {maxnorm}; give p > 0 and a norm from 0")
     others = tuple(i for i in range(a.ndim) if i != axis)
-    norms = np.sum(np.abs(a) ** p, axis=others, keepdims=True) ** (1 / p)
+    norms = np.linalg.vector_norm(a, axis=others, keepdims=True, ord=p) if others else np.abs(a)
     return wrap(np.where(norms > maxnorm, a * (maxnorm / (norms + 1e-7)), a).astype(a.dtype))
 
 
 def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many values lie in each of `bins` equal parts of [min, max] (both 0: the smallest and largest value).
+    """How many values lie in each of `bins` equal parts of [min, max] (both the same: the smallest and largest value).
 
     Does not block. Raises InvalidArgument: fewer than one part, a range that is none.
     """
@@ -381,20 +395,24 @@ def bhistc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     a = array_of(x)
     if a.ndim != 2:
         raise InvalidArgument(f"bhistc of a tensor of shape {a.shape}; give two axes")
-    if min == max == 0 and a.size:
-        min, max = float(a.min()), float(a.max())
-    return wrap(np.stack([_histogram(a, row, bins, min, max) for row in a]) if len(a) else np.empty((0, bins), a.dtype))
+    if min == max and a.size:
+        min, max = a.min(), a.max()
+    rows = [_histogram(a, row, bins, min, max) for row in a]
+    return wrap(np.stack(rows) if rows else _histogram(a, a.reshape(-1), bins, min, max)[:0].reshape(0, bins))
 
 
 def _histogram(a: NDArray[Any], values: NDArray[Any], bins: int, low: Any, high: Any) -> NDArray[Any]:
-    if low == high == 0 and values.size:
+    if values.dtype.kind == "c":
+        raise DTypeError(f"a histogram of a tensor of {a.dtype.name}; complex numbers have no order")
+    values = _inexact(values)
+    if low == high and values.size:
         low, high = values.min(), values.max()
     try:
         if not low <= high:
             raise ValueError(f"range [{low}, {high}]")
-        counts = np.histogram(values, bins, (float(low), float(high)))[0]
-    except (TypeError, ValueError) as error:
-        raise refused(error, f"a histogram of {bins} parts of", a) from error
+        counts = np.histogram(values, index_of(bins, "number of parts"), (float(low), float(high)))[0]
+    except FAILURES as error:
+        raise failed(error, f"a histogram of {bins} parts of", a) from error
     return counts.astype(a.dtype if a.dtype.kind == "f" else np.float32)
 
 
@@ -406,6 +424,7 @@ def match(x: Tensor, other: Tensor, /, gain: float = 1) -> Tensor:
     a, b = array_of(x), array_of(other)
     if a.ndim < 1 or b.ndim < 1 or a[:1].size != b[:1].size:
         raise InvalidArgument(f"match of tensors of shapes {a.shape} and {b.shape}; give rows of one size")
-    rows, others = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    width = a[:1].size
+    rows, others = _inexact(a).reshape(len(a), width), _inexact(b).reshape(len(b), width)
     apart = rows[:, None, :] - others[None, :, :]
-    return wrap((gain * np.sum(apart * apart, axis=2)).astype(np.result_type(a, b)))
+    return wrap((gain * np.sum(apart * apart, axis=2)).astype(apart.dtype))
