@@ -32,6 +32,7 @@ namespace shmtensor {
 void add_atomics(nb::module_& m);  // module_atomics.cpp
 void add_cast(nb::module_& m);     // module_cast.cpp
 void add_dlpack(nb::module_& m);   // module_dlpack.cpp
+void add_random(nb::module_& m);   // module_random.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
 void add_ring(nb::module_& m);     // module_ring.cpp
 void add_sync(nb::module_& m);     // module_sync.cpp
@@ -261,6 +262,7 @@ NB_MODULE(_native, m) {
     add_queue(m);
     add_cast(m);
     add_dlpack(m);
+    add_random(m);
     add_ring(m);
     add_sync(m);
 

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
+    from . import files as files
     from . import hooks as hooks
+    from . import linalg as linalg
     from . import manager as manager
     from . import multiprocessing as multiprocessing
+    from . import random as random
     from . import storage as storage
     from ._namespace import *
     from ._namespace import __array_api_version__ as __array_api_version__
@@ -27,21 +30,21 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset(
-    {"allocators", "atomics", "dtypes", "errors", "fft", "hooks", "manager", "multiprocessing", "storage"}
-)
-_API = frozenset({"__array_api_version__", "__array_namespace_info__"})
+_MODULES = ("allocators", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager", "multiprocessing",
+            "random", "storage")  # fmt: skip
+_API = ("__array_api_version__", "__array_namespace_info__")
 
 
 def __getattr__(name: str) -> Any:
     import importlib
+    from importlib.util import find_spec
 
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name == "__all__":
         return __dir__()
-    # Python looks here for modules and for names of its own, too, and must not load NumPy by that.
-    if not name.startswith("_") or name in _API:
+    # Python looks here for names of its own and for other modules, too, and must not load NumPy by that.
+    if name in _API or not (name.startswith("_") or find_spec(f"{__name__}.{name}")):
         namespace = importlib.import_module("._namespace", __name__)
         try:
             value = globals()[name] = getattr(namespace, name)

@@ -12,9 +12,27 @@ from .creation import *
 from .dlpack import *
 from .elementwise import *
 from .inspection import *
+from .linalg.routines import *
 from .memory import StorageFlags as StorageFlags
 from .memory import empty_cache as empty_cache
 from .products import *
+from .random import Generator as Generator
+from .random import bernoulli as bernoulli
+from .random import default_generator as default_generator
+from .random import get_rng_state as get_rng_state
+from .random import initial_seed as initial_seed
+from .random import manual_seed as manual_seed
+from .random import multinomial as multinomial
+from .random import normal as normal
+from .random import rand as rand
+from .random import rand_like as rand_like
+from .random import randint as randint
+from .random import randint_like as randint_like
+from .random import randn as randn
+from .random import randn_like as randn_like
+from .random import randperm as randperm
+from .random import seed as seed
+from .random import set_rng_state as set_rng_state
 from .selection import *
 from .shapes import *
 from .sorting import *
@@ -22,6 +40,7 @@ from .special import *
 from .statistical import *
 from .storage import Storage as Storage
 
+_OF_FILES = ("load", "save")  # which are many modules, and seldom wanted
 # What is generated from the table of types: of those that NumPy has now, of the others when they are asked for.
 if TYPE_CHECKING:
     from ._core import BFloat16Tensor as BFloat16Tensor
@@ -59,6 +78,8 @@ if TYPE_CHECKING:
     from .dtypes import uint16 as uint16
     from .dtypes import uint32 as uint32
     from .dtypes import uint64 as uint64
+    from .files import load as load
+    from .files import save as save
     from .storage import BFloat16Storage as BFloat16Storage
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
@@ -79,6 +100,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
+        if name in _OF_FILES:
+            from . import files
+
+            return getattr(files, name)
         if name in dtypes.BY_NAME or name == "bool_":
             return getattr(dtypes, name)
         for suffix, module in (("Storage", storage), ("Tensor", _core)):

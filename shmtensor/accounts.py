@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from . import memory
+from ._core import Tensor
 from ._native import VIEW_PERSONAL, View
-from ._tensor import Tensor
 from .allocators import DefaultAllocator, default_allocator
 from .allocators.lease import Lease
 from .allocators.protocol import mapped_meter

@@ -162,6 +162,6 @@ def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgumen
 def read_only(doing: str) -> LayoutError:
     """The error of a write to memory that this process cannot write."""
     return LayoutError(
-        f"{doing}: this memory is read-only here, because it was shared readonly or copy_on_write, or came so over "
-        "DLPack; change a clone()"
+        f"{doing}: this memory is read-only here, because it was shared readonly or copy_on_write, came so over "
+        "DLPack, or is of a file that was mapped so; change a clone()"
     )

@@ -38,16 +38,16 @@ class LayoutError(ShmTensorError, ValueError):
     """An array whose memory cannot be used without a copy: not contiguous, read-only, or overlapping."""
 
 
+class MissingExtra(ShmTensorError, ImportError):
+    """A package that is not installed is needed; the message names the extra that brings it."""
+
+
 class OutOfMemory(ShmTensorError, MemoryError):
     """No memory for the request; the message names its size, what is free, the limit hit and the largest holders."""
 
 
 class MappingError(ShmTensorError, OSError):
     """A file, shared-memory object or descriptor could not be opened or mapped; `errno` says why."""
-
-
-class MissingExtra(ShmTensorError, ImportError):
-    """What was asked needs a package that is not installed; the message names the extra that brings it."""
 
 
 class DeviceUnavailable(ShmTensorError, RuntimeError):
@@ -108,6 +108,14 @@ class QueueDamaged(ShmTensorError, RuntimeError):
 
 class MessageDamaged(ShmTensorError, ValueError):
     """What arrived is no message of this version: it is cut off, or something wrote over it."""
+
+
+class FileDamaged(ShmTensorError, ValueError):
+    """A file is not what it should be: text where a number belongs, a header that lies, a size beyond its end."""
+
+
+class EndOfFile(FileDamaged, EOFError):
+    """A file ends before all that was asked for."""
 
 
 class WorkerDied(ShmTensorError, ChildProcessError):

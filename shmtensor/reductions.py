@@ -22,9 +22,9 @@ from ._native import VIEW_PERSONAL
 from .allocators import MapAllocator, MapFlags
 from .allocators.managed import allocate
 from .dtypes import BY_DTYPE, dtype_of, each_type
-from .errors import InvalidArgument, ManagerUnavailable, SegmentLost
+from .errors import InvalidArgument, ManagerUnavailable, SegmentLost, StaleHandle
 from .manager import client
-from .memory import RECEIVED, shared_block
+from .memory import RECEIVED, region_address, shared_block
 
 Rebuild: TypeAlias = tuple[Any, ...]
 
@@ -164,12 +164,13 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
         whole = (where, name, dtype, shared.size())
         return rebuild_storage, (*whole, theirs) if theirs else whole
     region, allocator = shared._region, shared.allocator
-    if isinstance(allocator, MapAllocator):
+    if isinstance(allocator, MapAllocator) and shared.data_ptr() == region_address(region):
         fd = getattr(region, "fd", -1)
         if fd >= 0:
             return rebuild_from_descriptor, (reduction.DupFd(fd), dtype, shared.size())
         if isinstance(allocator.context, str):
-            return rebuild_from_name, (allocator.context, int(allocator.flags), dtype, shared.size())
+            whole_file = (allocator.context, int(allocator.flags), dtype, shared.size())
+            return rebuild_from_name, (*whole_file, region.identity)
     raise InvalidArgument(
         f"a {type(shared).__name__} of {shared.size()} elements in memory of the {allocator.name} allocator cannot be "
         "sent to another process; send a clone() of it"
@@ -212,10 +213,21 @@ def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> storage.Stora
         os.close(fd)
 
 
-def rebuild_from_name(name: str, flags: int, dtype: str, size: int) -> storage.Storage:
-    """A storage over a file or a POSIX shared-memory object that exists."""
+def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tuple[int, int]) -> storage.Storage:
+    """A storage over a file or a POSIX shared-memory object that exists.
+
+    Raises:
+        MappingError: it exists no more.
+        StaleHandle: the name stands for another one by now.
+    """
     kept = (MapFlags(flags) | MapFlags.NOCREATE) & ~(MapFlags.EXCLUSIVE | MapFlags.UNLINK)
-    return storage.Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))
+    opened = storage.Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))
+    if opened._region.identity != identity:
+        raise StaleHandle(
+            f"a storage over {name} was sent, and another file has its name by now; keep files that are being sent, or "
+            "load and send it again"
+        )
+    return opened
 
 
 def reduce_tensor(tensor: _tensor.Tensor) -> Rebuild:

@@ -18,16 +18,19 @@ LAYERS = [
     {"errors", "hooks", "_native"},
     {"manager"},
     {"dtypes", "allocators"},
-    {"accounts", "content", "conversion", "memory", "sharing", "storage"},
+    {"content", "conversion", "memory", "sharing", "storage"},
     {"_core", "_methods"},
     {
+        "accounts",
         "atomics",
         "creation",
         "dlpack",
         "elementwise",
         "fft",
         "inspection",
+        "linalg",
         "products",
+        "random",
         "selection",
         "shapes",
         "sorting",
@@ -36,6 +39,7 @@ LAYERS = [
     },
     {"methods"},
     {"_tensor"},
+    {"files"},
     {"_namespace"},
     {"codec", "reductions"},
     {"queues", "broadcast", "synchronize", "connection"},
@@ -144,9 +148,11 @@ def test_every_public_name_is_seen_by_type_checkers():
             if isinstance(node, ast.ImportFrom) and node.level:
                 for alias in node.names:
                     module = importlib.import_module(f"shmtensor.{node.module}") if alias.name == "*" else None
-                    seen |= {alias.asname} if module is None else set(getattr(module, "__all__", ()))
+                    seen |= {alias.asname or "dtypes"} if module is None else set(getattr(module, "__all__", ()))
     other = {row for row in shmtensor.dtypes.TABLE if row.package is not None}
-    lazy = {name for row in other for name in (row.name, f"{row.prefix}Storage", f"{row.prefix}Tensor")}
+    lazy = {"load", "save"} | {
+        name for row in other for name in (row.name, f"{row.prefix}Storage", f"{row.prefix}Tensor")
+    }
     assert set(dir(shmtensor)) | lazy == seen
 
 

@@ -22,6 +22,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from ._core import Tensor
+from .random import Generator
+from .linalg.decompositions import EighResult, LUFactorResult, QRResult
+from .linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
+from .linalg.solvers import SlogdetResult
 from .statistical import Found, MinMax
 
 class Methods:

@@ -22,7 +22,7 @@ class Lease:
         self._view = view
         # NumPy keeps the object that has this attribute as the base of the array it makes of it.
         self.__array_interface__ = {
-            "version": 3, "typestr": "|u1", "shape": (view.nbytes,), "data": (address, False),
+            "version": 3, "typestr": "|u1", "shape": (view.nbytes,), "data": (address, view.readonly),
         }  # fmt: skip
 
     def __del__(self) -> None:
@@ -41,7 +41,7 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
 
     Raises:
         InvalidArgument: what the allocator gave is no buffer, too small, or not aligned to 8 bytes.
-        LayoutError: it is read-only or not contiguous.
+        LayoutError: it is not contiguous, or read-only and the allocator does not say so (by an attribute `readonly`).
         Whatever its malloc raises.
     """
     region = allocator.malloc(nbytes or 1)
@@ -70,7 +70,7 @@ def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
             problem = InvalidArgument(
                 f"the {_name(allocator)} allocator was asked for {nbytes} bytes and gave {view.nbytes}; mend its malloc"
             )
-        elif view.readonly:
+        elif view.readonly and not getattr(allocator, "readonly", False):
             problem = LayoutError(
                 f"the {_name(allocator)} allocator gave read-only memory; a storage needs memory it can write"
             )

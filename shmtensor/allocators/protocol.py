@@ -47,7 +47,8 @@ class AllocatorStats:
 class Allocator(Protocol):
     """malloc, realloc, free and a context (THAllocator).
 
-    An allocator whose memory other processes can have says so by an attribute `shared`, True; storages look for it.
+    An allocator whose memory other processes can have says so by an attribute `shared`, True; one whose memory nobody
+    can write to by `readonly`. Storages look for them.
     """
 
     @property
