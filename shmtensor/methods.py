@@ -172,6 +172,10 @@ def clip_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return selection.clip(self, min, max, out=self)
 
 
+MADE: Final = ("compute", "convert", "create", "reduce")
+"""Names of the functions that are made here, each for one method."""
+
+
 def table() -> dict[str, Callable[..., Any]]:
     """Every method that `install` makes, by its name. Does not block."""
     found: dict[str, Callable[..., Any]] = {}
@@ -194,6 +198,9 @@ def table() -> dict[str, Callable[..., Any]]:
         shapes.view, shapes.view_as, shapes.reshape_as, shapes.expand, shapes.expand_as, shapes.permute,
     )  # fmt: skip
     found.update({function.__name__: function for function in alone})
+    for name, method in found.items():
+        if method.__name__ in MADE:
+            method.__name__, method.__qualname__ = name, f"Tensor.{name}"
     found.update(clamp_=clip_, reshape=shapes.reshape_method, flip=shapes.flip_method, tile=shapes.tile_method)
     return found
 
