@@ -421,6 +421,7 @@ def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
     a = array_of(x)
+    key: tuple[Any, ...]
     if axis is None:
         key = (_BACK,) * a.ndim
     elif type(axis) is int:
