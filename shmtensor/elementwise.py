@@ -61,7 +61,7 @@ def unary(name: str, function: Callable[..., Any]) -> Unary:
         try:
             if out is None:
                 return wrap(function(a))
-            function(a, target)
+            function(a, out=target)
         except FAILURES as error:
             raise failed(error, f"{name} of", a) from error
         return out
@@ -87,7 +87,7 @@ def binary(name: str, function: Callable[..., Any]) -> Binary:
                 return wrap(function(a, b))
             if elementwise:
                 require_shape(target, np.broadcast(a, b).shape, name)
-            function(a, b, target)
+            function(a, b, out=target)
         except FAILURES as error:
             raise failed(error, f"{name} with", np.empty(()) if target is None else target) from error
         return out  # type: ignore[return-value]
@@ -167,7 +167,7 @@ def _inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         elif not isinstance(other, OPERANDS):
             return NotImplemented
         try:
-            function(a, other, a)
+            function(a, other, out=a)
         except FAILURES as error:
             raise failed(error, f"{name} in place on", a) from error
         return self

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ._core import FAILURES, Tensor, array_of, failed, given, index_of, indices_of, target_of, wrap
 from ._native import strided
+from .allocators.protocol import MAX_BYTES
 from .conversion import INTEGERS, SEQUENCES, empty_array, shape_from, view_shape
 from .dtypes import dtype_of
 from .errors import IndexOutOfRange, InvalidArgument, LayoutError
@@ -590,7 +591,12 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     a = array_of(x)
     times = repeats._live() if isinstance(repeats, Tensor) else repeats
     along = None if axis is None else x._axis(axis)
+    have = a.size if along is None else a.shape[along]
     try:
+        counts = np.asarray(times)
+        wanted = float(counts.sum(dtype=np.float64)) * (have if counts.size == 1 else 1)
+        if wanted * (a.size // max(have, 1)) * a.itemsize > MAX_BYTES:  # NumPy's arithmetic would wrap around
+            raise ValueError("more bytes than can exist")
         return wrap(np.repeat(a, times, along))
     except FAILURES as error:
         raise failed(error, f"repeating {times} times", a) from error
@@ -607,6 +613,7 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     times = indices_of((repetitions,) if isinstance(repetitions, INTEGERS) else repetitions, "repetitions")
     if min(times, default=0) < 0:
         raise InvalidArgument(f"tiles {times} times; give numbers from 0")
+    shape_from((math.prod(times), *a.shape), a.itemsize)
     try:
         return wrap(np.tile(a, times))
     except FAILURES as error:
