@@ -201,7 +201,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The view with its axes in another order. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     try:
-        return x._share(a.transpose(indices_of(axes, "axes")))
+        return x._share(a.transpose([x._axis(axis) for axis in indices_of(axes, "axes")]))
     except ValueError as error:
         raise failed(error, f"the order {axes} for the axes of", a) from error
 
@@ -495,7 +495,8 @@ def unbind(x: Tensor, /, dim: int = 0) -> tuple[Tensor, ...]:
 
 def contiguous(x: Tensor, /) -> Tensor:
     """Itself when contiguous, else a copy that is. Does not block."""
-    return x if x.is_contiguous() else wrap(np.ascontiguousarray(array_of(x)))
+    a = array_of(x)
+    return x if a.flags.c_contiguous else x.clone()
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -576,7 +577,10 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
         raise InvalidArgument(f"a roll by {shift} along axes {axis}; give one shift for each axis")
     axes = axis if axis is None else tuple(x._axis(i) for i in axis) if isinstance(axis, SEQUENCES) else x._axis(axis)
     by = indices_of(shift, "shifts") if isinstance(shift, SEQUENCES) else index_of(shift, "shift")
-    return wrap(np.roll(a, by, axes))
+    try:
+        return wrap(np.roll(a, by, axes))
+    except FAILURES as error:
+        raise failed(error, "rolling", a) from error
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -594,6 +598,8 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     have = a.size if along is None else a.shape[along]
     try:
         counts = np.asarray(times)
+        if counts.dtype.kind not in "iu" and counts.size:
+            raise TypeError("give integers")
         wanted = float(counts.sum(dtype=np.float64)) * (have if counts.size == 1 else 1)
         if wanted * (a.size // max(have, 1)) * a.itemsize > MAX_BYTES:  # NumPy's arithmetic would wrap around
             raise ValueError("more bytes than can exist")

