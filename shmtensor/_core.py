@@ -373,6 +373,8 @@ class Tensor(Methods):
         values = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the other one of `at` is an index
         if not all(isinstance(one, (Tensor, *OPERANDS)) for one in values):
             return NotImplemented
+        if method == "at" and isinstance(inputs[0], Tensor):
+            target_of(inputs[0])  # NumPy does not look whether it can be written
         outs = kwargs.get("out", ())
         arguments, options = _unwrapped(inputs, found), _unwrapped(kwargs, found)
         try:

@@ -179,6 +179,8 @@ def _write(a: NDArray[Any], key: Any, values: Any) -> None:
 
 
 def _add_at(a: NDArray[Any], key: Any, values: Any) -> None:
+    if not a.flags.writeable:  # add.at does not look
+        raise failed(ValueError("read-only"), "adding to", a)
     try:
         if isinstance(values, list):
             values = np.asarray(values)

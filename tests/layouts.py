@@ -37,7 +37,7 @@ LAYOUTS = {
     "dense": ((3, 4), shmtensor.tensor),
     "transposed": ((4, 3), lambda a: shmtensor.tensor(a).t()),
     "gaps": ((6, 8), lambda a: shmtensor.tensor(a)[::2, 1::2]),
-    "backwards": ((3, 4), lambda a: shmtensor.tensor(a)[::-1, ::-2]),
+    "backwards": ((3, 8), lambda a: shmtensor.tensor(a)[::-1, ::-2]),
     "expanded": ((3, 1), lambda a: shmtensor.tensor(a).expand(3, 4)),
     "read-only": ((1, 3, 4), lambda a: shmtensor.tensor(a).expand(2, 3, 4)[1]),
     "shared": ((3, 4), _shared),
