@@ -201,7 +201,12 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The view with its axes in another order. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     try:
-        return x._share(a.transpose([x._axis(axis) for axis in indices_of(axes, "axes")]))
+        for axis in axes:
+            if type(axis) is not int or not -a.ndim <= axis < a.ndim:
+                axes = [x._axis(one) for one in indices_of(axes, "axes")]
+        return x._share(a.transpose(axes))
+    except TypeError as error:
+        raise InvalidArgument(f"the order {axes} for the axes of a tensor of shape {a.shape}; give integers") from error
     except ValueError as error:
         raise failed(error, f"the order {axes} for the axes of", a) from error
 
