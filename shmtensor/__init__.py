@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("allocators", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager", "multiprocessing",
-            "random", "storage")  # fmt: skip
+_MODULES = ("allocators", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager",
+            "multiprocessing", "random", "storage")  # fmt: skip
 _API = ("__array_api_version__", "__array_namespace_info__")
 
 

@@ -119,3 +119,6 @@ def _shift(function: Callable[..., Any], x: Tensor, axes: Any) -> Tensor:
     if axes is not None:
         axes = tuple(x._axis(axis) for axis in axes) if isinstance(axes, SEQUENCES) else x._axis(axes)
     return wrap(function(a, axes))
+
+
+from . import _tensor as _tensor  # noqa: E402  what is made here has all methods, however it was imported

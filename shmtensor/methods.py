@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from . import dlpack, elementwise, products, random, selection, shapes, sorting, special, statistical
+from . import dlpack, elementwise, products, selection, shapes, sorting, special, statistical
 from ._core import Tensor, array_of, index_of, indices_of
 from .conversion import array_from, shape_from
 from .dtypes import TABLE, ElementType
 from .errors import DTypeError
 from .linalg import routines
+from .random import distributions, sampling
 from .storage import Storage
 
-MODULES: Final = (dlpack, random, shapes, selection, sorting, special, statistical, products, routines)
+MODULES: Final = (
+    dlpack, distributions, products, routines, sampling, selection, shapes, sorting, special, statistical,
+)  # fmt: skip
 """Of each the names in METHODS become methods."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +35,7 @@ METHODS: Final = (
     "roll", "rot90", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind",
     "unflatten", "unfold", "unsqueeze", "unstack",
 )  # fmt: skip
+_BACK: Final = slice(None, None, -1)
 
 
 def _share_or_wrap(x: Tensor, a: NDArray[Any], result: NDArray[Any]) -> Tensor:
@@ -148,6 +150,8 @@ def flatten(x: Tensor, /, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     shape = array_of(x).shape
     if not shape:
         return reshape(x, (1,))
+    if start_dim == 0 and end_dim == -1:
+        return ravel(x)
     first, last = x._axis(start_dim), x._axis(end_dim)
     if first > last:
         raise InvalidArgument(f"flatten from axis {start_dim} to axis {end_dim} of {shape}; give them in order")
@@ -163,7 +167,12 @@ def unflatten(x: Tensor, /, dim: int, sizes: Sequence[int]) -> Tensor:
     """One axis as several. Does not block. Raises IndexOutOfRange, InvalidArgument: sizes that are not its parts."""
     a = array_of(x)
     axis = x._axis(dim)
-    inner = view_shape((indices_of(sizes),), np.broadcast_to(np.empty((), a.dtype), (a.shape[axis],)))
+    inner = indices_of(sizes)
+    have, known = a.shape[axis], math.prod(inner)
+    if known < 0 and inner.count(-1) == 1 and have % known == 0:
+        inner = tuple([have // -known if n == -1 else n for n in inner])
+    elif known != have or min(inner, default=0) < 0:
+        raise InvalidArgument(f"axis {dim} of a tensor of shape {a.shape} as {inner}; they must multiply to {have}")
     return reshape(x, (*a.shape[:axis], *inner, *a.shape[axis + 1 :]))
 
 
@@ -249,6 +258,10 @@ def adjoint(x: Tensor, /) -> Tensor:
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
     """The view with axes at other places. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
+    if type(source) is int and type(destination) is int:
+        order = list(range(a.ndim))
+        order.insert(x._axis(destination), order.pop(x._axis(source)))
+        return x._share(a.transpose(order))
     sources, targets = _axes(x, source), _axes(x, destination)
     if len(sources) != len(targets):
         raise InvalidArgument(f"moveaxis of axes {source} to {destination}; give as many of both")
@@ -300,14 +313,20 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
 
     Does not block. Raises InvalidArgument: sizes that the tensor does not broadcast to.
     """
-    a = array_of(x)
-    sizes = indices_of(shape)
+    return _broadcast(x, array_of(x), indices_of(shape), False)
+
+
+def _broadcast(x: Tensor, a: NDArray[Any], sizes: tuple[int, ...], keeps: bool) -> Tensor:
+    """`keeps`: a size of -1 is that of the axis."""
     new = len(sizes) - a.ndim
     own, steps = a.shape, list(a.strides)
     if new < 0:
         raise InvalidArgument(f"broadcasting to {sizes} of a tensor of shape {own}; give as many axes or more")
     for i, have in enumerate(own, new):
         if have != sizes[i]:
+            if keeps and sizes[i] == -1:
+                sizes = (*sizes[:i], have, *sizes[i + 1 :])
+                continue
             if have != 1:
                 raise InvalidArgument(f"broadcasting to {sizes} of a tensor of shape {own}; only axes of size 1 repeat")
             steps[i - new] = 0
@@ -322,9 +341,7 @@ def expand(self: Tensor, *sizes: Any) -> Tensor:
 
     Does not block. Raises InvalidArgument: other sizes.
     """
-    shape = _sizes(sizes)
-    own = (None,) * (len(shape) - self._array.ndim) + self._array.shape
-    return broadcast_to(self, [have if want == -1 and have is not None else want for want, have in zip(shape, own)])  # noqa: B905
+    return _broadcast(self, self._live(), indices_of(_sizes(sizes)), True)
 
 
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
@@ -374,12 +391,16 @@ def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage
     """
     a = array_of(x)
     sizes, strides, width = indices_of(size), indices_of(stride, "strides"), a.itemsize
+    steps = tuple([n * width for n in strides])
+    if storage_offset is None:
+        with suppress(OverflowError, TypeError, ValueError):  # the tensor's own elements will do, mostly
+            return x._share(strided(a, sizes, steps))
     flat = x.storage()._flat
     if flat.dtype != a.dtype:
         flat = flat[: flat.nbytes // width * width // flat.itemsize].view(a.dtype)
     offset = address_of(a) - address_of(flat) if storage_offset is None else index_of(storage_offset) * width
     try:
-        return x._share(strided(flat, sizes, tuple([n * width for n in strides]), offset))
+        return x._share(strided(flat, sizes, steps, offset))
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"sizes {sizes}, strides {strides}, offset {offset // width} for a storage of {flat.size} elements: {error}"
@@ -406,14 +427,20 @@ def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
     a = array_of(x)
-    axes = tuple(range(a.ndim)) if axis is None else _axes(x, axis)
-    back = slice(None, None, -1)
-    return x._share(a[tuple([back if i in axes else slice(None) for i in range(a.ndim)])] if a.ndim else a)
+    key: tuple[Any, ...]
+    if axis is None:
+        key = (_BACK,) * a.ndim
+    elif type(axis) is int:
+        key = (slice(None),) * x._axis(axis) + (_BACK,)
+    else:
+        axes = _axes(x, axis)
+        key = tuple([_BACK if i in axes else slice(None) for i in range(a.ndim)])
+    return x._share(a[(*key, ...)])
 
 
 def flip_method(self: Tensor, *dims: Any) -> Tensor:
     """The view with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
-    return flip(self, axis=_sizes(dims) or None)
+    return flip(self, axis=dims[0] if len(dims) == 1 else dims or None)
 
 
 def fliplr(x: Tensor, /) -> Tensor:

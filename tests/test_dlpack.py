@@ -24,7 +24,7 @@ DTYPES = [row.dtype for row in ELEMENT_TYPES]
 
 
 @PLACES
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind in "biufc"], ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.isbuiltin == 1], ids=str)
 def test_numpy_has_the_same_memory(dtype: Any, shared: bool) -> None:
     t = twelve(shared, dtype)
     array = np.from_dlpack(t)

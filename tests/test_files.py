@@ -321,6 +321,7 @@ DAMAGED: dict[str, tuple[bytes, str, int, int, type[Exception], str]] = {
     "too large for a short": (b"1 70000", "short", 2, 1, FileDamaged, r"at byte 2: wanted 2 shorts, .* then '70000'"),
     "too large for a long": (b"9" * 30, "long", 1, 0, FileDamaged, r"wanted 1 long, found 0 and then '9999"),
     "too large, among many": (b"1 " * 20 + b"-99999999999", "int", 30, 20, FileDamaged, r"then '-99999999999'"),
+    "too large for a long, among many": (b"1 " * 20 + b"9" * 30, "long", 30, 20, FileDamaged, r"20 and then '9999"),
     "underscores": (b"1_0", "int", 2, 1, FileDamaged, r"then '_0'"),
     "zero bytes": (b"1 \0\0", "int", 2, 1, FileDamaged, r"then '\\x00\\x00'"),
     "commas": (b"1,2,3", "float", 3, 1, FileDamaged, r"then ',2,3'"),
@@ -557,6 +558,7 @@ def test_reading_and_writing_one_file(tmp_path: Path, disk: bool, storage: Any) 
     file.seek(at)
     assert file.read_int() == 9
     if storage is None:
+        file.seek(0)
         file.seek_end()
         assert file.position() == 20
         assert file.quiet().read_string() == "" and file.has_error()

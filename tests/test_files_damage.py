@@ -263,6 +263,16 @@ def test_archives_that_lie(tmp_path: Path, case: str, how: dict[str, bool]) -> N
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["x.npz"]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_one_wrong_bit_in_a_large_array(tmp_path: Path, method: int, shared: bool) -> None:
+    values = np.random.default_rng(0).integers(0, 256, 100_000, np.uint8).tobytes()
+    content = bytearray(archive({"x.npy": npy(array("|u1", shape=(100_000,)), values)}, method))
+    content[50_000] ^= 1
+    with pytest.raises(FileDamaged):
+        loaded(tmp_path / "x.npz", bytes(content), shared=shared)
+
+
 def test_a_bomb_gives_what_it_says_or_nothing(tmp_path: Path) -> None:
     """1,000 times smaller packed is what deflate can do, so that is no lie; more is."""
     zeros = npy(array(shape=(1_000_000,)), bytes(4_000_000))

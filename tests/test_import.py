@@ -36,9 +36,8 @@ LAYERS = [
         "sorting",
         "special",
         "statistical",
-    },
-    {"methods"},
-    {"_tensor"},
+    }
+    | {"methods", "_tensor"},
     {"files"},
     {"_namespace"},
     {"codec", "reductions"},
@@ -120,6 +119,17 @@ def test_import_of_the_package_loads_nothing_else():
     loaded = loaded_after("import shmtensor")
     assert "numpy" not in loaded
     assert {name for name in loaded if name.startswith("shmtensor.")} == set()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "fft.fftfreq(3)", "random.rand(3)", "linalg.inv(shmtensor.eye(3))", "files.MemoryFile() and shmtensor.zeros(3)",
+    ],
+)  # fmt: skip
+def test_tensors_have_their_methods_whichever_module_came_first(make):
+    module = make.partition(".")[0]
+    loaded_after(f"import shmtensor.{module}\n(shmtensor.{make} + 1).sum()")
 
 
 def test_manager_server_loads_no_numpy_and_no_tensors():

@@ -8,8 +8,7 @@ where they should differ. A spawned one starts with a seed from the system.
 
 from __future__ import annotations
 
-from typing import Final
-
+from .. import _tensor as _tensor  # what is made here has all methods, whoever imported it
 from .distributions import (
     bernoulli,
     bernoulli_,
@@ -44,20 +43,6 @@ from .sampling import (
     randn_like,
     randperm,
 )
-
-METHODS: Final = (
-    "bernoulli",
-    "bernoulli_",
-    "cauchy_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "multinomial",
-    "normal_",
-    "random_",
-    "uniform_",
-)
-"""The functions that are methods of Tensor."""
 
 __all__ = [
     "STATE_BYTES",

@@ -23,6 +23,10 @@ from ..dtypes import DType, float64, int64
 from ..errors import DTypeError, InvalidArgument
 from .generator import Generator, between, deviation, generator_of, interval, probability, rate, spread
 
+METHODS: Final = (
+    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",
+)  # fmt: skip
+
 _CHUNK: Final = 8192
 """Elements computed at a time: in their 64 KiB they are still in the cache when they are rounded."""
 _DRAWS: Final = 1 << 32  # values of one draw

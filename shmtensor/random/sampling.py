@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from ..dtypes import int64
 from ..errors import DTypeError, InvalidArgument
 from .distributions import normal_, random_, uniform_, whole_numbers
 from .generator import Generator, generator_of
+
+METHODS: Final = ("multinomial",)
 
 # -- new tensors ------------------------------------------------------------------------------------------------------
 
