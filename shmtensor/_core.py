@@ -373,6 +373,8 @@ class Tensor(Methods):
         values = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the other one of `at` is an index
         if not all(isinstance(one, (Tensor, *OPERANDS)) for one in values):
             return NotImplemented
+        if method == "at" and isinstance(inputs[0], Tensor):
+            target_of(inputs[0])  # NumPy does not look whether it can be written
         outs = kwargs.get("out", ())
         arguments, options = _unwrapped(inputs, found), _unwrapped(kwargs, found)
         try:
@@ -471,8 +473,8 @@ class Tensor(Methods):
             v = a[key]
             if type(v) is not _ndarray:  # NumPy made a scalar; a view without axes is wanted
                 v = a[(*key, ...)] if type(key) is tuple else a[key, ...]
-        except IndexError as error:
-            raise IndexOutOfRange(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
+        except (IndexError, MemoryError) as error:
+            raise failed(error, f"index {key!r} of", a) from error
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
         base = v.base
@@ -516,7 +518,11 @@ class Tensor(Methods):
         if dtype == CPU:
             return self
         wanted = dtype_of(dtype)
-        return self if wanted == self._array.dtype else wrap(self._live().astype(wanted))
+        a = self._live()
+        try:
+            return self if wanted == a.dtype else wrap(a.astype(wanted))
+        except MemoryError as error:
+            raise failed(error, "converting", a) from error
 
     # -- by value -----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, require_shape, target_of, wrap
+from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, require_shape, wrap
 from .dtypes import BY_DTYPE, require_supported
 from .errors import DTypeError
 
@@ -55,15 +55,15 @@ def unary(name: str, function: Callable[..., Any]) -> Unary:
 
     def compute(x: Any, /, *, out: Tensor | None = None) -> Tensor:
         a = array_of(x)
-        target = None if out is None else target_of(out)
-        if target is not None:
+        target = a if out is None else array_of(out)
+        if target.shape != a.shape:
             require_shape(target, a.shape, name)
         try:
             if out is None:
                 return wrap(function(a))
-            function(a, target)
+            function(a, out=target)
         except FAILURES as error:
-            raise failed(error, f"{name} of", a) from error
+            raise failed(error, f"{name} of", a if target.flags.writeable else target) from error
         return out
 
     return _described(compute, name, function)  # type: ignore[no-any-return]
@@ -81,13 +81,13 @@ def binary(name: str, function: Callable[..., Any]) -> Binary:
                 raise DTypeError(f"{name} of a tensor and a {type(x2).__name__}; give a tensor, an array or a number")
             return result
         a, b = _operand(name, x1), _operand(name, x2)
-        target = None if out is None else target_of(out)
+        target = None if out is None else array_of(out)
         try:
             if target is None:
                 return wrap(function(a, b))
-            if elementwise:
+            if elementwise and not (type(a) is type(b) is _ndarray and a.shape == b.shape == target.shape):
                 require_shape(target, np.broadcast(a, b).shape, name)
-            function(a, b, target)
+            function(a, b, out=target)
         except FAILURES as error:
             raise failed(error, f"{name} with", np.empty(()) if target is None else target) from error
         return out  # type: ignore[return-value]
@@ -167,7 +167,7 @@ def _inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         elif not isinstance(other, OPERANDS):
             return NotImplemented
         try:
-            function(a, other, a)
+            function(a, other, out=a)
         except FAILURES as error:
             raise failed(error, f"{name} in place on", a) from error
         return self

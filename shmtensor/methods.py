@@ -89,7 +89,7 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """`to` the type of another tensor. Does not block."""
-    return self.to(other.dtype)
+    return self.to(array_of(other).dtype)
 
 
 def apply_(self: Tensor, function: Callable[[Any], Any]) -> Tensor:

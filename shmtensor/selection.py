@@ -179,9 +179,17 @@ def _write(a: NDArray[Any], key: Any, values: Any) -> None:
 
 
 def _add_at(a: NDArray[Any], key: Any, values: Any) -> None:
-    if isinstance(values, np.ndarray) and np.may_share_memory(values, a):
-        values = values.copy()
+    if not a.flags.writeable:  # add.at does not look
+        raise failed(ValueError("read-only"), "adding to", a)
     try:
+        if isinstance(values, list):
+            values = np.asarray(values)
+        # What `a += values` would refuse, NumPy cuts off here.
+        kind = values.dtype if isinstance(values, np.ndarray) else np.add(np.zeros((), a.dtype), values).dtype
+        if not np.can_cast(kind, a.dtype, "same_kind"):
+            raise TypeError(f"values of {kind.name} would be cut off")
+        if isinstance(values, np.ndarray) and np.may_share_memory(values, a):
+            values = values.copy()
         np.add.at(a, key, values)
     except FAILURES as error:
         raise failed(error, "adding to", a) from error

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ._core import FAILURES, Tensor, array_of, failed, given, index_of, indices_of, target_of, wrap
 from ._native import strided
+from .allocators.protocol import MAX_BYTES
 from .conversion import INTEGERS, SEQUENCES, empty_array, shape_from, view_shape
 from .dtypes import dtype_of
 from .errors import IndexOutOfRange, InvalidArgument, LayoutError
@@ -209,7 +210,12 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The view with its axes in another order. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     try:
-        return x._share(a.transpose(indices_of(axes, "axes")))
+        for axis in axes:
+            if type(axis) is not int or not -a.ndim <= axis < a.ndim:
+                axes = [x._axis(one) for one in indices_of(axes, "axes")]
+        return x._share(a.transpose(axes))
+    except TypeError as error:
+        raise InvalidArgument(f"the order {axes} for the axes of a tensor of shape {a.shape}; give integers") from error
     except ValueError as error:
         raise failed(error, f"the order {axes} for the axes of", a) from error
 
@@ -521,7 +527,8 @@ def unbind(x: Tensor, /, dim: int = 0) -> tuple[Tensor, ...]:
 
 def contiguous(x: Tensor, /) -> Tensor:
     """Itself when contiguous, else a copy that is. Does not block."""
-    return x if x.is_contiguous() else wrap(np.ascontiguousarray(array_of(x)))
+    a = array_of(x)
+    return x if a.flags.c_contiguous else x.clone()
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -602,7 +609,10 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
         raise InvalidArgument(f"a roll by {shift} along axes {axis}; give one shift for each axis")
     axes = axis if axis is None else tuple(x._axis(i) for i in axis) if isinstance(axis, SEQUENCES) else x._axis(axis)
     by = indices_of(shift, "shifts") if isinstance(shift, SEQUENCES) else index_of(shift, "shift")
-    return wrap(np.roll(a, by, axes))
+    try:
+        return wrap(np.roll(a, by, axes))
+    except FAILURES as error:
+        raise failed(error, "rolling", a) from error
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -617,7 +627,14 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     a = array_of(x)
     times = repeats._live() if isinstance(repeats, Tensor) else repeats
     along = None if axis is None else x._axis(axis)
+    have = a.size if along is None else a.shape[along]
     try:
+        counts = np.asarray(times)
+        if counts.dtype.kind not in "iu" and counts.size:
+            raise TypeError("give integers")
+        wanted = float(counts.sum(dtype=np.float64)) * (have if counts.size == 1 else 1)
+        if wanted * (a.size // max(have, 1)) * a.itemsize > MAX_BYTES:  # NumPy's arithmetic would wrap around
+            raise ValueError("more bytes than can exist")
         return wrap(np.repeat(a, times, along))
     except FAILURES as error:
         raise failed(error, f"repeating {times} times", a) from error
@@ -634,6 +651,7 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     times = indices_of((repetitions,) if isinstance(repetitions, INTEGERS) else repetitions, "repetitions")
     if min(times, default=0) < 0:
         raise InvalidArgument(f"tiles {times} times; give numbers from 0")
+    shape_from((math.prod(times), *a.shape), a.itemsize)
     try:
         return wrap(np.tile(a, times))
     except FAILURES as error:

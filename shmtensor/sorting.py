@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import Tensor, array_of, index_of, wrap
+from ._core import Tensor, array_of, failed, index_of, wrap
 from .errors import InvalidArgument
 from .statistical import Found
 
@@ -27,8 +27,13 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
     """The values in order along an axis; NaN counts as the largest. Raises IndexOutOfRange."""
     a = array_of(x)
     at = x._axis(axis)
-    result = np.sort(a, at, stable=stable)
-    return wrap(np.flip(result, at).copy() if descending else result)
+    try:
+        result = np.sort(a, at, stable=stable)
+    except MemoryError as error:
+        raise failed(error, "sorting", a) from error
+    if descending:
+        result = np.flip(result, at)
+    return wrap(np.ascontiguousarray(result))
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:

@@ -25,8 +25,8 @@ def _scipys(name: str) -> Callable[..., Any]:
 
 
 def _lazy(name: str, doc: str) -> Callable[..., Any]:
-    def compute(a: Any, *out: Any) -> Any:
-        return _scipys(name)(a, *out)
+    def compute(a: Any, out: Any = None) -> Any:
+        return _scipys(name)(a, out=out)
 
     compute.__doc__ = doc
     return compute

@@ -6,6 +6,7 @@ Functions have the array API's names for their arguments (`axis`, `keepdims`); a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -422,9 +423,9 @@ def match(x: Tensor, other: Tensor, /, gain: float = 1) -> Tensor:
     Raises InvalidArgument: rows of different sizes.
     """
     a, b = array_of(x), array_of(other)
-    if a.ndim < 1 or b.ndim < 1 or a[:1].size != b[:1].size:
+    width = math.prod(a.shape[1:])
+    if a.ndim < 1 or b.ndim < 1 or math.prod(b.shape[1:]) != width:
         raise InvalidArgument(f"match of tensors of shapes {a.shape} and {b.shape}; give rows of one size")
-    width = a[:1].size
     rows, others = _inexact(a).reshape(len(a), width), _inexact(b).reshape(len(b), width)
     apart = rows[:, None, :] - others[None, :, :]
     return wrap((gain * np.sum(apart * apart, axis=2)).astype(apart.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layouts import LAYOUTS, TYPES, memory_of_its_own, same, tensor_of, values, written
+from layouts import LAYOUTS, TYPES, close, memory_of_its_own, same, tensor_of, values, written
 
 import shmtensor as st
 from shmtensor import Tensor, elementwise, special
@@ -81,7 +81,7 @@ def test_of_one(name, layout):
                 inplace()
         elif np.can_cast(ours.dtype, t.dtype, "same_kind"):
             assert inplace() is t
-            np.testing.assert_array_equal(t.numpy(), ours.numpy().astype(t.dtype))
+            close(t.numpy(), ours.numpy().astype(t.dtype))
         else:
             with pytest.raises(DTypeError):
                 inplace()
@@ -105,7 +105,7 @@ def test_of_two(name, layout):
                 continue
             same(function(t, right), result)
             same(method(t, right), result)
-            if not isinstance(right, list):
+            if not isinstance(right, list) and name != "ldexp":
                 same(function(theirs, t), reference(theirs, array))
             out = st.empty(result.shape, dtype=result.dtype, shared=True)
             assert function(t, right, out=out) is out
@@ -118,7 +118,7 @@ def test_of_two(name, layout):
             np.testing.assert_array_equal(into.numpy(), array)
         else:
             assert getattr(into, f"{name}_")(2) is into
-            np.testing.assert_array_equal(into.numpy(), result.astype(t.dtype))
+            close(into.numpy(), result.astype(t.dtype))
 
 
 OPERATORS = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift"]
@@ -167,12 +167,12 @@ def test_out_that_overlaps_an_argument(shift):
     expect = np.sqrt(source.numpy()) + 1
     st.sqrt(source, out=out)
     st.add(out, 1, out=out)
-    np.testing.assert_array_equal(out.numpy(), expect)
+    close(out.numpy(), expect)
     for function in (st.sigmoid, st.rsqrt, st.frac, st.round):
         t.copy_(base)
         expect = function(source.clone()).numpy()
         function(source, out=out)
-        np.testing.assert_array_equal(out.numpy(), expect)
+        close(out.numpy(), expect)
 
 
 BAD_OUT = [
@@ -218,11 +218,11 @@ def test_operands_that_are_none():
         with pytest.raises(DTypeError, match="asarray"):
             st.exp(values_)
     with pytest.raises(DTypeError):
-        t + ["a", "b", "c"]
+        st.add(t, ["a", "b", "c"])
     with pytest.raises(InvalidArgument):
-        t + [[1, 2], [3]]
+        st.add(t, [[1, 2], [3]])
     for number in (300, -1, 2**70):
-        with pytest.raises(InvalidArgument, match="out of bounds|large"):
+        with pytest.raises(InvalidArgument, match=r"out of bounds|large"):
             st.ones(2, dtype="uint8") + number
     with pytest.raises(InvalidArgument, match="negative"):
         st.ones(2, dtype="int64") ** -1
