@@ -12,8 +12,7 @@ Type promotion, broadcasting and rounding are NumPy's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from .allocators.default import out_of_heap
 from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, refused, shape_from
+from .devices import CPU, Device, device_of
 from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
 from .memory import address_of, moving
@@ -32,38 +32,8 @@ else:
     Methods = object
 
 SETTLED: Final = -1
-API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
-"""Versions of the array API that this library follows."""
 _new = object.__new__
 _ndarray = np.ndarray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Device:
-    """Where a tensor's memory is: `cpu`. Equal to its name."""
-
-    type: str
-    index: int | None = None
-    """The number of the device; None: there is but one."""
-
-    def __str__(self) -> str:
-        return self.type if self.index is None else f"{self.type}:{self.index}"
-
-    def __eq__(self, other: object) -> bool:
-        return str(self) == str(other) if isinstance(other, Device | str) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-
-CPU: Final = Device("cpu")
-
-
-def device_of(spec: Any) -> Device:
-    """The device that `spec` means; None is the CPU. Does not block. Raises InvalidArgument: it is not there."""
-    if spec is None or (isinstance(spec, Device | str) and spec == CPU):
-        return CPU
-    raise InvalidArgument(f"asked for device {spec!r}; this version has tensors on 'cpu' alone")
 
 
 class Size(int):
@@ -359,50 +329,6 @@ class Tensor(Methods):
 
     # -- to NumPy and Python ------------------------------------------------------------------------------------------
 
-    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
-        """The module `shmtensor`, which follows the array API. Raises InvalidArgument: not in this version."""
-        import shmtensor
-
-        if api_version is not None and api_version not in API_VERSIONS:
-            raise InvalidArgument(f"array API {api_version!r} was asked for; there is {', '.join(API_VERSIONS)}")
-        return shmtensor
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """NumPy's ufuncs take tensors and give tensors."""
-        found: list[Tensor] = []
-        values = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the other one of `at` is an index
-        if not all(isinstance(one, (Tensor, *OPERANDS)) for one in values):
-            return NotImplemented
-        if method == "at" and isinstance(inputs[0], Tensor):
-            target_of(inputs[0])  # NumPy does not look whether it can be written
-        outs = kwargs.get("out", ())
-        arguments, options = _unwrapped(inputs, found), _unwrapped(kwargs, found)
-        try:
-            result = getattr(ufunc, method)(*arguments, **options)
-        except FAILURES as error:
-            written = [one for one in (*outs, *inputs[:1]) if isinstance(one, Tensor)] if outs or method == "at" else []
-            raise failed(error, f"numpy.{ufunc.__name__} with", (written or found)[0]._array) from error
-        if not outs:
-            return _wrapped(result, found)
-        results = result if isinstance(result, tuple) else (result,)
-        given = [_wrapped(one, found) if out is None else out for one, out in zip(results, outs, strict=True)]
-        return tuple(given) if len(given) > 1 else given[0]
-
-    def __array_function__(self, function: Any, types: Iterable[type], args: Any, kwargs: Any) -> Any:
-        """NumPy's other functions take tensors and give tensors; views of one are on its storage."""
-        if not all(issubclass(one, (Tensor, np.ndarray)) for one in types):
-            return NotImplemented
-        found: list[Tensor] = []
-        arguments, options = _unwrapped(args, found), _unwrapped(kwargs, found)
-        if not found:  # they are inside of something that is no list; NumPy would only ask again
-            return NotImplemented
-        try:
-            return _wrapped(function(*arguments, **options), found)
-        except FAILURES as error:
-            if type(error).__module__ not in NUMPYS:
-                raise
-            raise failed(error, f"numpy.{function.__name__} with", found[0]._array) from error
-
     def numpy(self) -> NDArray[Any]:
         """An ndarray over the same memory, which it keeps alive. Does not block.
 
@@ -637,38 +563,6 @@ def require_shape(a: NDArray[Any], shape: tuple[int, ...], doing: str) -> None:
     """Nothing, when `out` has the shape of the result. Does not block. Raises InvalidArgument."""
     if a.shape != shape:
         raise InvalidArgument(f"{doing} gives shape {shape}, and out has shape {a.shape}; give one of that shape")
-
-
-def _unwrapped(value: Any, found: list[Tensor]) -> Any:
-    """`value` with the arrays of its tensors, which are noted in `found`."""
-    if type(value) is Tensor:
-        found.append(value)
-        return value._live()
-    if isinstance(value, tuple | list):
-        return (list if isinstance(value, list) else tuple)([_unwrapped(one, found) for one in value])
-    if type(value) is dict:
-        return {key: _unwrapped(one, found) for key, one in value.items()}
-    return value
-
-
-def _wrapped(value: Any, found: list[Tensor]) -> Any:
-    """`value` with tensors for its arrays: the one whose array it is, or on the storage that it is a view of."""
-    if isinstance(value, np.ndarray | np.generic):
-        for tensor in found:
-            if value is tensor._array:
-                return tensor
-        if value.dtype not in BY_DTYPE:
-            return value
-        if isinstance(value, np.ndarray) and value.base is not None:
-            for tensor in found:
-                if np.may_share_memory(value, tensor._array):
-                    return tensor._share(value.view(_ndarray))
-        return wrap(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[_wrapped(one, found) for one in value])
-    if type(value) is tuple or type(value) is list:
-        return type(value)([_wrapped(one, found) for one in value])
-    return value
 
 
 def index_of(value: Any, what: str = "index") -> int:

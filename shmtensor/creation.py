@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, SETTLED, Tensor, array_of, device_of, failed, index_of
+from ._core import FAILURES, SETTLED, Tensor, array_of, failed, index_of
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate, allocate_array
 from .conversion import array_from, empty_array, shape_from
+from .devices import device_of
 from .dlpack import from_dlpack
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
 from .errors import DTypeError, InvalidArgument, LayoutError

@@ -11,8 +11,9 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ._core import FAILURES, Tensor, array_of, device_of, failed, index_of, indices_of, wrap
+from ._core import FAILURES, Tensor, array_of, failed, index_of, indices_of, wrap
 from .conversion import SEQUENCES
+from .devices import device_of
 from .dtypes import DEFAULT, dtype_of
 from .errors import InvalidArgument
 

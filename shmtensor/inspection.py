@@ -8,16 +8,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._core import API_VERSIONS, CPU, Tensor, array_of, device_of, wrap
+from ._core import Tensor, array_of, wrap
 from .conversion import MAX_AXES
+from .devices import CPU, device_of
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of, require_supported
-from .errors import DTypeError
+from .errors import DTypeError, InvalidArgument
 
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "astype", "can_cast", "e", "finfo", "iinfo", "inf",
     "is_tensor", "isdtype", "nan", "newaxis", "pi", "promote_types", "result_type",
 ]  # fmt: skip
+METHODS: Final = ("__array_namespace__",)
 
+API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+"""Versions of the array API that this library follows."""
 __array_api_version__: Final = API_VERSIONS[-1]
 e: Final = math.e
 pi: Final = math.pi
@@ -171,3 +175,12 @@ class NamespaceInfo:
 def __array_namespace_info__() -> NamespaceInfo:
     """What this namespace can do."""
     return NamespaceInfo()
+
+
+def __array_namespace__(self: Tensor, /, *, api_version: str | None = None) -> Any:
+    """The module `shmtensor`, which follows the array API. Raises InvalidArgument: not in this version."""
+    import shmtensor
+
+    if api_version is not None and api_version not in API_VERSIONS:
+        raise InvalidArgument(f"array API {api_version!r} was asked for; there is {', '.join(API_VERSIONS)}")
+    return shmtensor

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from . import dlpack, elementwise, products, selection, shapes, sorting, special, statistical
+from . import (
+    dlpack,
+    elementwise,
+    inspection,
+    numpy_protocols,
+    products,
+    selection,
+    shapes,
+    sorting,
+    special,
+    statistical,
+)
 from ._core import Tensor, array_of, index_of, indices_of
 from .conversion import array_from, shape_from
 from .dtypes import TABLE, ElementType
@@ -19,7 +30,8 @@ from .random import distributions, sampling
 from .storage import Storage
 
 MODULES: Final = (
-    dlpack, distributions, products, routines, sampling, selection, shapes, sorting, special, statistical,
+    dlpack, distributions, inspection, numpy_protocols, products, routines, sampling, selection, shapes, sorting,
+    special, statistical,
 )  # fmt: skip
 """Of each the names in METHODS become methods."""
 

@@ -17,7 +17,7 @@ ROOT = Path(shmtensor.__file__).parent
 LAYERS = [
     {"errors", "hooks", "_native"},
     {"manager"},
-    {"dtypes", "allocators"},
+    {"dtypes", "allocators", "devices"},
     {"content", "conversion", "memory", "sharing", "storage"},
     {"_core", "_methods"},
     {
@@ -29,6 +29,7 @@ LAYERS = [
         "fft",
         "inspection",
         "linalg",
+        "numpy_protocols",
         "products",
         "random",
         "selection",
