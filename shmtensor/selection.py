@@ -188,8 +188,6 @@ def _add_at(a: NDArray[Any], key: Any, values: Any) -> None:
         kind = values.dtype if isinstance(values, np.ndarray) else np.add(np.zeros((), a.dtype), values).dtype
         if not np.can_cast(kind, a.dtype, "same_kind"):
             raise TypeError(f"values of {kind.name} would be cut off")
-        if isinstance(values, np.ndarray) and np.may_share_memory(values, a):
-            values = values.copy()
         np.add.at(a, key, values)
     except FAILURES as error:
         raise failed(error, "adding to", a) from error

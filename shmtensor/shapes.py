@@ -150,9 +150,9 @@ def flatten(x: Tensor, /, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     shape = array_of(x).shape
     if not shape:
         return reshape(x, (1,))
-    if start_dim == 0 and end_dim == -1:
-        return ravel(x)
     first, last = x._axis(start_dim), x._axis(end_dim)
+    if first == 0 and last == len(shape) - 1:
+        return ravel(x)
     if first > last:
         raise InvalidArgument(f"flatten from axis {start_dim} to axis {end_dim} of {shape}; give them in order")
     return reshape(x, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))

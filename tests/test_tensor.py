@@ -207,7 +207,7 @@ def test_the_callers_array_object_is_its_own():
 # -- views
 
 
-def test_attributes(t):
+def test_what_a_tensor_is(t):
     assert (t.shape, t.size(), t.size(-1), t.stride(), t.stride(0)) == ((3, 4), (3, 4), 4, (4, 1), 4)
     assert (t.dim(), t.ndim, t.numel(), t.nelement(), len(t)) == (2, 2, 12, 12, 3)
     assert (t.element_size(), t.nbytes, t.storage_offset()) == (4, 48, 0)
