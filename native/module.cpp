@@ -55,7 +55,9 @@ void raise(PyObject* type, const std::string& message) {
     throw nb::python_error();
 }
 bool relieve(std::uint64_t bytes) {
-    return nb::cast<bool>(nb::module_::import_("shmtensor.hooks").attr("relieve")(bytes));
+    // Not imported now, when descriptors may be what is lacking: without the module nobody has set a callback.
+    const nb::object hooks = nb::steal(PyImport_GetModule(nb::str("shmtensor.hooks").ptr()));
+    return hooks.is_valid() && nb::cast<bool>(hooks.attr("relieve")(bytes));
 }
 
 void raise_refused(const Refusal& refusal, const char* what) {

@@ -36,13 +36,14 @@ _API = ("__array_api_version__", "__array_namespace_info__")
 
 
 def __getattr__(name: str) -> Any:
+    import builtins
     import importlib
     from importlib.util import find_spec
 
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name == "__all__":
-        return __dir__()
+    if name == "__all__":  # a star import must not hide abs, bool, sum ...
+        return [public for public in __dir__() if not hasattr(builtins, public)]
     # Python looks here for names of its own and for other modules, too, and must not load NumPy by that.
     if name in _API or not (name.startswith("_") or find_spec(f"{__name__}.{name}")):
         namespace = importlib.import_module("._namespace", __name__)

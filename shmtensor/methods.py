@@ -127,6 +127,26 @@ def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha:
     return index_add_atomic_(self, dim, index, source, alpha)
 
 
+def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """`addcmul` in place; gives self. Does not block. Raises InvalidArgument: shapes."""
+    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=self)
+
+
+def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """`addcdiv` in place; gives self. Does not block. Raises InvalidArgument: shapes."""
+    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
+
+
+def sort(self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The values in order along an axis; NaN counts as the largest. Does not block. Raises IndexOutOfRange."""
+    return sorting.sort(self, axis=dim, descending=descending, stable=stable)
+
+
+def argsort(self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The indices along an axis that would put the values in order. Does not block. Raises IndexOutOfRange."""
+    return sorting.argsort(self, axis=dim, descending=descending, stable=stable)
+
+
 def _converter(row: ElementType) -> Callable[[Tensor], Tensor]:
     def convert(self: Tensor) -> Tensor:
         return self.to(row.dtype)
@@ -202,11 +222,13 @@ def table() -> dict[str, Callable[..., Any]]:
             found[f"{name}_"] = _unary_inplace(function)
     for module in MODULES:
         found.update({name: getattr(module, name) for name in module.METHODS})
+    found.update({f"{name}_": _unary_inplace(found[name]) for name in special.METHODS})
     found.update({name: _reduction(function) for name, function in statistical.REDUCTIONS.items()})
     found.update({row.method: _converter(row) for row in TABLE})
     found.update({f"new_{name}": _new(name) for name in ("empty", "full", "ones", "tensor", "zeros")})
     alone = (
-        set_, resize_, resize_as_, detach, requires_grad_, type_as, apply_, addcmul, addcdiv, clip_, index_add_atomic_,
+        set_, resize_, resize_as_, detach, requires_grad_, type_as, apply_, addcmul, addcmul_, addcdiv, addcdiv_, clip_,
+        index_add_atomic_, sort, argsort,
         shapes.view, shapes.view_as, shapes.reshape_as, shapes.expand, shapes.expand_as, shapes.permute,
     )  # fmt: skip
     found.update({function.__name__: function for function in alone})

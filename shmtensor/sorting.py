@@ -12,7 +12,7 @@ from .errors import InvalidArgument
 from .statistical import Found
 
 __all__ = ["argsort", "kthvalue", "msort", "sort", "topk"]
-METHODS: Final = ("argsort", "kthvalue", "sort", "topk")
+METHODS: Final = ("kthvalue", "topk")
 
 
 def _order(a: NDArray[Any], axis: int, descending: bool, stable: bool) -> NDArray[Any]:

@@ -191,7 +191,7 @@ def test_complex_numbers_are_two_values_each(dtype: str) -> None:
 
 
 def test_methods_take_the_tensor_first() -> None:
-    for name in random.METHODS:
+    for name in (*random.distributions.METHODS, *random.sampling.METHODS):
         t = shmtensor.full((8,), 0.5)
         rest = {"geometric_": (0.5,), "multinomial": (2,)}.get(name, ())
         result = getattr(random, name)(t, *rest)

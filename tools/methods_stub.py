@@ -18,7 +18,7 @@ from shmtensor import elementwise, methods
 TARGET = Path(methods.__file__).with_name("_methods.pyi")
 HEAD = """# Made by tools/methods_stub.py from the tables of `shmtensor.methods`; make it again rather than change it.
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from ._core import Tensor
