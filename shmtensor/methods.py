@@ -137,14 +137,18 @@ def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> T
     return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
 
 
-def sort(self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(
+    self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
+) -> Tensor:
     """The values in order along an axis; NaN counts as the largest. Does not block. Raises IndexOutOfRange."""
-    return sorting.sort(self, axis=dim, descending=descending, stable=stable)
+    return sorting.sort(self, axis=dim if axis is None else axis, descending=descending, stable=stable)
 
 
-def argsort(self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(
+    self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
+) -> Tensor:
     """The indices along an axis that would put the values in order. Does not block. Raises IndexOutOfRange."""
-    return sorting.argsort(self, axis=dim, descending=descending, stable=stable)
+    return sorting.argsort(self, axis=dim if axis is None else axis, descending=descending, stable=stable)
 
 
 def _converter(row: ElementType) -> Callable[[Tensor], Tensor]:
