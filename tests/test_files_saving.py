@@ -172,15 +172,11 @@ def test_types_of_ml_dtypes(tmp_path: Path, name: str, how: str) -> None:
     array = np.arange(12).astype(getattr(ml_dtypes, name)).reshape(3, 4)
     short = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}[name]
     (tmp_path / "b.safetensors").write_bytes(safetensors_bytes(one(short, [3, 4], array.nbytes), array.tobytes()))
-    if any(row.dtype == array.dtype for row in ELEMENT_TYPES):
-        same(load(tmp_path / "b.safetensors", **HOW[how]), {"x": array})
-        save({"x": array}, tmp_path / "again.safetensors")
-        same(load(tmp_path / "again.safetensors"), {"x": array})
-        with pytest.raises(DTypeError, match=r"save it as \.safetensors"):
-            save(array, tmp_path / "b.npy")
-    else:
-        with pytest.raises(DTypeError, match=name):
-            load(tmp_path / "b.safetensors", **HOW[how])
+    same(load(tmp_path / "b.safetensors", **HOW[how]), {"x": array})
+    save({"x": array}, tmp_path / "again.safetensors")
+    same(load(tmp_path / "again.safetensors"), {"x": array})
+    with pytest.raises(DTypeError, match=r"save it as \.safetensors"):
+        save(array, tmp_path / "b.npy")
 
 
 def test_types_of_ml_dtypes_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +191,7 @@ def one(dtype: str, shape: list[int], nbytes: int) -> str:
 
 
 def safetensors_bytes(header: str, data: bytes) -> bytes:
+    header = header.ljust(-(-len(header) // 8) * 8)
     return struct.pack("<Q", len(header)) + header.encode() + data
 
 

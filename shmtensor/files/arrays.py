@@ -41,7 +41,7 @@ def npy_header(array: NDArray[Any], label: str) -> bytes:
         DTypeError: a type that NumPy's files have no name for.
     """
     dtype = array.dtype
-    if np.dtype(dtype.str) != dtype:
+    if np.dtype(dtype.str).type is not dtype.type:
         raise DTypeError(f"{label}: NumPy's files have no name for {dtype.name}; save it as .safetensors")
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": array.shape})
