@@ -441,8 +441,8 @@ class Tensor(Methods):
 
     def to(self, dtype: Any) -> Tensor:
         """Itself when of this type, else a copy converted to it. Does not block. Raises DTypeError."""
-        if dtype == CPU:
-            return self
+        if isinstance(dtype, Device) or (isinstance(dtype, str) and dtype.partition(":")[0] in ("cpu", "cuda")):
+            return self.to_device(dtype)
         wanted = dtype_of(dtype)
         a = self._live()
         try:

@@ -15,6 +15,8 @@ from .inspection import *
 from .linalg.routines import *
 from .memory import StorageFlags as StorageFlags
 from .memory import empty_cache as empty_cache
+from .methods import addcdiv as addcdiv
+from .methods import addcmul as addcmul
 from .products import *
 from .random import Generator as Generator
 from .random import bernoulli as bernoulli

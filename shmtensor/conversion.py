@@ -130,10 +130,17 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
         ragged = isinstance(error, OverflowError) or "inhomogeneous" in str(error)
         kind = InvalidArgument if ragged else DTypeError
         raise kind(f"these values make no tensor of {dtype.name if dtype else 'numbers'}: {error}") from error
-    if dtype is None and array.dtype.char in "dD":
+    if dtype is None and array.dtype.char in "dD" and not _has_types(content):
         return array.astype(DEFAULT if array.dtype.char == "d" else np.complex64)
     require_supported(array.dtype)
     return array
+
+
+def _has_types(content: Any) -> bool:
+    """Whether there are values in nested sequences that have a type of their own, which Python's numbers have not."""
+    if isinstance(content, SEQUENCES):
+        return any(_has_types(one) for one in content)
+    return hasattr(content, "dtype")
 
 
 def overlaps(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:

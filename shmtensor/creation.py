@@ -201,9 +201,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         return obj
     array = obj
     if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
-        if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__"):
-            return asarray(from_dlpack(obj, copy=copy), dtype=wanted, copy=None if copy else copy)
-        elif hasattr(obj, "__array__"):
+        if hasattr(obj, "__dlpack__"):
+            with suppress(BufferError):  # it has no memory to lend, or not here: the other ways may do
+                return asarray(from_dlpack(obj, copy=copy), dtype=wanted, copy=None if copy else copy)
+        if hasattr(obj, "__array__"):
             array = np.asarray(obj)
         else:
             with suppress(TypeError):  # it has no buffer

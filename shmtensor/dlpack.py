@@ -37,7 +37,8 @@ def __dlpack__(
         copy: True: the capsule has memory of its own. It is never needed, so None and False are the same.
 
     Raises:
-        BufferError: another device; read-only memory for a receiver before version 1; a dtype that DLPack has not.
+        BufferError: another device; strides that go backwards; read-only memory for a receiver before version 1; a
+            dtype that DLPack has not.
         InvalidArgument: a stream, or a max_version that is none.
         MemoryError: no memory for the copy.
     """
@@ -46,6 +47,10 @@ def __dlpack__(
     if dl_device is not None and dl_device != CPU:
         raise BufferError(f"asked to export to DLPack device {dl_device!r}; tensors are on {CPU}: leave dl_device out")
     array = self.clone()._array if copy else self._live()
+    if any(stride < 0 for stride in array.strides):
+        raise BufferError(
+            f"a tensor whose strides {array.strides} go backwards, which torch does not survive; export a clone()"
+        )
     try:
         versioned = max_version is not None and max_version[0] >= 1
     except (IndexError, TypeError):

@@ -180,8 +180,9 @@ def _inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _sigmoid(a: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """1 / (1 + exp(-x))."""
+    kind = a.dtype if a.dtype.isbuiltin == 2 else np.result_type(a.dtype, np.float16)
     with np.errstate(over="ignore"):  # exp(-x) is inf where the result is 0
-        grown = np.exp(np.negative(a, dtype=np.result_type(a.dtype, np.float16))) + 1
+        grown = np.exp(np.negative(a, dtype=kind)) + 1
     return np.reciprocal(grown, out)  # type: ignore[no-any-return]
 
 

@@ -101,7 +101,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, str):
         if kind not in KINDS:
             raise DTypeError(f"{kind!r} is no kind of types; there is {', '.join(KINDS)}")
-        return found.kind in KINDS[kind]
+        return ("f" if found.isbuiltin == 2 else found.kind) in KINDS[kind]
     return found == dtype_of(kind)
 
 
@@ -112,10 +112,10 @@ def finfo(type: Any, /) -> FloatInfo:
     """
     dtype = _dtype(type)
     try:
-        if dtype.kind == "V":
+        if dtype.isbuiltin == 2:
             import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
 
-            info: Any = ml_dtypes.finfo(dtype)
+            info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call, unused-ignore]
         else:
             info = np.finfo(dtype)
     except ValueError as error:
@@ -168,7 +168,7 @@ class NamespaceInfo:
         return {
             dtype.name: dtype
             for dtype in list(BY_DTYPE)
-            if dtype.kind in "biufc" and dtype != np.float16 and (kind is None or isdtype(dtype, kind))
+            if dtype.isbuiltin == 1 and dtype != np.float16 and (kind is None or isdtype(dtype, kind))
         }
 
 

@@ -95,7 +95,7 @@ def detach(self: Tensor) -> Tensor:
 
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Say whether autograd records what happens to it; gives self. Does not block."""
-    self.requires_grad = requires_grad
+    self.requires_grad = bool(requires_grad)
     return self
 
 
@@ -137,20 +137,6 @@ def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> T
     return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
 
 
-def sort(
-    self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
-) -> Tensor:
-    """The values in order along an axis; NaN counts as the largest. Does not block. Raises IndexOutOfRange."""
-    return sorting.sort(self, axis=dim if axis is None else axis, descending=descending, stable=stable)
-
-
-def argsort(
-    self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
-) -> Tensor:
-    """The indices along an axis that would put the values in order. Does not block. Raises IndexOutOfRange."""
-    return sorting.argsort(self, axis=dim if axis is None else axis, descending=descending, stable=stable)
-
-
 def _converter(row: ElementType) -> Callable[[Tensor], Tensor]:
     def convert(self: Tensor) -> Tensor:
         return self.to(row.dtype)
@@ -171,17 +157,6 @@ def _new(make: str) -> Callable[..., Tensor]:
 
 
 # -- methods from functions --------------------------------------------------------------------------------------------
-
-
-def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """With torch's names for the arguments, and the axis as the first."""
-
-    def reduce(self: Tensor, dim: Any = None, keepdim: bool = False, **others: Any) -> Tensor:
-        axis = others.pop("axis", dim)
-        return function(self, axis=axis, keepdims=others.pop("keepdims", keepdim), **others)
-
-    reduce.__doc__ = function.__doc__
-    return reduce
 
 
 def _unary_inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -208,7 +183,7 @@ def clip_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return selection.clip(self, min, max, out=self)
 
 
-MADE: Final = ("compute", "convert", "create", "reduce")
+MADE: Final = ("compute", "convert", "create")
 """Names of the functions that are made here, each for one method."""
 
 
@@ -227,12 +202,11 @@ def table() -> dict[str, Callable[..., Any]]:
     for module in MODULES:
         found.update({name: getattr(module, name) for name in module.METHODS})
     found.update({f"{name}_": _unary_inplace(found[name]) for name in special.METHODS})
-    found.update({name: _reduction(function) for name, function in statistical.REDUCTIONS.items()})
     found.update({row.method: _converter(row) for row in TABLE})
     found.update({f"new_{name}": _new(name) for name in ("empty", "full", "ones", "tensor", "zeros")})
     alone = (
         set_, resize_, resize_as_, detach, requires_grad_, type_as, apply_, addcmul, addcmul_, addcdiv, addcdiv_, clip_,
-        index_add_atomic_, sort, argsort,
+        index_add_atomic_,
         shapes.view, shapes.view_as, shapes.reshape_as, shapes.expand, shapes.expand_as, shapes.permute,
     )  # fmt: skip
     found.update({function.__name__: function for function in alone})
@@ -249,8 +223,7 @@ def operators() -> dict[str, Callable[..., Any]]:
     for symbol, function in {**elementwise.OPERATORS, "matmul": products.matmul}.items():
         forward, reflected, inplace = elementwise.operators_of(function)
         found[f"__{symbol}__"], found[f"__r{symbol}__"] = forward, reflected
-        if symbol != "matmul":
-            found[f"__i{symbol}__"] = inplace
+        found[f"__i{symbol}__"] = inplace
     for symbol, function in elementwise.COMPARISONS.items():
         found[f"__{symbol}__"] = elementwise.operators_of(function)[0]
     return found

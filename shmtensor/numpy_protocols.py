@@ -53,7 +53,7 @@ def __array_function__(self: Tensor, function: Any, types: Iterable[type], args:
 
 def _unwrapped(value: Any, found: list[Tensor]) -> Any:
     """`value` with the arrays of its tensors, which are noted in `found`."""
-    if type(value) is Tensor:
+    if isinstance(value, Tensor):
         found.append(value)
         return value._live()
     if isinstance(value, tuple | list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,14 +12,42 @@ from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, given, index_of
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
 
 __all__ = [
-    "argwhere", "array_equal", "bincount", "bucketize", "clamp", "clip", "gather", "index_select", "isin", "lerp",
-    "masked_select", "nonzero", "searchsorted", "take", "take_along_axis", "tril", "triu", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "where",
+    "allclose",
+    "argwhere",
+    "array_equal",
+    "bincount",
+    "bucketize",
+    "clamp",
+    "clip",
+    "gather",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_select",
+    "isclose",
+    "isin",
+    "lerp",
+    "masked_fill",
+    "masked_select",
+    "nonzero",
+    "scatter",
+    "scatter_add",
+    "searchsorted",
+    "take",
+    "take_along_axis",
+    "tril",
+    "triu",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+    "where",
 ]  # fmt: skip
 METHODS: Final = (
-    "argwhere", "array_equal", "bincount", "clamp", "clip", "gather", "index_add_", "index_copy_", "index_fill_",
-    "index_select", "lerp", "masked_fill", "masked_fill_", "masked_scatter_", "masked_select", "nonzero", "put_",
-    "scatter", "scatter_", "scatter_add_", "take", "take_along_axis", "tril", "triu",
+    "allclose", "argwhere", "array_equal", "bincount", "clamp", "clip", "gather", "index_add", "index_add_",
+    "index_copy", "index_copy_", "index_fill", "index_fill_", "isclose", "scatter_add", "index_select", "lerp",
+    "masked_fill", "masked_fill_", "masked_scatter_", "masked_select", "nonzero", "put_", "scatter", "scatter_",
+    "scatter_add_", "take", "take_along_axis", "tril", "triu",
 )  # fmt: skip
 _LAST: Final = np.iinfo(np.int64).max
 
@@ -224,6 +253,22 @@ def index_fill_(self: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     return index_copy_(self, dim, index, value)
 
 
+def _on_a_copy(name: str, in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def compute(x: Tensor, /, dim: int, index: Any, source: Any, **how: Any) -> Tensor:
+        array_of(x)
+        return in_place(x.clone(), dim, index, source, **how)
+
+    compute.__name__ = compute.__qualname__ = name
+    compute.__doc__ = f"`{name}_` on a copy. Raises as that does."
+    return compute
+
+
+scatter_add = _on_a_copy("scatter_add", scatter_add_)
+index_add = _on_a_copy("index_add", index_add_)
+index_copy = _on_a_copy("index_copy", index_copy_)
+index_fill = _on_a_copy("index_fill", index_fill_)
+
+
 def put_(self: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """Write (or add) values at indices in flat order; gives self. Raises as index_add_."""
     a = array_of(self)
@@ -349,6 +394,20 @@ def array_equal(x1: Tensor, x2: Any, /) -> bool:
     return bool(np.array_equal(array_of(x1), _value(x2)))
 
 
+def isclose(x1: Tensor, x2: Any, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Which elements are so close that |x1 - x2| <= atol + rtol * |x2|. Raises InvalidArgument: shapes."""
+    a = array_of(x1)
+    try:
+        return wrap(np.isclose(a, _value(x2), rtol, atol, equal_nan))
+    except FAILURES as error:
+        raise failed(error, "comparing", a) from error
+
+
+def allclose(x1: Tensor, x2: Any, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements are as close as `isclose` says. Raises InvalidArgument: shapes."""
+    return bool(isclose(x1, x2, rtol, atol, equal_nan)._array.all())
+
+
 def isin(x: Tensor, test: Any, /, *, invert: bool = False) -> Tensor:
     """Which elements are among those of `test`."""
     return wrap(np.isin(array_of(x), _value(test), invert=invert))
@@ -363,12 +422,12 @@ def bincount(x: Tensor, /, weights: Tensor | None = None, minlength: int = 0) ->
         raise failed(error, "counting in", a) from error
 
 
-def tril(x: Tensor, /, *, k: int = 0, diagonal: int | None = None) -> Tensor:
+def tril(x: Tensor, /, k: int = 0, *, diagonal: int | None = None) -> Tensor:
     """Matrices with zeros above a diagonal. Raises InvalidArgument: fewer than two axes."""
     return _triangle(np.tril, x, k if diagonal is None else diagonal)
 
 
-def triu(x: Tensor, /, *, k: int = 0, diagonal: int | None = None) -> Tensor:
+def triu(x: Tensor, /, k: int = 0, *, diagonal: int | None = None) -> Tensor:
     """Matrices with zeros below a diagonal. Raises InvalidArgument: fewer than two axes."""
     return _triangle(np.triu, x, k if diagonal is None else diagonal)
 

@@ -110,12 +110,12 @@ def _view_as_type(x: Tensor, a: NDArray[Any], dtype: Any) -> Tensor:
 
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """`view` with the sizes of another tensor. Does not block. Raises as view does."""
-    return view(self, other.shape)
+    return view(self, array_of(other).shape)
 
 
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """`reshape` to the sizes of another tensor. Does not block. Raises as reshape does."""
-    return reshape(self, other.shape)
+    return reshape(self, array_of(other).shape)
 
 
 def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None) -> Tensor:
@@ -227,7 +227,8 @@ def permute(self: Tensor, *dims: Any) -> Tensor:
 
 def transpose(x: Tensor, /, dim0: int, dim1: int) -> Tensor:
     """The view with two axes exchanged. Does not block. Raises IndexOutOfRange."""
-    return x._share(array_of(x).swapaxes(x._axis(dim0), x._axis(dim1)))
+    a = array_of(x)
+    return x._share(a.swapaxes(x._axis(dim0), x._axis(dim1)))
 
 
 swapaxes = transpose
@@ -274,12 +275,13 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
 movedim = moveaxis
 
 
-def squeeze(x: Tensor, /, axis: Any = None) -> Tensor:
+def squeeze(x: Tensor, /, axis: Any = None, *, dim: Any = None) -> Tensor:
     """The view without axes of size 1: all of them, or those named, which must be so.
 
     Does not block. Raises IndexOutOfRange; InvalidArgument: an axis of another size.
     """
     a = array_of(x)
+    axis = axis if dim is None else dim
     if axis is None:
         return x._share(a.squeeze())
     axes = _axes(x, axis)
@@ -346,7 +348,7 @@ def expand(self: Tensor, *sizes: Any) -> Tensor:
 
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """`expand` to the sizes of another tensor. Does not block. Raises InvalidArgument."""
-    return broadcast_to(self, other.shape)
+    return broadcast_to(self, array_of(other).shape)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -424,7 +426,7 @@ def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
     return x._share(strided(a, shape, strides))
 
 
-def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
+def flip(x: Tensor, /, axis: Any = None) -> Tensor:
     """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
     a = array_of(x)
     key: tuple[Any, ...]
@@ -438,9 +440,10 @@ def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     return x._share(a[(*key, ...)])
 
 
-def flip_method(self: Tensor, *dims: Any) -> Tensor:
+def flip_method(self: Tensor, *axes: Any, dims: Any = ()) -> Tensor:
     """The view with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
-    return flip(self, axis=dims[0] if len(dims) == 1 else dims or None)
+    given = axes or dims
+    return flip(self, axis=given[0] if len(given) == 1 else given or None)
 
 
 def fliplr(x: Tensor, /) -> Tensor:
@@ -455,10 +458,11 @@ def flipud(x: Tensor, /) -> Tensor:
 
 def rot90(x: Tensor, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """The view turned by 90 degrees `k` times in the plane of two axes. Does not block. Raises IndexOutOfRange."""
+    a = array_of(x)
     axes = _axes(x, indices_of(dims, "axes"))
     if len(axes) != 2:
         raise InvalidArgument(f"rot90 in the plane of axes {dims}; give two")
-    return x._share(np.rot90(array_of(x), index_of(k), axes))
+    return x._share(np.rot90(a, index_of(k), axes))
 
 
 def chunk(x: Tensor, /, chunks: int, dim: int = 0) -> list[Tensor]:
@@ -479,8 +483,9 @@ def split(x: Tensor, /, split_size: int | Sequence[int], dim: int = 0) -> list[T
     Raises:
         IndexOutOfRange, InvalidArgument: no such axis; sizes that do not add up to it.
     """
+    a = array_of(x)
     axis = x._axis(dim)
-    have = array_of(x).shape[axis]
+    have = a.shape[axis]
     if isinstance(split_size, SEQUENCES):
         sizes = [index_of(n) for n in split_size]
         if sum(sizes) != have or min(sizes, default=0) < 0:
@@ -556,7 +561,7 @@ def _joined(function: Any, tensors: Sequence[Tensor], doing: str, **how: Any) ->
     return out if direct else given(result, out, doing)
 
 
-def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0, out: Tensor | None = None) -> Tensor:
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors one after the other along an axis; None: all their elements on one.
 
     A copy, of the type that they promote to. Does not block. Raises InvalidArgument (shapes), IndexOutOfRange.
@@ -572,7 +577,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     return concat(tensors, axis=dim, out=out)
 
 
-def stack(arrays: Sequence[Tensor], /, *, axis: int = 0, dim: int | None = None, out: Tensor | None = None) -> Tensor:
+def stack(arrays: Sequence[Tensor], /, axis: int = 0, *, dim: int | None = None, out: Tensor | None = None) -> Tensor:
     """Tensors of one shape along a new axis. A copy. Does not block. Raises InvalidArgument, IndexOutOfRange."""
     return _joined(np.stack, arrays, "stack", axis=axis if dim is None else dim, out=out)
 
@@ -597,7 +602,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     return _joined(np.column_stack, tensors, "column_stack")
 
 
-def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
+def roll(x: Tensor, /, shift: Any, axis: Any = None) -> Tensor:
     """The elements moved by `shift` places along axes, or in flat order; what falls off comes in again. A copy.
 
     Does not block. Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
@@ -665,17 +670,20 @@ def tile_method(self: Tensor, *repetitions: Any) -> Tensor:
 
 def atleast_1d(x: Tensor, /) -> Tensor:
     """With one axis at least; a view. Does not block."""
-    return x._share(np.atleast_1d(array_of(x)))
+    a = array_of(x)
+    return x._share(np.atleast_1d(a))
 
 
 def atleast_2d(x: Tensor, /) -> Tensor:
     """With two axes at least; a view. Does not block."""
-    return x._share(np.atleast_2d(array_of(x)))
+    a = array_of(x)
+    return x._share(np.atleast_2d(a))
 
 
 def atleast_3d(x: Tensor, /) -> Tensor:
     """With three axes at least; a view. Does not block."""
-    return x._share(np.atleast_3d(array_of(x)))
+    a = array_of(x)
+    return x._share(np.atleast_3d(a))
 
 
 def diag_embed(x: Tensor, /, offset: int = 0) -> Tensor:

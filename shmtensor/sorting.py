@@ -12,7 +12,7 @@ from .errors import InvalidArgument
 from .statistical import Found
 
 __all__ = ["argsort", "kthvalue", "msort", "sort", "topk"]
-METHODS: Final = ("kthvalue", "topk")
+METHODS: Final = ("argsort", "kthvalue", "sort", "topk")
 
 
 def _order(a: NDArray[Any], axis: int, descending: bool, stable: bool) -> NDArray[Any]:
@@ -23,10 +23,12 @@ def _order(a: NDArray[Any], axis: int, descending: bool, stable: bool) -> NDArra
     return a.shape[axis] - 1 - order  # type: ignore[no-any-return]
 
 
-def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(
+    x: Tensor, /, axis: int = -1, descending: bool = False, stable: bool = True, *, dim: int | None = None
+) -> Tensor:
     """The values in order along an axis; NaN counts as the largest. Raises IndexOutOfRange."""
     a = array_of(x)
-    at = x._axis(axis)
+    at = x._axis(axis if dim is None else dim)
     try:
         result = np.sort(a, at, stable=stable)
     except MemoryError as error:
@@ -36,9 +38,11 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
     return wrap(np.ascontiguousarray(result))
 
 
-def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(
+    x: Tensor, /, axis: int = -1, descending: bool = False, stable: bool = True, *, dim: int | None = None
+) -> Tensor:
     """The indices along an axis that would put the values in order. Raises IndexOutOfRange."""
-    return wrap(_order(array_of(x), x._axis(axis), descending, stable))
+    return wrap(_order(array_of(x), x._axis(axis if dim is None else dim), descending, stable))
 
 
 def msort(x: Tensor, /) -> Tensor:

@@ -1,7 +1,6 @@
 """What many elements come to: sums, extremes, truth; over all axes, or some, or along one.
 
-Functions have the array API's names for their arguments (`axis`, `keepdims`); as methods they also take torch's (`dim`,
-`keepdim`), and the axis as first argument. None blocks.
+Arguments have the array API's names (`axis`, `keepdims`) and torch's (`dim`, `keepdim`). None blocks.
 """
 
 from __future__ import annotations
@@ -54,10 +53,11 @@ __all__ = [
     "sum",
     "var",
 ]  # fmt: skip
-METHODS: Final = (
+METHODS: Final = [
     "aminmax", "bhistc", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist",
     "histc", "logcumsumexp", "mode", "quantile", "renorm",
-)  # fmt: skip
+]  # fmt: skip
+_IN_FLOAT32: Final = ("sum", "prod", "nansum", "mean", "nanmean", "logsumexp", "std", "var", "median")
 RAISES: Final = "Does not block. Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
 
 
@@ -67,10 +67,6 @@ class Reduction(Protocol):
     def __call__(
         self, x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None
     ) -> Tensor: ...
-
-
-REDUCTIONS: Final[dict[str, Callable[..., Tensor]]] = {}
-"""Those that become methods with torch's names for their arguments as well."""
 
 
 def _axes_of(x: Tensor, axis: Any) -> Any:
@@ -91,7 +87,11 @@ def reduce(
     a = array_of(x)
     axes = _axes_of(x, axis)
     try:
-        result = function(a, axis=axes, keepdims=keepdims, **how)
+        if a.dtype.isbuiltin == 2 and name in _IN_FLOAT32:  # bfloat16 and float8 would lose what they add
+            kind = how.pop("dtype", a.dtype)
+            result = np.asarray(function(a.astype(np.float32), axis=axes, keepdims=keepdims, **how)).astype(kind)
+        else:
+            result = function(a, axis=axes, keepdims=keepdims, **how)
     except FAILURES as error:
         raise failed(error, f"{name} over axes {axis} of", a) from error
     return wrap(result) if out is None else given(result, out, name)
@@ -99,10 +99,18 @@ def reduce(
 
 def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
     def compute(
-        x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None
+        x: Tensor,
+        /,
+        axis: Any = None,
+        keepdims: bool = False,
+        *,
+        dtype: Any = None,
+        out: Tensor | None = None,
+        dim: Any = None,
+        keepdim: bool = False,
     ) -> Tensor:
         how = {} if dtype is None else {"dtype": dtype_of(dtype)}
-        return reduce(name, function, x, axis, keepdims, out, **how)
+        return reduce(name, function, x, axis if dim is None else dim, keepdims or keepdim, out, **how)
 
     return _registered(  # type: ignore[no-any-return]
         compute, name, f"{doc} over all axes or some, of type `dtype` (default: NumPy's choice)."
@@ -110,8 +118,17 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
 
 
 def _plain(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
-    def compute(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
-        return reduce(name, function, x, axis, keepdims, out)
+    def compute(
+        x: Tensor,
+        /,
+        axis: Any = None,
+        keepdims: bool = False,
+        *,
+        out: Tensor | None = None,
+        dim: Any = None,
+        keepdim: bool = False,
+    ) -> Tensor:
+        return reduce(name, function, x, axis if dim is None else dim, keepdims or keepdim, out)
 
     return _registered(compute, name, f"{doc} over all axes or some.")  # type: ignore[no-any-return]
 
@@ -120,22 +137,41 @@ def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..
     def compute(
         x: Tensor,
         /,
-        *,
         axis: Any = None,
-        correction: float = 0.0,
         keepdims: bool = False,
+        *,
+        correction: float = 0.0,
         out: Tensor | None = None,
+        dim: Any = None,
+        keepdim: bool = False,
     ) -> Tensor:
-        return reduce(name, function, x, axis, keepdims, out, ddof=correction)
+        return reduce(name, function, x, axis if dim is None else dim, keepdims or keepdim, out, ddof=correction)
 
     text = f"{doc} over all axes or some. `correction` is taken from the number of elements (1: of a sample)."
     return _registered(compute, name, text)  # type: ignore[no-any-return]
 
 
+def _one_axis(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def compute(
+        x: Tensor,
+        /,
+        axis: int | None = None,
+        keepdims: bool = False,
+        *,
+        dim: int | None = None,
+        keepdim: bool = False,
+    ) -> Tensor:
+        array_of(x)
+        along = axis if dim is None else dim
+        return reduce(name, function, x, None if along is None else x._axis(along), keepdims or keepdim, None)
+
+    return _registered(compute, name, f"{doc}, in flat order or along an axis.")  # type: ignore[no-any-return]
+
+
 def _registered(compute: Any, name: str, doc: str) -> Any:
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = f"{doc}\n\n{RAISES}"
-    REDUCTIONS[name] = compute
+    METHODS.append(name)
     return compute
 
 
@@ -148,6 +184,18 @@ def _logsumexp(a: NDArray[Any], axis: Any, keepdims: bool) -> Any:
     return summed if keepdims else np.squeeze(summed, axis=axis)
 
 
+def _median(a: NDArray[Any], axis: Any, keepdims: bool) -> Any:
+    axes = tuple(range(a.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    kept = [i for i in range(a.ndim) if i not in axes]
+    rows = a.transpose([*kept, *axes]).reshape([*[a.shape[i] for i in kept], -1])
+    if not rows.shape[-1]:
+        raise ValueError("there are no elements")
+    middle = (rows.shape[-1] - 1) // 2
+    values = np.sort(rows, -1)[..., [middle, -1]]  # NaN is sorted to the end
+    result = np.where(np.isnan(values[..., 1]), values[..., 1], values[..., 0])
+    return result.reshape([1 if i in axes else n for i, n in enumerate(a.shape)]) if keepdims else result
+
+
 sum = _typed("sum", np.add.reduce, "Sum")
 prod = _typed("prod", np.multiply.reduce, "Product")
 nansum = _typed("nansum", np.nansum, "Sum of what is a number")
@@ -157,29 +205,14 @@ min = amin = _plain("min", np.minimum.reduce, "Smallest value")
 max = amax = _plain("max", np.maximum.reduce, "Largest value")
 all = _plain("all", np.logical_and.reduce, "Whether every value is true")
 any = _plain("any", np.logical_or.reduce, "Whether some value is true")
-median = _plain("median", np.median, "Value in the middle (the mean of both of an even number)")
+median = _plain("median", _median, "Value in the middle, the smaller one of two (NaN where there is one)")
 logsumexp = _plain("logsumexp", _logsumexp, "log(sum(exp(x)))")
 std = _corrected("std", np.std, "Standard deviation")
 var = _corrected("var", np.var, "Variance")
-REDUCTIONS.update(amin=min, amax=max)
-
-
-def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """How many values are not zero, over all axes or some. Does not block. Raises IndexOutOfRange."""
-    return reduce("count_nonzero", np.count_nonzero, x, axis, keepdims, None)
-
-
-def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Index of the largest value, in flat order or along an axis. Does not block. Raises as max."""
-    return reduce("argmax", np.argmax, x, None if axis is None else x._axis(axis), keepdims, None)
-
-
-def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Index of the smallest value, in flat order or along an axis. Does not block. Raises as min."""
-    return reduce("argmin", np.argmin, x, None if axis is None else x._axis(axis), keepdims, None)
-
-
-REDUCTIONS.update(count_nonzero=count_nonzero, argmax=argmax, argmin=argmin)
+METHODS.extend(("amin", "amax"))
+count_nonzero = _plain("count_nonzero", np.count_nonzero, "How many values are not zero")
+argmax = _one_axis("argmax", np.argmax, "Index of the largest value")
+argmin = _one_axis("argmin", np.argmin, "Index of the smallest value")
 
 
 class MinMax(NamedTuple):
@@ -233,6 +266,10 @@ def _accumulate(
     if dtype is None:  # as sums do: small integers count further
         dtype = function.reduce(np.empty(0, a.dtype), initial=first).dtype if a.dtype.kind in "biu" else a.dtype
     kind = dtype_of(dtype)
+    if a.dtype.isbuiltin == 2:  # bfloat16 and float8 would lose what they add
+        a, kind, narrow = a.astype(np.float32), np.dtype(np.float32), kind
+    else:
+        narrow = kind
     try:
         if include_initial:
             shape = list(a.shape)
@@ -245,7 +282,7 @@ def _accumulate(
             result = function.accumulate(a, along, kind)
     except FAILURES as error:
         raise failed(error, f"{name} along axis {axis} of", a) from error
-    return given(result, out, name)
+    return given(result if kind is narrow else result.astype(narrow), out, name)
 
 
 def cumulative_sum(

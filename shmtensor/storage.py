@@ -361,7 +361,7 @@ class Storage(Content, Sharing):
             part._move(flat[first : first + part.size()], region, allocator, flags)
 
     def _take(self, flat: NDArray[Any], region: Region, allocator: Allocator) -> None:
-        bases = dict(self._bases or {})
+        bases = {} if self._bases is None else self._bases
         bases[self._epoch] = address_of(self._flat)
         self._bases = bases
         self._flat = flat

@@ -98,6 +98,13 @@ def test_negative_strides(make: Callable[[], Any], values: Any) -> None:
     assert from_dlpack(array, copy=True).tolist() == array.tolist()
 
 
+def test_a_tensor_whose_strides_go_backwards_is_not_exported() -> None:
+    t = from_dlpack(np.arange(5)).flip()
+    with pytest.raises(BufferError, match="clone"):
+        t.__dlpack__()
+    assert np.from_dlpack(t.clone()).tolist() == [4, 3, 2, 1, 0]
+
+
 def test_a_negative_stride_of_one_element_is_none() -> None:
     array = np.arange(5)[::-1][:1]
     t = from_dlpack(array, copy=False)

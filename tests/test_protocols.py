@@ -54,6 +54,14 @@ def test_ufuncs_with_out():
     assert t.tolist() == [1, 2, 2]
 
 
+def test_subclasses():
+    class Mine(Tensor):
+        __slots__ = ()
+
+    assert np.add(Mine([1, 2]), 1).tolist() == (np.ones(2) + Mine([1, 2])).tolist() == [2, 3]
+    assert np.sum(Mine([1, 2])) == 3
+
+
 def test_ufunc_at():
     t = st.zeros(2, 3)
     np.add.at(t, ([0, 0], [1, 1]), 1)

@@ -13,7 +13,24 @@ from shmtensor import selection
 
 LAYOUTS = ["dense", "transposed", "gaps", "backwards", "expanded", "shared", "shared view"]
 ROW = np.array([0, 2, 1])
+
+
+def changed(a: Any, row: int, values: Any) -> Any:
+    """A copy with one row changed."""
+    b = a.copy()
+    b[row] = values
+    return b
+
+
 CASES: dict[str, Any] = {
+    "allclose": (lambda t: st.asarray(t.allclose(t + 1e-9)), lambda a: np.array(True)),
+    "index_add": (lambda t: t.index_add(0, [0, 0], t[:2]), lambda a: changed(a, 0, a[0] * 2 + a[1])),
+    "index_copy": (lambda t: t.index_copy(0, [1], t[:1]), lambda a: changed(a, 1, a[0])),
+    "index_fill": (lambda t: t.index_fill(0, [1], 7), lambda a: changed(a, 1, 7)),
+    "isclose": (lambda t: st.isclose(t, t[0]), lambda a: np.isclose(a, a[0])),
+    "masked_fill": (lambda t: st.masked_fill(t, t > 0, 0), lambda a: np.minimum(a, 0)),
+    "scatter": (lambda t: st.scatter(t, 0, np.ones((1, t.shape[1]), int), 5), lambda a: changed(a, 1, 5)),
+    "scatter_add": (lambda t: t.scatter_add(0, np.ones((1, t.shape[1]), int), t[:1]), lambda a: changed(a, 1, a[1] + a[0])),
     "argwhere": (lambda t: st.argwhere(t > 0), lambda a: np.argwhere(a > 0)),
     "bincount": (lambda t: st.bincount((t[0] > 0).long(), t[0], 3), lambda a: np.bincount(a[0] > 0, a[0], 3)),
     "bucketize": (lambda t: st.bucketize(t, st.tensor([-1.0, 0, 1])), lambda a: np.searchsorted([-1.0, 0, 1], a)),

@@ -13,8 +13,15 @@ from shmtensor import Tensor, statistical
 from shmtensor.errors import InvalidArgument
 
 TYPES = ("int8", "uint8", "int64", "float16", "float32", "float64", "complex64", "bool")
+
+
+def lower(a, axis=None, keepdims=False):
+    """The median of torch and TH: of two in the middle the smaller one."""
+    return a.copy() if axis == () else np.quantile(a, 0.5, axis=axis, keepdims=keepdims, method="lower").astype(a.dtype)
+
+
 REDUCED = {
-    "all": np.all, "amax": np.max, "amin": np.min, "any": np.any, "max": np.max, "mean": np.mean, "median": np.median,
+    "all": np.all, "amax": np.max, "amin": np.min, "any": np.any, "max": np.max, "mean": np.mean, "median": lower,
     "min": np.min, "nanmean": np.nanmean, "nansum": np.nansum, "prod": np.prod, "std": np.std, "sum": np.sum,
     "var": np.var, "argmax": np.argmax, "argmin": np.argmin, "count_nonzero": np.count_nonzero,
 }  # fmt: skip
@@ -53,6 +60,33 @@ def test_reductions(name, layout):
             out = st.empty(function(t, axis=dim).shape, dtype=function(t, axis=dim).dtype, shared=True)
             assert function(t, axis=dim, out=out) is out
             same(out, function(t, axis=dim).numpy())
+
+
+def test_medians_are_torchs():
+    assert st.tensor([1.0, 4, 2, 3]).median().item() == 2
+    assert st.tensor([4, 1, 3, 2]).median().dtype == st.int64
+    assert np.isnan(st.tensor([1.0, float("nan"), 3]).median().item())
+    assert st.tensor([[3.0, 1, 2], [6, 5, 4]]).median((0, 1), True).tolist() == [[3]]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_types_are_added_in_float32(name):
+    pytest.importorskip("ml_dtypes")
+    t = st.ones(100, dtype=name)
+    for many in (t.mean(), t.nansum() / 100, t.cumsum(0)[-1] / 100, t.sum() / 100):
+        assert float(many) == pytest.approx(1, abs=0.13)
+    assert t.var().item() == 0
+    assert t.sum().dtype == t.dtype == t.cumsum(0).dtype
+    assert st.ones(1000, dtype=st.bfloat16).sum().item() == 1000
+    assert t.sum(dtype="float64").item() == 100
+
+
+def test_axes_by_place_and_by_either_name():
+    t = st.tensor(np.arange(6.0).reshape(2, 3))
+    for found in (st.sum(t, 0), st.sum(t, axis=0), st.sum(t, dim=0), t.sum(0), t.sum(axis=0), t.sum(dim=0)):
+        assert found.tolist() == [3, 5, 7]
+    assert t.max(1, True).shape == st.max(t, dim=1, keepdim=True).shape == (2, 1)
+    assert t.argmax(1).tolist() == st.argmax(t, dim=1).tolist() == [2, 2]
 
 
 def test_options_of_reductions():

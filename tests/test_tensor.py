@@ -46,6 +46,12 @@ def test_creation(shared):
 
 
 def test_types_of_values():
+    doubles = shmtensor.tensor(np.array([1.5, 2.5]))
+    assert (
+        shmtensor.tensor([doubles[0], doubles[1]]).dtype
+        == shmtensor.tensor([np.float64(1.5)]).dtype
+        == shmtensor.float64
+    )
     assert shmtensor.tensor([1, 2]).dtype == shmtensor.int64
     assert shmtensor.tensor([True]).dtype == shmtensor.bool_
     assert shmtensor.tensor(1.5).dtype == shmtensor.float32
@@ -316,6 +322,14 @@ def test_operators_are_numpys(name, t):
     assert type(reflected) is Tensor
     assert np.array_equal(reflected.numpy(), op(np.float64(3), array[1:]))
     assert np.array_equal(op(other.numpy(), t[1:]).numpy(), op(other.numpy(), array[1:]))
+
+
+def test_a_product_in_place_changes_the_memory():
+    x = y = shmtensor.tensor([[0.0, 1], [2, 3]], shared=True)
+    x @= x
+    assert x is y
+    assert x.is_shared()
+    assert x.tolist() == [[2, 3], [6, 11]]
 
 
 def test_in_place_changes_the_memory(t):

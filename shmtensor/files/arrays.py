@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DType
+from ..dtypes import BY_DTYPE, DType
 from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
 from .entries import Entry, checked_shape, read_exactly
 
@@ -41,7 +41,7 @@ def npy_header(array: NDArray[Any], label: str) -> bytes:
         DTypeError: a type that NumPy's files have no name for.
     """
     dtype = array.dtype
-    if np.dtype(dtype.str).type is not dtype.type:
+    if BY_DTYPE[dtype].package is not None:
         raise DTypeError(f"{label}: NumPy's files have no name for {dtype.name}; save it as .safetensors")
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": array.shape})

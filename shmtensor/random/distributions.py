@@ -320,4 +320,4 @@ def _info(dtype: DType) -> Any:
         return np.finfo(dtype)
     import ml_dtypes  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    return ml_dtypes.finfo(dtype)
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call, unused-ignore]
