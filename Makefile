@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-cpython bench model stress kills manager-kills storm soak fuzz sanitize lint format clean check-tools native
+.PHONY: help demo test test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -19,6 +19,7 @@ help:
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; SEED=n repeats one; an audit"
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
+	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
 	@echo "make lint      ruff, mypy --strict, clang-format"
 
 demo: $(VENV)/.examples
@@ -134,6 +135,15 @@ bench: native
 	  echo "$$peer cannot be installed: its rows stay empty" >&2; done
 	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
 	$(BENCH_VENV)/bin/python -P benchmarks $(BENCHFLAGS)
+
+# The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).
+SUITE ?= array-api-tests
+EXAMPLES ?= 20
+array-api: $(VENV)/.test
+	@test -d $(SUITE)/array_api_tests || { echo "SUITE=$(SUITE) is no checkout of array-api-tests" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet "ndindex>=1.8" pytest-json-report
+	cd $(SUITE) && ARRAY_API_TESTS_MODULE=shmtensor $(abspath $(BIN))/python -m pytest -q --disable-warnings --tb=no -rf \
+	  -p no:cacheprovider --max-examples $(EXAMPLES) array_api_tests
 
 # ------------------------------------------------------------------------------------------------------------- quality
 lint: $(VENV)/.dev

@@ -14,7 +14,21 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import attach, crowd, daemon, descriptors, draw, fresh, handover, heap, measure, share, steady
+from benchmarks import (
+    attach,
+    crowd,
+    daemon,
+    descriptors,
+    draw,
+    fresh,
+    handover,
+    heap,
+    measure,
+    randoms,
+    share,
+    steady,
+    tensors,
+)
 from benchmarks.measure import ROOT, ContenderFailed, Figure
 from benchmarks.transports import ICEORYX2_PREFIX
 
@@ -28,6 +42,8 @@ BENCHMARKS = {
     "crowd": crowd,
     "steady": steady,
     "daemon": daemon,
+    "tensors": tensors,
+    "random": randoms,
 }
 HERE = Path(__file__).parent
 MARKS = ("<!-- results -->", "<!-- end of results -->")

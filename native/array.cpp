@@ -4,8 +4,11 @@
 #define NPY_TARGET_VERSION NPY_1_25_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 namespace shmtensor {
 
@@ -126,6 +129,23 @@ bool read_index(PyObject* from, npy_intp* into) {
     return false;
 }
 
+// Whether several elements may be the same memory: not so when each step is beyond what all smaller ones reach.
+bool overlaps(PyArrayObject* array) {
+    std::pair<npy_intp, npy_intp> steps[kMostDimensions];  // stride, size
+    int count = 0;
+    for (int i = 0; i < PyArray_NDIM(array); ++i) {
+        if (PyArray_DIM(array, i) == 0) return false;
+        if (PyArray_DIM(array, i) > 1) steps[count++] = {std::abs(PyArray_STRIDE(array, i)), PyArray_DIM(array, i)};
+    }
+    std::sort(steps, steps + count);
+    npy_intp reach = PyArray_ITEMSIZE(array);
+    for (int i = 0; i < count; ++i) {
+        if (steps[i].first < reach) return true;
+        reach += (steps[i].second - 1) * steps[i].first;
+    }
+    return false;
+}
+
 }  // namespace
 
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
@@ -212,6 +232,26 @@ PyTypeObject* array_type_if_loaded() {
     Py_XDECREF(numpy);
     PyErr_Clear();
     return type;
+}
+
+PyObject* view_of(PyObject* object, PyObject* shape, PyObject* strides, Py_ssize_t offset) {
+    PyArrayObject* array = as_array(object);
+    if (!array) return nullptr;
+    npy_intp low = 0, high = PyArray_ITEMSIZE(array);
+    for (int i = 0; i < PyArray_NDIM(array); ++i) {
+        if (PyArray_DIM(array, i) == 0) high = 0;
+    }
+    for (int i = 0; high > 0 && i < PyArray_NDIM(array); ++i) {
+        const npy_intp reach = (PyArray_DIM(array, i) - 1) * PyArray_STRIDE(array, i);
+        (reach < 0 ? low : high) += reach;
+    }
+    auto* first = static_cast<std::byte*>(PyArray_DATA(array)) + low;
+    PyObject* view = make_array(object, first, static_cast<std::uint64_t>(high - low),
+                                reinterpret_cast<PyObject*>(PyArray_DESCR(array)), shape, offset - low, strides,
+                                PyArray_ISWRITEABLE(array));
+    if (view && overlaps(reinterpret_cast<PyArrayObject*>(view)))
+        PyArray_CLEARFLAGS(reinterpret_cast<PyArrayObject*>(view), NPY_ARRAY_WRITEABLE);
+    return view;
 }
 
 ArrayView view_array(PyObject* object) {
@@ -309,6 +349,58 @@ PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, c
     if (!array) return nullptr;
     Py_INCREF(owner);
     if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner) < 0) {
+        Py_DECREF(array);
+        return nullptr;
+    }
+    return array;
+}
+
+bool kind_of(PyObject* object, ElementKind* kind) {
+    PyArrayObject* array = as_array(object);
+    if (!array) return false;
+    PyArray_Descr* descr = PyArray_DESCR(array);
+    const bool own = is_number(descr->type_num) && PyArray_ISNBO(descr->byteorder);
+    *kind = {own ? descr->kind : '\0', static_cast<int>(PyDataType_ELSIZE(descr)), descr->typeobj->tp_name};
+    return true;
+}
+
+PyObject* dtype_of(char kind, int bytes) {
+    if (!load_numpy()) return nullptr;
+    constexpr int numbers[] = {NPY_BOOL,    NPY_INT8,    NPY_INT16,     NPY_INT32,     NPY_INT64,
+                               NPY_UINT8,   NPY_UINT16,  NPY_UINT32,    NPY_UINT64,    NPY_FLOAT16,
+                               NPY_FLOAT32, NPY_FLOAT64, NPY_COMPLEX64, NPY_COMPLEX128};
+    for (const int number : numbers)
+        if (number_of(number).descr->kind == kind && number_of(number).bytes == bytes)
+            return reinterpret_cast<PyObject*>(descr_of(number));
+    PyErr_Format(error_types.dtype, "NumPy has no number of kind '%c' with %d bytes", kind, bytes);
+    return nullptr;
+}
+
+PyObject* dtype_of(PyObject* scalars) {
+    if (!load_numpy()) return nullptr;
+    PyArray_Descr* descr = nullptr;
+    return PyArray_DescrConverter(scalars, &descr) ? reinterpret_cast<PyObject*>(descr) : nullptr;
+}
+
+Item item_of(PyObject* dtype) {
+    auto* descr = reinterpret_cast<PyArray_Descr*>(dtype);
+    return {static_cast<int>(PyDataType_ELSIZE(descr)), static_cast<int>(PyDataType_ALIGNMENT(descr))};
+}
+
+PyObject* array_over(PyObject* owner, std::byte* data, PyObject* dtype, int axes, const Py_ssize_t* sizes,
+                     const Py_ssize_t* strides, bool writable) {
+    if (!load_numpy()) return nullptr;
+    Py_INCREF(dtype);  // NewFromDescr steals it
+    PyObject* array = PyArray_NewFromDescr(&PyArray_Type, reinterpret_cast<PyArray_Descr*>(dtype), axes, sizes,
+                                           data ? strides : nullptr, data, writable ? NPY_ARRAY_WRITEABLE : 0, nullptr);
+    if (!array) return nullptr;
+    auto* made = reinterpret_cast<PyArrayObject*>(array);
+    if (!data) {  // NumPy gave it a byte of its own
+        if (!writable) PyArray_CLEARFLAGS(made, NPY_ARRAY_WRITEABLE);
+        return array;
+    }
+    Py_INCREF(owner);
+    if (PyArray_SetBaseObject(made, owner) < 0) {
         Py_DECREF(array);
         return nullptr;
     }

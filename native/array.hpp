@@ -23,6 +23,11 @@ extern ErrorTypes error_types;
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
                      Py_ssize_t offset, PyObject* strides, bool writable = true);
 
+// A view of an exact ndarray with other sizes and strides (bytes), `offset` bytes from its first element on, that
+// touches nothing beyond the bytes from its lowest to its highest. It may not be written where several of its elements
+// may be the same memory. Returns a new reference, or nullptr with an exception set.
+PyObject* view_of(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_t offset);
+
 // What an ndarray is, as its memory can be shipped. `type` is NumPy's number of the element type; -1 for all that is
 // not plain numbers in this machine's byte order, and for more axes than are supported.
 struct ArrayView {
@@ -57,6 +62,27 @@ bool array_fits(int type, int axes, const Py_ssize_t* sizes, const Py_ssize_t* s
 // exception set.
 PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, const Py_ssize_t* sizes,
                    const Py_ssize_t* strides, bool fortran_order, bool writable = true);
+
+// What the elements of an array are: a kind and bytes where NumPy has such a number itself (in this machine's byte
+// order), else kind 0, and the name of the class of its scalars.
+struct ElementKind {
+    char kind;  // 'b', 'i', 'u', 'f', 'c'
+    int bytes;
+    const char* name;
+};
+// TypeError when it is no ndarray. False with an exception set.
+bool kind_of(PyObject* array, ElementKind* kind);
+// The dtype of such a number, or of a class of scalars: a new reference, or nullptr with an exception set.
+PyObject* dtype_of(char kind, int bytes);
+PyObject* dtype_of(PyObject* scalars);
+struct Item {
+    int bytes, alignment;
+};
+Item item_of(PyObject* dtype);
+// An array of this form over memory that `owner` keeps; nullptr for `data`: of no elements, without memory or owner.
+// pre: the elements lie there, aligned. A new reference, or nullptr with an exception set.
+PyObject* array_over(PyObject* owner, std::byte* data, PyObject* dtype, int axes, const Py_ssize_t* sizes,
+                     const Py_ssize_t* strides, bool writable);
 
 // One element of an array, checked: of a type that is allowed, there, aligned, and writable where it is to be written.
 struct Place {

@@ -114,6 +114,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     if (segments_.contains(id)) return 0;
     segment->held.resize(dedicated ? 1 : 0);
     if (owned) heap_.adopt(*segment);
+    mapped_.emplace(segment->payload, segment.get());
     const std::lock_guard table(table_);
     segments_.emplace(id, std::move(segment));
     return 0;
@@ -131,6 +132,8 @@ void Client::unmap_retired() {
 void Client::unmap_unless_awaited(Segment& s) {
     if (std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; })) return;
     if (last_ == &s) last_ = nullptr;
+    mapped_.erase(s.payload);
+    if (s.readonly) mapped_.erase(s.readonly);
     decltype(segments_)::node_type gone;  // unmapped once the table is free again
     const std::lock_guard table(table_);
     gone = segments_.extract(s.id);
@@ -376,10 +379,45 @@ void Client::release(Block* block) {
 int Client::readonly_of(const Block& block, std::byte** at) {
     const std::lock_guard guard(private_);
     Segment& s = *block.segment;
-    if (!s.readonly)
+    if (!s.readonly) {
         if (const int error = os::map_readonly(s.payload_fd, s.payload_bytes, &s.readonly)) return error;
+        mapped_.emplace(s.readonly, &s);
+    }
     *at = s.readonly + block.offset;
     return 0;
+}
+
+// pre: private lock held.
+Block* Client::holder_of(const std::byte* data, std::uint64_t bytes, bool* readonly) const {
+    auto at = mapped_.upper_bound(data);
+    if (at == mapped_.begin()) return nullptr;
+    const auto& [start, s] = *--at;
+    const auto offset = static_cast<std::uint64_t>(data - start);
+    if (offset >= s->payload_bytes || s->is_ring()) return nullptr;
+    *readonly = start == s->readonly;
+    for (Block* b : s->held)
+        if (b && b->offset <= offset && bytes <= b->bytes && offset - b->offset <= b->bytes - bytes) return b;
+    return nullptr;
+}
+
+Status Client::locate(const std::byte* data, std::uint64_t bytes, unsigned patience_ms, Block** block, bool* readonly) {
+    *block = nullptr;
+    std::unique_lock all(registry_lock, std::defer_lock);
+    if (patience_ms > 0) {
+        all.lock();
+    } else if (!all.try_lock()) {
+        return Status::busy;
+    }
+    for (Client* c : registry) {
+        std::unique_lock guard(c->private_, std::defer_lock);
+        const Status status = c->enter(guard, patience_ms);
+        if (status == Status::busy) return status;
+        if (status == Status::ok) *block = c->holder_of(data, bytes, readonly);
+        if (!*block) continue;
+        ++(*block)->users;
+        break;
+    }
+    return Status::ok;
 }
 
 void Client::finish_deferred() {
@@ -626,6 +664,7 @@ bool Client::close() {
     heap_.forget_all();
     const std::lock_guard table(table_);
     segments_.clear();
+    mapped_.clear();
     last_ = nullptr;
     deferred_.clear();
     os::close(connection_);

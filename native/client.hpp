@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -39,6 +40,7 @@ struct Block {
     void* face = nullptr;       // the Python object over it, if any; under the GIL
     std::uint64_t message = 0;  // the message being encoded that named it last, and its number there; under the GIL
     std::uint32_t number = 0;
+    std::uint32_t lent = 0, frozen = 0;  // views of these kinds that live; under the GIL
     std::byte* data() const { return segment->payload + offset; }
 };
 
@@ -91,6 +93,11 @@ class Client {
     // The bytes of a block where this process cannot write them; good as long as the block has a user. 0 or errno.
     int readonly_of(const Block& block, std::byte** at);
 
+    // The block that all of [data, data + bytes) lies in, of whichever client of this process: one user more; nullptr
+    // when none is held here. `readonly`: where this process cannot write it. Looks at each block held of that segment.
+    static Status locate(const std::byte* data, std::uint64_t bytes, unsigned patience_ms, Block** block,
+                         bool* readonly);
+
     // A slot (its number and generation) and a socket for a child about to be started. 0 or errno. A manager that
     // cannot be told does no harm: the child will find the next one.
     int embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket);
@@ -128,6 +135,7 @@ class Client {
     bool alive() const { return *intact_ != 0; }
     Status enter(std::unique_lock<std::mutex>& guard, unsigned patience_ms);
     Segment* known(std::uint64_t id);
+    Block* holder_of(const std::byte* data, std::uint64_t bytes, bool* readonly) const;
     int make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket);
     Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
                       const std::pair<std::uint32_t, std::uint32_t>* ticket);
@@ -159,7 +167,8 @@ class Client {
     // one is held for no longer than a look, so that it may be taken under the lock of a ring.
     std::mutex table_;
     std::unordered_map<std::uint64_t, std::unique_ptr<Segment>> segments_;
-    Segment* last_ = nullptr;  // the segment asked for last
+    Segment* last_ = nullptr;                      // the segment asked for last
+    std::map<const std::byte*, Segment*> mapped_;  // payloads by where they begin, twice those with a read-only mapping
     Heap heap_;
     static thread_local Refusal refusal_;
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free

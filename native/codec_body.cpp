@@ -41,12 +41,12 @@ bool learn_tensors(PyObject* module) {
 
 bool need_tensors() {
     if (tensors.tensor) return true;
-    const Ref module(PyImport_ImportModule("shmtensor._tensor"));
-    return module && learn_tensors(module.get());
+    const Ref methods(PyImport_ImportModule("shmtensor._tensor")), module(PyImport_ImportModule("shmtensor._core"));
+    return methods && module && learn_tensors(module.get());
 }
 
 PyTypeObject* find_tensors() {
-    const Ref name(PyUnicode_FromString("shmtensor._tensor"));
+    const Ref name(PyUnicode_FromString("shmtensor._core"));
     const Ref module(name ? PyImport_GetModule(name.get()) : nullptr);
     // One that is being imported just now has made no tensors yet.
     if (!module || !PyObject_HasAttrString(module.get(), "TENSOR_CLASSES") || !learn_tensors(module.get()))

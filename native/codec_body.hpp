@@ -73,7 +73,7 @@ class Ref {
     PyObject* object_ = nullptr;
 };
 
-// The classes of tensors, and where their slots lie. Known once shmtensor._tensor has been imported by whoever.
+// The classes of tensors, and where their slots lie. Known once shmtensor._core has been imported by whoever.
 struct TensorLayout {
     PyTypeObject *tensor, *storage;
     Py_ssize_t array, storage_of, epoch, requires_grad, storage_epoch;

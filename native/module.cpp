@@ -31,6 +31,8 @@ namespace shmtensor {
 
 void add_atomics(nb::module_& m);  // module_atomics.cpp
 void add_cast(nb::module_& m);     // module_cast.cpp
+void add_dlpack(nb::module_& m);   // module_dlpack.cpp
+void add_random(nb::module_& m);   // module_random.cpp
 void add_queue(nb::module_& m);    // module_queue.cpp
 void add_ring(nb::module_& m);     // module_ring.cpp
 void add_sync(nb::module_& m);     // module_sync.cpp
@@ -52,6 +54,12 @@ void raise(PyObject* type, const std::string& message) {
     PyErr_SetString(type, message.c_str());
     throw nb::python_error();
 }
+bool relieve(std::uint64_t bytes) {
+    // Not imported now, when descriptors may be what is lacking: without the module nobody has set a callback.
+    const nb::object hooks = nb::steal(PyImport_GetModule(nb::str("shmtensor.hooks").ptr()));
+    return hooks.is_valid() && nb::cast<bool>(hooks.attr("relieve")(bytes));
+}
+
 void raise_refused(const Refusal& refusal, const char* what) {
     nb::tuple args = nb::make_tuple(what, refusal.error, refusal.bytes, refusal.limit);
     PyErr_SetObject(native_errors.refused, args.ptr());
@@ -255,6 +263,8 @@ NB_MODULE(_native, m) {
     add_atomics(m);
     add_queue(m);
     add_cast(m);
+    add_dlpack(m);
+    add_random(m);
     add_ring(m);
     add_sync(m);
 

@@ -83,11 +83,20 @@ struct PyClient {
 // The one face of a block; takes over the user that the core gave us.
 nb::object face_of(Block* block);
 
+// A block as it is to be used by somebody who came upon its bytes in another way than by handle: itself, or a view with
+// the least rights that anything here has to it; `readonly`: one that cannot be written. `data`: its bytes there. May
+// raise. (module_view.cpp)
+nb::object view_of(nb::handle block, bool readonly, std::byte** data);
+
 // Ends a slice of waiting: has Python's signal handlers run, and somebody see to it that the group has a manager. Both
 // may raise.
 void look_around(PyClient& client);
 // The second part alone, when the manager is gone: at most every 100 ms.
 void look_for_manager(PyClient& client);
+
+// Have the program free what it can for an allocation that was refused (shmtensor.hooks); false: it has no way to. May
+// run any Python, and raise.
+bool relieve(std::uint64_t bytes);
 
 // Make a call of the core until it is through: first at once, then with patience and without the GIL, looking at
 // signals in between; what it lacks is asked for in Python.
@@ -97,6 +106,7 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
     if (status == Status::ok) [[likely]]
         return status;
     const std::uint64_t until = os::monotonic_ns() + kLockBound;
+    bool relieved = bytes == 0;  // done once, and for allocations alone
     for (int tries = 0;;) {
         switch (status) {
             case Status::ok:
@@ -110,7 +120,12 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
                 break;
             case Status::need_segment:
                 if (++tries > kSegmentTries) raise(PyExc_MemoryError, "new segments have no room for the request");
-                self.need_segment(self_object, payload_for(bytes));
+                try {
+                    self.need_segment(self_object, payload_for(bytes));
+                } catch (nb::python_error& error) {
+                    if (relieved || !error.matches(PyExc_MemoryError) || !relieve(bytes)) throw;
+                    relieved = true;
+                }
                 break;
             case Status::need_mapping:
                 if (++tries > kSegmentTries) raise(PyExc_RuntimeError, "need_mapping did not add the segment");
@@ -120,7 +135,9 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
                 raise(native_errors.block_gone, "no live block of this generation");
             case Status::refused:
             case Status::full:
-                raise_refused(self.client.refusal());
+                if (relieved || !relieve(bytes)) raise_refused(self.client.refusal());
+                relieved = true;
+                break;
             case Status::lost:
                 raise(native_errors.lost, kTruncated);
             case Status::not_held:

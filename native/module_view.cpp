@@ -47,9 +47,11 @@ struct PyView {
         }
         if (error) raise_os(error);
         if (!copied()) block = nb::borrow(from);
+        count(+1);
     }
     PyView(const PyView&) = delete;
     ~PyView() {
+        count(-1);
         if (kind != ViewKind::personal || !data) return;
         if (copied())
             ::operator delete(data, std::align_val_t{kLine});
@@ -57,6 +59,12 @@ struct PyView {
             os::unmap(data, bytes);
     }
 
+    // So that whoever comes upon the bytes in another way gets no wider rights.
+    void count(int by) {
+        if (kind != ViewKind::lent && kind != ViewKind::frozen) return;
+        Block& b = *nb::inst_ptr<PyBlock>(block)->block;
+        (kind == ViewKind::lent ? b.lent : b.frozen) += static_cast<std::uint32_t>(by);
+    }
     bool copied() const { return kind == ViewKind::personal && bytes < kMappedFrom; }
     bool writable() const { return kind == ViewKind::lent || kind == ViewKind::personal; }
     // nullptr, or whose memory this is, of which a clone without the fork hooks holds nothing.
@@ -71,6 +79,16 @@ struct PyView {
     std::uint64_t bytes;
     nb::object block;  // kept while the view lives; invalid where the bytes were copied
 };
+
+nb::object view_of(nb::handle block, bool readonly, std::byte** data) {
+    const Block& b = *nb::inst_ptr<PyBlock>(block)->block;
+    const ViewKind kind = !readonly ? ViewKind::lent : b.frozen > 0 ? ViewKind::frozen : ViewKind::readonly;
+    *data = b.data();
+    if (kind == ViewKind::lent && b.lent == 0) return nb::borrow(block);
+    auto* view = new PyView(nb::handle_t<PyBlock>(block), static_cast<int>(kind));
+    *data = view->data;
+    return nb::cast(view, nb::rv_policy::take_ownership);
+}
 
 namespace {
 
@@ -110,6 +128,15 @@ void add_view(nb::module_& m) {
                 return nb::steal(array);
             },
             nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0, nb::arg("strides") = nb::none());
+
+    m.def(
+        "strided",
+        [](nb::handle array, nb::handle shape, nb::handle strides, Py_ssize_t offset) {
+            PyObject* view = view_of(array.ptr(), shape.ptr(), strides.ptr(), offset);
+            if (!view) throw nb::python_error();
+            return nb::steal(view);
+        },
+        nb::arg("array"), nb::arg("shape"), nb::arg("strides"), nb::arg("offset") = 0);
 }
 
 }  // namespace shmtensor

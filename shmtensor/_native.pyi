@@ -4,7 +4,7 @@ Imports no NumPy until an array is asked for.
 """
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,6 +245,14 @@ class Ring:
         """(messages inside, most so far, ever put, ever taken, bytes inside, bytes ever put, capacity in bytes, not yet
         done, pid that is putting, pid that is taking). Counts of messages wrap at 2**32."""
 
+def dlpack_export(array: NDArray[Any], versioned: bool, copied: bool) -> Any:
+    """A DLPack capsule that keeps the array. Raises BufferError: a dtype that DLPack has not; read-only, and not
+    versioned."""
+
+def dlpack_import(object: Any, device: tuple[int, int] | None, copy: bool | None) -> NDArray[Any]:
+    """An array over the memory of an object with `__dlpack__`, or of a capsule. Its base is a Block or View where the
+    memory is one's, else what keeps the other library's. Raises as shmtensor.from_dlpack, which names all."""
+
 def make_payload(name: str, nbytes: int) -> int:
     """A memfd of nbytes (sparse), sealed against shrinking and growing, close-on-exec; gives the descriptor."""
 
@@ -281,6 +289,57 @@ def atomic_add(array: NDArray[Any], index: int | tuple[int, ...], value: float, 
 def atomic_index_add(out: NDArray[Any], index: NDArray[np.int64], source: NDArray[Any], alpha: float, /) -> None:
     """out[index[r], ...] += alpha * source[r, ...], each element atomic and relaxed. Without the GIL when large."""
 
+RANDOM_STATE_BYTES: int
+"""Bytes of what Twister.save gives: TH's THGenerator."""
+
+@final
+class Twister:
+    """The Mersenne Twister with TH's distributions (native/random.hpp). Not for two threads at once.
+
+    A distribution gives one value, or fills a contiguous float64 array of one axis with the values of as many calls;
+    without the GIL when there are many. Arguments are not checked.
+    """
+
+    def __init__(self, seed: int) -> None: ...
+    def seed(self, seed: int) -> None: ...
+    @property
+    def initial_seed(self) -> int: ...
+    def draw(self) -> int: ...
+    def save(self) -> bytes: ...
+    def restore(self, state: bytes) -> bool: ...
+    def integers(self, range: int, low: int, array: NDArray[np.int64]) -> None:
+        """`low` plus a draw modulo `range`, both modulo 2**64."""
+
+    def permutation(self, array: NDArray[np.int64]) -> None: ...
+    @overload
+    def uniform(self, low: float, high: float, /) -> float: ...
+    @overload
+    def uniform(self, low: float, high: float, array: NDArray[np.float64], /) -> None: ...
+    @overload
+    def normal(self, mean: float, stdv: float, /) -> float: ...
+    @overload
+    def normal(self, mean: float, stdv: float, array: NDArray[np.float64], /) -> None: ...
+    @overload
+    def log_normal(self, mean: float, stdv: float, /) -> float: ...
+    @overload
+    def log_normal(self, mean: float, stdv: float, array: NDArray[np.float64], /) -> None: ...
+    @overload
+    def exponential(self, rate: float, unused: float, /) -> float: ...
+    @overload
+    def exponential(self, rate: float, unused: float, array: NDArray[np.float64], /) -> None: ...
+    @overload
+    def cauchy(self, median: float, sigma: float, /) -> float: ...
+    @overload
+    def cauchy(self, median: float, sigma: float, array: NDArray[np.float64], /) -> None: ...
+    @overload
+    def geometric(self, p: float, unused: float, /) -> float: ...
+    @overload
+    def geometric(self, p: float, unused: float, array: NDArray[np.float64], /) -> None: ...
+    @overload
+    def bernoulli(self, p: float, unused: float, /) -> float: ...
+    @overload
+    def bernoulli(self, p: float, unused: float, array: NDArray[np.float64], /) -> None: ...
+
 @final
 class Block:
     """One hold of this process on one block. Supports the buffer protocol (writable bytes).
@@ -312,6 +371,14 @@ class Block:
         Raises ValueError out of bounds, TypeError for a dtype of Python objects."""
     def descriptor(self) -> int:
         """The payload's descriptor (owned by the client; duplicate it to keep it)."""
+
+def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
+    """A view of an ndarray with other sizes and strides (bytes), `offset` bytes from its first element on.
+
+    It cannot be written where several of its elements may be the same memory.
+
+    Raises ValueError: it would reach beyond the memory from the array's lowest to its highest element.
+    """
 
 @final
 class View:

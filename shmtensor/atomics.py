@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
-from ._tensor import Tensor, index_of
+from ._core import Tensor, index_of
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
 
 Index: TypeAlias = int | tuple[int, ...]

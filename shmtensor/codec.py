@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from . import _native, reductions
 from ._tensor import Tensor
-from .dtypes import dtype_of
+from .dtypes import BY_DTYPE, dtype_of
 from .errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
 from .manager import client
 from .reductions import Rebuild
@@ -43,6 +43,9 @@ class _Message(threading.local):
 
 
 _message = _Message()
+
+_FOREIGN: Final = 256
+"""NumPy's numbers of types that other packages registered begin here (NPY_USERDEF)."""
 
 _registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 _reducers: dict[type, Any] = {}
@@ -69,16 +72,23 @@ def reduce_storage(shared: Storage) -> Rebuild:
     if shared._view is None and type(shared._region) is not _native.View:
         region = shared.share_memory_()._region
         if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
-            return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.char, shared.size())
+            return rebuild_storage, (pickle.PickleBuffer(region), BY_DTYPE[shared.dtype].name, shared.size())
     return reductions.reduce_storage(shared)
 
 
 def reduce_array(array: NDArray[Any]) -> Rebuild:
     """An array whose buffer goes out of band, and which arrives writable as it does by older protocols."""
     flags = array.flags
+    if array.dtype.num >= _FOREIGN and array.dtype in BY_DTYPE:  # exports no buffer
+        return rebuild_array, (array.view(f"u{array.itemsize}"), BY_DTYPE[array.dtype].name)
     if not flags.writeable or not (flags.c_contiguous or flags.f_contiguous):
         array = array.copy()
     return array.__reduce_ex__(5)  # type: ignore[return-value]
+
+
+def rebuild_array(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """An array of a type that NumPy has not built in, from its bits."""
+    return bits.view(dtype_of(dtype))
 
 
 def rebuild_storage(block: _native.Block, dtype: str, size: int) -> Storage:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .allocators.default import out_of_heap
+from .allocators.default import again
 from .allocators.protocol import MAX_BYTES
 from .dtypes import DEFAULT, DType, require_supported
 from .errors import DTypeError, InvalidArgument, LayoutError
@@ -105,13 +106,13 @@ def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
     try:
         return np.empty(shape, dtype)
     except MemoryError as error:
-        raise out_of_heap(math.prod(shape) * dtype.itemsize) from error
+        return again(partial(np.empty, shape, dtype), math.prod(shape) * dtype.itemsize, error)
 
 
 def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
     """A fresh array of the values of `content`, of `dtype` or of the type that they have.
 
-    Python floats (and nested lists of them) have the default type, float32.
+    Python floats (and nested lists of them) have the default type, float32; complex numbers complex64.
 
     Raises:
         InvalidArgument: ragged nesting, or values outside the range of the type.
@@ -129,15 +130,37 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
         ragged = isinstance(error, OverflowError) or "inhomogeneous" in str(error)
         kind = InvalidArgument if ragged else DTypeError
         raise kind(f"these values make no tensor of {dtype.name if dtype else 'numbers'}: {error}") from error
-    if dtype is None and array.dtype == np.float64:
-        return array.astype(DEFAULT)
+    if dtype is None and array.dtype.char in "dD" and not _has_types(content):
+        return array.astype(DEFAULT if array.dtype.char == "d" else np.complex64)
     require_supported(array.dtype)
     return array
+
+
+def _has_types(content: Any) -> bool:
+    """Whether there are values in nested sequences that have a type of their own, which Python's numbers have not."""
+    if isinstance(content, SEQUENCES):
+        return any(_has_types(one) for one in content)
+    return hasattr(content, "dtype")
+
+
+def overlaps(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether several elements of such an array may be the same memory, so that writing to it means nothing."""
+    reach = itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride < reach:
+            return 0 not in shape
+        reach += (size - 1) * stride
+    return False
 
 
 def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError | LayoutError:
     """Our error for one of NumPy's: DTypeError for types, LayoutError for read-only memory, else InvalidArgument."""
     if "read-only" in str(error) and not array.flags.writeable:
+        if overlaps(array.shape, array.strides, array.itemsize):
+            return LayoutError(
+                f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several of its elements "
+                "are the same memory, as expand() makes them; write to a clone()"
+            )
         return read_only(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}")
     kind = DTypeError if isinstance(error, TypeError) else InvalidArgument
     return kind(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}: {error}")
@@ -146,5 +169,6 @@ def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgumen
 def read_only(doing: str) -> LayoutError:
     """The error of a write to memory that this process cannot write."""
     return LayoutError(
-        f"{doing}: this memory is read-only here, because it was shared readonly or copy_on_write; change a clone()"
+        f"{doing}: this memory is read-only here, because it was shared readonly or copy_on_write, came so over "
+        "DLPack, or is of a file that was mapped so; change a clone()"
     )

@@ -1,18 +1,28 @@
-"""Functions that make tensors."""
+"""Functions that make tensors, on the heap or (`shared=True`) in shared memory of this process's manager."""
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._tensor import SETTLED, Tensor
+from ._core import FAILURES, SETTLED, Tensor, array_of, failed, index_of
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate, allocate_array
-from .conversion import array_from, empty_array, refused, shape_from
+from .conversion import array_from, empty_array, shape_from
+from .devices import device_of
+from .dlpack import from_dlpack
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
+from .errors import DTypeError, InvalidArgument, LayoutError
 from .memory import checked_array
+
+__all__ = [
+    "arange", "as_tensor", "asarray", "diag", "empty", "empty_like", "eye", "from_numpy", "full", "full_like",
+    "linspace", "logspace", "ones", "ones_like", "range", "tensor", "zeros", "zeros_like",
+]  # fmt: skip
 
 _new = object.__new__
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
@@ -43,80 +53,118 @@ def from_numpy(array: NDArray[Any]) -> Tensor:
     return t
 
 
-def empty(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bool = False) -> Tensor:
+def empty(
+    shape: Any = (),
+    *more: Any,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of arbitrary content.
 
     Args:
-        size: integers from 0, or one sequence of them.
+        shape: a sequence of integers from 0; or the sizes one by one: `empty(2, 3)`.
         dtype: default float32.
+        device: "cpu", the only one.
         shared: in shared memory of this process's manager (the first one blocks until the manager is ready) instead of
             the heap.
         requires_grad: see Tensor.
 
     Raises:
-        InvalidArgument: sizes that are negative or impossible.
+        InvalidArgument: sizes that are negative or impossible; no such device.
         DTypeError: no such type.
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
     """
     kind = DEFAULT if dtype is None else dtype_of(dtype)
-    shape: tuple[int, ...] = size
-    if len(size) == 1 and type(size[0]) is int and 0 <= size[0] <= _PLAIN:  # most are
-        nbytes = size[0] * kind.itemsize
+    sizes: tuple[int, ...] = (shape, *more)
+    if type(shape) is int and not more and 0 <= shape <= _PLAIN:  # most are
+        nbytes = shape * kind.itemsize
     else:
-        shape, nbytes = shape_from(size, kind.itemsize)
+        sizes, nbytes = shape_from(sizes, kind.itemsize)
+    if device is not None:
+        device_of(device)
     t = _new(Tensor)
-    t._array = allocate_array(nbytes, kind, shape) if shared else empty_array(shape, kind)
+    t._array = allocate_array(nbytes, kind, sizes) if shared else empty_array(sizes, kind)
     t._storage = None
     t._epoch = SETTLED if shared else 0
     t.requires_grad = requires_grad
     return t
 
 
-def zeros(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bool = False) -> Tensor:
+def zeros(
+    shape: Any = (),
+    *more: Any,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of zeros. Arguments, blocking and errors as `empty`."""
     if shared:
-        return empty(*size, dtype=dtype, shared=True, requires_grad=requires_grad).zero_()
+        made = empty(shape, *more, dtype=dtype, device=device, shared=True, requires_grad=requires_grad)
+        made._array.fill(0)
+        return made
     kind = dtype_of(dtype)
-    shape, nbytes = shape_from(size, kind.itemsize)
+    device_of(device)
+    sizes, nbytes = shape_from((shape, *more), kind.itemsize)
     try:
-        t = _plain(np.zeros(shape, kind))
+        t = _plain(np.zeros(sizes, kind))
     except MemoryError as error:
         raise out_of_heap(nbytes) from error
     t.requires_grad = requires_grad
     return t
 
 
-def ones(*size: Any, dtype: Any = None, shared: bool = False, requires_grad: bool = False) -> Tensor:
+def ones(
+    shape: Any = (),
+    *more: Any,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of ones. Arguments, blocking and errors as `empty`."""
-    t = empty(*size, dtype=dtype, shared=shared, requires_grad=requires_grad)
+    t = empty(shape, *more, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
     t._array.fill(1)
     return t
 
 
-def full(size: Any, value: Any, dtype: Any = None, shared: bool = False, requires_grad: bool = False) -> Tensor:
+def full(
+    shape: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of one value. Arguments, blocking and errors as `empty`.
 
     Args:
-        size: an integer, or a sequence of them.
-        dtype: default by the value: bool, int64 for integers, float32.
+        shape: an integer, or a sequence of them.
+        dtype: default by the value: bool, int64 for integers, float32, complex64.
 
     Raises:
         InvalidArgument: also a value outside the range of the type.
     """
     if dtype is None:
-        dtype = array_from(value, None).dtype
-    t = empty(size, dtype=dtype, shared=shared, requires_grad=requires_grad)
-    return t.fill_(value)
+        dtype = array_from(fill_value, None).dtype
+    t = empty(shape, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
+    t[...] = fill_value
+    return t
 
 
-def tensor(data: Any, dtype: Any = None, shared: bool = False, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, dtype: Any = None, device: Any = None, shared: bool = False, requires_grad: bool = False
+) -> Tensor:
     """A tensor of a copy of values.
 
     Args:
         data: a number, nested sequences, an array or a tensor.
-        dtype: default: an array's own, else bool, int64 for integers, float32.
-        shared, requires_grad: as `empty`.
+        dtype: default: an array's own, else bool, int64 for integers, float32, complex64.
+        device, shared, requires_grad: as `empty`.
 
     Raises:
         InvalidArgument: ragged nesting, or values outside the range of the type.
@@ -124,16 +172,94 @@ def tensor(data: Any, dtype: Any = None, shared: bool = False, requires_grad: bo
         OutOfMemory, ManagerError: as `empty`.
     """
     values = array_from(data, None if dtype is None else dtype_of(dtype))
-    if shared:
-        target = allocate(values.nbytes).array(values.dtype, values.shape)
-        np.copyto(target, values)
-        values = target
-    t = _plain(values)
+    device_of(device)
+    t = _shared(values) if shared else _plain(values)
     t.requires_grad = requires_grad
     return t
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, shared: bool = False) -> Tensor:
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of values, over the same memory where that is possible.
+
+    Does not block.
+
+    Args:
+        obj: a tensor (given back as it is), an array, anything with `__dlpack__` or the buffer protocol, nested
+            sequences or a number.
+        dtype: default as `tensor`.
+        copy: True: always a copy; False: never (raises InvalidArgument where one is needed); None: where one is needed.
+
+    Raises:
+        InvalidArgument, DTypeError: as `tensor`; no such device.
+    """
+    wanted = None if dtype is None else dtype_of(dtype)
+    device_of(device)
+    if isinstance(obj, Tensor):
+        if copy or (wanted is not None and wanted != obj.dtype):
+            _allow(copy, f"a tensor of {obj.dtype.name} as {wanted}")
+            return _plain(array_of(obj).astype(obj.dtype if wanted is None else wanted))
+        return obj
+    array = obj
+    if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
+        if hasattr(obj, "__dlpack__"):
+            with suppress(BufferError):  # it has no memory to lend, or not here: the other ways may do
+                return asarray(from_dlpack(obj, copy=copy), dtype=wanted, copy=None if copy else copy)
+        if hasattr(obj, "__array__"):
+            array = np.asarray(obj)
+        else:
+            with suppress(TypeError):  # it has no buffer
+                array = np.asarray(memoryview(obj))
+    if isinstance(array, np.ndarray) and not copy and wanted in (None, array.dtype):
+        try:
+            return from_numpy(array)
+        except LayoutError as problem:
+            _allow(copy, f"this array ({problem})")
+    _allow(copy, f"a {type(obj).__name__}")
+    return _plain(array_from(array, wanted))
+
+
+as_tensor = asarray
+
+
+def _allow(copy: bool | None, what: str) -> None:
+    if copy is False:
+        raise InvalidArgument(f"{what} cannot be a tensor without a copy, and copy=False was asked for")
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of arbitrary content, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
+    a = array_of(x)
+    return empty(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of zeros, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
+    a = array_of(x)
+    return zeros(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of ones, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
+    a = array_of(x)
+    return ones(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
+
+
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of one value, with the sizes and, unless given, the type of `x`. Blocks and raises as full."""
+    a = array_of(x)
+    return full(a.shape, fill_value, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
+
+
+def arange(
+    start: Any,
+    /,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+) -> Tensor:
     """Values from `start` (0 if only one is given) below `stop`, `step` apart.
 
     Default type int64 when all are integers, else float32. Errors as `tensor`.
@@ -141,15 +267,90 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, share
     if stop is None:
         start, stop = 0, start
     kind: DType | None = None if dtype is None else dtype_of(dtype)
+    device_of(device)
     try:
         values: NDArray[Any] = np.arange(start, stop, step, dtype=kind)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
-        raise refused(error, f"arange({start!r}, {stop!r}, {step!r}) for", np.empty(0, kind)) from error
-    except MemoryError as error:
-        raise out_of_heap(int((stop - start) / step) * (kind.itemsize if kind else 8)) from error
+    except (*FAILURES, ZeroDivisionError) as error:
+        raise failed(error, f"arange({start!r}, {stop!r}, {step!r}) for", np.empty(0, kind)) from error
     if kind is None and values.dtype.kind == "f":
         values = values.astype(DEFAULT)
-    return tensor(values, shared=shared)
+    return _shared(values) if shared else _plain(values)
+
+
+def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:
+    """Values from `start` to `end`, which is one of them where the steps meet it (TH's). Errors as `tensor`."""
+    try:
+        count = max(0, math.floor((end - start) / step) + 1)
+        values = start + step * np.arange(count)
+    except (*FAILURES, ZeroDivisionError) as error:
+        raise failed(error, f"range({start!r}, {end!r}, {step!r}) for", np.empty(0)) from error
+    whole = all(isinstance(one, int) for one in (start, end, step))
+    return tensor(values, dtype=(np.int64 if whole else DEFAULT) if dtype is None else dtype, shared=shared)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int = 100,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+    shared: bool = False,
+) -> Tensor:
+    """`num` values from `start` to `stop`, equally far apart.
+
+    Default type float32, or complex64. Errors as `tensor`.
+    """
+    whole = complex if isinstance(start, complex) or isinstance(stop, complex) else float
+    kind = (np.dtype(np.complex64) if whole is complex else DEFAULT) if dtype is None else dtype_of(dtype)
+    if whole is complex and kind.kind != "c":
+        raise DTypeError(f"linspace({start!r}, {stop!r}) as {kind.name}; complex numbers need a complex type")
+    device_of(device)
+    try:
+        values = np.linspace(whole(start), whole(stop), index_of(num), endpoint=endpoint).astype(kind, copy=False)
+    except FAILURES as error:
+        raise failed(error, f"linspace({start!r}, {stop!r}, {num!r}) for", np.empty(0, kind)) from error
+    return _shared(values) if shared else _plain(values)
+
+
+def logspace(start: Any, stop: Any, /, num: int = 100, base: float = 10.0, *, dtype: Any = None) -> Tensor:
+    """`base` to the power of `num` values from `start` to `stop`, equally far apart. Errors as `linspace`."""
+    powers = linspace(start, stop, num, dtype=np.float64)
+    return tensor(base**powers._array, dtype=DEFAULT if dtype is None else dtype)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+) -> Tensor:
+    """A matrix with ones on the diagonal `k` above the main one, zeros elsewhere. Blocks and raises as empty."""
+    t = zeros(n_rows, n_rows if n_cols is None else n_cols, dtype=dtype, device=device, shared=shared)
+    a = t._array
+    if -a.shape[0] < index_of(k) < a.shape[1]:  # NumPy wants to count within them
+        np.fill_diagonal(a[:, k:] if k > 0 else a[-k:], 1)
+    return t
+
+
+def diag(x: Tensor, /, diagonal: int = 0) -> Tensor:
+    """A copy of the diagonal of a matrix, or a matrix with the tensor (one axis) on its diagonal.
+
+    Does not block. Raises InvalidArgument: other numbers of axes.
+    """
+    a = array_of(x)
+    if a.ndim not in (1, 2):
+        raise InvalidArgument(f"diag of a tensor of shape {a.shape}; give one axis or two")
+    try:
+        return _plain(np.array(np.diag(a, index_of(diagonal))))
+    except FAILURES as error:
+        raise failed(error, f"diagonal {diagonal} of", a) from error
 
 
 def _plain(array: NDArray[Any]) -> Tensor:
@@ -158,4 +359,12 @@ def _plain(array: NDArray[Any]) -> Tensor:
     t._storage = None
     t._epoch = 0
     t.requires_grad = False
+    return t
+
+
+def _shared(values: NDArray[Any]) -> Tensor:
+    target = allocate(values.nbytes).array(values.dtype, values.shape)
+    np.copyto(target, values)
+    t = _plain(target)
+    t._epoch = SETTLED
     return t

@@ -7,9 +7,19 @@ and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+observer: Callable[[ShmTensorError], None] | None = None
+"""Is told of each error before it is raised (shmtensor.hooks); None: nobody wants to know."""
+
 
 class ShmTensorError(Exception):
     """Base of all errors raised by shmtensor itself."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        if observer is not None:
+            observer(self)
 
 
 class InvalidArgument(ShmTensorError, ValueError):
@@ -28,12 +38,20 @@ class LayoutError(ShmTensorError, ValueError):
     """An array whose memory cannot be used without a copy: not contiguous, read-only, or overlapping."""
 
 
+class MissingExtra(ShmTensorError, ImportError):
+    """A package that is not installed is needed; the message names the extra that brings it."""
+
+
 class OutOfMemory(ShmTensorError, MemoryError):
     """No memory for the request; the message names its size, what is free, the limit hit and the largest holders."""
 
 
 class MappingError(ShmTensorError, OSError):
     """A file, shared-memory object or descriptor could not be opened or mapped; `errno` says why."""
+
+
+class DeviceUnavailable(ShmTensorError, RuntimeError):
+    """What was asked needs a device (a GPU, say) or its driver, and this machine or installation has none."""
 
 
 class StaleHandle(ShmTensorError, LookupError):
@@ -92,6 +110,14 @@ class MessageDamaged(ShmTensorError, ValueError):
     """What arrived is no message of this version: it is cut off, or something wrote over it."""
 
 
+class FileDamaged(ShmTensorError, ValueError):
+    """A file is not what it should be: text where a number belongs, a header that lies, a size beyond its end."""
+
+
+class EndOfFile(FileDamaged, EOFError):
+    """A file ends before all that was asked for."""
+
+
 class WorkerDied(ShmTensorError, ChildProcessError):
     """A worker of a Pool was killed, or exited, with a task in its hands. The pool goes on without that task.
 
@@ -101,10 +127,10 @@ class WorkerDied(ShmTensorError, ChildProcessError):
     """
 
     def __init__(self, message: str, pid: int, exit_code: int, signal_name: str | None = None) -> None:
-        super().__init__(message)
         self.pid = pid
         self.exit_code = exit_code
         self.signal_name = signal_name
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.pid, self.exit_code, self.signal_name)

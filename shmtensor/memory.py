@@ -65,19 +65,56 @@ def empty_cache() -> int:
     return client.trim() if client else 0
 
 
+pinned_allocator: Allocator | None = None
+"""Where `pin_memory` takes page-locked memory from; has `pinned`, True. The CUDA part sets it, where there is a GPU."""
+
 moving: Final = threading.RLock()
 """Guards moves and the making of storages; re-entrant, because a finalizer may get there while it is held."""
 os.register_at_fork(before=moving.acquire, after_in_parent=moving.release, after_in_child=moving.release)
 
 
 def span(array: NDArray[Any]) -> NDArray[Any]:
-    """The memory from the first to the last element of `array`, flat."""
+    """The memory from the first to the last element of `array`, wherever its axes begin, flat."""
     if array.flags.c_contiguous:
         return array.reshape(-1)
     if array.size == 0:
         return np.empty(0, array.dtype)
+    if min(array.strides) < 0:  # from the lowest address on
+        array = array[tuple([slice(None, None, -1 if stride < 0 else 1) for stride in array.strides])]
     last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
     return np.lib.stride_tricks.as_strided(array, (last + 1,), (array.itemsize,))
+
+
+def flat_bytes(buffer: Any) -> NDArray[np.uint8]:
+    """All bytes of a storage, array or other buffer, without a copy. Raises DTypeError (no buffer), LayoutError."""
+    flat = getattr(buffer, "_flat", buffer)
+    if isinstance(flat, np.ndarray):
+        if flat.flags.c_contiguous:
+            return flat.reshape(-1).view(np.uint8)
+        raise LayoutError(f"an array of shape {flat.shape} and strides {flat.strides} has gaps; pass a copy")
+    try:
+        view = memoryview(buffer)
+    except TypeError as error:
+        raise DTypeError(f"a {type(buffer).__name__} is no buffer; give bytes, an array or a storage") from error
+    if not view.c_contiguous:
+        raise LayoutError(f"a buffer of shape {view.shape} has gaps; pass bytes(buffer)")
+    return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+
+
+def put_bytes(flat: NDArray[Any], raw: NDArray[np.uint8]) -> None:
+    """Have the elements of `flat` be these bytes; as many."""
+    if flat.dtype.kind == "b":
+        np.not_equal(raw, 0, out=flat)  # a bool of another byte would be neither true nor false
+    else:
+        np.copyto(flat.view(np.uint8), raw)
+
+
+def owner_of(array: NDArray[Any]) -> Any:
+    """The object under the views of an array, with which its memory goes: an ndarray, a lease, a block, a buffer."""
+    base: Any = array
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    return base
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -124,11 +161,9 @@ def traits_of(kind: int) -> tuple[Allocator, StorageFlags]:
 
 def lease_of(array: NDArray[Any]) -> Lease:
     """The lease under an array that `fresh_array` made of an allocator's region."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    assert isinstance(base, Lease)
-    return base
+    lease = owner_of(array)
+    assert isinstance(lease, Lease)
+    return lease
 
 
 def shared_by(allocator: Allocator) -> bool:
@@ -205,7 +240,7 @@ def checked_array(array: NDArray[Any]) -> NDArray[Any]:
 
     Raises:
         DTypeError: an object, structured, byte-swapped or unsupported dtype.
-        LayoutError: read-only, or strides that are negative or no multiples of the item size.
+        LayoutError: read-only, or strides that are no multiples of the item size.
     """
     if not isinstance(array, np.ndarray):
         raise DTypeError(f"expected a numpy.ndarray, found {type(array).__name__}; use shmtensor.tensor(values)")
@@ -215,9 +250,9 @@ def checked_array(array: NDArray[Any]) -> NDArray[Any]:
         raise LayoutError("the array is read-only, and a tensor over it would write; pass array.copy()")
     if not array.flags.aligned:
         raise LayoutError("the array is not aligned to its item size; pass array.copy()")
-    if any(stride < 0 or stride % array.itemsize for stride in array.strides) and array.size:
+    if any(stride % array.itemsize for stride in array.strides) and array.size:
         raise LayoutError(
-            f"the array has strides {array.strides} bytes; a tensor needs non-negative multiples of its item size "
+            f"the array has strides {array.strides} bytes; a tensor needs multiples of its item size "
             f"({array.itemsize}): pass array.copy()"
         )
     return array.view(np.ndarray)

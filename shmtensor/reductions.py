@@ -21,10 +21,10 @@ from . import _tensor, storage
 from ._native import VIEW_PERSONAL
 from .allocators import MapAllocator, MapFlags
 from .allocators.managed import allocate
-from .dtypes import dtype_of
-from .errors import InvalidArgument, ManagerUnavailable, SegmentLost
+from .dtypes import BY_DTYPE, dtype_of, each_type
+from .errors import InvalidArgument, ManagerUnavailable, SegmentLost, StaleHandle
 from .manager import client
-from .memory import RECEIVED, shared_block
+from .memory import RECEIVED, region_address, shared_block
 
 Rebuild: TypeAlias = tuple[Any, ...]
 
@@ -143,6 +143,7 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
         OutOfMemory, ManagerError: as share_memory_.
         InvalidArgument: memory that is shared in a way that no other process can follow.
     """
+    dtype = BY_DTYPE[shared.dtype].name
     if shared._view is not None:  # a part: its root goes by handle
         return shared.__reduce_ex__(5)
     if getattr(shared._region, "kind", 0) == VIEW_PERSONAL:  # pages of ours that no other process can map
@@ -160,15 +161,16 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
         if owner == 0 and _message.tickets is not None:
             _message.tickets.append((block, hold, mark))
         name = (block.segment, block.index, block.generation, hold, mark)
-        whole = (where, name, shared.dtype.char, shared.size())
+        whole = (where, name, dtype, shared.size())
         return rebuild_storage, (*whole, theirs) if theirs else whole
     region, allocator = shared._region, shared.allocator
-    if isinstance(allocator, MapAllocator):
+    if isinstance(allocator, MapAllocator) and shared.data_ptr() == region_address(region):
         fd = getattr(region, "fd", -1)
         if fd >= 0:
-            return rebuild_from_descriptor, (reduction.DupFd(fd), shared.dtype.char, shared.size())
+            return rebuild_from_descriptor, (reduction.DupFd(fd), dtype, shared.size())
         if isinstance(allocator.context, str):
-            return rebuild_from_name, (allocator.context, int(allocator.flags), shared.dtype.char, shared.size())
+            whole_file = (allocator.context, int(allocator.flags), dtype, shared.size())
+            return rebuild_from_name, (*whole_file, region.identity)
     raise InvalidArgument(
         f"a {type(shared).__name__} of {shared.size()} elements in memory of the {allocator.name} allocator cannot be "
         "sent to another process; send a clone() of it"
@@ -206,15 +208,26 @@ def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> storage.Stora
     """A storage over a memory file, whose descriptor came along."""
     fd: int = socket.detach()
     try:
-        return storage.STORAGE_CLASSES[dtype_of(dtype)]._new_shared_fd(fd, size)
+        return storage.Storage._class_of(dtype_of(dtype))._new_shared_fd(fd, size)
     finally:
         os.close(fd)
 
 
-def rebuild_from_name(name: str, flags: int, dtype: str, size: int) -> storage.Storage:
-    """A storage over a file or a POSIX shared-memory object that exists."""
+def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tuple[int, int]) -> storage.Storage:
+    """A storage over a file or a POSIX shared-memory object that exists.
+
+    Raises:
+        MappingError: it exists no more.
+        StaleHandle: the name stands for another one by now.
+    """
     kept = (MapFlags(flags) | MapFlags.NOCREATE) & ~(MapFlags.EXCLUSIVE | MapFlags.UNLINK)
-    return storage.STORAGE_CLASSES[dtype_of(dtype)](size, allocator=MapAllocator(name, kept))
+    opened = storage.Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))
+    if opened._region.identity != identity:
+        raise StaleHandle(
+            f"a storage over {name} was sent, and another file has its name by now; keep files that are being sent, or "
+            "load and send it again"
+        )
+    return opened
 
 
 def reduce_tensor(tensor: _tensor.Tensor) -> Rebuild:
@@ -224,7 +237,6 @@ def reduce_tensor(tensor: _tensor.Tensor) -> Rebuild:
 
 def register() -> None:
     """Teach multiprocessing's pickler. Plain pickle, copy and deepcopy know nothing of it and go by value."""
-    for storage_class in storage.STORAGE_CLASSES.values():
-        reduction.ForkingPickler.register(storage_class, reduce_storage)
+    each_type(lambda row: reduction.ForkingPickler.register(storage.STORAGE_CLASSES[row.dtype], reduce_storage))
     reduction.ForkingPickler.register(_tensor.Tensor, reduce_tensor)
     reduction.ForkingPickler.dump = dump  # type: ignore[method-assign]

@@ -11,8 +11,8 @@ import contextlib
 import os
 import pickle
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final, Self, overload
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,20 @@ from .allocators.lease import Lease
 from .allocators.managed import allocate
 from .allocators.managed import manager_of as manager_of
 from .allocators.protocol import Allocator, Region
+from .content import Content
 from .conversion import INTEGERS, integer, read_only
-from .dtypes import DEFAULT, ELEMENT_TYPES, DType, require_supported
-from .errors import IndexOutOfRange, InvalidArgument, ShmTensorError
+from .dtypes import (
+    BY_DTYPE,
+    DEFAULT,
+    DType,
+    ElementType,
+    class_named,
+    dtype_of,
+    each_type,
+    require_same,
+    require_supported,
+)
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument, ShmTensorError
 from .memory import (
     OWN,
     PLACES,
@@ -34,6 +45,7 @@ from .memory import (
     StorageFlags,
     address_of,
     element_count,
+    flat_bytes,
     flat_values,
     fresh_array,
     moving,
@@ -53,7 +65,7 @@ _of_block: Final[weakref.WeakValueDictionary[tuple[int, DType], Storage]] = weak
 _of_view: Final[weakref.WeakValueDictionary[tuple[int, int, DType], Storage]] = weakref.WeakValueDictionary()
 
 
-class Storage(Sharing):
+class Storage(Content, Sharing):
     """Flat memory of `size` elements of one type. A bare Storage is a FloatStorage (float32).
 
     Args:
@@ -91,13 +103,18 @@ class Storage(Sharing):
     _tickets: list[tuple[int, int]] | None  # holds made by _shared_incref
 
     def __new__(cls, content: Any = 0, *, allocator: Allocator | None = None) -> Self:
-        return object.__new__(_class_of(DEFAULT) if cls is Storage else cls)  # type: ignore[return-value]
+        return object.__new__(STORAGE_CLASSES[DEFAULT] if cls is Storage else cls)  # type: ignore[return-value]
 
     def __init__(self, content: Any = 0, *, allocator: Allocator | None = None) -> None:
         if isinstance(content, INTEGERS):
             self._allocate(element_count(content, self.dtype), allocator or default_allocator)
             return
         values = flat_values(content, self.dtype)
+        if values.dtype.kind == "c" and self.dtype.kind != "c":
+            raise DTypeError(
+                f"{values.dtype.name} values in a storage of {self.dtype.name} would lose their imaginary parts; take "
+                "the real part, or say so by copy_ or a conversion"
+            )
         self._allocate(values.size, allocator or default_allocator)
         np.copyto(self._flat, values, casting="unsafe")
 
@@ -176,10 +193,16 @@ class Storage(Sharing):
         self._export = (manager, handle)
         return self._export
 
+    @staticmethod
+    def _class_of(dtype: DType) -> type[Storage]:
+        """The class for elements of `dtype`. Raises DTypeError."""
+        found = STORAGE_CLASSES.get(dtype)
+        return STORAGE_CLASSES[require_supported(dtype)] if found is None else found
+
     @classmethod
     def _typed(cls) -> type[Self]:
         """This class, or FloatStorage for a bare Storage."""
-        return _class_of(DEFAULT) if cls is Storage else cls  # type: ignore[return-value]
+        return STORAGE_CLASSES[DEFAULT] if cls is Storage else cls  # type: ignore[return-value]
 
     def _describe(self) -> str:
         part = "a part of a " if self._view is not None else ""
@@ -279,11 +302,6 @@ class Storage(Sharing):
     def __iter__(self) -> Iterator[Any]:
         return (self._flat.item(i) for i in range(self.size()))
 
-    def tolist(self) -> list[Any]:
-        """All elements as Python values. Does not block."""
-        values: list[Any] = self._flat.tolist()
-        return values
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
@@ -296,37 +314,6 @@ class Storage(Sharing):
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content changes
 
     # -- changing it --------------------------------------------------------------------------------------------------
-
-    def fill_(self, value: Any) -> Self:
-        """Set every element to `value`; gives self. Does not block.
-
-        Raises:
-            InvalidArgument, DTypeError: as for an element.
-        """
-        self[:] = value
-        return self
-
-    def copy_(self, source: Storage | Sequence[Any] | NDArray[Any]) -> Self:
-        """Copy the values of `source`, converting their type; gives self. Does not block.
-
-        Raises:
-            InvalidArgument: another number of elements.
-            DTypeError: values that cannot be converted.
-        """
-        self._require_writable("copying to")
-        values = flat_values(source, self.dtype)
-        if values.size != self.size():
-            raise InvalidArgument(
-                f"asked to copy {values.size} elements into {self._describe()}; copy as many as there are, or resize_"
-            )
-        np.copyto(self._flat, values, casting="unsafe")
-        return self
-
-    def clone(self) -> Self:
-        """A copy on the heap. Does not block. Raises OutOfMemory."""
-        copy = type(self)(self.size())
-        np.copyto(copy._flat, self._flat)
-        return copy
 
     def resize_(self, size: int) -> Self:
         """Change the number of elements; keeps those that fit, new ones are arbitrary; gives self.
@@ -366,18 +353,62 @@ class Storage(Sharing):
 
     def _move(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
         """Take `flat` as the memory from now on. The old memory lives on with the arrays over it. Under `moving`."""
-        bases = dict(self._bases or {})
+        self._take(flat, region, allocator)
+        if self._view is None:
+            self._flags = flags
+        for part in self._living_views():
+            first = part._view[1] if part._view else 0
+            part._move(flat[first : first + part.size()], region, allocator, flags)
+
+    def _take(self, flat: NDArray[Any], region: Region, allocator: Allocator) -> None:
+        bases = {} if self._bases is None else self._bases
         bases[self._epoch] = address_of(self._flat)
         self._bases = bases
         self._flat = flat
         self._region = region
         self._allocator = allocator
-        if self._view is None:
-            self._flags = flags
         self._epoch += 1
-        for part in self._living_views():
-            first = part._view[1] if part._view else 0
-            part._move(flat[first : first + part.size()], region, allocator, flags)
+
+    def swap_(self, other: Storage) -> Self:
+        """Exchange memory, size, flags and allocator with another storage (THStorage_swap); gives self.
+
+        Whoever refers to a storage goes on doing so: tensors on this one see what the other one had. Parts (slices)
+        stay with the memory that they are parts of. Does not block.
+
+        Raises:
+            DTypeError: a storage of another type; names both.
+            InvalidArgument: memory shared through the manager, which keeps its storage as it keeps its size, since
+                tensors in this process and others refer to it; or two storages over the same memory.
+        """
+        if not isinstance(other, Storage):
+            raise DTypeError(f"a {type(self).__name__} swaps with another one, not with a {type(other).__name__}")
+        require_same(self.dtype, other.dtype, other._describe())
+        if self is other:
+            return self
+        with moving:
+            for storage in (self, other):
+                if shared_block(storage._region)[0] is not None:
+                    raise InvalidArgument(f"{storage._describe()} cannot be swapped; swap clones, or copy the values")
+            if self._root()[0] is other._root()[0]:
+                raise InvalidArgument(f"{self._describe()} cannot be swapped with another part of its memory; copy_ it")
+            mine, theirs = self._state(), other._state()
+            self._assume(other, theirs)
+            other._assume(self, mine)
+        return self
+
+    def _state(self) -> tuple[Any, ...]:
+        return self._flat, self._region, self._allocator, self._flags, self._view, self._living_views()
+
+    def _assume(self, other: Storage, state: tuple[Any, ...]) -> None:
+        """Take what `other` had, parts and all. Under `moving`."""
+        flat, region, allocator, self._flags, self._view, parts = state
+        self._take(flat, region, allocator)
+        self._views = [weakref.ref(part) for part in parts]
+        for part in parts:
+            part._view = (self, part._view[1])
+        if self._view is not None:
+            root = self._view[0]
+            root._views = [weakref.ref(self) if ref() is other else ref for ref in root._views or ()]
 
     # -- sharing ------------------------------------------------------------------------------------------------------
 
@@ -436,6 +467,10 @@ class Storage(Sharing):
             if kind == VIEW_LENT and present in (VIEW_READONLY, VIEW_FROZEN):
                 kind = VIEW_READONLY  # we cannot write either, and that stays
             if kind != present:
+                # Storages of other types over the same memory are no way around it.
+                for storage in [*_of_block.values(), *_of_view.values()]:
+                    if storage is not self and shared_block(storage._region) == (block, present):
+                        storage._settle(block, kind)
                 self._settle(block, kind)
 
     def _settle(self, block: Block, kind: int) -> None:
@@ -458,26 +493,25 @@ class Storage(Sharing):
     def _from_block(cls, block: Block, dtype: DType, size: int, kind: int = 0) -> Self:
         """The storage of a block; the same object as long as one lives in this process, but for private ones.
 
-        Does not block.
+        There is one for each type. Bytes at the end that make no whole element are left out. Does not block.
 
         Args:
             kind: which view of the block this process may have; 0: the block itself, with all rights.
 
         Raises:
-            InvalidArgument: `size` elements of `dtype` are not the bytes of the block.
+            InvalidArgument: `size` is not the number of elements of `dtype` that the block has room for.
             OutOfMemory: no room for the view.
         """
-        nbytes = size * dtype.itemsize
-        if (nbytes or 1) != block.nbytes:
+        if size != block.nbytes // dtype.itemsize and (size or block.nbytes != 1):  # no block has 0 bytes
             raise InvalidArgument(
-                f"asked for {size} elements of {dtype.name} ({nbytes} bytes), but the shared block has {block.nbytes} "
-                "bytes; open it with the type and size it was made with"
+                f"asked for {size} elements of {dtype.name} ({size * dtype.itemsize} bytes), but the shared block has "
+                f"{block.nbytes} bytes; open it with the type and size it was made with"
             )
         with moving:
             known = _of_view.get((id(block), kind, dtype)) if kind else _of_block.get((id(block), dtype))
             if known is not None and shared_block(known._region) == (block, kind):
                 return known  # type: ignore[return-value]
-            storage = object.__new__(_class_of(dtype))
+            storage = object.__new__(cls._class_of(dtype))
             region = region_over(block, kind)
             storage._adopt(region.array(dtype, (size,)), region, *traits_of(kind))
             storage._enlist(block, kind)
@@ -490,8 +524,8 @@ class Storage(Sharing):
         if self._view is not None:
             root, first = self._view
             return _rebuild_part, (root, first, self.size())
-        data = pickle.PickleBuffer(self._flat.data) if protocol >= 5 else self._flat.tobytes()
-        return _rebuild_storage, (self.dtype.name, data)
+        data = pickle.PickleBuffer(flat_bytes(self).data) if protocol >= 5 else self._flat.tobytes()
+        return _rebuild_storage, (BY_DTYPE[self.dtype].name, data)
 
     def __copy__(self) -> Self:
         return self.clone()
@@ -510,31 +544,44 @@ class Storage(Sharing):
 # -- classes, one for each row of the table ---------------------------------------------------------------------------
 
 
-def _make_class(prefix: str, dtype: DType) -> type[Storage]:
-    name = f"{prefix}Storage"
-    doc = f"Storage of {dtype.name} elements.\n\n{(Storage.__doc__ or '').partition('.')[2].partition('.')[2].strip()}"
-    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "dtype": dtype}
-    return type(name, (Storage,), body)
+STORAGE_CLASSES: Final[dict[DType, type[Storage]]] = {}
+"""The class for each type that is there."""
 
 
-STORAGE_CLASSES: Final[dict[DType, type[Storage]]] = {
-    row.dtype: _make_class(row.prefix, row.dtype) for row in ELEMENT_TYPES
-}
-(
-    ByteStorage,
-    CharStorage,
-    ShortStorage,
-    IntStorage,
-    LongStorage,
-    HalfStorage,
-    FloatStorage,
-    DoubleStorage,
-    BoolStorage,
-) = STORAGE_CLASSES.values()
+def _make_class(row: ElementType) -> None:
+    name = f"{row.prefix}Storage"
+    doc = f"Storage of {row.name} elements.\n\n{(Storage.__doc__ or '').partition('.')[2].partition('.')[2].strip()}"
+    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "dtype": row.dtype}
+    globals()[name] = STORAGE_CLASSES[row.dtype] = type(name, (Storage,), body)
 
 
-def _class_of(dtype: DType) -> type[Storage]:
-    return STORAGE_CLASSES[dtype]
+each_type(_make_class)
+
+
+# fmt: off
+if TYPE_CHECKING:  # checkers see no generated classes: one line for each row
+    class ByteStorage(Storage): ...
+    class CharStorage(Storage): ...
+    class ShortStorage(Storage): ...
+    class IntStorage(Storage): ...
+    class LongStorage(Storage): ...
+    class HalfStorage(Storage): ...
+    class FloatStorage(Storage): ...
+    class DoubleStorage(Storage): ...
+    class BoolStorage(Storage): ...
+    class UInt16Storage(Storage): ...
+    class UInt32Storage(Storage): ...
+    class UInt64Storage(Storage): ...
+    class ComplexFloatStorage(Storage): ...
+    class ComplexDoubleStorage(Storage): ...
+    class BFloat16Storage(Storage): ...
+    class Float8E4M3Storage(Storage): ...
+    class Float8E5M2Storage(Storage): ...
+# fmt: on
+else:
+
+    def __getattr__(name):
+        return class_named(globals(), name, "Storage")
 
 
 def _receive() -> None:
@@ -557,7 +604,7 @@ os.register_at_fork(after_in_child=_receive)
 def storage_of(array: NDArray[Any]) -> Storage:
     """A storage over the memory of `array`: the whole shared block when it lies in one, else what the array spans.
 
-    Does not block. The array has a supported dtype and strides that are non-negative multiples of the item size.
+    Does not block. The array has strides that are multiples of the item size. Raises DTypeError.
     """
     base: Any = array.base
     owned = base is None
@@ -569,9 +616,9 @@ def storage_of(array: NDArray[Any]) -> Storage:
         if array.size == 0 and base.nbytes == 1:
             return Storage._from_block(block, dtype, 0, kind)
         offset = 0 if array.nbytes == base.nbytes else address_of(array) - base.address
-        if offset % dtype.itemsize == 0 and base.nbytes % dtype.itemsize == 0:
+        if offset % dtype.itemsize == 0:
             return Storage._from_block(block, dtype, base.nbytes // dtype.itemsize, kind)
-    storage = object.__new__(STORAGE_CLASSES[dtype])
+    storage = object.__new__(Storage._class_of(dtype))
     flat = span(array)
     if type(base) is Lease:
         storage._adopt(flat, base.region, base.allocator, StorageFlags.REFCOUNTED)
@@ -585,7 +632,7 @@ def storage_of(array: NDArray[Any]) -> Storage:
 
 def _rebuild_storage(name: str, data: Any) -> Storage:
     """Unpickle: a heap storage with these bytes. In-band buffers arrive as a bytearray, which becomes the memory."""
-    dtype = require_supported(np.dtype(name))
+    dtype = dtype_of(name)
     flat = np.frombuffer(data, dtype) if len(memoryview(data)) else np.empty(0, dtype)
     if type(data) is not bytearray:
         flat = flat.copy()  # read-only, or memory that someone else keeps

@@ -209,3 +209,35 @@ def test_hogwild_notices_a_killed_worker(place: Place, tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=BOUND)
     assert process.returncode == 1
     assert "died with exit code -9" in errors and "Traceback" not in errors
+
+
+# ---- th_dot.py -------------------------------------------------------------------------------------------------------
+
+
+def test_th_dot_writes_its_files_and_prints_the_number(place: Place, tmp_path: Path) -> None:
+    for _ in range(2):
+        process = place.start("th_dot.py", str(tmp_path))
+        assert process.communicate(timeout=BOUND) == ("275.000000\n", "")
+        assert process.returncode == 0
+    assert (tmp_path / "x").read_text() == "1 2 3 4 5 6 7 8 9 10\n"
+    assert (tmp_path / "y").read_text() == "10 9 8 7 6 5 4 3 2 1\n"
+
+
+def test_th_dot_reads_numbers_as_others_write_them(place: Place, tmp_path: Path) -> None:
+    x = [0.5, -1.25, 3e-3, 100, 0, 7, 8, 9, 10, 11]
+    y = [2.0**power for power in range(10)]
+    (tmp_path / "x").write_text("".join(f"{value}\n" for value in x))
+    (tmp_path / "y").write_text("\t".join(map(str, y)))
+    process = place.start("th_dot.py", str(tmp_path))
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    assert float(output) == pytest.approx(sum(a * b for a, b in zip(x, y, strict=True)) + sum(x), rel=1e-6)
+
+
+@pytest.mark.parametrize(("content", "message"), [("1 2 3", "the file ends here"), ("1 2 three", "then 'three'")])
+def test_th_dot_says_what_is_wrong_with_a_file(place: Place, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "y").write_text(content)
+    process = place.start("th_dot.py", str(tmp_path))
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 1 and output == ""
+    assert errors.startswith(f"th_dot: {tmp_path}/y at byte") and message in errors

@@ -1,6 +1,7 @@
 """Imports point downward only, and importing costs only what is used."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,32 @@ ROOT = Path(shmtensor.__file__).parent
 # Layers from the bottom, by the first part of a module's name below the package. A module imports from its own layer
 # and from lower ones.
 LAYERS = [
-    {"errors", "_native"},
+    {"errors", "hooks", "_native"},
     {"manager"},
-    {"dtypes", "allocators"},
-    {"conversion", "memory", "sharing", "storage", "operators", "_tensor", "creation", "atomics"},
+    {"dtypes", "allocators", "devices"},
+    {"content", "conversion", "memory", "sharing", "storage"},
+    {"_core", "_methods"},
+    {
+        "accounts",
+        "atomics",
+        "creation",
+        "dlpack",
+        "elementwise",
+        "fft",
+        "inspection",
+        "linalg",
+        "numpy_protocols",
+        "products",
+        "random",
+        "selection",
+        "shapes",
+        "sorting",
+        "special",
+        "statistical",
+    }
+    | {"methods", "_tensor"},
+    {"files"},
+    {"_namespace"},
     {"codec", "reductions"},
     {"queues", "broadcast", "synchronize", "connection"},
     {"pool", "multiprocessing", "spawn"},
@@ -99,6 +122,17 @@ def test_import_of_the_package_loads_nothing_else():
     assert {name for name in loaded if name.startswith("shmtensor.")} == set()
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        "fft.fftfreq(3)", "random.rand(3)", "linalg.inv(shmtensor.eye(3))", "files.MemoryFile() and shmtensor.zeros(3)",
+    ],
+)  # fmt: skip
+def test_tensors_have_their_methods_whichever_module_came_first(make):
+    module = make.partition(".")[0]
+    loaded_after(f"import shmtensor.{module}\n(shmtensor.{make} + 1).sum()")
+
+
 def test_manager_server_loads_no_numpy_and_no_tensors():
     loaded = loaded_after("import shmtensor.manager.server")
     assert "numpy" not in loaded
@@ -112,20 +146,32 @@ def test_heap_tensors_load_no_client():
 
 def test_every_public_name_resolves():
     for name in shmtensor.__all__:
-        assert getattr(shmtensor, name) is not None
+        assert hasattr(shmtensor, name)
     assert set(shmtensor.__all__) <= set(dir(shmtensor))
     assert len(shmtensor.__all__) == len(set(shmtensor.__all__))
 
 
 def test_every_public_name_is_seen_by_type_checkers():
-    tree = ast.parse((ROOT / "__init__.py").read_text())
-    seen = {
-        alias.asname
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.level
-        for alias in node.names
+    """They follow imports, and stars as far as modules have `__all__`; the lazy look-up follows `_namespace`."""
+    seen = {"__version__"}
+    for file in ("__init__.py", "_namespace.py"):
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                for alias in node.names:
+                    module = importlib.import_module(f"shmtensor.{node.module}") if alias.name == "*" else None
+                    seen |= {alias.asname or "dtypes"} if module is None else set(getattr(module, "__all__", ()))
+    other = {row for row in shmtensor.dtypes.TABLE if row.package is not None}
+    lazy = {"load", "save"} | {
+        name for row in other for name in (row.name, f"{row.prefix}Storage", f"{row.prefix}Tensor")
     }
-    assert seen == set(shmtensor.__all__) - {"__version__"}
+    assert set(dir(shmtensor)) | lazy == seen
+
+
+def test_methods_are_seen_by_type_checkers():
+    made = subprocess.run(
+        [sys.executable, ROOT.parent / "tools/methods_stub.py"], capture_output=True, text=True, check=True
+    )
+    assert made.stdout == (ROOT / "_methods.pyi").read_text(), "run tools/methods_stub.py --write"
 
 
 def test_unknown_name_is_an_attribute_error():

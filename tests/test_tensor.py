@@ -46,6 +46,12 @@ def test_creation(shared):
 
 
 def test_types_of_values():
+    doubles = shmtensor.tensor(np.array([1.5, 2.5]))
+    assert (
+        shmtensor.tensor([doubles[0], doubles[1]]).dtype
+        == shmtensor.tensor([np.float64(1.5)]).dtype
+        == shmtensor.float64
+    )
     assert shmtensor.tensor([1, 2]).dtype == shmtensor.int64
     assert shmtensor.tensor([True]).dtype == shmtensor.bool_
     assert shmtensor.tensor(1.5).dtype == shmtensor.float32
@@ -109,7 +115,7 @@ def test_values_that_make_no_tensor():
         ([[1], [2, 3]], InvalidArgument),
         (["a"], DTypeError),
         (object(), DTypeError),
-        ([1j], DTypeError),
+        ([np.datetime64("2026-01-01")], DTypeError),
         (np.array(["a"]), DTypeError),
     ):
         with pytest.raises(error):
@@ -162,12 +168,11 @@ def test_from_numpy_takes_strides_and_subclasses():
 @pytest.mark.parametrize(
     ("array", "error", "says"),
     [
-        (np.arange(4.0)[::-1], LayoutError, "copy"),
         (np.zeros(4, np.dtype([("a", "f4"), ("b", "i2")]))["a"], LayoutError, "copy"),
         (np.array([object()]), DTypeError, "objects"),
         (np.zeros(2, [("a", "i4")]), DTypeError, "structured"),
         (np.zeros(2, ">i4"), DTypeError, "byte order"),
-        (np.zeros(2, complex), DTypeError, "complex128"),
+        (np.zeros(2, np.longdouble), DTypeError, "float128"),
         (np.array(["a"]), DTypeError, "not supported"),
         ([1, 2], DTypeError, "list"),
     ],
@@ -208,7 +213,7 @@ def test_the_callers_array_object_is_its_own():
 # -- views
 
 
-def test_attributes(t):
+def test_what_a_tensor_is(t):
     assert (t.shape, t.size(), t.size(-1), t.stride(), t.stride(0)) == ((3, 4), (3, 4), 4, (4, 1), 4)
     assert (t.dim(), t.ndim, t.numel(), t.nelement(), len(t)) == (2, 2, 12, 12, 3)
     assert (t.element_size(), t.nbytes, t.storage_offset()) == (4, 48, 0)
@@ -261,7 +266,7 @@ def test_views_that_are_not_there(t):
         assert isinstance(caught.value, ShmTensorError)
     for make in (
         lambda: t.view(5, 5), lambda: t.view(-1, 5), lambda: t.view(-1, -1), lambda: t.view(-2, 6),
-        lambda: t.reshape(7), lambda: t[::-1], lambda: t.view("a"), lambda: t.select(0, "x"),
+        lambda: t.reshape(7), lambda: t.view("x", 1), lambda: t.select(0, "x"),
         lambda: t.view(1, 4, 3).t(), lambda: t.narrow(0, 1.5, 1), lambda: t.narrow(0, 0, "x"), lambda: t[[1, [2]]],
     ):  # fmt: skip
         with pytest.raises(InvalidArgument):
@@ -317,6 +322,14 @@ def test_operators_are_numpys(name, t):
     assert type(reflected) is Tensor
     assert np.array_equal(reflected.numpy(), op(np.float64(3), array[1:]))
     assert np.array_equal(op(other.numpy(), t[1:]).numpy(), op(other.numpy(), array[1:]))
+
+
+def test_a_product_in_place_changes_the_memory():
+    x = y = shmtensor.tensor([[0.0, 1], [2, 3]], shared=True)
+    x @= x
+    assert x is y
+    assert x.is_shared()
+    assert x.tolist() == [[2, 3], [6, 11]]
 
 
 def test_in_place_changes_the_memory(t):
@@ -411,7 +424,7 @@ def test_conversion_and_copies(t):
     assert t.clone().storage() is not t.storage()
     assert t.t().contiguous().is_contiguous()
     with pytest.raises(DTypeError):
-        t.to("complex64")
+        t.to("longdouble")
 
 
 def test_repr_says_shape_type_and_place(t, shared):
@@ -463,7 +476,8 @@ def test_a_tensor_over_shared_memory_is_recognised():
     odd = shmtensor.zeros(9, shared=True)
     wide = from_numpy(odd.numpy()[2:8].view(np.int64))
     assert wide.is_shared()
-    assert wide.storage().size() == 3
+    assert wide.storage().size() == 4
+    assert wide.storage_offset() == 1
     wide.fill_(-1)
     assert np.isnan(odd.numpy()[2:8]).all()
     with pytest.raises(LayoutError, match="aligned"):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OutOfMemory
+from ..hooks import relieve
 from .protocol import AllocatorStats, Meter, Region, require_size
+
+_Made = TypeVar("_Made")
 
 ALIGN_ABOVE: Final = 5120
 """Bytes above which a region starts on a cache line (THGeneral's THAlloc)."""
@@ -31,24 +36,21 @@ class DefaultAllocator:
     def malloc(self, nbytes: int) -> Region:
         """An uninitialised heap region; for 0 bytes an empty one (TH gives NULL).
 
-        Does not block. When the system refuses, collects garbage once and tries again, as THAlloc does.
+        Does not block. When the system refuses, collects garbage, then calls the low-memory callback
+        (`shmtensor.hooks`), and tries again after each, as THAlloc does.
 
         Args:
             nbytes: 0 to MAX_BYTES.
 
         Raises:
             InvalidArgument: nbytes is out of range.
-            OutOfMemory: refused twice; the message says what the system has left.
+            OutOfMemory: still refused; the message says what the system has left.
         """
         nbytes = require_size(nbytes, self.name)
         try:
             region = _aligned(nbytes)
-        except MemoryError:
-            gc.collect()
-            try:
-                region = _aligned(nbytes)
-            except MemoryError as error:
-                raise out_of_heap(nbytes) from error
+        except MemoryError as error:
+            region = again(partial(_aligned, nbytes), nbytes, error)
         self._meter.add(nbytes)
         return region
 
@@ -81,6 +83,26 @@ def _aligned(nbytes: int) -> NDArray[Any]:
     padded = np.empty(nbytes + ALIGNMENT, np.uint8)
     skip = -int(padded.ctypes.data) % ALIGNMENT
     return padded[skip : skip + nbytes]
+
+
+def again(make: Callable[[], _Made], nbytes: int, error: MemoryError) -> _Made:
+    """What `make` gives on a heap that has just refused it with `error`, after garbage and what the low-memory callback
+    drops have been freed. Does not block.
+
+    Raises:
+        OutOfMemory: still refused.
+    """
+    gc.collect()
+    try:
+        return make()
+    except MemoryError as problem:
+        error = problem
+    if relieve(nbytes):
+        try:
+            return make()
+        except MemoryError as problem:
+            error = problem
+    raise out_of_heap(nbytes) from error
 
 
 def out_of_heap(nbytes: int) -> OutOfMemory:

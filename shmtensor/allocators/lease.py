@@ -14,7 +14,7 @@ from .protocol import Allocator, Region
 class Lease:
     """Base object of the arrays over one region; gives the region back to its allocator when the last has gone."""
 
-    __slots__ = ("__array_interface__", "_view", "allocator", "region")
+    __slots__ = ("__array_interface__", "__weakref__", "_view", "allocator", "region")
 
     def __init__(self, allocator: Allocator, region: Region, view: memoryview, address: int) -> None:
         self.allocator = allocator
@@ -22,7 +22,7 @@ class Lease:
         self._view = view
         # NumPy keeps the object that has this attribute as the base of the array it makes of it.
         self.__array_interface__ = {
-            "version": 3, "typestr": "|u1", "shape": (view.nbytes,), "data": (address, False),
+            "version": 3, "typestr": "|u1", "shape": (view.nbytes,), "data": (address, view.readonly),
         }  # fmt: skip
 
     def __del__(self) -> None:
@@ -41,10 +41,22 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
 
     Raises:
         InvalidArgument: what the allocator gave is no buffer, too small, or not aligned to 8 bytes.
-        LayoutError: it is read-only or not contiguous.
+        LayoutError: it is not contiguous, or read-only and the allocator does not say so (by an attribute `readonly`).
         Whatever its malloc raises.
     """
     region = allocator.malloc(nbytes or 1)
+    try:
+        return region, lease(allocator, region, nbytes)
+    except BaseException:
+        allocator.free(region)
+        raise
+
+
+def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
+    """An array of the first `nbytes` bytes of a region that `allocator` gave, to which it goes back after the array.
+
+    Does not block. Raises InvalidArgument and LayoutError as `allocate_array`; the region is the caller's then.
+    """
     try:
         view = memoryview(region).cast("B")
         try:
@@ -58,7 +70,7 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
             problem = InvalidArgument(
                 f"the {_name(allocator)} allocator was asked for {nbytes} bytes and gave {view.nbytes}; mend its malloc"
             )
-        elif view.readonly:
+        elif view.readonly and not getattr(allocator, "readonly", False):
             problem = LayoutError(
                 f"the {_name(allocator)} allocator gave read-only memory; a storage needs memory it can write"
             )
@@ -75,10 +87,7 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
             f"the {_name(allocator)} allocator gave a {type(region).__name__}, which has no contiguous bytes; "
             "return an object with the buffer protocol"
         ) from error
-    except BaseException:
-        allocator.free(region)
-        raise
-    return region, np.asarray(Lease(allocator, region, view, address))[:nbytes]
+    return np.asarray(Lease(allocator, region, view, address))[:nbytes]
 
 
 def _name(allocator: Allocator) -> str:

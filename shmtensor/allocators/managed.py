@@ -94,7 +94,9 @@ def allocate_array(nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
     if manager is not None:
         try:
             return manager.native.array(nbytes or 1, dtype, shape)  # type: ignore[no-any-return]
-        except (Refused, LockBusy, ValueError):
+        except (Refused, LockBusy) as problem:
+            manager._translate(problem)
+        except ValueError:
             pass  # the long way says what is wrong
     return allocate(nbytes).array(dtype, shape)
 

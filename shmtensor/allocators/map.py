@@ -19,7 +19,8 @@ import posix_ipc
 
 from .._native import memory_available
 from ..errors import InvalidArgument, MappingError, OutOfMemory
-from .protocol import AllocatorStats, Meter, Region, require_size
+from ..hooks import relieve
+from .protocol import AllocatorStats, Meter, Region, mapped_meter, require_size
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
 
@@ -44,6 +45,11 @@ class MapFlags(IntFlag):
     """Map the given descriptor; the name is only for messages."""
     UNLINK = 64
     """Remove the name as soon as it is mapped."""
+    READONLY = 128
+    """With SHARED and NOCREATE, a file as it is, opened for reading alone: nobody can write to it here. (Not of TH.)"""
+
+
+_READONLY: Final = MapFlags.READONLY | MapFlags.SHARED | MapFlags.NOCREATE
 
 
 class MappedRegion(mmap.mmap):
@@ -57,15 +63,20 @@ class MappedRegion(mmap.mmap):
     """Descriptor of the memory with KEEPFD, owned by the region; else -1."""
     label: str
     """Path, name or descriptor, for messages."""
+    identity: tuple[int, int]
+    """Device and inode: tells whether a name stands for the same memory elsewhere."""
     released: weakref.finalize[Any, Any]
 
-    def __new__(cls, fileno: int, nbytes: int, shared: bool, label: str) -> Self:
-        kind = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+    def __new__(cls, fileno: int, nbytes: int, flags: MapFlags, label: str) -> Self:
+        kind = mmap.MAP_SHARED if flags & (MapFlags.SHARED | MapFlags.SHAREDMEM) else mmap.MAP_PRIVATE
+        rights = mmap.PROT_READ if flags & MapFlags.READONLY else mmap.PROT_READ | mmap.PROT_WRITE
         # Before Python 3.13 mmap always keeps a descriptor of its own.
         extra: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        self = super().__new__(cls, fileno, nbytes, flags=kind, prot=mmap.PROT_READ | mmap.PROT_WRITE, **extra)
+        self = super().__new__(cls, fileno, nbytes, flags=kind, prot=rights, **extra)
         self.fd = -1
         self.label = label
+        status = os.fstat(fileno)
+        self.identity = status.st_dev, status.st_ino
         return self
 
     def release(self) -> None:
@@ -106,6 +117,8 @@ class MapAllocator:
             raise InvalidArgument("map allocator: EXCLUSIVE (must not exist) contradicts NOCREATE (must exist)")
         if flags & MapFlags.EXCLUSIVE and not self.shared:
             raise InvalidArgument("map allocator: EXCLUSIVE creates, which needs SHARED or SHAREDMEM")
+        if flags & MapFlags.READONLY and self._flags & ~MapFlags.KEEPFD & ~MapFlags.FROMFD != _READONLY:
+            raise InvalidArgument(f"map allocator: {self._flags!r}; READONLY goes with SHARED and NOCREATE of a file")
         if context is None and flags & MapFlags.NOCREATE:
             raise InvalidArgument("map allocator: NOCREATE opens what exists; give its name")
         try:
@@ -117,7 +130,7 @@ class MapAllocator:
             raise InvalidArgument(
                 f"map allocator: {context!r} is no name of shared memory; give '/' and 1 to 254 characters but '/'"
             )
-        self._meter = Meter()
+        self._meter = Meter(mapped_meter)
 
     @property
     def context(self) -> str | int | None:
@@ -128,6 +141,11 @@ class MapAllocator:
     def flags(self) -> MapFlags:
         """The flags."""
         return self._flags
+
+    @property
+    def readonly(self) -> bool:
+        """Whether what it gives cannot be written to."""
+        return bool(self._flags & MapFlags.READONLY)
 
     @property
     def shared(self) -> bool:
@@ -154,6 +172,14 @@ class MapAllocator:
 
     def map(self, nbytes: int) -> tuple[MappedRegion, bool]:
         """malloc without its accounts, for allocators built on this one; also says whether the name is new."""
+        try:
+            return self._map(nbytes)
+        except OutOfMemory:
+            if not relieve(nbytes):
+                raise
+            return self._map(nbytes)
+
+    def _map(self, nbytes: int) -> tuple[MappedRegion, bool]:
         fd, label, created = self._open()
         before = os.fstat(fd).st_size
         try:
@@ -161,7 +187,7 @@ class MapAllocator:
                 raise InvalidArgument(f"{label} is not a file or shared memory; give a regular file")
             size = self._fit(fd, label, before, nbytes)
             try:
-                region = MappedRegion(fd, size, self.shared, label)
+                region = MappedRegion(fd, size, self._flags, label)
             except OSError as error:
                 if error.errno == errno.ENOMEM:
                     raise OutOfMemory(
@@ -234,9 +260,9 @@ class MapAllocator:
             if present == 0:
                 raise InvalidArgument(f"{label} is empty and no size was given; give the number of bytes")
             nbytes = present
-        if nbytes > present and (not self.shared or self._flags & MapFlags.FROMFD):
+        if nbytes > present and (not self.shared or self._flags & (MapFlags.FROMFD | MapFlags.READONLY)):
             raise InvalidArgument(f"asked for {nbytes} bytes of {label}, which has {present}; ask for at most those")
-        if not self.shared:
+        if not self.shared or self._flags & MapFlags.READONLY:
             return nbytes
         try:
             if nbytes > present:
@@ -296,7 +322,7 @@ def _open_name(name: str, flags: MapFlags, create: int) -> int:
             raise OSError(code, os.strerror(code)) from error
         except posix_ipc.PermissionsError as error:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES)) from error
-    writable = flags & MapFlags.SHARED
+    writable = flags & MapFlags.SHARED and not flags & MapFlags.READONLY
     # O_NONBLOCK: opening a pipe, which is refused later on, waits for its other end.
     return os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | create, 0o600)
 

@@ -47,7 +47,8 @@ class AllocatorStats:
 class Allocator(Protocol):
     """malloc, realloc, free and a context (THAllocator).
 
-    An allocator whose memory other processes can have says so by an attribute `shared`, True; storages look for it.
+    An allocator whose memory other processes can have says so by an attribute `shared`, True; one whose memory nobody
+    can write to by `readonly`. Storages look for them.
     """
 
     @property
@@ -109,11 +110,16 @@ os.register_at_fork(
 
 
 class Meter:
-    """Counts what one allocator gives out and takes back; safe in threads."""
+    """Counts what one allocator gives out and takes back; safe in threads.
 
-    __slots__ = ("_blocks", "_bytes", "_peak", "_total_blocks", "_total_bytes")
+    Args:
+        kind: the meter of all memory of this kind in this process, which counts it too.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_blocks", "_bytes", "_kind", "_peak", "_total_blocks", "_total_bytes")
+
+    def __init__(self, kind: Meter | None = None) -> None:
+        self._kind = kind
         self._blocks = self._bytes = self._peak = self._total_blocks = self._total_bytes = 0
 
     def add(self, nbytes: int) -> None:
@@ -124,12 +130,16 @@ class Meter:
             self._total_blocks += 1
             self._total_bytes += nbytes
             self._peak = max(self._peak, self._bytes)
+            if self._kind is not None:
+                self._kind.add(nbytes)
 
     def remove(self, nbytes: int) -> None:
         """A region of `nbytes` bytes came back. Does not block."""
         with accounts_lock:
             self._blocks -= 1
             self._bytes -= nbytes
+            if self._kind is not None:
+                self._kind.remove(nbytes)
 
     def stats(self, kept_blocks: int = 0, kept_bytes: int = 0) -> AllocatorStats:
         """A snapshot. Does not block."""
@@ -137,3 +147,7 @@ class Meter:
             return AllocatorStats(
                 self._blocks, self._bytes, self._peak, self._total_blocks, self._total_bytes, kept_blocks, kept_bytes
             )
+
+
+mapped_meter: Final = Meter()
+"""All that map allocators have given out."""

@@ -1,0 +1,116 @@
+// DLPack as it lies in memory: how array libraries in one process hand each other arrays. Written from the
+// specification of version 1.1; the layout is theirs and cannot change within a major version.
+//
+// A producer makes a managed tensor and gives it away in a capsule. Whoever takes it renames the capsule, and calls the
+// deleter once when the memory is used no more, from any thread, with or without the GIL. A capsule that nobody took
+// calls it itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace shmtensor::dlpack {
+
+constexpr std::uint32_t kMajor = 1, kMinor = 1;  // another major version: nothing but `version` and `deleter` is known
+constexpr const char *kName = "dltensor", *kUsedName = "used_dltensor";
+constexpr const char *kVersionedName = "dltensor_versioned", *kUsedVersionedName = "used_dltensor_versioned";
+
+constexpr std::uint64_t kReadOnly = 1, kCopied = 2;  // flags
+
+struct Version {
+    std::uint32_t major, minor;
+};
+
+struct Device {
+    std::int32_t type, number;
+};
+constexpr std::int32_t kCpu = 1;
+struct DeviceName {
+    std::int32_t type;
+    const char* name;
+    bool is_memory;  // the processor's own, in which a tensor can lie
+};
+// Managed memory of CUDA is not ours to take: only its driver knows when it may be read.
+constexpr DeviceName kDevices[] = {
+    {1, "cpu", true},       {2, "cuda", false},          {3, "pinned (cuda)", true},
+    {4, "opencl", false},   {7, "vulkan", false},        {8, "metal", false},
+    {9, "vpi", false},      {10, "rocm", false},         {11, "pinned (rocm)", true},
+    {12, "ext_dev", false}, {13, "cuda managed", false}, {14, "oneapi", false},
+    {15, "webgpu", false},  {16, "hexagon", false},      {17, "maia", false},
+};
+
+struct DataType {
+    std::uint8_t code, bits;
+    std::uint16_t lanes;
+};
+// Element types that NumPy has: by the letter that it has for their kind, and bits.
+struct Kind {
+    std::uint8_t code;
+    char letter;
+};
+constexpr Kind kKinds[] = {{0, 'i'}, {1, 'u'}, {2, 'f'}, {5, 'c'}, {6, 'b'}};
+constexpr std::uint8_t kMostBits = 64, kMostComplexBits = 128;  // long double is another type on each machine
+// Those that the package ml_dtypes has: by the name of their class in it.
+struct Named {
+    std::uint8_t code, bits;
+    const char* name;
+};
+constexpr Named kNamed[] = {
+    {4, 16, "bfloat16"},          {7, 8, "float8_e3m4"},      {8, 8, "float8_e4m3"},
+    {9, 8, "float8_e4m3b11fnuz"}, {10, 8, "float8_e4m3fn"},   {11, 8, "float8_e4m3fnuz"},
+    {12, 8, "float8_e5m2"},       {13, 8, "float8_e5m2fnuz"}, {14, 8, "float8_e8m0fnu"},
+};
+
+struct Tensor {
+    void* data;
+    Device device;
+    std::int32_t axes;
+    DataType type;
+    std::int64_t* sizes;
+    std::int64_t* strides;      // elements; nullptr: without gaps, in C order
+    std::uint64_t byte_offset;  // of the first element from `data`
+};
+
+struct Managed {
+    Tensor tensor;
+    void* context;  // the producer's
+    void (*deleter)(Managed*);
+};
+
+struct ManagedVersioned {
+    Version version;
+    void* context;
+    void (*deleter)(ManagedVersioned*);
+    std::uint64_t flags;
+    Tensor tensor;
+};
+
+static_assert(sizeof(Tensor) == 48 && offsetof(Tensor, axes) == 16 && offsetof(Tensor, type) == 20 &&
+              offsetof(Tensor, sizes) == 24 && offsetof(Tensor, byte_offset) == 40);
+static_assert(sizeof(Managed) == 64 && offsetof(Managed, deleter) == 56);
+static_assert(sizeof(ManagedVersioned) == 80 && offsetof(ManagedVersioned, flags) == 24 &&
+              offsetof(ManagedVersioned, tensor) == 32);
+
+// ------------------------------------------------------------------------------------------- what somebody gave us
+
+constexpr int kMostAxes = 64;
+
+const char* name_of(const Device& device);  // "cuda"; "unknown"
+bool is_memory(const Device& device);
+
+// The elements of a tensor, checked: sizes from 0, nothing overflows, and everything lies between `low` and `low` +
+// `span`. Steps of axes with at most one element, of which nothing depends, are as if there were no gaps.
+struct Layout {
+    std::byte* data = nullptr;  // the first element; nullptr: there are no elements, and no memory
+    int axes = 0;
+    std::ptrdiff_t sizes[kMostAxes];
+    std::ptrdiff_t steps[kMostAxes];        // bytes
+    bool empty = false;
+    std::byte* low = nullptr;
+    std::uint64_t span = 0;  // bytes
+};
+// `width`: bytes of an element. Gives what is wrong with it, or "".
+std::string read_layout(const Tensor& tensor, std::int64_t width, Layout* layout);
+
+}  // namespace shmtensor::dlpack

@@ -1,0 +1,319 @@
+// Arrays in and out of DLPack capsules. What lies in one, and who calls its deleter when, stands in dlpack.hpp.
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "array.hpp"
+#include "dlpack.hpp"
+#include "module.hpp"
+
+namespace shmtensor {
+namespace {
+
+using dlpack::DataType;
+using dlpack::Layout;
+using dlpack::Managed;
+using dlpack::ManagedVersioned;
+
+constexpr const char* kOwner = "shmtensor.dlpack";  // capsule that keeps what we took, below the arrays over it
+
+template <class M>
+constexpr bool is_versioned = std::is_same_v<M, ManagedVersioned>;
+template <class M>
+constexpr const char* name_of = is_versioned<M> ? dlpack::kVersionedName : dlpack::kName;
+template <class M>
+constexpr const char* used_name_of = is_versioned<M> ? dlpack::kUsedVersionedName : dlpack::kUsedName;
+
+[[noreturn]] void malformed(const std::string& what) {
+    raise(error_types.argument, "this is no DLPack tensor that can be used: " + what);
+}
+[[noreturn]] void refuse(const std::string& what) {
+    raise(PyExc_BufferError, what);
+}
+
+// An error that is set stays so: capsules are dropped whenever that happens.
+template <class M>
+void end(M* managed) {
+    if (!managed->deleter) return;
+    const nb::error_scope kept;
+    managed->deleter(managed);
+}
+
+// ------------------------------------------------------------------------------------------------------------- export
+
+// What we give away: followed in memory by the sizes and the strides of its axes.
+template <class M>
+struct Export {
+    M managed;
+    PyObject* array;  // keeps the memory
+};
+
+bool finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+// From whatever thread. What comes when there is no Python any more stays: the process is about to end.
+void let_go(PyObject* object) {
+    // This thread's state comes first: without one, PyGILState_Check gives true where Python has ended.
+    if (PyGILState_GetThisThreadState() && PyGILState_Check()) {
+        const nb::error_scope kept;
+        Py_DECREF(object);
+    } else if (Py_IsInitialized() && !finalizing()) {
+        try {
+            const PyGILState_STATE state = PyGILState_Ensure();
+            Py_DECREF(object);
+            PyGILState_Release(state);
+        } catch (...) {  // the interpreter ends just now, and unwinds threads that want the GIL: see Unlocked
+            for (;;) ::pause();
+        }
+    }
+}
+
+template <class M>
+void delete_export(M* managed) {
+    auto* given = static_cast<Export<M>*>(managed->context);
+    let_go(given->array);
+    std::free(given);
+}
+
+// Nobody took it.
+template <class M>
+void drop_capsule(PyObject* capsule) {
+    if (!PyCapsule_IsValid(capsule, name_of<M>)) return;
+    end(static_cast<M*>(PyCapsule_GetPointer(capsule, name_of<M>)));
+}
+
+// Of a class that ml_dtypes names so: `name` may have the name of the module before it.
+bool is_class(const char* name, const char* wanted) {
+    const char* last = std::strrchr(name, '.');
+    return std::strcmp(last ? last + 1 : name, wanted) == 0;
+}
+
+DataType type_of(const ElementKind& element) {
+    const int bits = 8 * element.bytes;
+    for (const auto& kind : dlpack::kKinds)
+        if (kind.letter == element.kind && bits <= (kind.letter == 'c' ? dlpack::kMostComplexBits : dlpack::kMostBits))
+            return {kind.code, static_cast<std::uint8_t>(bits), 1};
+    if (element.kind == 0)
+        for (const auto& known : dlpack::kNamed)
+            if (known.bits == bits && is_class(element.name, known.name)) return {known.code, known.bits, 1};
+    refuse(std::string{"elements of "} + element.name + " have no type in DLPack; convert the tensor with to()");
+}
+
+template <class M>
+nb::object export_array(PyObject* array, bool copied) {
+    ElementKind element;
+    if (!kind_of(array, &element)) throw nb::python_error();
+    const DataType type = type_of(element);
+    const ArrayView view = view_array(array);
+    if (!is_versioned<M> && !view.writable)
+        refuse(
+            "the memory is read-only here, which a DLPack capsule before version 1 cannot say; ask for max_version=(1, "
+            "0) "
+            "or newer, or export a clone()");
+    const auto axes = static_cast<std::size_t>(view.axes);
+    auto* given = static_cast<Export<M>*>(std::malloc(sizeof(Export<M>) + 2 * axes * sizeof(std::int64_t)));
+    if (!given) throw std::bad_alloc();
+    auto* sizes = reinterpret_cast<std::int64_t*>(given + 1);
+    M& managed = given->managed;
+    managed.tensor = {view.data, {dlpack::kCpu, 0}, view.axes, type, sizes, sizes + axes, 0};
+    for (std::size_t i = 0; i < axes; ++i) {
+        sizes[i] = view.sizes[i];
+        sizes[axes + i] = view.strides[i] / element.bytes;
+        if (view.strides[i] % element.bytes != 0) {
+            std::free(given);
+            refuse("the strides of the array are no multiples of its item size; export a clone()");
+        }
+    }
+    managed.context = given;
+    managed.deleter = delete_export<M>;
+    if constexpr (is_versioned<M>) {
+        managed.version = {dlpack::kMajor, dlpack::kMinor};
+        managed.flags = (view.writable ? 0 : dlpack::kReadOnly) | (copied ? dlpack::kCopied : 0);
+    }
+    PyObject* capsule = PyCapsule_New(&managed, name_of<M>, drop_capsule<M>);
+    if (!capsule) {
+        std::free(given);
+        throw nb::python_error();
+    }
+    given->array = Py_NewRef(array);
+    return nb::steal(capsule);
+}
+
+// ------------------------------------------------------------------------------------------------------------- import
+
+nb::object dtype_of_type(const DataType& type) {
+    const auto described = [&] {
+        return "its elements are of DLPack's type code " + std::to_string(type.code) + " with " +
+               std::to_string(type.bits) + " bits in " + std::to_string(type.lanes) + " lanes";
+    };
+    if (type.lanes != 1) refuse(described() + "; a tensor has elements of one lane");
+    for (const auto& kind : dlpack::kKinds) {
+        const bool is_complex = kind.letter == 'c', is_bool = kind.letter == 'b';
+        const int least = is_complex ? 64 : kind.letter == 'f' ? 16 : 8;
+        const int most = is_complex ? dlpack::kMostComplexBits : is_bool ? 8 : dlpack::kMostBits;
+        if (kind.code != type.code || type.bits < least || type.bits > most || (type.bits & (type.bits - 1))) continue;
+        PyObject* dtype = dtype_of(kind.letter, type.bits / 8);
+        if (!dtype) throw nb::python_error();
+        return nb::steal(dtype);
+    }
+    for (const auto& known : dlpack::kNamed) {
+        if (known.code != type.code || known.bits != type.bits) continue;
+        const nb::object package = nb::steal(PyImport_ImportModule("ml_dtypes"));
+        if (!package.is_valid() && PyErr_ExceptionMatches(PyExc_ImportError)) {
+            PyErr_Clear();
+            refuse(std::string{"its elements are of "} + known.name +
+                   ", which needs the package ml_dtypes; install it, or convert them before");
+        }
+        if (!package.is_valid()) throw nb::python_error();
+        const nb::object scalars = nb::steal(PyObject_GetAttrString(package.ptr(), known.name));
+        if (!scalars.is_valid()) {
+            PyErr_Clear();
+            refuse(std::string{"its elements are of "} + known.name +
+                   ", which this ml_dtypes lacks; install a newer one");
+        }
+        PyObject* dtype = dtype_of(scalars.ptr());
+        if (!dtype) throw nb::python_error();
+        return nb::steal(dtype);
+    }
+    refuse(described() + ", which no tensor has; convert them before");
+}
+
+template <class M>
+void drop_owner(PyObject* owner) {
+    end(static_cast<M*>(PyCapsule_GetPointer(owner, kOwner)));
+}
+
+// One of our blocks, or a view of it, that keeps [low, low + bytes), should that lie in one; invalid where the memory
+// is others'. `shift`: how far from here the same bytes are to be used. `readonly`: set where they cannot be written.
+nb::object recognise(const std::byte* low, std::uint64_t bytes, bool* readonly, std::ptrdiff_t* shift) {
+    Block* block = nullptr;
+    bool unwritable = false;
+    if (Client::locate(low, bytes, 0, &block, &unwritable) == Status::busy) {
+        const Unlocked unlocked;
+        Client::locate(low, bytes, kSlice, &block, &unwritable);
+    }
+    if (!block) return {};
+    const std::byte* const from = (unwritable ? block->segment->readonly : block->segment->payload) + block->offset;
+    std::byte* data = nullptr;
+    *readonly = *readonly || unwritable;
+    nb::object keeper = view_of(face_of(block), *readonly, &data);
+    *shift = data - from;
+    return keeper;
+}
+
+template <class M>
+nb::object import_capsule(PyObject* capsule, nb::handle copy, bool copies) {
+    auto* managed = static_cast<M*>(PyCapsule_GetPointer(capsule, name_of<M>));
+    bool readonly = false;
+    if constexpr (is_versioned<M>) {
+        if (managed->version.major != dlpack::kMajor) {
+            const std::string found =
+                std::to_string(managed->version.major) + "." + std::to_string(managed->version.minor);
+            PyCapsule_SetName(capsule, used_name_of<M>);
+            end(managed);
+            refuse("the capsule is of DLPack " + found + "; this shmtensor understands version 1 and what came before");
+        }
+        readonly = (managed->flags & dlpack::kReadOnly) != 0;
+        if (copy.is(nb::handle(Py_False)) && (managed->flags & dlpack::kCopied))
+            refuse("copy=False was asked for, and the other library has made a copy");
+    }
+    const dlpack::Tensor& tensor = managed->tensor;
+    if (!dlpack::is_memory(tensor.device))
+        refuse(std::string{"the data lies on "} + dlpack::name_of(tensor.device) + " (DLPack's device type " +
+               std::to_string(tensor.device.type) + "), number " + std::to_string(tensor.device.number) +
+               "; tensors live in the processor's memory: copy it there first, or ask for device=\"cpu\"");
+    const nb::object dtype = dtype_of_type(tensor.type);
+    const Item item = item_of(dtype.ptr());
+    Layout layout;
+    if (const std::string wrong = dlpack::read_layout(tensor, item.bytes, &layout); !wrong.empty()) malformed(wrong);
+    if (!layout.empty && reinterpret_cast<std::uintptr_t>(layout.data) % static_cast<unsigned>(item.alignment) != 0)
+        refuse("its elements are not aligned to their " + std::to_string(item.alignment) +
+               " bytes; copy it in the other library");
+
+    // From here on it is ours.
+    const nb::object owner = nb::steal(PyCapsule_New(managed, kOwner, nullptr));
+    if (!owner.is_valid() || PyCapsule_SetName(capsule, used_name_of<M>) != 0) throw nb::python_error();
+    PyCapsule_SetDestructor(owner.ptr(), drop_owner<M>);
+
+    nb::object keeper = owner;
+    std::ptrdiff_t shift = 0;
+    if (layout.data && !copies)
+        if (nb::object known = recognise(layout.low, layout.span, &readonly, &shift); known.is_valid())
+            keeper = std::move(known);
+    PyObject* array = array_over(keeper.ptr(), layout.data ? layout.data + shift : nullptr, dtype.ptr(), layout.axes,
+                                 layout.sizes, layout.steps, !readonly);
+    if (array && copies) {
+        const nb::object over = nb::steal(array);
+        array = PyObject_CallMethod(array, "copy", nullptr);
+    }
+    if (!array) throw nb::python_error();
+    return nb::steal(array);
+}
+
+nb::object import_any(nb::handle capsule, nb::handle copy, bool copies) {
+    if (!PyCapsule_CheckExact(capsule.ptr()))
+        raise(PyExc_TypeError, std::string{"__dlpack__ gave an object of type "} + Py_TYPE(capsule.ptr())->tp_name +
+                                   "; it has to give a capsule");
+    const char* name = PyCapsule_GetName(capsule.ptr());
+    if (!name) name = "";
+    if (std::strcmp(name, dlpack::kVersionedName) == 0)
+        return import_capsule<ManagedVersioned>(capsule.ptr(), copy, copies);
+    if (std::strcmp(name, dlpack::kName) == 0) return import_capsule<Managed>(capsule.ptr(), copy, copies);
+    if (std::strcmp(name, dlpack::kUsedName) == 0 || std::strcmp(name, dlpack::kUsedVersionedName) == 0)
+        malformed("the capsule was used before; each can be used once");
+    malformed(std::string{"the capsule is called \""} + name +
+              "\"; a new one is called \"dltensor\" or \"dltensor_versioned\"");
+}
+
+struct Words {
+    PyObject* method = PyUnicode_InternFromString("__dlpack__");
+    PyObject* newest = Py_BuildValue("(II)", dlpack::kMajor, dlpack::kMinor);
+    PyObject* plain = Py_BuildValue("(s)", "max_version");
+    PyObject* all = Py_BuildValue("(sss)", "max_version", "dl_device", "copy");
+};
+
+nb::object import_object(nb::handle object, nb::handle device, nb::handle copy) {
+    static Words* words = nullptr;  // not a guarded static: its making may let go of the GIL
+    if (!words) words = new Words;
+    if (PyCapsule_CheckExact(object.ptr())) return import_any(object, copy, copy.is(nb::handle(Py_True)));
+    PyObject* arguments[] = {object.ptr(), words->newest, device.ptr(), copy.ptr()};
+    const bool plain = device.is_none() && copy.is_none();
+    nb::object capsule =
+        nb::steal(PyObject_VectorcallMethod(words->method, arguments, 1, plain ? words->plain : words->all));
+    if (capsule.is_valid()) return import_any(capsule, copy, false);
+    if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        const nb::python_error theirs;
+        if (nb::hasattr(object, "__dlpack__")) throw theirs;
+        raise(PyExc_AttributeError, std::string{"an object with __dlpack__ or a DLPack capsule was expected, not a "} +
+                                        Py_TYPE(object.ptr())->tp_name + "; use shmtensor.tensor(values)");
+    }
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+    // A library that is older than these arguments: it gives what it has, and the rest is up to us.
+    PyErr_Clear();
+    capsule = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words->method));
+    if (!capsule.is_valid()) throw nb::python_error();
+    return import_any(capsule, copy, copy.is(nb::handle(Py_True)));
+}
+
+}  // namespace
+
+void add_dlpack(nb::module_& m) {
+    m.def(
+        "dlpack_export",
+        [](nb::handle array, bool versioned, bool copied) {
+            return versioned ? export_array<ManagedVersioned>(array.ptr(), copied)
+                             : export_array<Managed>(array.ptr(), copied);
+        },
+        nb::arg("array"), nb::arg("versioned"), nb::arg("copied"));
+    m.def("dlpack_import", &import_object, nb::arg("object").none(), nb::arg("device").none(), nb::arg("copy").none());
+}
+
+}  // namespace shmtensor

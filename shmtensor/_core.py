@@ -1,0 +1,649 @@
+"""Tensor: a view of a storage by offset, sizes and strides; NumPy does the arithmetic.
+
+(The module has an underscore because `shmtensor.tensor` is the function that makes one, as in torch.)
+
+A tensor holds the ndarray that is its view (`_array`) and, once something asks for it, the Storage. Tensors that NumPy
+computed have no Storage object until then, which keeps arithmetic close to NumPy's own speed.
+
+Here stands what every tensor is: its view, Python's and NumPy's protocols, indexing. What can be computed with tensors
+are functions of modules above (`elementwise`, `shapes`, `statistical`, ...), which `methods` makes methods as well.
+Type promotion, broadcasting and rounding are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .allocators.default import out_of_heap
+from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, refused, shape_from
+from .devices import CPU, Device, device_of
+from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument
+from .memory import address_of, moving
+from .storage import Storage, storage_of
+
+if TYPE_CHECKING:
+    from ._methods import Methods
+else:
+    Methods = object
+
+SETTLED: Final = -1
+_new = object.__new__
+_ndarray = np.ndarray
+
+
+class Size(int):
+    """`tensor.size`: the number of elements; called, the sizes of all axes or of one (the array API's and torch's)."""
+
+    _tensor: Tensor
+
+    def __call__(self, dim: int | None = None) -> Any:
+        shape = self._tensor.shape
+        return shape if dim is None else shape[self._tensor._axis(dim)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)  # without the tensor
+
+
+class Tensor(Methods):
+    """A view of a storage. A bare Tensor is of float32.
+
+    `Tensor(2, 3)` has these sizes and arbitrary content; `Tensor([[1, 2], [3, 4]])` has these values; `Tensor(storage)`
+    is all of a storage, of the storage's type (the constructors of torch).
+
+    Raises:
+        InvalidArgument: sizes that are negative or impossible.
+        DTypeError: values that do not convert, or (of a typed class) a storage of another type.
+        OutOfMemory: no memory for it.
+    """
+
+    __module__ = "shmtensor"  # pickles name it so, and whoever loads one has all methods then
+    __slots__ = ("__weakref__", "_array", "_epoch", "_storage", "requires_grad")
+
+    _array: NDArray[Any]  # the view; current while _epoch is the storage's
+    _storage: Storage | None
+    _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
+    requires_grad: bool
+    """Whether autograd records what happens to it."""
+
+    def __new__(cls, *content: Any) -> Self:
+        return cls._construct(content, None)
+
+    @classmethod
+    def _construct(cls, content: tuple[Any, ...], dtype: DType | None) -> Self:
+        self = _new(cls)
+        self.requires_grad = False
+        self._storage = None
+        self._epoch = 0
+        first = content[0] if len(content) == 1 else None
+        if isinstance(first, Storage):
+            if dtype is not None and first.dtype != dtype:
+                raise DTypeError(
+                    f"a tensor of {dtype.name} was asked for over a {type(first).__name__} ({first.dtype.name}); "
+                    f"use {BY_DTYPE[first.dtype].prefix}Tensor, or convert the values"
+                )
+            self._storage = first
+            self._epoch = first._epoch
+            self._array = first._flat
+        elif first is None or isinstance(first, INTEGERS):
+            shape, _ = shape_from(content or (0,), (dtype or DEFAULT).itemsize)
+            self._array = empty_array(shape, dtype or DEFAULT)
+        else:
+            self._array = array_from(first, dtype or DEFAULT)
+        return self
+
+    # -- the view -----------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> NDArray[Any]:
+        """Take the view again after the storage has moved."""
+        storage = self._storage
+        assert storage is not None
+        with moving:
+            old = self._array
+            flat = storage._flat
+            if self._epoch != storage._epoch:
+                assert storage._bases is not None
+                offset = address_of(old) - storage._bases[self._epoch]
+                try:
+                    self._array = np.ndarray(old.shape, old.dtype, flat, offset, old.strides)
+                    if not old.flags.writeable and overlaps(old.shape, old.strides, old.itemsize):
+                        self._array.flags.writeable = False
+                except (TypeError, ValueError) as error:
+                    raise InvalidArgument(
+                        f"a tensor of shape {old.shape} at byte {offset} reaches beyond its storage, which was resized "
+                        f"to {flat.size} elements; resize the storage again, or make a new tensor"
+                    ) from error
+                self._epoch = storage._epoch
+            return self._array
+
+    def _live(self) -> NDArray[Any]:
+        """The view, over the memory where the storage is now."""
+        storage = self._storage
+        if storage is None or storage._epoch == self._epoch:
+            return self._array
+        return self._follow()
+
+    def storage(self) -> Storage:
+        """The storage; the same object for all tensors on it. Does not block."""
+        storage = self._storage
+        if storage is None:
+            with moving:  # two threads must not make two
+                storage = self._storage
+                if storage is None:
+                    storage = storage_of(self._array)
+                    self._epoch = storage._epoch
+                    self._storage = storage
+        return storage
+
+    def _share(self, array: NDArray[Any]) -> Tensor:
+        """A tensor on this one's storage with the view `array`."""
+        storage = self._storage or self.storage()
+        t = _new(Tensor)
+        t._array = array
+        t._storage = storage
+        t._epoch = self._epoch
+        t.requires_grad = False
+        return t
+
+    def _parts(self) -> tuple[Any, ...]:
+        """(storage that owns the memory, offset, size, stride, requires_grad): what a pickle of a tensor holds.
+
+        And its type where that is not the storage's.
+        """
+        root, first = self.storage()._root()
+        dtype = self._live().dtype
+        if dtype == root.dtype:
+            return root, first + self.storage_offset(), self.shape, self.stride(), self.requires_grad
+        offset = first * root.dtype.itemsize // dtype.itemsize + self.storage_offset()
+        return root, offset, self.shape, self.stride(), self.requires_grad, dtype.name
+
+    @staticmethod
+    def _rebuild(
+        storage: Storage,
+        offset: int,
+        size: tuple[int, ...],
+        stride: tuple[int, ...],
+        requires_grad: bool = False,
+        dtype: Any = None,
+    ) -> Tensor:
+        """A tensor on `storage` from what `_parts` gives. Does not block.
+
+        Args:
+            offset: first element in the storage.
+            size, stride: in elements, one for each axis.
+            dtype: of the elements, where it is not the storage's.
+
+        Raises:
+            InvalidArgument: it would reach beyond the storage.
+        """
+        kind = storage.dtype if dtype is None else dtype_of(dtype)
+        width = kind.itemsize
+        t = _new(Tensor)
+        t._epoch = storage._epoch
+        flat = storage._flat
+        if len(size) != len(stride) or offset < 0:
+            raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
+        try:
+            t._array = np.ndarray(size, kind, flat, offset * width, tuple(s * width for s in stride))
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
+            ) from error
+        if not t._array.flags.c_contiguous and overlaps(t._array.shape, t._array.strides, width):
+            t._array.flags.writeable = False
+        t._storage = storage
+        t.requires_grad = requires_grad
+        return t
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self._array.shape
+
+    @property
+    def size(self) -> Size:
+        """Number of elements; called, `size()`, sizes of all axes, and `size(dim)` of one (raises IndexOutOfRange)."""
+        size = Size(self._array.size)
+        size._tensor = self
+        return size
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Steps of all axes in elements, or of one. Does not block. Raises IndexOutOfRange."""
+        array = self._array
+        strides = tuple(s // array.itemsize for s in array.strides)
+        return strides if dim is None else strides[self._axis(dim)]
+
+    def storage_offset(self) -> int:
+        """First element in the storage. Does not block."""
+        storage = self.storage()
+        array = self._live()
+        return (address_of(array) - address_of(storage._flat)) // array.itemsize if array.size else 0
+
+    def dim(self) -> int:
+        """Number of axes. Does not block."""
+        return self._array.ndim
+
+    ndim = property(dim)
+
+    def numel(self) -> int:
+        """Number of elements. Does not block."""
+        return self._array.size
+
+    nelement = numel
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._array.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return CPU
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """Itself, which is on the only device that there is. Does not block. Raises InvalidArgument: another one."""
+        device_of(device)
+        if stream is not None:
+            raise InvalidArgument(f"asked for stream {stream!r}; the CPU has none: leave it out")
+        return self
+
+    @property
+    def T(self) -> Tensor:
+        """The view with its axes in the opposite order: of a matrix its transpose."""
+        return self._share(self._live().T)
+
+    @property
+    def mT(self) -> Tensor:
+        """The view with the last two axes exchanged. Raises InvalidArgument: fewer than two."""
+        if self._array.ndim < 2:
+            raise InvalidArgument(f"mT of a tensor of shape {self.shape}; it needs two axes")
+        return self._share(self._live().swapaxes(-1, -2))
+
+    @property
+    def real(self) -> Tensor:
+        """The view of the real parts; itself for real types."""
+        array = self._live()
+        return self._share(array.real) if array.dtype.kind == "c" else self
+
+    @property
+    def imag(self) -> Tensor:
+        """The view of the imaginary parts. Raises DTypeError: a real type has none (`shmtensor.imag(x)` gives 0)."""
+        array = self._live()
+        if array.dtype.kind != "c":
+            raise DTypeError(f"a tensor of {array.dtype.name} has no imaginary parts; use shmtensor.imag(x)")
+        return self._share(array.imag)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._array.nbytes
+
+    def element_size(self) -> int:
+        """Bytes of one element. Does not block."""
+        return self._array.itemsize
+
+    def data_ptr(self) -> int:
+        """Address of the first element in this process. Does not block."""
+        return address_of(self._live())
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in order, without gaps. Does not block."""
+        return self._array.flags.c_contiguous
+
+    def is_shared(self) -> bool:
+        """Whether other processes can have this memory. Does not block."""
+        return self.storage().is_shared()
+
+    def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self:
+        """Move the whole storage into shared memory; gives self. See Storage.share_memory_ for the arguments."""
+        self.storage().share_memory_(readonly=readonly, copy_on_write=copy_on_write)
+        self._live()
+        return self
+
+    def _axis(self, dim: Any) -> int:
+        ndim = self._array.ndim
+        if type(dim) is int and 0 <= dim < ndim:
+            return dim
+        if type(dim) is not int:
+            dim = index_of(dim, "axis")
+        if not -ndim <= dim < ndim:
+            there = f"use {-ndim} to {ndim - 1}" if ndim else "it has none"
+            raise IndexOutOfRange(f"asked for axis {dim} of a tensor of shape {self.shape}; {there}")
+        return dim % ndim  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        array = self._live()
+        values = np.array2string(array, separator=", ", prefix="tensor(", threshold=1000)
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"tensor({values}, shape={self.shape}, dtype={array.dtype.name}, memory={self.storage()._place()}{grad})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    # -- to NumPy and Python ------------------------------------------------------------------------------------------
+
+    def numpy(self) -> NDArray[Any]:
+        """An ndarray over the same memory, which it keeps alive. Does not block.
+
+        It does not follow when the storage moves (`share_memory_`, `resize_`): take it after that.
+        """
+        return self._live().view()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._live().view(), dtype=dtype, copy=copy)  # the object itself stays ours
+
+    def item(self) -> Any:
+        """The only element as a Python value. Does not block. Raises InvalidArgument when there is not exactly one."""
+        if self._array.size != 1:
+            raise InvalidArgument(f"item() of a tensor of shape {self.shape}; index one element, or use tolist()")
+        return self._live().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python values. Does not block."""
+        return self._live().tolist()
+
+    def __bool__(self) -> bool:
+        if self._array.size != 1:
+            raise InvalidArgument(f"truth of a tensor of shape {self.shape} is ambiguous; use any or all of its values")
+        return bool(self._live().item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self._array.dtype.kind not in "iu" or self._array.ndim:
+            raise DTypeError(f"a tensor of {self.dtype.name} and shape {self.shape} is no index; use an integer scalar")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self._array.ndim:
+            raise DTypeError("len() of a tensor without axes; use numel()")
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any(self == value))
+
+    # -- elements -----------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """Basic indexing gives a view (a tensor without axes for one element), indexing by arrays a copy, as in NumPy.
+
+        Does not block.
+
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: a key that is no index.
+        """
+        storage = self._storage
+        a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
+        kind = type(key)
+        if kind is not int and kind is not slice:
+            key = index_key(key)
+        try:
+            v = a[key]
+            if type(v) is not _ndarray:  # NumPy made a scalar; a view without axes is wanted
+                v = a[(*key, ...)] if type(key) is tuple else a[key, ...]
+        except (IndexError, MemoryError) as error:
+            raise failed(error, f"index {key!r} of", a) from error
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
+        base = v.base
+        if base is not a and (base is None or base is not a.base):
+            return wrap(v)
+        if storage is None and self._epoch != SETTLED:  # this and the view must follow the same one
+            storage = self.storage()
+        t = _new(Tensor)
+        t._array = v
+        t._storage = storage
+        t._epoch = self._epoch
+        t.requires_grad = False
+        return t
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write a value, sequence, array or tensor to what `key` selects, broadcasting. Does not block.
+
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: shapes that do not go together, or a value outside the range of the type.
+            DTypeError: a value that is no number.
+        """
+        a = self._live()
+        if type(key) is not int and type(key) is not slice:
+            key = index_key(key)
+        try:
+            a[key] = value._live() if isinstance(value, Tensor) else value
+        except FAILURES as error:
+            raise failed(error, f"writing to index {key!r} of", a) from error
+
+    def clone(self) -> Tensor:
+        """A copy on the heap with a storage of its own. Does not block."""
+        a = self._live()
+        try:
+            return wrap(a.copy())
+        except MemoryError as error:
+            raise failed(error, "copying", a) from error
+
+    def to(self, dtype: Any) -> Tensor:
+        """Itself when of this type, else a copy converted to it. Does not block. Raises DTypeError."""
+        if isinstance(dtype, Device) or (isinstance(dtype, str) and dtype.partition(":")[0] in ("cpu", "cuda")):
+            return self.to_device(dtype)
+        wanted = dtype_of(dtype)
+        a = self._live()
+        try:
+            return self if wanted == a.dtype else wrap(a.astype(wanted))
+        except MemoryError as error:
+            raise failed(error, "converting", a) from error
+
+    # -- by value -----------------------------------------------------------------------------------------------------
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """By value, with the whole storage; tensors on one storage pickled together share one afterwards."""
+        return Tensor._rebuild, self._parts()
+
+    def __copy__(self) -> Tensor:
+        copy = self.clone()
+        copy.requires_grad = self.requires_grad
+        return copy
+
+    # -- changing it --------------------------------------------------------------------------------------------------
+
+    def fill_(self, value: Any) -> Self:
+        """Set every element; gives self. Does not block. Raises InvalidArgument, DTypeError as assignment does."""
+        self[...] = value
+        return self
+
+    def zero_(self) -> Self:
+        """Set every element to 0; gives self. Does not block. Raises LayoutError where the memory is read-only."""
+        return self.fill_(0)
+
+    def copy_(self, source: Any) -> Self:
+        """Copy values, broadcasting and converting their type; gives self. Does not block.
+
+        Raises:
+            InvalidArgument: shapes that do not go together.
+            DTypeError: values that are no numbers.
+        """
+        a = self._live()
+        values = source._live() if isinstance(source, Tensor) else source
+        if not isinstance(values, np.ndarray) or values.dtype not in BY_DTYPE:
+            values = array_from(source, a.dtype)
+        try:
+            np.copyto(a, values, casting="unsafe")
+        except FAILURES as error:
+            raise failed(error, f"copying a tensor of shape {values.shape} to", a) from error
+        return self
+
+    if TYPE_CHECKING:  # compared by element; the rest is in Methods
+
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+
+    __hash__ = object.__hash__  # comparison is by element
+
+
+Tensor._rebuild.__module__ = Tensor.__module__
+
+
+def wrap(array: Any) -> Tensor:
+    """A tensor of what NumPy gave: an array of its own, or a scalar. Does not block. Raises DTypeError."""
+    t = _new(Tensor)
+    t._array = array if type(array) is _ndarray else np.asarray(array)
+    t._storage = None
+    t._epoch = 0
+    t.requires_grad = False
+    if t._array.dtype not in BY_DTYPE:
+        require_supported(t._array.dtype)
+    return t
+
+
+def array_of(x: Any) -> NDArray[Any]:
+    """The array of a tensor. Does not block. Raises DTypeError: it is none."""
+    try:
+        return x._live()  # type: ignore[no-any-return]
+    except AttributeError:
+        raise DTypeError(f"expected a tensor, found a {type(x).__name__}; use shmtensor.asarray(values)") from None
+
+
+FAILURES: Final = (IndexError, MemoryError, OverflowError, TypeError, ValueError)
+"""What NumPy raises where it is asked for what it cannot do."""
+NUMPYS: Final = ("builtins", "numpy.exceptions", "numpy._core._exceptions")
+"""Where the classes of those errors are; others belong to what NumPy called (LinAlgError is one that says more)."""
+
+
+def failed(error: Exception, doing: str, array: NDArray[Any]) -> Exception:
+    """Our error for one of NumPy's: IndexOutOfRange for axes and elements, OutOfMemory, else as `refused`."""
+    if isinstance(error, MemoryError):
+        return out_of_heap(getattr(error, "_total_size", array.nbytes))
+    if isinstance(error, IndexError):
+        return IndexOutOfRange(f"{doing} a tensor of shape {array.shape}: {error}")
+    return refused(error, doing, array)
+
+
+def target_of(out: Any) -> NDArray[Any]:
+    """The array that results go to. Does not block. Raises DTypeError: no tensor; LayoutError: it cannot be written."""
+    a = array_of(out)
+    if not a.flags.writeable:
+        raise refused(ValueError("read-only"), "writing to", a)
+    return a
+
+
+def given(result: Any, out: Tensor | None, doing: str) -> Tensor:
+    """`result` in a tensor of its own, or copied to `out`. Does not block.
+
+    Raises InvalidArgument: `out` has another shape; DTypeError: a type of a lower kind; LayoutError: it is read-only.
+    """
+    if out is None:
+        return wrap(result)
+    a = target_of(out)
+    require_shape(a, np.shape(result), doing)
+    try:
+        np.copyto(a, result, casting="same_kind")
+    except TypeError as error:
+        raise failed(error, f"{doing} into", a) from error
+    return out
+
+
+def require_shape(a: NDArray[Any], shape: tuple[int, ...], doing: str) -> None:
+    """Nothing, when `out` has the shape of the result. Does not block. Raises InvalidArgument."""
+    if a.shape != shape:
+        raise InvalidArgument(f"{doing} gives shape {shape}, and out has shape {a.shape}; give one of that shape")
+
+
+def index_of(value: Any, what: str = "index") -> int:
+    """An integer, of whatever class but bool. Raises InvalidArgument."""
+    try:
+        return integer(value)
+    except TypeError:
+        raise InvalidArgument(f"{what} {value!r} is not an integer; give one") from None
+
+
+def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
+    """A sequence of integers. Raises InvalidArgument."""
+    try:
+        return tuple([one if type(one) is int else index_of(one, what) for one in values])
+    except TypeError:
+        raise InvalidArgument(f"{what} {values!r} are no sequence of integers; give one") from None
+
+
+def index_key(key: Any) -> Any:
+    """An index with its tensors as arrays."""
+    if isinstance(key, tuple):
+        return tuple([part._live() if isinstance(part, Tensor) else part for part in key])
+    if isinstance(key, Tensor):
+        return key._live()
+    return key
+
+
+OPERANDS: Final = (int, float, complex, np.ndarray, np.generic, list)
+"""What a tensor computes with, beside tensors."""
+
+
+# -- typed classes, one for each row of the table ---------------------------------------------------------------------
+
+
+class TypedTensor(type):
+    """Class of FloatTensor and its kin: calling one makes a Tensor of its type; such tensors are instances of it."""
+
+    _dtype: DType
+
+    def __call__(cls, *content: Any) -> Any:
+        return Tensor._construct(content, cls._dtype)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype == cls._dtype
+
+
+TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {}
+"""The class for each type that is there."""
+
+
+def _make_class(row: ElementType) -> None:
+    name = f"{row.prefix}Tensor"
+    doc = f"Tensor of {row.name} elements. A tensor is an instance of it when its elements are of that type."
+    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "_dtype": row.dtype}
+    globals()[name] = TENSOR_CLASSES[row.dtype] = TypedTensor(name, (Tensor,), body)  # type: ignore[assignment]
+
+
+each_type(_make_class)
+
+
+# fmt: off
+if TYPE_CHECKING:  # checkers see no generated classes: one line for each row
+    class ByteTensor(Tensor): ...
+    class CharTensor(Tensor): ...
+    class ShortTensor(Tensor): ...
+    class IntTensor(Tensor): ...
+    class LongTensor(Tensor): ...
+    class HalfTensor(Tensor): ...
+    class FloatTensor(Tensor): ...
+    class DoubleTensor(Tensor): ...
+    class BoolTensor(Tensor): ...
+    class UInt16Tensor(Tensor): ...
+    class UInt32Tensor(Tensor): ...
+    class UInt64Tensor(Tensor): ...
+    class ComplexFloatTensor(Tensor): ...
+    class ComplexDoubleTensor(Tensor): ...
+    class BFloat16Tensor(Tensor): ...
+    class Float8E4M3Tensor(Tensor): ...
+    class Float8E5M2Tensor(Tensor): ...
+# fmt: on
+else:
+
+    def __getattr__(name):
+        return class_named(globals(), name, "Tensor")

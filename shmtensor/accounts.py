@@ -1,0 +1,79 @@
+"""What memory this process has, by kind."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any, Final
+
+import numpy as np
+
+from . import memory
+from ._core import Tensor
+from ._native import VIEW_PERSONAL, View
+from .allocators import DefaultAllocator, default_allocator
+from .allocators.lease import Lease
+from .allocators.protocol import mapped_meter
+from .storage import Storage
+
+_peaks: Final[dict[str, int]] = {}
+
+
+def memory_stats() -> dict[str, int]:
+    """Bytes of memory in use by this process, in a flat dict.
+
+    `heap`: what the default allocator has given to storages, and what NumPy allocated for the tensors and storages that
+    live. The latter is found by looking at all of them now, so that making a tensor costs nothing more; memory that
+    only an ndarray has is not in it.
+    `shared`: blocks of the manager's memory that this process holds; those received from others too.
+    `mapped`: files, memory files and POSIX shared memory mapped by map allocators.
+    `pinned`: page-locked memory for a GPU.
+    `total`: the sum.
+    `heap.peak` and so on: the most there has been. For `mapped`, and what the default allocator gives, at any time;
+    for the rest at the calls of this function.
+
+    Walks through Python's objects, so it takes milliseconds for each 100,000 of them. Does not block.
+    """
+    client = sys.modules.get("shmtensor.manager.client")
+    pinned = memory.pinned_allocator
+    figures = {
+        "heap": default_allocator.stats().bytes + _other_heap_bytes(),
+        "shared": sum(manager.native.stats()[3] for manager in list(client._managers.values())) if client else 0,
+        "mapped": mapped_meter.stats().bytes,
+        "pinned": pinned.stats().bytes if pinned is not None else 0,
+    }
+    figures["total"] = sum(figures.values())
+    seen = {"heap": default_allocator.stats().peak_bytes, "mapped": mapped_meter.stats().peak_bytes}
+    for kind, nbytes in figures.items():
+        _peaks[kind] = max(_peaks.get(kind, 0), nbytes, seen.get(kind, 0))
+    return figures | {f"{kind}.peak": nbytes for kind, nbytes in _peaks.items()}
+
+
+def _other_heap_bytes() -> int:
+    """Bytes of heap memory under living tensors and storages, but for what the default allocator counts."""
+    owners: dict[int, Any] = {}
+    for thing in gc.get_objects():
+        kind = type(thing)  # not isinstance, which asks the object, and it may be any
+        if issubclass(kind, Tensor):
+            array = getattr(thing, "_array", None)
+        elif issubclass(kind, Storage):
+            array = getattr(thing, "_flat", None)
+        else:
+            continue
+        if array is not None:  # else it is being made just now
+            owner = memory.owner_of(array)
+            owners[id(owner)] = owner
+    return sum(_heap_bytes(owner) for owner in owners.values())
+
+
+def _heap_bytes(owner: Any) -> int:
+    if isinstance(owner, np.ndarray):
+        counted = owner.flags.owndata
+    elif isinstance(owner, Lease):
+        counted = isinstance(owner.allocator, DefaultAllocator) and owner.allocator is not default_allocator
+        owner = owner.region
+    elif isinstance(owner, View):
+        counted = owner.kind == VIEW_PERSONAL
+    else:
+        counted = isinstance(owner, memoryview) and isinstance(owner.obj, bytes | bytearray)
+    return int(owner.nbytes) if counted else 0

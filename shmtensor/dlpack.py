@@ -1,0 +1,88 @@
+"""DLPack: tensors go to and come from other array libraries of this process without a copy.
+
+The capsules are made and taken apart in native code; which memory is whose, and until when, is told in docs/sharing.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from . import _native
+from ._core import Tensor, wrap
+from .errors import InvalidArgument
+
+__all__ = ["from_dlpack"]
+METHODS: Final = ("__dlpack__", "__dlpack_device__")
+
+CPU: Final = (1, 0)
+"""DLPack's name of the processor's memory, (device type, number): where all tensors are."""
+
+
+def __dlpack__(
+    self: Tensor,
+    *,
+    stream: None = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """A DLPack capsule with the memory of this tensor, which lives as long as somebody has it. Does not block.
+
+    As the array API says. Memory that is read-only here is exported as such, or not at all.
+
+    Args:
+        stream: None; a processor has no streams.
+        max_version: the newest version that the receiver understands; None: one before 1.
+        dl_device: (1, 0) or None: the processor's memory.
+        copy: True: the capsule has memory of its own. It is never needed, so None and False are the same.
+
+    Raises:
+        BufferError: another device; strides that go backwards; read-only memory for a receiver before version 1; a
+            dtype that DLPack has not.
+        InvalidArgument: a stream, or a max_version that is none.
+        MemoryError: no memory for the copy.
+    """
+    if stream is not None:
+        raise InvalidArgument(f"stream {stream!r} was given for a tensor in the processor's memory; leave it out")
+    if dl_device is not None and dl_device != CPU:
+        raise BufferError(f"asked to export to DLPack device {dl_device!r}; tensors are on {CPU}: leave dl_device out")
+    array = self.clone()._array if copy else self._live()
+    if any(stride < 0 for stride in array.strides):
+        raise BufferError(
+            f"a tensor whose strides {array.strides} go backwards, which torch does not survive; export a clone()"
+        )
+    try:
+        versioned = max_version is not None and max_version[0] >= 1
+    except (IndexError, TypeError):
+        raise InvalidArgument(f"max_version {max_version!r} is no version; give two integers, as (1, 0)") from None
+    return _native.dlpack_export(array, versioned, bool(copy))
+
+
+def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+    """(1, 0), DLPack's name of the processor's memory. Does not block."""
+    return CPU
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of an array of another library, which it keeps alive. Does not block.
+
+    Memory of a shared tensor that went out and comes back is known again: the tensor is shared. What the other library
+    marked read-only is read-only here.
+
+    Args:
+        x: anything with `__dlpack__` (an array of NumPy, torch, JAX, CuPy ...), or a DLPack capsule, which is used up.
+        device: "cpu", for the other library to copy its data from wherever it is; None: it has to be there.
+        copy: True: always copy; False and None: never (False refuses what the other library has copied).
+
+    Raises:
+        AttributeError: an object without `__dlpack__`.
+        BufferError: data on another device, of a type that no tensor has, not aligned, of a later major version of
+            DLPack; copy=False of what was copied.
+        DTypeError: a dtype that NumPy has and tensors have not.
+        InvalidArgument: a capsule that was used before, or is none of DLPack's, or contradicts itself.
+        MemoryError: no memory for the copy.
+        Whatever `x.__dlpack__` raises.
+    """
+    if device is not None and str(device) != "cpu":
+        raise BufferError(f'asked for a tensor on device {str(device)!r}; tensors live on "cpu"')
+    return wrap(_native.dlpack_import(x, None if device is None else CPU, copy))

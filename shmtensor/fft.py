@@ -1,0 +1,125 @@
+"""Fourier transforms: the array API's extension `fft`, by NumPy's. None blocks.
+
+Each computes in the precision of its argument: complex64 for float32 and complex64. `norm` is "backward" (divided by n
+on the way back), "ortho" (by the root of n both ways) or "forward".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from ._core import FAILURES, Tensor, array_of, failed, index_of, indices_of, wrap
+from .conversion import SEQUENCES
+from .devices import device_of
+from .dtypes import DEFAULT, dtype_of
+from .errors import InvalidArgument
+
+__all__ = [
+    "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
+    "rfftfreq", "rfftn",
+]  # fmt: skip
+NORMS: Final = ("backward", "ortho", "forward")
+
+
+class OneAxis(Protocol):
+    """A transform along one axis."""
+
+    def __call__(self, x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor: ...
+
+
+class ManyAxes(Protocol):
+    """A transform along several axes."""
+
+    def __call__(
+        self, x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    ) -> Tensor: ...
+
+
+def _compute(name: str, function: Callable[..., Any], x: Tensor, norm: str, **how: Any) -> Tensor:
+    a = array_of(x)
+    if norm not in NORMS:
+        raise InvalidArgument(f"{name} with norm {norm!r}; there is {', '.join(NORMS)}")
+    try:
+        return wrap(function(a, norm=norm, **how))
+    except FAILURES as error:
+        raise failed(error, f"{name} of", a) from error
+
+
+def _one(name: str, function: Callable[..., Any], what: str) -> OneAxis:
+    def transform(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+        points = None if n is None else index_of(n, "number of points")
+        return _compute(name, function, x, norm, n=points, axis=index_of(axis, "axis"))
+
+    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")  # type: ignore[no-any-return]
+
+
+def _many(name: str, function: Callable[..., Any], what: str) -> ManyAxes:
+    def transform(
+        x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    ) -> Tensor:
+        points = None if s is None else indices_of(s, "numbers of points")
+        if points is not None and axes is None:
+            axes = range(-len(points), 0)
+        along = None if axes is None else indices_of(axes, "axes")
+        return _compute(name, function, x, norm, s=points, axes=along)
+
+    doc = f"{what} along axes (default all), of `s` points each (cut, or filled with zeros)."
+    return _described(transform, name, doc)  # type: ignore[no-any-return]
+
+
+def _described(transform: Any, name: str, doc: str) -> Any:
+    transform.__name__ = transform.__qualname__ = name
+    transform.__doc__ = f"{doc} Raises IndexOutOfRange, InvalidArgument (a number of points, a norm), DTypeError."
+    return transform
+
+
+fft = _one("fft", np.fft.fft, "The transform")
+ifft = _one("ifft", np.fft.ifft, "The inverse of fft")
+rfft = _one("rfft", np.fft.rfft, "The transform of real values, of which one half is given")
+irfft = _one("irfft", np.fft.irfft, "The inverse of rfft")
+hfft = _one("hfft", np.fft.hfft, "The transform of a signal with Hermitian symmetry")
+ihfft = _one("ihfft", np.fft.ihfft, "The inverse of hfft")
+fftn = _many("fftn", np.fft.fftn, "The transform")
+ifftn = _many("ifftn", np.fft.ifftn, "The inverse of fftn")
+rfftn = _many("rfftn", np.fft.rfftn, "The transform of real values, of which one half is given")
+irfftn = _many("irfftn", np.fft.irfftn, "The inverse of rfftn")
+
+
+def _frequencies(function: Callable[..., Any], n: int, d: float, dtype: Any, device: Any) -> Tensor:
+    device_of(device)
+    if index_of(n) < 1 or not d:
+        raise InvalidArgument(f"frequencies of {n} points, {d} apart; give 1 or more, and a distance")
+    return wrap(function(n, d).astype(DEFAULT if dtype is None else dtype_of(dtype)))
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+    """The frequencies of `n` points, `d` apart, as fft orders them. Raises InvalidArgument."""
+    return _frequencies(np.fft.fftfreq, n, d, dtype, device)
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+    """The frequencies of `n` points, `d` apart, as rfft orders them. Raises InvalidArgument."""
+    return _frequencies(np.fft.rfftfreq, n, d, dtype, device)
+
+
+def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
+    """Frequency 0 in the middle of all axes or some. Raises IndexOutOfRange."""
+    return _shift(np.fft.fftshift, x, axes)
+
+
+def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
+    """The inverse of fftshift. Raises IndexOutOfRange."""
+    return _shift(np.fft.ifftshift, x, axes)
+
+
+def _shift(function: Callable[..., Any], x: Tensor, axes: Any) -> Tensor:
+    a = array_of(x)
+    if axes is not None:
+        axes = tuple(x._axis(axis) for axis in axes) if isinstance(axes, SEQUENCES) else x._axis(axes)
+    return wrap(function(a, axes))
+
+
+from . import _tensor as _tensor  # noqa: E402  what is made here has all methods, however it was imported

@@ -1,0 +1,220 @@
+"""NumPy's files: `.npy`, one array, and `.npz`, a zip of them. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import ast
+import io
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dtypes import BY_DTYPE, DType
+from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
+from .entries import Entry, checked_shape, read_exactly
+
+ALIGNMENT: Final = 64
+"""Bytes that the elements of every array in a file are aligned to, so that they can be used where they lie."""
+MAX_HEADER: Final = 10_000
+"""Characters of a header that is looked at: NumPy's bound, too."""
+_MAGIC: Final = b"\x93NUMPY"
+_LENGTHS: Final = {(1, 0): "<H", (2, 0): "<I", (3, 0): "<I"}
+_LOCAL: Final = struct.Struct("<4s22xHH")  # of a local header: signature, bytes of the name, bytes of the extra field
+_PADDING: Final = 0xD935  # the extra field that aligns what follows, as Android's tools have it
+_INFLATION: Final = 1032  # what deflate makes out of a byte, at most
+_PIECE: Final = 1 << 26  # bytes that are written at once
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+# -- npy --------------------------------------------------------------------------------------------------------------
+
+
+def npy_header(array: NDArray[Any], label: str) -> bytes:
+    """What stands before the elements of an array, in the order of C. Does not block.
+
+    Raises:
+        DTypeError: a type that NumPy's files have no name for.
+    """
+    dtype = array.dtype
+    if BY_DTYPE[dtype].package is not None:
+        raise DTypeError(f"{label}: NumPy's files have no name for {dtype.name}; save it as .safetensors")
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": array.shape})
+    return file.getvalue()
+
+
+def write_npy(array: NDArray[Any], label: str, write: Callable[[Any], None]) -> None:
+    """Write an array. Blocks as writing does. Raises DTypeError, OSError."""
+    write(npy_header(array, label))
+    write(array.reshape(-1).view(np.uint8).data)
+
+
+def read_npy_header(read: Callable[[int], bytes], label: str) -> tuple[DType, tuple[int, ...], bool, int]:
+    """(dtype, shape, Fortran order, bytes of the header) of an array. Blocks as `read` does.
+
+    Raises:
+        FileDamaged: no header.
+        DTypeError: an array of objects, which would have to be unpickled, or of structures.
+    """
+    start = read(8)
+    if start[:6] != _MAGIC or len(start) < 8:
+        raise FileDamaged(f"{label}: a file of an array begins with {_MAGIC!r}, and this one with {start!r}")
+    form = _LENGTHS.get((start[6], start[7]))
+    if form is None:
+        raise FileDamaged(f"{label}: version {start[6]}.{start[7]} of NumPy's format is not known; 1.0 to 3.0 are")
+    width = struct.calcsize(form)
+    size = read(width)
+    if len(size) < width:
+        raise EndOfFile(f"{label}: the file ends in the header")
+    (length,) = struct.unpack(form, size)
+    if length > MAX_HEADER:
+        raise FileDamaged(f"{label}: a header of {length} bytes; at most {MAX_HEADER} are looked at")
+    text = read(length)
+    if len(text) < length:
+        raise EndOfFile(f"{label}: wanted a header of {length} bytes, found {len(text)}: the file ends there")
+    try:
+        header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise FileDamaged(f"{label}: the header is no dictionary: {text[:100]!r}") from error
+    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+        raise FileDamaged(f"{label}: the header has not what NumPy writes: {text[:100]!r}")
+    descr, fortran = header["descr"], header["fortran_order"]
+    if isinstance(descr, list):
+        raise DTypeError(f"{label}: an array of structures; make one tensor of each field")
+    try:
+        dtype = np.dtype(descr) if isinstance(descr, str) else None
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise FileDamaged(f"{label}: {descr[:100]!r} is no type") from error
+    if dtype is None or not isinstance(fortran, bool):
+        raise FileDamaged(f"{label}: the header has not what NumPy writes: {text[:100]!r}")
+    if dtype.hasobject:
+        raise DTypeError(f"{label}: an array of Python objects, which is a pickle: those are never loaded")
+    if dtype.kind not in "biufc":
+        raise DTypeError(f"{label}: an array of {dtype}, which is no type of tensors")
+    return dtype, checked_shape(header["shape"], dtype.itemsize, label), fortran, 8 + width + length
+
+
+def npy_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
+    """The array of a `.npy` file. What follows it is not looked at, as NumPy does. Blocks as reading does.
+
+    Raises:
+        FileDamaged, DTypeError: as read_npy_header; EndOfFile: it has fewer elements than it says.
+    """
+    file.seek(0)
+    dtype, shape, fortran, start = read_npy_header(lambda count: file.read(count) or b"", path)
+    entry = Entry("", dtype, shape, start, fortran)
+    if start + entry.nbytes > size:
+        raise EndOfFile(f"{path}: {entry.nbytes} bytes of {dtype}{list(shape)} are claimed, found {size - start}")
+    return [entry]
+
+
+# -- npz --------------------------------------------------------------------------------------------------------------
+
+
+def check_key(key: str, label: str) -> str:
+    """The key of an array in an archive. Does not block. Raises InvalidArgument: one that is a way out of a folder."""
+    parts = key.split("/")
+    if not key or "\\" in key or "\0" in key or key[0] == "/" or key[1:2] == ":" or ".." in parts or "." in parts:
+        raise InvalidArgument(f"{label}: {key!r} is no name of an array in an archive; use plain names")
+    return key
+
+
+def write_npz(file: io.FileIO, arrays: Mapping[str, NDArray[Any]], path: str) -> None:
+    """Write an archive, uncompressed, its elements aligned. Blocks as writing does.
+
+    Raises:
+        InvalidArgument, DTypeError: a key or a type that cannot stand there.
+        OSError: no room.
+    """
+    buffered = io.BufferedRandom(file)  # zipfile does not look at how much was written
+    with zipfile.ZipFile(buffered, "w") as archive:
+        for key, array in arrays.items():
+            label = f"{path}: {key!r}"
+            header = npy_header(array, label)
+            info = zipfile.ZipInfo(f"{check_key(key, path)}.npy")
+            # The header of a member: 30 bytes, its name, our padding (4 and more), 20 for its size in 64 bits.
+            start = buffered.tell() + 30 + len(info.filename.encode()) + 4 + 20
+            padding = -start % ALIGNMENT
+            info.extra = struct.pack("<HH", _PADDING, padding) + bytes(padding)
+            info.external_attr = 0o600 << 16
+            with archive.open(info, "w", force_zip64=True) as member:
+                member.write(header)
+                data = array.reshape(-1).view(np.uint8).data
+                for at in range(0, len(data), _PIECE):
+                    member.write(data[at : at + _PIECE])
+    buffered.detach()
+
+
+def npz_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
+    """The arrays of a `.npz` file. Blocks as reading does.
+
+    Raises:
+        FileDamaged: no zip, or one that lies: members beyond its end, over each other, twice, or with odd names.
+        DTypeError: as read_npy_header.
+    """
+    try:
+        archive = zipfile.ZipFile(file)
+        infos = archive.infolist()
+        places = [(_data_offset(archive, info, file, path), info) for info in infos]
+    except FileDamaged:
+        raise
+    except Exception as error:  # zipfile raises whatever it stumbles over
+        raise FileDamaged(f"{path}: this is no zip of arrays: {error}") from error
+    before = 0
+    for offset, info in sorted(places, key=lambda place: place[1].header_offset):
+        if info.header_offset < before or offset + info.compress_size > size:
+            raise FileDamaged(f"{path}: {info.filename!r} lies over another member, or beyond the end")
+        before = offset + info.compress_size
+    entries: dict[str, Entry] = {}
+    for offset, info in places:
+        try:
+            name = check_key(info.filename.removesuffix(".npy"), path)
+        except InvalidArgument as error:
+            raise FileDamaged(str(error)) from error
+        if name in entries or not info.filename.endswith(".npy"):
+            raise FileDamaged(f"{path}: {info.filename!r} is there twice, or is no array")
+        entries[name] = _member(archive, info, offset, file, f"{path}: {name!r}", name)
+    return list(entries.values())
+
+
+def _data_offset(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: io.FileIO, path: str) -> int:
+    """Where the bytes of a member begin."""
+    if info.compress_type not in _METHODS or info.flag_bits & 0x1 or info.is_dir():
+        raise FileDamaged(f"{path}: {info.filename!r} is a folder, encrypted, or packed in a way that NumPy does not")
+    archive.open(info).close()  # looks at its own header
+    header = bytearray(_LOCAL.size)
+    read_exactly(file, info.header_offset, memoryview(header), path)
+    _, name, extra = _LOCAL.unpack(header)
+    return int(info.header_offset + _LOCAL.size + name + extra)
+
+
+def _member(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, offset: int, file: io.FileIO, label: str, name: str
+) -> Entry:
+    stored = info.compress_type == zipfile.ZIP_STORED
+    if info.file_size > (info.compress_size if stored else (info.compress_size + 1) * _INFLATION):
+        raise FileDamaged(f"{label}: {info.file_size} bytes are claimed of {info.compress_size} in the file")
+    seen = bytearray()
+    try:
+        with archive.open(info) as stream:
+
+            def read(count: int) -> bytes:
+                found = stream.read(count)
+                seen.extend(found)
+                return found
+
+            dtype, shape, fortran, start = read_npy_header(read, label)
+    except (FileDamaged, DTypeError):
+        raise
+    except Exception as error:
+        raise FileDamaged(f"{label}: {error}") from error
+    if start + math.prod(shape) * dtype.itemsize != info.file_size:
+        raise FileDamaged(f"{label}: {dtype}{list(shape)} is claimed, which is not {info.file_size - start} bytes")
+    if stored:
+        return Entry(name, dtype, shape, offset + start, fortran, None, (zlib.crc32(seen), info.CRC))
+    return Entry(name, dtype, shape, start, fortran, lambda: archive.open(info))

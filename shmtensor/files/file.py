@@ -1,0 +1,477 @@
+"""File: what disk, memory and pipe files have in common (THFile): numbers and strings, as text or binary.
+
+A file of a kind of its own gives bytes and takes them (the methods under "what each kind has of its own"); everything
+else stands here. One thread at a time may use a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import dtypes
+from ..conversion import empty_array, integer
+from ..dtypes import DType
+from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
+from ..memory import element_count
+from ..storage import STORAGE_CLASSES, Storage
+from . import numbers, text
+
+_BLOCK: Final = 1 << 20  # bytes that are converted or looked at at once
+_FIRST: Final = 1 << 16  # elements that are made room for at first, where nobody knows how many there are
+_NEWLINE: Final = 10
+_SHOWN: Final = 20  # bytes of what was found that a message shows
+
+
+class File:
+    """Numbers and strings in a file: text with a space between two numbers and a newline after each write, at first.
+
+    In pedantic mode, which is the default, what goes wrong raises. In quiet mode it sets `has_error()`, and methods
+    give the number of elements that they did read or write (a scalar read gives 0, a string ""). Wrong arguments, and
+    the use of a closed file, raise in both.
+    """
+
+    _readable: bool
+    _writable: bool
+    _quiet: bool
+    _error: bool
+    _binary: bool
+    _spacing: bool
+    _order: Literal["=", "<", ">"]  # of binary numbers
+    _long: DType  # of a binary long
+    _problem: OSError | None  # why the system refused the last read or write, until someone is told
+
+    def __init__(self, mode: str, modes: tuple[str, ...], quiet: bool) -> None:
+        if mode not in modes:
+            raise InvalidArgument(f"file mode {mode!r}; use one of {', '.join(map(repr, modes))}")
+        self._readable = "r" in mode
+        self._writable = "w" in mode
+        self._quiet = quiet
+        self._binary = False
+        self._spacing = True
+        self._error = False
+        self._order = "="
+        self._long = dtypes.int64
+        self._problem = None
+
+    # -- what each kind has of its own --------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The path, the command, or a word for memory, as messages have it (THDiskFile_name)."""
+        raise NotImplementedError
+
+    def is_opened(self) -> bool:
+        """Whether it is open. Does not block."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write out what is pending and close the file. May block as a write does.
+
+        Raises:
+            InvalidArgument: it is closed already.
+            OSError: what was pending cannot be written.
+        """
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Hand what was written to the system, so that others see it. May block as a write does.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        raise NotImplementedError
+
+    def position(self) -> int:
+        """Bytes from the start of the file to where it reads and writes. Does not block."""
+        raise NotImplementedError
+
+    # The three that move bytes set _problem where the system refuses, and give what they have.
+
+    def _window(self, wanted: int) -> tuple[Any, int, int]:
+        """(buffer, start, stop) of bytes that come next: at least `wanted` of them, unless the file ends before."""
+        raise NotImplementedError
+
+    def _read_into(self, target: memoryview) -> int:
+        """Fill `target` with the bytes that come next; gives how many there were."""
+        raise NotImplementedError
+
+    def _write_bytes(self, data: Any) -> int:
+        """Write all bytes of a buffer; gives how many there was room for."""
+        raise NotImplementedError
+
+    def _skip(self, count: int) -> None:
+        """Go on by `count` bytes of the window."""
+        raise NotImplementedError
+
+    def _left(self) -> int | None:
+        """Bytes to the end of the file; None where that is not known."""
+        raise NotImplementedError
+
+    def _move(self, position: int | None) -> None:
+        """Go to a position, or to the end (None). Raises OSError."""
+        raise NotImplementedError
+
+    # -- modes and errors ---------------------------------------------------------------------------------------------
+
+    def is_readable(self) -> bool:
+        """Whether it was opened for reading. Does not block."""
+        return self._readable
+
+    def is_writable(self) -> bool:
+        """Whether it was opened for writing. Does not block."""
+        return self._writable
+
+    def is_quiet(self) -> bool:
+        """Whether what goes wrong sets `has_error()` instead of raising. Does not block."""
+        return self._quiet
+
+    def is_binary(self) -> bool:
+        """Whether numbers are binary. Does not block."""
+        return self._binary
+
+    def is_auto_spacing(self) -> bool:
+        """Whether text has spaces and newlines. Does not block."""
+        return self._spacing
+
+    def has_error(self) -> bool:
+        """Whether something went wrong since `clear_error()`. Does not block."""
+        return self._error
+
+    def clear_error(self) -> Self:
+        """Forget errors; gives self. Does not block."""
+        self._error = False
+        return self
+
+    def quiet(self) -> Self:
+        """Do not raise where reading or writing fails; gives self. Does not block."""
+        self._quiet = True
+        return self
+
+    def pedantic(self) -> Self:
+        """Raise where reading or writing fails (the default); gives self. Does not block."""
+        self._quiet = False
+        return self
+
+    def binary(self) -> Self:
+        """Numbers in binary from now on; gives self. Does not block."""
+        self._binary = True
+        return self
+
+    def ascii(self) -> Self:
+        """Numbers as text from now on (the default); gives self. Bytes and chars stay as they are. Does not block."""
+        self._binary = False
+        return self
+
+    def auto_spacing(self) -> Self:
+        """Text with a space between two numbers and a newline after each write (the default); gives self.
+
+        A read takes the newline after its last number, if one comes there. Does not block.
+        """
+        self._spacing = True
+        return self
+
+    def no_auto_spacing(self) -> Self:
+        """Text without anything between or after numbers; gives self. Does not block."""
+        self._spacing = False
+        return self
+
+    def native_endian_encoding(self) -> Self:
+        """Binary numbers in the byte order of this machine (the default); gives self. Does not block."""
+        return self._ordered("=")
+
+    def little_endian_encoding(self) -> Self:
+        """Binary numbers with the lowest byte first; gives self. Does not block."""
+        return self._ordered("<")
+
+    def big_endian_encoding(self) -> Self:
+        """Binary numbers with the highest byte first; gives self. Does not block."""
+        return self._ordered(">")
+
+    def _ordered(self, order: Literal["=", "<", ">"]) -> Self:
+        self._require_open()
+        self._order = order
+        return self
+
+    @staticmethod
+    def is_little_endian_cpu() -> bool:
+        """Whether this machine has the lowest byte first. Does not block."""
+        return sys.byteorder == "little"
+
+    @staticmethod
+    def is_big_endian_cpu() -> bool:
+        """Whether this machine has the highest byte first. Does not block."""
+        return sys.byteorder == "big"
+
+    def long_size(self, size: int) -> Self:
+        """Bytes of a binary long: 4, 8, or 0 for this machine's own (8); gives self. Does not block.
+
+        Raises:
+            InvalidArgument: another size.
+        """
+        self._require_open()
+        if size not in (0, 4, 8):
+            raise InvalidArgument(f"a long of {size!r} bytes was asked for; use 0 (this machine's), 4 or 8")
+        self._long = dtypes.int32 if size == 4 else dtypes.int64
+        return self
+
+    # -- positions ----------------------------------------------------------------------------------------------------
+
+    def seek(self, position: int) -> None:
+        """Go to a position, in bytes from the start (0). Blocks while what is pending is written.
+
+        Raises:
+            InvalidArgument: a negative position.
+            OSError: there is no such position here, or none at all (pipes).
+        """
+        self._require_open()
+        try:
+            position = integer(position)
+        except TypeError:
+            raise InvalidArgument(f"position {position!r} is no integer; give bytes from the start") from None
+        if not 0 <= position < 1 << 63:
+            raise InvalidArgument(f"position {position} is no place in a file; give bytes from the start")
+        self._go(position)
+
+    def seek_end(self) -> None:
+        """Go to the end. Blocks as seek does. Raises OSError (pipes)."""
+        self._require_open()
+        self._go(None)
+
+    def _go(self, position: int | None) -> None:
+        try:
+            self._move(position)
+        except OSError as error:
+            where = "to the end" if position is None else f"to byte {position}"
+            self._fail(OSError(error.errno, f"{self.name}: unable to seek {where}: {error.strerror}"))
+
+    # -- strings ------------------------------------------------------------------------------------------------------
+
+    def read_string(self, form: str = "*a") -> str:
+        """All that is left ("*a"), or the next line without its newline ("*l"). May block as a read does.
+
+        Bytes that are no UTF-8 come as surrogates, which `write_string` writes as these bytes again.
+
+        Raises:
+            InvalidArgument: another form.
+            EndOfFile: nothing is left.
+        """
+        self._require("r")
+        if not isinstance(form, str) or form[:2] not in ("*a", "*l"):
+            raise InvalidArgument(f"string form {form!r}; use '*a' for all that is left or '*l' for a line")
+        line = form[1] == "l"
+        found = bytearray()
+        while True:
+            buffer, start, stop = self._window(1)
+            piece = bytes(buffer[start : min(stop, start + _BLOCK)])
+            end = piece.find(b"\n") if line else -1
+            found += piece if end < 0 else piece[:end]
+            self._skip(len(piece) if end < 0 else end + 1)
+            if end >= 0 or not piece:
+                break
+        if not found and end < 0:
+            self._missing("line" if line else "string", 0, 1)
+        return found.decode("utf-8", "surrogateescape")
+
+    def write_string(self, string: str | bytes) -> int:
+        """Write a string as it is, in UTF-8; gives the bytes written. May block as a write does. Raises OSError."""
+        self._require("w")
+        if not isinstance(string, str | bytes):
+            raise DTypeError(f"write_string was given a {type(string).__name__}; give str or bytes")
+        data = string.encode("utf-8", "surrogateescape") if isinstance(string, str) else string
+        done = self._write_bytes(data)
+        if done != len(data):
+            self._full("byte", done, len(data))
+        return done
+
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
+    def _wire(self, dtype: DType) -> DType:
+        """The type that binary numbers of a type have in the file."""
+        return (self._long if dtype == dtypes.int64 else dtype).newbyteorder(self._order)
+
+    def _fill(self, target: NDArray[Any]) -> int:
+        """Read into `target`, of one axis; gives how many elements were there."""
+        if not self._binary and target.itemsize > 1:
+            return self._fill_text(target)
+        wire = self._wire(target.dtype)
+        if wire == target.dtype:
+            return self._read_into(target.view(np.uint8).data) // wire.itemsize
+        block = empty_array((min(len(target), _BLOCK // wire.itemsize),), wire)
+        done = 0
+        while done < len(target):
+            part = block[: len(target) - done]
+            found = self._read_into(part.view(np.uint8).data) // wire.itemsize
+            target[done : done + found] = part[:found]
+            done += found
+            if found < len(part):
+                break
+        return done
+
+    def _fill_text(self, target: NDArray[Any]) -> int:
+        done = rest = 0
+        while done < len(target):
+            # A number and a space are two bytes; and one byte more than what was no whole number yet.
+            wanted = max(rest + 1, min(_BLOCK, 2 * (len(target) - done) - 1))
+            buffer, start, stop = self._window(wanted)
+            final = stop - start < wanted
+            if stop - start > _BLOCK:
+                stop, final = start + _BLOCK, False
+            found = text.scan(buffer, start, stop, final, target[done:])
+            self._skip(found.used)
+            done += found.count
+            if found.stopped or final:
+                break
+            rest = stop - start - found.used
+        return done
+
+    def _finish(self, what: str, done: int, wanted: int) -> int:
+        """The end of a read: takes the newline that a write puts after numbers; says what was missing."""
+        if wanted and not self._binary and self._spacing:
+            buffer, start, stop = self._window(1)
+            if stop > start and buffer[start] == _NEWLINE:
+                self._skip(1)
+        if done != wanted:
+            self._missing(what, done, wanted)
+        return done
+
+    def _read_fresh(self, what: str, count: int, dtype: DType) -> Storage:
+        """A new storage of the elements read. A count beyond what the file has takes no memory."""
+        count = element_count(count, dtype)
+        left = self._left()
+        if left is None:
+            room = min(count, _FIRST)
+        elif self._binary or dtype.itemsize == 1:
+            room = min(count, left // self._wire(dtype).itemsize)
+        else:
+            room = min(count, left)  # a number is one byte at least
+        fresh = STORAGE_CLASSES[dtype](room)
+        done = self._fill(fresh._flat)
+        while left is None and done == fresh.size() < count:
+            fresh.resize_(min(count, 2 * done))
+            done += self._fill(fresh._flat[done:])
+        self._finish(what, done, count)
+        return fresh if done == fresh.size() else fresh.resize_(done)
+
+    def _write(self, what: str, values: NDArray[Any]) -> int:
+        """Write an array of one axis; gives how many elements were written."""
+        raw = self._binary or values.itemsize == 1
+        done = 0
+        for data, elements in self._encoded(values) if raw else text.written(values, self._spacing):
+            size = memoryview(data).nbytes
+            wrote = self._write_bytes(data)
+            if wrote != size:
+                # Of text nobody counts the numbers in a block that was cut off.
+                done += wrote * elements // size if raw else 0
+                break
+            done += elements
+        if done != len(values):
+            self._full(what, done, len(values))
+        elif done and raw and not self._binary and self._spacing and not self._write_bytes(b"\n"):
+            self._full("newline", 0, 1)
+        return done
+
+    def _encoded(self, values: NDArray[Any]) -> Iterator[tuple[Any, int]]:
+        """Buffers of `values` as binary numbers, and how many each has."""
+        wire = self._wire(values.dtype)
+        if wire == values.dtype:
+            yield np.ascontiguousarray(values).view(np.uint8).data, len(values)
+            return
+        if wire.itemsize < values.itemsize and len(values):
+            bounds = np.iinfo(wire)
+            if values.min() < bounds.min or values.max() > bounds.max:
+                raise InvalidArgument(
+                    f"{self.name}: longs from {values.min()} to {values.max()} do not fit into {wire.itemsize} bytes, "
+                    "which long_size() asked for; use long_size(8)"
+                )
+        step = _BLOCK // wire.itemsize
+        for start in range(0, len(values), step):
+            block = values[start : start + step].astype(wire)
+            yield block.view(np.uint8).data, len(block)
+
+    # -- what went wrong ----------------------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if not self.is_opened():
+            raise InvalidArgument(f"{self.name}: the file is closed; open it again")
+
+    def _require(self, right: Literal["r", "w"]) -> None:
+        self._require_open()
+        if right == "r" and not self._readable:
+            raise InvalidArgument(f"{self.name}: asked to read a file that was opened for writing; open it with 'rw'")
+        if right == "w" and not self._writable:
+            raise InvalidArgument(f"{self.name}: asked to write to a file that was opened for reading; use 'w' or 'rw'")
+
+    def _fail(self, error: Exception) -> None:
+        """In quiet mode remembers that something went wrong, else raises it."""
+        self._error = True
+        if not self._quiet:
+            raise error
+
+    def _told(self) -> OSError | None:
+        """Why the system refused, once."""
+        problem, self._problem = self._problem, None
+        return problem
+
+    def _missing(self, what: str, done: int, wanted: int) -> None:
+        """A read found `done` of `wanted` elements."""
+        asked = f"{self.name} at byte {self.position()}: wanted {_counted(what, wanted)}"
+        problem = self._told()
+        if problem is not None:
+            self._fail(OSError(problem.errno, f"{asked}, read {done}: {problem.strerror}"))
+            return
+        buffer, start, stop = self._window(1)
+        found = bytes(buffer[start : min(stop, start + _SHOWN)])
+        if found and not self._binary:
+            text_found = found.decode("ascii", "backslashreplace")
+            self._fail(FileDamaged(f"{asked}, found {done} and then {text_found!r}; is this what was written there?"))
+        else:
+            self._fail(EndOfFile(f"{asked}, found {done}: the file ends here"))
+
+    def _full(self, what: str, done: int, wanted: int) -> None:
+        """A write had room for `done` of `wanted` elements."""
+        problem = self._told() or OSError(errno.EIO, os.strerror(errno.EIO))
+        self._fail(
+            OSError(
+                problem.errno,
+                f"{self.name} at byte {self.position()}: wrote {done} of {_counted(what, wanted)}: {problem.strerror}",
+            )
+        )
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._require_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.is_opened():
+            self.close()
+
+    def __del__(self) -> None:
+        if self.is_opened():
+            self.close()
+
+    def __repr__(self) -> str:
+        mode = ("r" if self._readable else "") + ("w" if self._writable else "")
+        state = "open" if self.is_opened() else "closed"
+        return f"<{type(self).__name__} {self.name!r} mode={mode} {'binary' if self._binary else 'ascii'} {state}>"
+
+    # -- numbers of each type: see numbers.py ------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+
+def _counted(what: str, count: int) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+numbers.install(File)

@@ -1,0 +1,149 @@
+"""The methods of files for numbers of each type, generated from one table as TH generates them from one source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import dtypes
+from ..conversion import integer
+from ..dtypes import DType
+from ..errors import DTypeError, InvalidArgument, LayoutError
+from ..storage import STORAGE_CLASSES, Storage
+
+if TYPE_CHECKING:
+    from .file import File
+
+NUMBERS: Final[dict[str, DType]] = {
+    "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
+    "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64,
+}  # fmt: skip
+"""What TH's files read and write, by the names of their methods."""
+
+
+def install(cls: type[File]) -> None:
+    """Make the methods of all types on the class of files. Does not block."""
+    for what, dtype in NUMBERS.items():
+        _define(cls, what, dtype)
+
+
+def _define(cls: type[File], what: str, dtype: DType) -> None:
+    """Make the six methods of a type."""
+    kind = STORAGE_CLASSES[dtype].__name__
+    blocks = "May block as the file does."
+    short = "EndOfFile, FileDamaged: fewer are there. OSError: the system refused."
+
+    def read(self: File, count: int | None = None) -> Any:
+        self._require("r")
+        if count is not None:
+            return self._read_fresh(what, count, dtype)
+        target = np.zeros(1, dtype)
+        self._finish(what, self._fill(target), 1)
+        return target.item()
+
+    def read_storage(self: File, storage: Storage) -> int:
+        self._require("r")
+        storage = _storage(storage, dtype)
+        storage._require_writable(f"reading {what}s into")
+        return self._finish(what, self._fill(storage._flat), storage.size())
+
+    def read_raw(self: File, buffer: Any) -> int:
+        self._require("r")
+        target = _flat(buffer, dtype, False)
+        return self._finish(what, self._fill(target), len(target))
+
+    def write(self: File, value: Any) -> int:
+        self._require("w")
+        return self._write(what, _scalar(value, dtype))
+
+    def write_storage(self: File, storage: Storage) -> int:
+        self._require("w")
+        return self._write(what, _storage(storage, dtype)._flat)
+
+    def write_raw(self: File, buffer: Any) -> int:
+        self._require("w")
+        return self._write(what, _flat(buffer, dtype, True))
+
+    for name, method, doc in (
+        (
+            f"read_{what}",
+            read,
+            f"The next {what} ({dtype.name}), or a {kind} of the next `count` of them.\n\n"
+            f"{blocks} In quiet mode 0, or as many as were there.\n\nRaises:\n    {short}",
+        ),
+        (
+            f"read_{what}_storage",
+            read_storage,
+            f"Fill a {kind} with the next {what}s; gives how many were there.\n\n{blocks}\n\nRaises:\n    {short}\n"
+            "    DTypeError: a storage of another type.",
+        ),
+        (
+            f"read_{what}_raw",
+            read_raw,
+            f"Fill a writable buffer or array with the next {what}s ({dtype.name}); gives how many were there.\n\n"
+            f"{blocks}\n\nRaises:\n    {short}\n    DTypeError, LayoutError: no memory for such numbers.",
+        ),
+        (
+            f"write_{what}",
+            write,
+            f"Write one {what} ({dtype.name}); gives 1.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
+            "    DTypeError: no such number.\n    InvalidArgument: one that does not fit into the type.",
+        ),
+        (
+            f"write_{what}_storage",
+            write_storage,
+            f"Write all of a {kind}; gives the elements written.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
+            "    DTypeError: a storage of another type.",
+        ),
+        (
+            f"write_{what}_raw",
+            write_raw,
+            f"Write all of a buffer or array of {what}s ({dtype.name}); gives the elements written.\n\n{blocks}\n\n"
+            "Raises:\n    OSError: no room.\n    DTypeError, LayoutError: no memory of such numbers.",
+        ),
+    ):
+        method.__name__ = name
+        method.__qualname__ = f"File.{name}"
+        method.__doc__ = doc
+        setattr(cls, name, method)
+
+
+def _flat(buffer: Any, dtype: DType, writing: bool) -> NDArray[Any]:
+    """A buffer as an array of one axis. Raises DTypeError, LayoutError, InvalidArgument."""
+    if isinstance(buffer, np.ndarray) and buffer.dtype not in (dtype, np.uint8):
+        raise DTypeError(f"numbers of {dtype.name} were asked for in an array of {buffer.dtype}; give one of that type")
+    try:
+        flat = np.frombuffer(buffer, dtype) if memoryview(buffer).nbytes else np.empty(0, dtype)
+    except TypeError as error:
+        raise DTypeError(f"a {type(buffer).__name__} has no memory to use: {error}; give a buffer or array") from error
+    except (BufferError, ValueError) as error:
+        raise LayoutError(f"numbers of {dtype.name} in a {type(buffer).__name__}: {error}") from error
+    if not writing and len(flat) and not flat.flags.writeable:
+        raise LayoutError(f"asked to read numbers into a read-only {type(buffer).__name__}; give one that is writable")
+    return flat
+
+
+def _storage(storage: Any, dtype: DType) -> Storage:
+    if not isinstance(storage, Storage) or storage.dtype != dtype:
+        found = type(storage).__name__
+        raise DTypeError(f"a {STORAGE_CLASSES[dtype].__name__} ({dtype.name}) was asked for, and a {found} given")
+    return storage
+
+
+def _scalar(value: Any, dtype: DType) -> NDArray[Any]:
+    """A number as an array of one."""
+    try:
+        if dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                return np.array([float(value)]).astype(dtype)
+        number = integer(value)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise DTypeError(
+            f"{value!r} is no {dtype.name}; give {'a number' if dtype.kind == 'f' else 'an integer'}"
+        ) from error
+    bounds = np.iinfo(dtype)
+    if not bounds.min <= number <= bounds.max:
+        raise InvalidArgument(f"{number} does not fit into {dtype.name}; give {bounds.min} to {bounds.max}")
+    return np.array([number], dtype)

@@ -1,0 +1,220 @@
+"""A matrix as a product of simpler ones. All take stacks of matrices, in the last two axes. None blocks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import Tensor, array_of, wrap
+from ..errors import DTypeError, InvalidArgument
+from .lapack import call, each, floating, matrices, numpys, same_type
+
+__all__ = [
+    "cholesky", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lu", "lu_factor", "qr", "svd", "svdvals",
+]  # fmt: skip
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues (..., n), in no order, and eigenvectors (..., n, n), the columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n), the columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class LUFactorResult(NamedTuple):
+    """Both factors in one matrix, and pivots: row i (from 0) was exchanged with row pivots[i] - 1, int32."""
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class LUResult(NamedTuple):
+    """P @ L @ U is the matrix: a permutation, a lower triangle with ones on its diagonal, an upper triangle."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class QRResult(NamedTuple):
+    """Q @ R is the matrix: orthonormal columns, and an upper triangle."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class SVDResult(NamedTuple):
+    """U @ diag(S) @ Vh is the matrix; the singular values S descend."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
+    """L with L @ L^H = x (upper: U with U^H @ U = x), of a positive definite matrix, of which one triangle is read.
+
+    Raises LinAlgError (not positive definite), InvalidArgument, DTypeError.
+    """
+    a = matrices("cholesky", x, square=True)
+    return wrap(numpys("cholesky", "potrf", a, np.linalg.cholesky, a, upper=upper))
+
+
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+    """Q (..., m, k) and R (..., k, n) with k the smaller of m and n; mode "complete": k = m.
+
+    Raises InvalidArgument, DTypeError.
+    """
+    a = matrices("qr", x)
+    if mode not in ("reduced", "complete"):
+        raise InvalidArgument(f"qr with mode {mode!r}; there is 'reduced' and 'complete'")
+    q, r = numpys("qr", "geqrf", a, np.linalg.qr, a, mode)
+    return QRResult(wrap(q), wrap(r))
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+    """U (..., m, m), S (..., k) and Vh (..., n, n) with k the smaller of m and n; not full: (..., m, k), (..., k, n).
+
+    Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
+    """
+    a = matrices("svd", x)
+    return SVDResult(*map(wrap, numpys("svd", "gesdd", a, np.linalg.svd, a, full_matrices)))
+
+
+def svdvals(x: Tensor, /) -> Tensor:
+    """Singular values (..., k), descending. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
+    a = matrices("svdvals", x)
+    return wrap(numpys("svdvals", "gesdd", a, np.linalg.svd, a, compute_uv=False))
+
+
+def eigh(x: Tensor, /, *, UPLO: str = "L") -> EighResult:
+    """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, of which the triangle "L" or "U" is read.
+
+    Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
+    """
+    a = matrices("eigh", x, square=True)
+    return EighResult(*map(wrap, numpys("eigh", "syevd", a, np.linalg.eigh, a, UPLO)))
+
+
+def eigvalsh(x: Tensor, /, *, UPLO: str = "L") -> Tensor:
+    """Eigenvalues (..., n), ascending, of a symmetric or Hermitian matrix. Raises as eigh does."""
+    a = matrices("eigvalsh", x, square=True)
+    return wrap(numpys("eigvalsh", "syevd", a, np.linalg.eigvalsh, a, UPLO))
+
+
+def _complex(a: NDArray[Any], found: Any) -> Tensor:
+    return wrap(found.astype(np.result_type(a.dtype, np.complex64), copy=False))
+
+
+def eig(x: Tensor, /) -> EigResult:
+    """Eigenvalues and eigenvectors of any square matrix; complex ones, for real matrices too.
+
+    Raises LinAlgError (no convergence, or what is not finite), InvalidArgument, DTypeError.
+    """
+    a = matrices("eig", x, square=True)
+    values, vectors = numpys("eig", "geev", a, np.linalg.eig, a)
+    return EigResult(_complex(a, values), _complex(a, vectors))
+
+
+def eigvals(x: Tensor, /) -> Tensor:
+    """Eigenvalues (..., n) of any square matrix, complex. Raises as eig does."""
+    a = matrices("eigvals", x, square=True)
+    return _complex(a, numpys("eigvals", "geev", a, np.linalg.eigvals, a))
+
+
+# -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
+
+
+def factored(name: str, x: Tensor, *, strict: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both factors in one array, and pivots from 1. Raises LinAlgError (singular, when strict), MissingExtra."""
+    a = matrices(name, x)
+
+    def compute(matrix: NDArray[Any]) -> tuple[Any, Any]:
+        both, pivots = call(name, "getrf", matrix, strict=strict)
+        return both, pivots + 1
+
+    both, pivots = each(compute, ((a.shape[-2:], a.dtype), ((min(a.shape[-2:]),), np.int32)), a)
+    return both, pivots
+
+
+def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> LUResult:
+    """The three factors that `factored` gave in one array. Raises InvalidArgument: pivots of another size."""
+    m, n = both.shape[-2:]
+    k = min(m, n)
+    if pivots.shape != (*both.shape[:-2], k) or (pivots.size and not 1 <= pivots.min() <= pivots.max() <= m):
+        raise InvalidArgument(f"pivots of shape {pivots.shape} are not those of factors of shape {both.shape}")
+    rows = np.broadcast_to(np.arange(m), (*both.shape[:-2], m)).copy()
+    for i in range(k):  # row i came from there, after all exchanges before
+        other = pivots[..., i, None] - 1
+        here = rows[..., i].copy()
+        rows[..., i] = np.take_along_axis(rows, other, -1)[..., 0]
+        np.put_along_axis(rows, other, here[..., None], -1)
+    permutation = (rows[..., None, :] == np.arange(m)[:, None]).astype(both.dtype)
+    lower = np.tril(both[..., :k], -1) + np.eye(m, k, dtype=both.dtype)
+    return LUResult(wrap(permutation), wrap(lower), wrap(np.triu(both[..., :k, :])))
+
+
+def lu_factor(x: Tensor, /) -> LUFactorResult:
+    """L and U in one matrix, and the exchanges of rows that made them; `lu_solve` takes them.
+
+    Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    both, pivots = factored("lu_factor", x, strict=True)
+    return LUFactorResult(wrap(both), wrap(pivots))
+
+
+def lu(x: Tensor, /) -> LUResult:
+    """P (..., m, m), L (..., m, k) and U (..., k, n) with x = P @ L @ U; of singular matrices too.
+
+    Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    return unpacked(*factored("lu", x, strict=False))
+
+
+def householder_product(x: Tensor, tau: Tensor, /) -> Tensor:
+    """The first n columns of the product of k reflectors: x (..., m, n) has them below its diagonal, tau (..., k).
+
+    Raises InvalidArgument (unless m >= n >= k), DTypeError, MissingExtra (SciPy).
+    """
+    a, scales = reflectors("householder_product", x, tau)
+    m, n = a.shape[-2:]
+    if not m >= n >= scales.shape[-1]:
+        raise InvalidArgument(
+            f"householder_product of shapes {a.shape} and {scales.shape}: rows >= columns >= reflectors is wanted"
+        )
+    if not scales.shape[-1]:
+        return wrap(np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy())
+
+    def compute(matrix: NDArray[Any], vector: NDArray[Any]) -> Any:
+        # LAPACK's wrapper takes as many columns as there are reflectors; more of them have the scale 0.
+        return call("householder_product", "orgqr", matrix, vector)[:1]
+
+    filled = np.zeros((*scales.shape[:-1], n), a.dtype)
+    filled[..., : scales.shape[-1]] = scales
+    return wrap(each(compute, ((a.shape[-2:], a.dtype),), a, filled, vectors=1)[0])
+
+
+def reflectors(name: str, x: Tensor, tau: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The arrays of what `geqrf` gave. Raises InvalidArgument, DTypeError."""
+    a, scales = matrices(name, x), floating(name, tau)
+    same_type(name, a, scales)
+    if not scales.ndim or scales.shape[:-1] != a.shape[:-2]:
+        raise InvalidArgument(f"{name} of shapes {a.shape} and {scales.shape}; tau has one axis less")
+    return a, scales
+
+
+def pivots_of(name: str, x: Tensor) -> NDArray[Any]:
+    """The array of pivots. Raises DTypeError: no integers."""
+    pivots = array_of(x)
+    if pivots.dtype.kind not in "iu":
+        raise DTypeError(f"{name} with pivots of {pivots.dtype.name}; they are integers, from 1")
+    return pivots.astype(np.int32, copy=False)

@@ -1,0 +1,136 @@
+"""Powers and products of matrices, and functions such as exp of them; the latter are SciPy's. None blocks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import Tensor, array_of, index_of, wrap
+from ..conversion import refused
+from ..errors import InvalidArgument
+from .lapack import LinAlgError, matrices, numpys, scipy_linalg
+
+__all__ = [
+    "coshm", "cosm", "expm", "fractional_matrix_power", "funm", "logm", "matrix_exp", "matrix_power", "multi_dot",
+    "signm", "sinhm", "sinm", "sqrtm", "tanhm", "tanm", "vander",
+]  # fmt: skip
+WARNS: Final = ("fractional_matrix_power", "logm", "sqrtm")
+"""SciPy's that warn where we raise. (To catch warnings is a matter of all threads, so it is not done for others.)"""
+
+
+class MatrixFunction(Protocol):
+    """A function of square matrices."""
+
+    def __call__(self, x: Tensor, /) -> Tensor: ...
+
+
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
+    """A square matrix times itself; below 0 its inverse. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
+    n = index_of(n)
+    a = array_of(x) if n >= 0 else matrices("matrix_power", x)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise InvalidArgument(f"matrix_power of a tensor of shape {a.shape}; it takes square matrices")
+    result = numpys("matrix_power", "gesv", a, np.linalg.matrix_power, a, n)
+    return wrap(result.copy() if result is a else result)
+
+
+def multi_dot(tensors: Sequence[Tensor], /) -> Tensor:
+    """The product of matrices in the order of the least work; the first and the last may be vectors.
+
+    Raises InvalidArgument (shapes, fewer than two), DTypeError.
+    """
+    arrays = [array_of(x) for x in tensors]
+    if len(arrays) < 2:
+        raise InvalidArgument(f"multi_dot of {len(arrays)} tensors; give two or more")
+    try:
+        return wrap(np.linalg.multi_dot(arrays))
+    except (TypeError, ValueError) as error:
+        shapes = [a.shape for a in arrays]
+        raise refused(error, f"multi_dot of tensors of shapes {shapes}, the first", arrays[0]) from error
+
+
+def vander(x: Tensor, /, N: int | None = None) -> Tensor:
+    """Powers 0 to N - 1 (None: n) of each element of (..., n), as (..., n, N): Vandermonde's matrix."""
+    a = array_of(x)
+    columns = a.shape[-1] if N is None and a.ndim else index_of(N)
+    if not a.ndim or columns < 0:
+        raise InvalidArgument(f"vander of a tensor of shape {a.shape} with {columns} columns; it takes vectors")
+    powers = np.empty((*a.shape, columns), a.dtype)
+    powers[..., :1] = 1
+    powers[..., 1:] = a[..., None]
+    return wrap(np.multiply.accumulate(powers, -1, a.dtype, powers))
+
+
+# -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
+
+
+def _applied(name: str, x: Tensor, *args: Any) -> Tensor:
+    """`scipy.linalg.<name>` of each matrix. The result is real where all of them are real."""
+    a = matrices(name, x, square=True)
+    function = getattr(scipy_linalg(name), name)
+    if not a.size:
+        return wrap(np.zeros_like(a))
+    found = [_one(name, function, matrix, *args) for matrix in a.reshape(-1, *a.shape[-2:])]
+    kind = np.complex64 if any(one.dtype.kind == "c" for one in found) else np.float32
+    return wrap(np.stack(found).astype(np.result_type(a.real.dtype, kind), copy=False).reshape(a.shape))
+
+
+def _one(name: str, function: Callable[..., Any], matrix: NDArray[Any], *args: Any) -> NDArray[Any]:
+    # What is lost in float32 SciPy's logm takes for a failure.
+    wide = np.result_type(matrix.dtype, np.float64) if name == "logm" else matrix.dtype
+    doing = f"{name} of a matrix of shape {matrix.shape}"
+    with warnings.catch_warnings() if name in WARNS else nullcontext(), np.errstate(all="ignore"):
+        if name in WARNS:
+            warnings.filterwarnings("error", ".*exactly singular")  # of logm
+            warnings.filterwarnings("ignore", ".*[Mm]atrix is singular")  # of sqrtm: there may be a root all the same
+        try:
+            result: NDArray[Any] = np.asarray(function(matrix.astype(wide), *args))
+        except (np.linalg.LinAlgError, Warning) as error:
+            raise LinAlgError(f"{doing}: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise refused(error, f"{name} of", matrix) from error
+    if not np.isfinite(result).all() and np.isfinite(matrix).all() and name not in ("expm", "coshm", "sinhm"):
+        raise LinAlgError(f"{doing}: the result is not finite; it has none")
+    return result
+
+
+def _function(name: str, what: str, fails: str = "") -> MatrixFunction:
+    def compute(x: Tensor, /) -> Tensor:
+        return _applied(name, x)
+
+    compute.__name__ = compute.__qualname__ = name
+    compute.__doc__ = f"{what} of square matrices. Raises {fails}InvalidArgument, DTypeError, MissingExtra (SciPy)."
+    return compute
+
+
+expm = matrix_exp = _function("expm", "The exponential")
+logm = _function("logm", "The logarithm", "LinAlgError (singular), ")
+sqrtm = _function("sqrtm", "The principal square root", "LinAlgError (there is none), ")
+cosm = _function("cosm", "The cosine")
+sinm = _function("sinm", "The sine")
+tanm = _function("tanm", "The tangent", "LinAlgError (there is none), ")
+coshm = _function("coshm", "The hyperbolic cosine")
+sinhm = _function("sinhm", "The hyperbolic sine")
+tanhm = _function("tanhm", "The hyperbolic tangent", "LinAlgError (there is none), ")
+signm = _function("signm", "The sign: of eigenvalues, that of their real parts;", "LinAlgError (there is none), ")
+
+
+def funm(x: Tensor, function: Callable[[Any], Any], /) -> Tensor:
+    """A function of square matrices, from that of numbers: `function(array)` for an array of eigenvalues.
+
+    Raises LinAlgError (not finite), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    return _applied("funm", x, function)
+
+
+def fractional_matrix_power(x: Tensor, power: float, /) -> Tensor:
+    """A power, of whatever exponent, of square matrices.
+
+    Raises LinAlgError (there is none), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    return _applied("fractional_matrix_power", x, power)

@@ -1,0 +1,95 @@
+"""How large vectors and matrices are. None blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._core import Tensor, array_of, wrap
+from ..conversion import SEQUENCES, refused
+from ..dtypes import dtype_of
+from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
+from .lapack import matrices, numpys
+from .solvers import relative
+
+__all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
+
+
+def measured(name: str, x: Tensor, function: Callable[..., Any], **how: Any) -> Tensor:
+    """A norm by NumPy, which SVD may be a part of."""
+    a = array_of(x)
+    if a.dtype.kind in "iub":
+        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; it takes floating-point types: convert it by to()")
+    try:
+        return wrap(numpys(name, "gesdd", a, function, a, **how))
+    except np.exceptions.AxisError as error:
+        raise IndexOutOfRange(f"{name} of a tensor of shape {a.shape}: {error}") from error
+
+
+def _axes(x: Tensor, axis: Any) -> Any:
+    if axis is None:
+        return None
+    return tuple([x._axis(i) for i in axis]) if isinstance(axis, SEQUENCES) else x._axis(axis)
+
+
+def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+    """The norm of all elements, or over axes: sum(abs(x) ** ord) ** (1 / ord); 0 counts what is not 0; inf, -inf.
+
+    Raises IndexOutOfRange, InvalidArgument, DTypeError.
+    """
+    return measured("vector_norm", x, np.linalg.vector_norm, axis=_axes(x, axis), keepdims=keepdims, ord=ord)
+
+
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+    """The norm of matrices: "fro", "nuc" (the sum of singular values), 1, 2, inf and their negatives.
+
+    Raises InvalidArgument, DTypeError, LinAlgError (no convergence).
+    """
+    if array_of(x).ndim < 2:
+        raise InvalidArgument(f"matrix_norm of a tensor of shape {x.shape}; it takes matrices, in the last two axes")
+    return measured("matrix_norm", x, np.linalg.matrix_norm, keepdims=keepdims, ord=ord)
+
+
+def norm(x: Tensor, /, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """A norm as `torch.linalg.norm` has it: of all elements, of vectors along `dim`, of matrices in two of them.
+
+    Args:
+        ord: None for the 2-norm (of all elements, or along `dim`), else as in vector_norm and matrix_norm.
+        dtype: convert to that first.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
+    """
+    x = x if dtype is None else x.to(dtype_of(dtype))
+    return measured("norm", x, np.linalg.norm, ord=ord, axis=_axes(x, dim), keepdims=keepdim)
+
+
+def cond(x: Tensor, /, p: Any = None) -> Tensor:
+    """How much an inverse magnifies: norm(x, p) * norm(inv(x), p); None is 2, by singular values. inf: singular.
+
+    Raises InvalidArgument (not square, unless p is None, 2 or -2), DTypeError, LinAlgError (no convergence).
+    """
+    a = matrices("cond", x, square=p not in (None, 2, -2))
+    if not a.size:
+        raise InvalidArgument(f"cond of a tensor of shape {a.shape}; it has no elements")
+    return wrap(np.asarray(numpys("cond", "gesdd", a, np.linalg.cond, a, p)).astype(a.real.dtype, copy=False))
+
+
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+    """How many singular values count, int64.
+
+    Args:
+        rtol: up to this part of the largest they do not; None: max(m, n) * epsilon of the type.
+
+    Raises:
+        InvalidArgument, DTypeError, LinAlgError (no convergence).
+    """
+    a = matrices("matrix_rank", x)
+    values = numpys("matrix_rank", "gesdd", a, np.linalg.svd, a, compute_uv=False)
+    bound = np.asarray(relative(rtol, a))
+    try:
+        return wrap(np.count_nonzero(values > bound[..., None] * values.max(-1, keepdims=True, initial=0), axis=-1))
+    except ValueError as error:
+        raise refused(error, f"matrix_rank with rtol of shape {bound.shape} of", a) from error

@@ -1,0 +1,362 @@
+"""LAPACK's part of TH, under TH's names and torch's: functions of `shmtensor` and methods of tensors.
+
+They differ from `shmtensor.linalg` in their arguments: the right side comes before the matrix, `svd` gives V rather
+than its adjoint, and TH's names take upper triangles. All take stacks unless it says so. None blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import Tensor, array_of, wrap
+from ..conversion import SEQUENCES
+from ..errors import DTypeError, InvalidArgument
+from . import decompositions, norms, solvers
+from .decompositions import EighResult, LUFactorResult, LUResult, QRResult, factored, pivots_of, reflectors, unpacked
+from .functions import matrix_exp, matrix_power
+from .lapack import call, each, floating, matrices, numpys, same_type
+from .solvers import det, right_side, slogdet, triangular
+
+__all__ = [
+    "btrifact", "btrisolve", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "geev", "gels", "geqrf", "gesv",
+    "gesvd", "getri", "inverse", "logdet", "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "norm", "orgqr",
+    "ormqr", "pinverse", "potrf", "potri", "potrs", "pstrf", "qr", "slogdet", "svd", "syev", "symeig",
+    "triangular_solve", "trtrs",
+]  # fmt: skip
+METHODS: Final = tuple(name for name in __all__ if name != "lu_unpack")
+
+
+class SVDResult(NamedTuple):
+    """U @ diag(S) @ V^H is the matrix; the singular values S descend."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class EigenResult(NamedTuple):
+    """Eigenvalues (n, 2), real and imaginary parts, and eigenvectors (n, n): a pair has its parts in two columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class GeqrfResult(NamedTuple):
+    """R in the upper triangle, reflectors below; `orgqr` and `ormqr` take both."""
+
+    a: Tensor
+    tau: Tensor
+
+
+class PstrfResult(NamedTuple):
+    """A triangle, and the order int32 (from 0) in which it took rows and columns."""
+
+    u: Tensor
+    pivots: Tensor
+
+
+class SolveResult(NamedTuple):
+    """The solution, and the factors of the matrix in one."""
+
+    solution: Tensor
+    factors: Tensor
+
+
+class TriangularResult(NamedTuple):
+    """The solution, and a copy of the matrix."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+# -- systems of equations ----------------------------------------------------------------------------------------------
+
+
+def gesv(b: Tensor, a: Tensor, /) -> SolveResult:
+    """X with a @ X = b, and both triangles of a, as `lu` has them.
+
+    Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    matrix, right = matrices("gesv", a, square=True), floating("gesv", b)
+    same_type("gesv", matrix, right)
+    columns = right_side("gesv", right, matrix.shape[-1])
+
+    def compute(one: NDArray[Any], its: NDArray[Any]) -> tuple[Any, Any]:
+        both, _pivots, found = call("gesv", "gesv", one, its)
+        return found, both
+
+    found, both = each(
+        compute, ((columns.shape[-2:], matrix.dtype), (matrix.shape[-2:], matrix.dtype)), matrix, columns
+    )
+    return SolveResult(wrap(found[..., 0] if right.ndim == 1 else found), wrap(both))
+
+
+def gels(b: Tensor, a: Tensor, /) -> SolveResult:
+    """X for which a @ X comes nearest to b, a of full rank, and the QR (or LQ) factors of a, as `geqrf` has them.
+
+    As in TH, X has the rows of the taller of b and itself: (max(m, n), k). Below row n stand the residuals.
+
+    Raises LinAlgError (not of full rank), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    matrix, right = matrices("gels", a), floating("gels", b)
+    same_type("gels", matrix, right)
+    m, n = matrix.shape[-2:]
+    columns = right_side("gels", right, m)
+    tall = np.zeros((*columns.shape[:-2], max(m, n), columns.shape[-1]), matrix.dtype)
+    tall[..., :m, :] = columns
+
+    def compute(one: NDArray[Any], its: NDArray[Any]) -> tuple[Any, Any]:
+        factors, found = call("gels", "gels", one, its)
+        return found, factors
+
+    found, factors = each(compute, ((tall.shape[-2:], matrix.dtype), ((m, n), matrix.dtype)), matrix, tall)
+    return SolveResult(wrap(found[..., 0] if right.ndim == 1 else found), wrap(factors))
+
+
+def triangular_solve(
+    b: Tensor, a: Tensor, /, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularResult:
+    """X with a @ X = b (transpose: a^T), where one triangle of a counts, without its diagonal if `unitriangular`.
+
+    Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    found = triangular("triangular_solve", a, b, upper, True, transpose, unitriangular)
+    return TriangularResult(found, a.clone())
+
+
+trtrs = triangular_solve
+
+
+# -- positive definite matrices ----------------------------------------------------------------------------------------
+
+
+def cholesky(x: Tensor, /, upper: bool = False) -> Tensor:
+    """`linalg.cholesky`: L, or U. Raises LinAlgError (not positive definite), InvalidArgument, DTypeError."""
+    return decompositions.cholesky(x, upper=upper)
+
+
+def potrf(x: Tensor, /, upper: bool = True) -> Tensor:
+    """`cholesky`, of which TH gives the upper triangle. Raises as that."""
+    return cholesky(x, upper)
+
+
+def cholesky_solve(b: Tensor, factor: Tensor, /, upper: bool = False) -> Tensor:
+    """X with A @ X = b, from the factor of A that `cholesky` gave.
+
+    Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    c, right = matrices("cholesky_solve", factor, square=True), floating("cholesky_solve", b)
+    same_type("cholesky_solve", c, right)
+    columns = right_side("cholesky_solve", right, c.shape[-1])
+
+    def compute(one: NDArray[Any], its: NDArray[Any]) -> Any:
+        return call("cholesky_solve", "potrs", one, its, lower=not upper)
+
+    (found,) = each(compute, ((columns.shape[-2:], c.dtype),), c, columns)
+    return wrap(found[..., 0] if right.ndim == 1 else found)
+
+
+def potrs(b: Tensor, factor: Tensor, /, upper: bool = True) -> Tensor:
+    """`cholesky_solve`, where TH takes the upper triangle. Raises as that."""
+    return cholesky_solve(b, factor, upper)
+
+
+def cholesky_inverse(factor: Tensor, /, upper: bool = False) -> Tensor:
+    """The inverse of A, from the factor of A that `cholesky` gave.
+
+    Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    c = matrices("cholesky_inverse", factor, square=True)
+
+    def compute(one: NDArray[Any]) -> Any:
+        (half,) = call("cholesky_inverse", "potri", one, lower=not upper)
+        half = np.triu(half) if upper else np.tril(half)
+        other = half.conj().T.copy()
+        np.fill_diagonal(other, 0)
+        return (half + other,)
+
+    return wrap(each(compute, ((c.shape[-2:], c.dtype),), c)[0])
+
+
+def potri(factor: Tensor, /, upper: bool = True) -> Tensor:
+    """`cholesky_inverse`, where TH takes the upper triangle. Raises as that."""
+    return cholesky_inverse(factor, upper)
+
+
+def pstrf(x: Tensor, /, upper: bool = True, tol: float = -1) -> PstrfResult:
+    """Cholesky's factor with pivots: of x[p][:, p], where p is the order that `pivots` gives.
+
+    Args:
+        tol: a pivot below this ends it; below 0: n * epsilon * the largest element of the diagonal.
+
+    Raises:
+        LinAlgError (not of full rank, or not positive), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    a = matrices("pstrf", x, square=True)
+
+    def compute(one: NDArray[Any]) -> tuple[Any, Any]:
+        half, pivots, _rank = call("pstrf", "pstrf", one, tol=tol, lower=not upper)
+        return np.triu(half) if upper else np.tril(half), pivots - 1
+
+    half, pivots = each(compute, ((a.shape[-2:], a.dtype), (a.shape[-1:], np.int32)), a)
+    return PstrfResult(wrap(half), wrap(pivots))
+
+
+# -- inverses and determinants -----------------------------------------------------------------------------------------
+
+
+def inverse(x: Tensor, /) -> Tensor:
+    """`linalg.inv`. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
+    return solvers.inv(x)
+
+
+getri = inverse
+
+
+def pinverse(x: Tensor, /, rcond: float = 1e-15) -> Tensor:
+    """`linalg.pinv` with torch's bound. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
+    return solvers.pinv(x, rtol=rcond)
+
+
+def logdet(x: Tensor, /) -> Tensor:
+    """Logarithms of determinants: NaN where one is negative, -inf where it is 0. Raises InvalidArgument, DTypeError."""
+    sign, size = (array_of(part) for part in slogdet(x))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return wrap(np.where(sign == 0, -np.inf, np.log(sign) + size).astype(sign.dtype))
+
+
+# -- orthogonal factors ------------------------------------------------------------------------------------------------
+
+
+def qr(x: Tensor, /, some: bool = True) -> QRResult:
+    """`linalg.qr`; not `some`: a square Q. Raises InvalidArgument, DTypeError."""
+    return decompositions.qr(x, mode="reduced" if some else "complete")
+
+
+def geqrf(x: Tensor, /) -> GeqrfResult:
+    """R and the reflectors of which Q is the product, in one matrix, and their scales. Raises as qr does."""
+    a = matrices("geqrf", x)
+    turned, tau = numpys("geqrf", "geqrf", a, np.linalg.qr, a, "raw")
+    return GeqrfResult(wrap(turned.swapaxes(-1, -2)), wrap(tau))
+
+
+def orgqr(x: Tensor, tau: Tensor, /) -> Tensor:
+    """`linalg.householder_product` of what geqrf gave: the columns of Q. Raises as that."""
+    return decompositions.householder_product(x, tau)
+
+
+def ormqr(x: Tensor, tau: Tensor, other: Tensor, /, left: bool = True, transpose: bool = False) -> Tensor:
+    """Q @ other (not left: other @ Q; transpose: Q^H), with the square Q of what geqrf gave.
+
+    Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
+    """
+    a, scales = reflectors("ormqr", x, tau)
+    c = matrices("ormqr", other)
+    same_type("ormqr", a, c)
+    k = scales.shape[-1]
+    if a.shape[-2] != c.shape[-2 if left else -1] or not k <= min(a.shape[-2:]):
+        raise InvalidArgument(f"ormqr of shapes {a.shape}, {scales.shape} and {c.shape}, which do not go together")
+    if not k:
+        return wrap(c.copy())
+    side, turned = "L" if left else "R", ("C" if a.dtype.kind == "c" else "T") if transpose else "N"
+
+    def compute(one: NDArray[Any], its: NDArray[Any], vector: NDArray[Any]) -> Any:
+        work = 64 * (65 + (its.shape[1] if left else its.shape[0]))  # for blocks of the largest size
+        return call("ormqr", "ormqr", side, turned, one, vector, its, work)[:1]
+
+    return wrap(each(compute, ((c.shape[-2:], a.dtype),), a[..., :k], c, scales, vectors=1)[0])
+
+
+def svd(x: Tensor, /, some: bool = True, compute_uv: bool = True) -> SVDResult:
+    """U, S and V, where `linalg.svd` gives V^H; without compute_uv, U and V are zeros.
+
+    Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
+    """
+    if compute_uv:
+        u, s, vh = decompositions.svd(x, full_matrices=not some)
+        return SVDResult(u, s, wrap(array_of(vh).swapaxes(-1, -2).conj()))
+    s = decompositions.svdvals(x)
+    lead, (m, n), dtype = x.shape[:-2], x.shape[-2:], x.dtype
+    return SVDResult(wrap(np.zeros((*lead, m, m), dtype)), s, wrap(np.zeros((*lead, n, n), dtype)))
+
+
+gesvd = svd
+
+
+# -- eigenvalues -------------------------------------------------------------------------------------------------------
+
+
+def symeig(x: Tensor, /, eigenvectors: bool = False, upper: bool = True) -> EighResult:
+    """`linalg.eigh` of the upper or lower triangle; without eigenvectors, these have no elements.
+
+    Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
+    """
+    triangle = "U" if upper else "L"
+    if eigenvectors:
+        return decompositions.eigh(x, UPLO=triangle)
+    return EighResult(decompositions.eigvalsh(x, UPLO=triangle), wrap(np.empty(0, x.dtype)))
+
+
+syev = symeig
+
+
+def geev(x: Tensor, /, eigenvectors: bool = False) -> EigenResult:
+    """Eigenvalues of a real square matrix as TH gives them, in real numbers; `linalg.eig` has them complex.
+
+    Raises LinAlgError (no convergence), InvalidArgument (a stack), DTypeError (a complex type).
+    """
+    a = matrices("geev", x, square=True)
+    if a.ndim != 2:
+        raise InvalidArgument(f"geev of a tensor of shape {a.shape}; it takes one matrix, not a stack: use linalg.eig")
+    if a.dtype.kind == "c":
+        raise DTypeError(f"geev of a tensor of {a.dtype.name}; it takes real matrices: use linalg.eig")
+    values, vectors = numpys("geev", "geev", a, np.linalg.eig, a)
+    parts = np.stack([values.real, values.imag], -1)
+    columns = np.where(values.imag < 0, -vectors.imag, vectors.real)  # of a pair, the one with imag > 0 comes first
+    return EigenResult(wrap(parts), wrap(columns if eigenvectors else np.empty(0, a.dtype)))
+
+
+# -- triangular factors ------------------------------------------------------------------------------------------------
+
+
+def lu(x: Tensor, /) -> LUFactorResult:
+    """`linalg.lu_factor`, of singular matrices too. Raises InvalidArgument, DTypeError, MissingExtra (SciPy)."""
+    both, pivots = factored("lu", x, strict=False)
+    return LUFactorResult(wrap(both), wrap(pivots))
+
+
+def btrifact(x: Tensor, /) -> LUFactorResult:
+    """`linalg.lu_factor` under TH's name. Raises LinAlgError (singular) as that."""
+    return decompositions.lu_factor(x)
+
+
+def lu_solve(b: Tensor, factors: Tensor, pivots: Tensor, /) -> Tensor:
+    """`linalg.lu_solve` with the right side first. Raises as that."""
+    return solvers.lu_solve(factors, pivots, b)
+
+
+btrisolve = lu_solve
+
+
+def lu_unpack(factors: Tensor, pivots: Tensor, /) -> LUResult:
+    """P, L and U from what `lu` gave. Raises InvalidArgument, DTypeError."""
+    return unpacked(matrices("lu_unpack", factors), pivots_of("lu_unpack", pivots))
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------
+
+
+def norm(x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The p-norm of all elements, or over axes; "fro" is the 2-norm, "nuc" the sum of a matrix's singular values.
+
+    Raises IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
+    """
+    x = x if dtype is None else x.to(dtype)
+    if p == "nuc":
+        return norms.norm(x, "nuc", tuple(range(x.ndim)) if dim is None else dim, keepdim)
+    if dim is not None and isinstance(dim, SEQUENCES) and not len(dim):
+        dim = None
+    return norms.vector_norm(x, axis=dim, keepdims=keepdim, ord=2 if p in ("fro", None) else p)

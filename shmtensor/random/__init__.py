@@ -1,0 +1,76 @@
+"""Random numbers: TH's generator (a Mersenne Twister) and TH's distributions, for single values and whole tensors.
+
+Functions draw from `default_generator` unless a generator is given. `manual_seed(n)` makes what follows the same in
+each run; without it every process has a seed of its own from the system, spawned and forked ones too. A process that is
+forked after `manual_seed` goes on with a copy of the same stream, as in TH and torch; seed each worker with its rank
+where they should differ. A spawned one starts with a seed from the system.
+"""
+
+from __future__ import annotations
+
+from .. import _tensor as _tensor  # what is made here has all methods, whoever imported it
+from .distributions import (
+    bernoulli,
+    bernoulli_,
+    cauchy_,
+    exponential_,
+    geometric_,
+    log_normal_,
+    normal,
+    normal_,
+    random_,
+    uniform_,
+)
+from .generator import (
+    STATE_BYTES,
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+from .sampling import (
+    multinomial,
+    multinomial_alias_draw,
+    multinomial_alias_setup,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+)
+
+__all__ = [
+    "STATE_BYTES",
+    "Generator",
+    "bernoulli",
+    "bernoulli_",
+    "cauchy_",
+    "default_generator",
+    "exponential_",
+    "geometric_",
+    "get_rng_state",
+    "initial_seed",
+    "log_normal_",
+    "manual_seed",
+    "multinomial",
+    "multinomial_alias_draw",
+    "multinomial_alias_setup",
+    "normal",
+    "normal_",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "random_",
+    "randperm",
+    "seed",
+    "set_rng_state",
+    "uniform_",
+]

@@ -1,0 +1,323 @@
+"""Whole tensors of random values: each element, in logical order, is what the next single call would give.
+
+Values are computed in double (integers in 64 bits) and then rounded, or wrapped, to the type of the tensor. Where a
+type is too coarse for it, a value can round up to the bound that the distribution stays below. While one tensor is
+filled, other threads that draw from the same generator wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import Tensor
+from .._native import Twister
+from ..conversion import empty_array, integer, read_only
+from ..creation import empty
+from ..dtypes import DType, float64, int64
+from ..errors import DTypeError, InvalidArgument
+from .generator import Generator, between, deviation, generator_of, interval, probability, rate, spread
+
+METHODS: Final = (
+    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",
+)  # fmt: skip
+
+_CHUNK: Final = 8192
+"""Elements computed at a time: in their 64 KiB they are still in the cache when they are rounded."""
+_DRAWS: Final = 1 << 32  # values of one draw
+_BITS: Final = 1 << 64
+
+
+def _draw(
+    doing: str,
+    array: NDArray[Any],
+    dtype: DType,
+    generator: Generator | None,
+    put: Callable[[Twister, NDArray[Any], int], object],
+) -> None:
+    """Fill an array, in logical order, with what `put` writes.
+
+    Args:
+        put: called with the twister, a contiguous piece of `dtype` to write to, and the place of its first element.
+    """
+    if not array.flags.writeable:
+        raise read_only(doing)
+    source = generator_of(generator)
+    flat = array.reshape(-1) if array.flags.c_contiguous else empty_array((array.size,), array.dtype)
+    scratch = None if array.dtype == dtype else np.empty(min(array.size, _CHUNK), dtype)
+    with source._lock:
+        for at in range(0, flat.size, _CHUNK):
+            part = flat[at : at + _CHUNK]
+            if scratch is None:
+                put(source._twister, part, at)
+            else:
+                piece = scratch[: part.size]
+                put(source._twister, piece, at)
+                # What lies beyond a narrower type becomes infinite, or wraps, as in C.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    part[...] = piece
+    if not array.flags.c_contiguous:
+        array[...] = flat.reshape(array.shape)
+
+
+def _fill(t: Tensor, name: str, pair: tuple[float, float], generator: Generator | None) -> Tensor:
+    """Values of a distribution of `Twister` for every element; of complex ones for the real part, then the other."""
+    array = t._live()
+    if array.dtype.kind == "c":
+        real = array.real
+        array = np.lib.stride_tricks.as_strided(real, (*real.shape, 2), (*real.strides, real.itemsize))
+    values_of = attrgetter(name)
+    _draw(f"{name}_", array, float64, generator, lambda twister, piece, _: values_of(twister)(*pair, piece))
+    return t
+
+
+def _require(doing: str, t: Tensor, kinds: str, wanted: str) -> NDArray[Any]:
+    if not isinstance(t, Tensor):
+        raise DTypeError(f"{doing} of a {type(t).__name__}; give a tensor")
+    if t.dtype.kind not in kinds:
+        raise DTypeError(f"{doing} of a tensor of {t.dtype.name}; it takes {wanted}")
+    return t._live()
+
+
+def _require_floats(doing: str, t: Tensor, also: str = "") -> NDArray[Any]:
+    return _require(doing, t, "fV" + also, "floating-point types" + (" and complex ones" if also else ""))
+
+
+def _require_reals(doing: str, t: Tensor) -> NDArray[Any]:
+    return _require(doing, t, "biufV", "types that are not complex")
+
+
+# -- of floating-point types ------------------------------------------------------------------------------------------
+
+
+def uniform_(t: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values from `low` to below `high`, 2**32 different ones; gives t. Waits as the module says.
+
+    Of complex numbers the two parts are drawn one after the other, each between the bounds, as in torch.
+
+    Raises:
+        DTypeError: of a tensor that is not floating-point or complex, or bounds that are no numbers.
+        InvalidArgument: low above high, or bounds that are not finite.
+        LayoutError: memory that is read-only here.
+    """
+    _require_floats("uniform_", t, "c")
+    return _fill(t, "uniform", interval(low, high), generator)
+
+
+def normal_(t: Tensor, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values of the normal distribution; gives t. Waits as the module says.
+
+    Of complex numbers the two parts are drawn one after the other, each with stdv / sqrt(2), as in torch.
+
+    Args:
+        mean, stdv: numbers, or tensors that broadcast to the shape of t. With a tensor among them the standard values
+            are rounded to t's type first, and scaled and moved in it, as in TH.
+
+    Raises:
+        DTypeError: a tensor that is not floating-point or complex, or arguments that are no numbers.
+        InvalidArgument: a negative deviation, or shapes that do not go together.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require_floats("normal_", t, "c")
+    means = _along(mean, array) if isinstance(mean, Tensor) else None
+    stdvs = _along(stdv, array) if isinstance(stdv, Tensor) else None
+    if stdvs is not None and not (stdvs >= 0).all():
+        raise InvalidArgument("a standard deviation of the tensor of them is negative; give numbers from 0")
+    middle, width = deviation(0.0 if means is not None else mean, 1.0 if stdvs is not None else stdv)
+    if array.dtype.kind == "c":
+        _fill(t, "normal", (0.0, width / math.sqrt(2)), generator)
+    elif means is None and stdvs is None:
+        return _fill(t, "normal", (middle, width), generator)
+    else:
+        _fill(t, "normal", (0.0, width), generator)
+    if stdvs is not None:
+        np.multiply(array, stdvs, out=array)
+    np.add(array, array.dtype.type(middle) if means is None else means, out=array)
+    return t
+
+
+def _along(given: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+    """Means or deviations for each element, in the type of the array."""
+    found = _require_floats("normal_ with means or deviations", given)
+    try:
+        spread_out = np.broadcast_to(found, array.shape)
+    except ValueError:
+        raise InvalidArgument(
+            f"means or deviations of shape {given.shape} for a tensor of shape {array.shape}; they must broadcast to it"
+        ) from None
+    return spread_out.astype(array.dtype, copy=np.may_share_memory(found, array))
+
+
+def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """A tensor of normal values, each with a mean and deviation of its own. Waits as the module says.
+
+    Args:
+        mean, stdv: tensors that broadcast with each other, or one of them a number; the result has the type of the
+            first tensor.
+        size: where both are numbers: the sizes of the result, which is float32.
+
+    Raises:
+        DTypeError, InvalidArgument: as normal_; no size for two numbers, or a size beside a tensor.
+    """
+    shapes = [given.shape for given in (mean, stdv) if isinstance(given, Tensor)]
+    if (size is None) != bool(shapes):
+        raise InvalidArgument("normal takes a size where mean and deviation are numbers, and only there")
+    if not shapes:
+        return normal_(empty(size), mean, stdv, generator=generator)
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise InvalidArgument(
+            f"means of shape {shapes[0]} and deviations of shape {shapes[1]} do not go together"
+        ) from None
+    dtype = (mean if isinstance(mean, Tensor) else stdv).dtype
+    return normal_(empty(shape, dtype=dtype), mean, stdv, generator=generator)
+
+
+def log_normal_(t: Tensor, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with exp of normal values; gives t. Waits and raises as `uniform_`, for complex ones and stdv < 0 too."""
+    _require_floats("log_normal_", t)
+    return _fill(t, "log_normal", deviation(mean, stdv), generator)
+
+
+def exponential_(t: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values of density lambd * exp(-lambd * x); gives t. Waits and raises as `log_normal_`."""
+    _require_floats("exponential_", t)
+    return _fill(t, "exponential", rate(lambd), generator)
+
+
+def cauchy_(t: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with values of the Cauchy distribution; gives t. Waits and raises as `log_normal_`."""
+    _require_floats("cauchy_", t)
+    return _fill(t, "cauchy", spread(median, sigma), generator)
+
+
+# -- of every type that is not complex --------------------------------------------------------------------------------
+
+
+def geometric_(t: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fill with integers i from 1, with probability (1 - p) * p**(i - 1); gives t. Waits as the module says.
+
+    p is TH's: the probability to go on (torch's p is 1 - p). What an integer type cannot hold wraps around, as in C.
+
+    Raises:
+        DTypeError: of a complex or bool tensor, or p that is no number.
+        InvalidArgument: p not between 0 and 1.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require("geometric_", t, "iufV", "integer and floating-point types")
+    pair = between(p)
+    if array.dtype.kind not in "iu":
+        return _fill(t, "geometric", pair, generator)
+
+    def put(twister: Twister, piece: NDArray[np.int64], _: int) -> None:
+        values = np.empty(piece.size)
+        twister.geometric(*pair, values)
+        piece[...] = values
+
+    _draw("geometric_", array, int64, generator, put)
+    return t
+
+
+def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fill with 1 with probability p, else 0; gives t. Waits as the module says.
+
+    Args:
+        p: a number from 0 to 1, or a floating-point tensor of one for each element, which broadcasts to the shape of t.
+
+    Raises:
+        DTypeError: of a complex tensor, or p that is no number or tensor of a floating-point type.
+        InvalidArgument: p outside 0 to 1, or of a shape that does not broadcast.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require_reals("bernoulli_", t)
+    if not isinstance(p, Tensor):
+        return _fill(t, "bernoulli", probability(p), generator)
+    chances = _require_floats("bernoulli_ with probabilities", p)
+    if not ((chances >= 0) & (chances <= 1)).all():
+        raise InvalidArgument("a probability of the tensor of them is not from 0 to 1")
+    try:
+        chances = np.broadcast_to(chances, array.shape).reshape(-1)
+    except ValueError:
+        raise InvalidArgument(
+            f"probabilities of shape {p.shape} for a tensor of shape {t.shape}; they must broadcast to it"
+        ) from None
+    if np.may_share_memory(chances, array):
+        chances = chances.copy()
+
+    def put(twister: Twister, piece: NDArray[np.float64], at: int) -> None:
+        twister.uniform(0.0, 1.0, piece)
+        np.less_equal(piece, chances[at : at + piece.size].astype(float64), out=piece)
+
+    _draw("bernoulli_", array, float64, generator, put)
+    return t
+
+
+def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """A tensor like that of probabilities: 1 with the probability that stands there, else 0. As `bernoulli_`."""
+    _require_floats("bernoulli", p)
+    return bernoulli_(empty(p.shape, dtype=p.dtype), p, generator=generator)
+
+
+def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """Fill with integers: `random_()`, `random_(to)` from 0 to below it, `random_(from, to)`. Waits as the module says.
+
+    A value is a draw modulo the number of values, as in TH, so small ones are favoured by at most that number / 2**32.
+    `random_()` goes from 0 to the largest value of the type (2**24 of float32, as TH has it), and below 2**32. More
+    than 2**32 values from `from` to `to` take two draws each, as in torch.
+
+    Raises:
+        DTypeError: of a complex tensor, or bounds that are no integers.
+        InvalidArgument: from at or above to, or outside the type.
+        LayoutError: memory that is read-only here.
+    """
+    array = _require_reals("random_", t)
+    least, most = bounds_of(array.dtype)
+    if low is None and high is None:
+        first, count = 0, min(whole_numbers(array.dtype), _DRAWS)
+    else:
+        first, last = (0, low) if high is None else (low, high)
+        try:
+            first, count = integer(first), integer(last) - integer(first)
+        except TypeError:
+            raise DTypeError(f"random_ from {first!r} to {last!r}: give integers") from None
+        if count <= 0:
+            raise InvalidArgument(f"random_ from {first} to {last}: no integer to draw; `to` itself is not drawn")
+        if first < least or first + count - 1 > most:
+            raise InvalidArgument(
+                f"random_ from {first} to {last} in a tensor of {array.dtype.name}, which holds {least} to {most}"
+            )
+    count, first = count % _BITS, first % _BITS
+    _draw("random_", array, int64, generator, lambda twister, piece, _: twister.integers(count, first, piece))
+    return t
+
+
+def whole_numbers(dtype: DType) -> int:
+    """How many of 0, 1, 2, ... TH draws for a type: those up to its largest, or to 2**(bits of the mantissa)."""
+    if dtype.kind in "biu":
+        return bounds_of(dtype)[1] + 1
+    return (1 << (int(_info(dtype).nmant) + 1)) + 1
+
+
+def bounds_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest integer that random_ puts into a type."""
+    if dtype.kind == "b":
+        return 0, 1
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return int(info.min), int(info.max)
+    most = min(int(float(_info(dtype).max)), (1 << 63) - 1)
+    return -most, most
+
+
+def _info(dtype: DType) -> Any:
+    if dtype.isbuiltin == 1:
+        return np.finfo(dtype)
+    import ml_dtypes  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call, unused-ignore]

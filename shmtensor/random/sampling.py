@@ -1,0 +1,282 @@
+"""New tensors of random values, permutations, and draws of categories by their weights."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import Tensor, wrap
+from ..conversion import integer
+from ..creation import empty
+from ..dtypes import int64
+from ..errors import DTypeError, InvalidArgument
+from .distributions import normal_, random_, uniform_, whole_numbers
+from .generator import Generator, generator_of
+
+METHODS: Final = ("multinomial",)
+
+# -- new tensors ------------------------------------------------------------------------------------------------------
+
+
+def rand(
+    *size: Any,
+    dtype: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """A tensor of values from 0 to below 1: `uniform_` of what `empty` gives, with the arguments and errors of both."""
+    return uniform_(empty(*size, dtype=dtype, shared=shared, requires_grad=requires_grad), generator=generator)
+
+
+def randn(
+    *size: Any,
+    dtype: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """A tensor of normal values of mean 0 and deviation 1: `normal_` of what `empty` gives; arguments as `rand`."""
+    return normal_(empty(*size, dtype=dtype, shared=shared, requires_grad=requires_grad), generator=generator)
+
+
+def randint(
+    low: Any,
+    high: Any,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    shared: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """A tensor of integers: `randint(to, size)` from 0, `randint(from, to, size)`; `to` itself is not drawn.
+
+    `random_` of what `empty` gives, with the arguments and errors of both.
+
+    Args:
+        dtype: default int64.
+    """
+    if size is None:
+        low, high, size = 0, low, high
+    return random_(empty(size, dtype=int64 if dtype is None else dtype, shared=shared), low, high, generator=generator)
+
+
+def rand_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
+    """`rand` with the shape, and unless another is given the type, of t."""
+    return rand(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
+
+
+def randn_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
+    """`randn` with the shape, and unless another is given the type, of t."""
+    return randn(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
+
+
+def randint_like(
+    t: Tensor,
+    low: Any,
+    high: Any = None,
+    *,
+    dtype: Any = None,
+    shared: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """`randint` with the shape, and unless another is given the type, of t; one bound is that which is not drawn."""
+    low, high = (0, low) if high is None else (low, high)
+    return randint(low, high, _shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
+
+
+def _shape(t: Any) -> tuple[int, ...]:
+    if not isinstance(t, Tensor):
+        raise DTypeError(f"a {type(t).__name__} has no shape to follow; give a tensor")
+    return t.shape
+
+
+def randperm(n: Any, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
+    """0 to n - 1 in random order, (n,): TH's exchanges, n - 1 draws. Waits while another thread draws.
+
+    Args:
+        n: an integer from 0.
+        dtype: default int64; any type but complex that holds n - 1.
+
+    Raises:
+        DTypeError: n that is no integer, or a complex dtype.
+        InvalidArgument: n negative, or more than the dtype can count.
+        OutOfMemory, ManagerError: as `empty`.
+    """
+    count = _count("n", n)
+    result = empty(count, dtype=int64 if dtype is None else dtype, shared=shared)
+    if result.dtype.kind == "c":
+        raise DTypeError(f"randperm in {result.dtype.name}; it takes types that are not complex")
+    if count > whole_numbers(result.dtype):
+        raise InvalidArgument(
+            f"randperm of {count} in {result.dtype.name}, which has only {whole_numbers(result.dtype)} of these numbers"
+        )
+    array = result._live()
+    order = array if array.dtype == int64 else np.empty(count, np.int64)
+    source = generator_of(generator)
+    with source._lock:
+        source._twister.permutation(order)
+    if order is not array:
+        array[...] = order.astype(array.dtype)
+    return result
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        found = integer(value)
+    except TypeError:
+        raise DTypeError(f"{name} {value!r} is not an integer") from None
+    if found < 0:
+        raise InvalidArgument(f"{name} {found} is negative")
+    return found
+
+
+# -- categories -------------------------------------------------------------------------------------------------------
+
+
+def _weights(doing: str, weights: Tensor, axes: tuple[int, ...]) -> NDArray[np.float64]:
+    """The weights as a matrix of float64, a row for each distribution."""
+    if not isinstance(weights, Tensor) or weights.dtype.kind not in "fV":
+        what = f"a tensor of {weights.dtype.name}" if isinstance(weights, Tensor) else f"a {type(weights).__name__}"
+        raise DTypeError(f"{doing} with weights in {what}; give a floating-point tensor")
+    if weights.dim() not in axes or not weights.shape[-1]:
+        raise InvalidArgument(
+            f"{doing} with weights of shape {weights.shape}; give (categories,)"
+            + (" or (distributions, categories)" if 2 in axes else "")
+        )
+    found = np.atleast_2d(weights._live()).astype(np.float64)
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise InvalidArgument(f"{doing}: a weight is negative or not finite")
+    with np.errstate(over="ignore"):
+        sums = found.sum(axis=1)
+    if not ((sums > 0) & np.isfinite(sums)).all():
+        raise InvalidArgument(f"{doing}: the weights of a distribution are all 0, or their sum is not finite")
+    return found
+
+
+def multinomial(
+    weights: Tensor, num_samples: Any, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Categories drawn by their weights, int64. One draw each, row after row. Waits while another thread draws.
+
+    A category of weight 0 is never drawn. Without replacement each draw takes time in proportion to the categories.
+
+    Args:
+        weights: (categories,) or (distributions, categories), floating-point, from 0; their sum need not be 1.
+        num_samples: draws from each distribution, from 1.
+        replacement: whether a category can be drawn again.
+
+    Returns:
+        (num_samples,) or (distributions, num_samples).
+
+    Raises:
+        DTypeError: weights that are no floating-point tensor, or num_samples that is no integer.
+        InvalidArgument: weights of another shape, negative, not finite, or all 0; num_samples below 1, or without
+            replacement above the number of categories that have a weight.
+    """
+    count = _count("num_samples", num_samples)
+    if count < 1:
+        raise InvalidArgument("num_samples is 0; draw at least one")
+    rows = _weights("multinomial", weights, (1, 2))
+    if not replacement and (fewest := int((rows > 0).sum(axis=1).min(initial=count))) < count:
+        raise InvalidArgument(
+            f"{count} draws without replacement from weights of shape {weights.shape}; "
+            f"a distribution has only {fewest} categories with a weight"
+        )
+    result = np.empty((len(rows), count), np.int64)
+    source = generator_of(generator)
+    with source._lock:
+        for row, drawn in zip(rows, result, strict=True):
+            (categories,) = row.nonzero()
+            shares = np.empty(count)
+            source._twister.uniform(0.0, 1.0, shares)
+            upto = row[categories].cumsum()
+            upto /= upto[-1]
+            upto[-1] = 1
+            if replacement:
+                drawn[...] = categories[upto.searchsorted(shares)]
+            else:
+                _draw_without(categories, upto, shares, drawn)
+    return wrap(result if weights.dim() == 2 else result[0])
+
+
+def _draw_without(
+    categories: NDArray[np.int64], upto: NDArray[np.float64], shares: NDArray[np.float64], drawn: NDArray[np.int64]
+) -> None:
+    """Draw by cumulative shares, each category once: TH's update of the shares after each draw."""
+    for at, share in enumerate(shares):
+        upto[-1] = 1
+        slot = int(upto.searchsorted(share))
+        drawn[at] = categories[slot]
+        lost = upto[slot] - (upto[slot - 1] if slot else 0.0)
+        upto[slot:] -= lost
+        upto = np.delete(upto, slot)
+        categories = np.delete(categories, slot)
+        upto /= 1.0 - lost
+
+
+def multinomial_alias_setup(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Tables from which `multinomial_alias_draw` draws in constant time. Does not block.
+
+    Each category i keeps the share q[i] of its slot and gives the rest to category J[i] (Walker's method, TH's order).
+
+    Args:
+        weights: (categories,), floating-point, from 0; their sum need not be 1.
+
+    Returns:
+        (J, q): int64 and the type of the weights, both (categories,).
+
+    Raises:
+        DTypeError, InvalidArgument: as `multinomial`.
+    """
+    (row,) = _weights("multinomial_alias_setup", weights, (1,))
+    count = row.size
+    q = (row / row.sum() * count).tolist()
+    aliases = list(range(count))
+    smaller = [i for i in range(count) if q[i] < 1]
+    larger = [i for i in range(count) if q[i] >= 1]
+    while smaller and larger:
+        small, large = smaller.pop(), larger[-1]
+        aliases[small] = large
+        q[large] -= 1.0 - q[small]
+        if q[large] < 1:
+            smaller.append(larger.pop())
+    for i in smaller + larger:  # rounding alone keeps these from 1
+        q[i] = 1.0
+    return wrap(np.array(aliases, np.int64)), wrap(np.array(q).astype(weights.dtype))
+
+
+def multinomial_alias_draw(
+    aliases: Tensor, q: Tensor, num_samples: Any, *, generator: Generator | None = None
+) -> Tensor:
+    """Categories drawn from the tables of `multinomial_alias_setup`, (num_samples,) int64; two draws each.
+
+    Waits while another thread draws.
+
+    Raises:
+        DTypeError: tables of other types, or num_samples that is no integer.
+        InvalidArgument: tables that cannot be such; num_samples below 1.
+    """
+    count = _count("num_samples", num_samples)
+    if count < 1:
+        raise InvalidArgument("num_samples is 0; draw at least one")
+    if not (isinstance(aliases, Tensor) and isinstance(q, Tensor) and aliases.dtype == int64 and q.dtype.kind in "fV"):
+        raise DTypeError("an alias table is an int64 tensor and a floating-point one; give what the set-up gave")
+    others, kept = aliases._live(), q._live().astype(np.float64)
+    if others.ndim != 1 or others.shape != kept.shape or not others.size:
+        raise InvalidArgument(f"alias tables of shapes {aliases.shape} and {q.shape}; give what the set-up gave")
+    if not ((others >= 0) & (others < others.size)).all() or not ((kept >= 0) & (kept <= 1)).all():
+        raise InvalidArgument("an alias is no category, or a share is not from 0 to 1; give what the set-up gave")
+    result = np.empty(count, np.int64)
+    draws = np.empty(2 * 8192)
+    source = generator_of(generator)
+    with source._lock:
+        for at in range(0, count, 8192):
+            part = result[at : at + 8192]
+            values = draws[: 2 * part.size]
+            source._twister.uniform(0.0, 1.0, values)
+            slots = (values[0::2] * others.size).astype(np.int64)
+            part[...] = np.where(values[1::2] <= kept[slots], slots, others[slots])
+    return wrap(result)

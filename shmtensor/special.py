@@ -1,0 +1,41 @@
+"""Special functions, element by element: SciPy's, which is imported with the first call (the extra `scipy`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from .elementwise import unary
+from .errors import MissingExtra
+
+__all__ = ["digamma", "erf", "erfc", "erfinv", "i0", "lgamma", "ndtri"]
+METHODS: Final = ("digamma", "erf", "erfc", "erfinv", "lgamma")
+
+
+@cache
+def _scipys(name: str) -> Callable[..., Any]:
+    try:
+        from scipy import special
+    except ImportError as error:
+        raise MissingExtra(
+            f"{name} needs SciPy, which cannot be imported ({error}); pip install 'shmtensor[scipy]'"
+        ) from error
+    return getattr(special, name)  # type: ignore[no-any-return]
+
+
+def _lazy(name: str, doc: str) -> Callable[..., Any]:
+    def compute(a: Any, out: Any = None) -> Any:
+        return _scipys(name)(a, out=out)
+
+    compute.__doc__ = doc
+    return compute
+
+
+digamma = unary("digamma", _lazy("psi", "The derivative of lgamma."))
+erf = unary("erf", _lazy("erf", "The error function."))
+erfc = unary("erfc", _lazy("erfc", "1 - erf(x)."))
+erfinv = unary("erfinv", _lazy("erfinv", "The inverse of erf."))
+i0 = unary("i0", _lazy("i0", "The modified Bessel function of order 0."))
+lgamma = unary("lgamma", _lazy("gammaln", "log(|gamma(x)|)."))
+ndtri = unary("ndtri", _lazy("ndtri", "The inverse of the normal distribution."))

@@ -1,0 +1,108 @@
+"""Tensors from nothing, from values and from others' memory."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+import numpy as np
+import pytest
+from layouts import TYPES, same
+
+import shmtensor as st
+from shmtensor import creation
+from shmtensor.errors import InvalidArgument
+
+CASES: dict[str, Any] = {
+    "arange": lambda m, **how: m.arange(2, 11, 3, **how), "eye": lambda m, **how: m.eye(3, 4, k=1, **how),
+    "full": lambda m, **how: m.full((2, 3), 1, **how), "linspace": lambda m, **how: m.linspace(0, 5, num=6, **how),
+    "ones": lambda m, **how: m.ones((2, 3), **how), "zeros": lambda m, **how: m.zeros((2, 3), **how),
+    "ones_like": lambda m, **how: m.ones_like(m.ones(3), **how),
+    "zeros_like": lambda m, **how: m.zeros_like(m.ones(3), **how),
+    "full_like": lambda m, **how: m.full_like(m.ones(3), 1, **how),
+}  # fmt: skip
+OTHERS = {"as_tensor", "asarray", "diag", "empty", "empty_like", "from_numpy", "logspace", "range", "tensor"}
+
+
+def test_every_function_has_a_case():
+    assert {*CASES, *OTHERS} == set(creation.__all__) - {"from_dlpack"}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_as_numpy(name, shared):
+    for dtype in TYPES:
+        if name in ("arange",) and dtype == "bool":
+            continue
+        made = CASES[name](st, dtype=dtype, shared=shared)
+        same(made, CASES[name](np, dtype=dtype))
+        assert made.is_shared() is shared
+
+
+def test_sizes():
+    for made in (st.zeros(2, 3), st.ones((2, 3)), st.empty([2, 3]), st.empty_like(st.zeros(2, 3))):
+        assert (made.shape, made.dtype) == ((2, 3), st.float32)
+    assert st.eye(2).tolist() == [[1, 0], [0, 1]]
+    for k in range(-4, 5):
+        same(st.eye(2, 3, k=k, dtype="int8"), np.eye(2, 3, k=k, dtype="int8"))
+    assert st.eye(0).shape == (0, 0)
+
+
+def test_ranges():
+    assert st.range(1, 4).tolist() == [1, 2, 3, 4] and st.range(1, 4).dtype == st.int64
+    assert st.range(0, 1, 0.25).tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert st.range(3, 1, -1).tolist() == [3, 2, 1] and st.range(3, 1).tolist() == []
+    assert st.linspace(0, 1, 3).dtype == st.float32 and st.linspace(0, 1j, 2).dtype == st.complex64
+    assert st.linspace(0, 4, 4, endpoint=False).tolist() == [0, 1, 2, 3]
+    assert st.linspace(0, 1).shape == (100,)
+    np.testing.assert_allclose(st.logspace(0, 2, 3).numpy(), [1, 10, 100])
+    np.testing.assert_allclose(st.logspace(0, 2, 3, base=2, dtype="float64").numpy(), [1, 2, 4])
+
+
+def test_diag():
+    a = np.arange(6).reshape(2, 3)
+    for k in (-1, 0, 2, 5):
+        same(st.diag(st.tensor(a), k), np.diag(a, k))
+        same(st.diag(st.tensor(a[0]), k), np.diag(a[0], k))
+
+
+def test_asarray_over_the_same_memory():
+    base = np.arange(4, dtype=np.float32)
+    t = st.asarray(base)
+    t[0] = 9
+    assert base[0] == 9
+    assert st.asarray(t) is t and st.as_tensor(t, dtype="float32") is t
+    assert not np.may_share_memory(st.asarray(t, copy=True).numpy(), base)
+    assert st.asarray(t, dtype="int8").dtype == st.int8
+    for buffer in (array.array("f", [1, 2]), bytearray(b"ab"), memoryview(bytearray(b"ab"))):
+        t = st.asarray(buffer, copy=False)
+        t[0] = 7
+        assert np.asarray(memoryview(buffer)).tolist()[0] == 7
+    assert st.asarray(b"ab").tolist() == [97, 98]
+    fixed = np.arange(3)
+    fixed.flags.writeable = False
+    assert st.asarray(fixed).tolist() == [0, 1, 2]
+    with pytest.raises(InvalidArgument, match="copy"):
+        st.asarray(fixed, copy=False)
+    assert st.asarray([[1, 2]]).dtype == st.int64 and st.asarray(2.5).dtype == st.float32
+    assert st.asarray(np.float64(2)).dtype == st.float64 and st.asarray(1j).dtype == st.complex64
+    same(st.tensor([st.tensor(1.0), st.tensor(2.0)]), np.array([1, 2], np.float32))
+
+
+@pytest.mark.torch
+def test_as_torch():
+    torch: Any = pytest.importorskip("torch")
+    for call in (
+        lambda m: m.arange(5), lambda m: m.arange(0.0, 1, 0.25), lambda m: m.eye(2, 3), lambda m: m.full((2, 3), 7),
+        lambda m: m.full((2,), 1.5),
+        lambda m: m.full((2,), True), lambda m: m.tensor([1.5, 2]), lambda m: m.tensor([1, 2]),
+        lambda m: m.diag(m.tensor([1, 2]), 1),
+        lambda m: m.zeros(2, 3), lambda m: m.linspace(0, 1, 5), lambda m: m.logspace(0, 1, 5),
+        lambda m: m.zeros_like(m.ones(2)),
+    ):  # fmt: skip
+        one, other = call(st), call(torch)
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+        assert str(one.dtype) == str(other.dtype).removeprefix("torch.")
+    theirs = torch.ones(3)
+    st.asarray(theirs)[0] = 5
+    assert theirs[0].item() == 5

@@ -1,0 +1,75 @@
+"""Values in order: against NumPy and torch, with ties and NaN, on every layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from layouts import LAYOUTS, memory_of_its_own, same, tensor_of
+
+import shmtensor as st
+from shmtensor import sorting
+
+AXES = [name for name in LAYOUTS if name != "0-d"]
+
+
+def test_every_function_has_a_case():
+    assert set(sorting.__all__) == {"argsort", "kthvalue", "msort", "sort", "topk"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "float16", "float64", "complex64"])
+@pytest.mark.parametrize("layout", AXES)
+def test_sort(layout, dtype):
+    t = tensor_of(layout, dtype)
+    a = t.numpy()
+    for axis in (0, 1, -1):
+        same(st.sort(t, axis=axis), np.sort(a, axis))
+        same(st.argsort(t, axis=axis), np.argsort(a, axis, stable=True))
+        memory_of_its_own(st.sort(t, axis=axis), t)
+        down, order = st.sort(t, axis=axis, descending=True), st.argsort(t, axis=axis, descending=True)
+        same(down, np.flip(np.sort(a, axis), axis))
+        assert down.is_contiguous()
+        same(t.take_along_axis(order, axis=axis), down.numpy())
+    same(st.msort(t), np.sort(a, 0))
+
+
+def test_equal_ones_keep_their_order():
+    t = st.tensor([2, 1, 2, 1, 2])
+    assert t.argsort().tolist() == [1, 3, 0, 2, 4]
+    assert t.argsort(descending=True).tolist() == [0, 2, 4, 1, 3]
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["int32", "float64", "bool"])
+def test_topk_and_kthvalue(dtype, largest):
+    for t in (tensor_of("gaps", dtype), st.tensor(np.random.default_rng(0).integers(0, 9, (40, 50)).astype(dtype)).t()):
+        a = t.numpy()
+        for dim in (0, 1):
+            ordered = np.sort(a, dim)
+            ordered = np.flip(ordered, dim) if largest else ordered
+            for k in sorted({0, 1, 2, a.shape[dim] // 8, a.shape[dim] // 2, a.shape[dim]}):
+                values, indices = t.topk(k, dim, largest)
+                same(values, np.take(ordered, range(k), dim))
+                assert indices.dtype == st.int64
+                same(t.take_along_axis(indices, axis=dim), values.numpy())
+                assert all(len(set(row)) == k for row in np.moveaxis(indices.numpy(), dim, -1).tolist())
+            for k in (1, a.shape[dim]):
+                values, indices = t.kthvalue(np.int64(k), dim, True)
+                same(values, np.take(np.sort(a, dim), [k - 1], dim))
+                same(t.take_along_axis(indices, axis=dim), values.numpy())
+                assert t.kthvalue(k, dim).values.shape == np.sum(a, dim).shape
+
+
+@pytest.mark.torch
+def test_as_torch():
+    torch: Any = pytest.importorskip("torch")
+    a = np.random.default_rng(1).normal(size=(5, 40)).astype(np.float32)
+    a[1, 3] = a[1, 30] = np.nan
+    ours, theirs = st.tensor(a), torch.from_numpy(a)
+    for arguments in ((3, 1, True), (3, 1, False), (30, 1, True), (2, 0, True)):
+        one, other = ours.topk(*arguments), theirs.topk(*arguments)
+        np.testing.assert_array_equal(one.values.numpy(), other.values.numpy())
+    np.testing.assert_array_equal(ours.kthvalue(4, 0).values.numpy(), theirs.kthvalue(4, 0).values.numpy())
+    np.testing.assert_array_equal(st.sort(ours).numpy(), theirs.sort().values.numpy())
+    np.testing.assert_array_equal(st.msort(ours).numpy(), theirs.msort().numpy())
