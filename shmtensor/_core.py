@@ -12,7 +12,7 @@ Type promotion, broadcasting and rounding are NumPy's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, re
 from .devices import CPU, Device, device_of
 from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
+from .hooks import relieve
 from .memory import address_of, moving
 from .storage import Storage, storage_of
 
@@ -437,7 +438,7 @@ class Tensor(Methods):
         try:
             return wrap(a.copy())
         except MemoryError as error:
-            raise failed(error, "copying", a) from error
+            return wrap(again(error, "copying", a, a.copy))
 
     def to(self, dtype: Any) -> Tensor:
         """Itself when of this type, else a copy converted to it. Does not block. Raises DTypeError."""
@@ -448,7 +449,7 @@ class Tensor(Methods):
         try:
             return self if wanted == a.dtype else wrap(a.astype(wanted))
         except MemoryError as error:
-            raise failed(error, "converting", a) from error
+            return wrap(again(error, "converting", a, a.astype, wanted))
 
     # -- by value -----------------------------------------------------------------------------------------------------
 
@@ -533,6 +534,19 @@ def failed(error: Exception, doing: str, array: NDArray[Any]) -> Exception:
     if isinstance(error, IndexError):
         return IndexOutOfRange(f"{doing} a tensor of shape {array.shape}: {error}")
     return refused(error, doing, array)
+
+
+def again(error: Exception, doing: str, array: NDArray[Any], function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `function(*arguments)` gives once the low-memory callback has freed something; `error` came of it before.
+
+    Raises what `failed` says: there is no callback, it was no help, or memory was not what was lacking.
+    """
+    if isinstance(error, MemoryError) and relieve(getattr(error, "_total_size", array.nbytes)):
+        try:
+            return function(*arguments)
+        except MemoryError as second:
+            error = second
+    raise failed(error, doing, array) from error
 
 
 def target_of(out: Any) -> NDArray[Any]:

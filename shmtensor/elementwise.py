@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, require_shape, wrap
+from ._core import FAILURES, OPERANDS, Tensor, again, array_of, failed, require_shape, wrap
 from .dtypes import BY_DTYPE, require_supported
 from .errors import DTypeError
 
@@ -63,6 +63,8 @@ def unary(name: str, function: Callable[..., Any]) -> Unary:
                 return wrap(function(a))
             function(a, out=target)
         except FAILURES as error:
+            if out is None:
+                return wrap(again(error, f"{name} of", a, function, a))
             raise failed(error, f"{name} of", a if target.flags.writeable else target) from error
         return out
 
@@ -131,7 +133,7 @@ def _operator(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             r = function(a, other)
         except FAILURES as error:
-            raise failed(error, f"{name} with", a) from error
+            r = again(error, f"{name} with", a, function, a, other)
         t = _new(Tensor)
         t._array = r if type(r) is _ndarray else np.asarray(r)
         t._storage = None
@@ -152,7 +154,7 @@ def _reflected(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return wrap(function(other, a))
         except FAILURES as error:
-            raise failed(error, f"{name} with", a) from error
+            return wrap(again(error, f"{name} with", a, function, other, a))
 
     return operate
 

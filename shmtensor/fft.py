@@ -92,7 +92,10 @@ def _frequencies(function: Callable[..., Any], n: int, d: float, dtype: Any, dev
     device_of(device)
     if index_of(n) < 1 or not d:
         raise InvalidArgument(f"frequencies of {n} points, {d} apart; give 1 or more, and a distance")
-    return wrap(function(n, d).astype(DEFAULT if dtype is None else dtype_of(dtype)))
+    try:
+        return wrap(function(n, d).astype(DEFAULT if dtype is None else dtype_of(dtype)))
+    except FAILURES as error:
+        raise failed(error, f"frequencies of {n} points for", np.empty(0)) from error
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, Tensor, array_of, failed, given, index_of, indices_of, target_of, wrap
+from ._core import FAILURES, Tensor, again, array_of, failed, given, index_of, indices_of, target_of, wrap
 from ._native import strided
 from .allocators.protocol import MAX_BYTES
 from .conversion import INTEGERS, SEQUENCES, empty_array, shape_from, view_shape
@@ -423,7 +424,10 @@ def unfold(x: Tensor, /, dimension: int, size: int, step: int) -> Tensor:
         raise InvalidArgument(f"windows of {size}, {step} apart, of axis {dimension}, which has {have}")
     shape = (*sizes[:axis], (have - size) // step + 1, *sizes[axis + 1 :], size)
     strides = (*steps[:axis], steps[axis] * step, *steps[axis + 1 :], steps[axis])
-    return x._share(strided(a, shape, strides))
+    try:
+        return x._share(strided(a, shape, strides))
+    except (OverflowError, ValueError) as error:
+        raise failed(error, f"windows of {size}, {step} apart, of", a) from error
 
 
 def flip(x: Tensor, /, axis: Any = None) -> Tensor:
@@ -553,11 +557,12 @@ def _joined(function: Any, tensors: Sequence[Tensor], doing: str, **how: Any) ->
     target = None if out is None else target_of(out)
     # NumPy writes while it reads, so that results go elsewhere first where that is the same memory.
     direct = target is not None and not any(np.may_share_memory(target, a) for a in arrays)
+    compute = partial(function, arrays, **how, **({"out": target} if direct else {}))
     try:
-        result = function(arrays, **how, **({"out": target} if direct else {}))
+        result = compute()
     except FAILURES as error:
         shapes = [a.shape for a in arrays]
-        raise failed(error, f"{doing} of tensors of shapes {shapes}, the first", arrays[0]) from error
+        result = again(error, f"{doing} of tensors of shapes {shapes}, the first", arrays[0], compute)
     return out if direct else given(result, out, doing)
 
 

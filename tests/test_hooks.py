@@ -1,5 +1,7 @@
 """Hooks into errors, and into allocations that fail."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -257,3 +259,33 @@ else:
 def test_shared_memory_is_tried_again(how):
     with world() as made:
         made.run(SHARED.replace("how, = sys.argv[1:]", f"how = {how!r}"), env={"SHMTENSOR_MAX_BYTES": "48M"})
+
+
+COMPUTED = """
+import resource
+import numpy as np
+import shmtensor as st
+from shmtensor import hooks
+from shmtensor.errors import OutOfMemory
+MiB = 1 << 20
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+x = st.ones(64 * MiB, dtype="uint8")
+resource.setrlimit(resource.RLIMIT_AS, (used + 240 * MiB, resource.RLIM_INFINITY))
+asked = []
+for compute in (lambda: x + x, lambda: -x, lambda: 1 + x, lambda: x.clone(), lambda: st.cat([x, x[:1]])):
+    cache = [np.ones(80 * MiB, np.uint8), np.ones(30 * MiB, np.uint8)]
+    hooks.set_low_memory_callback(None)
+    try:
+        compute()
+        raise SystemExit("there was room")
+    except OutOfMemory:
+        pass
+    hooks.set_low_memory_callback(lambda nbytes: (asked.append(nbytes), cache.clear()))
+    assert compute().nbytes >= 64 * MiB
+assert len(asked) == 5 and min(asked) == 64 * MiB, asked
+"""
+
+
+def test_what_is_computed_is_tried_again():
+    done = subprocess.run([sys.executable, "-c", COMPUTED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -31,6 +31,7 @@ def measured(name: str, x: Tensor, function: Callable[..., Any], **how: Any) -> 
 def _axes(x: Tensor, axis: Any) -> Any:
     if axis is None:
         return None
+    array_of(x)
     return tuple([x._axis(i) for i in axis]) if isinstance(axis, SEQUENCES) else x._axis(axis)
 
 
@@ -62,7 +63,7 @@ def norm(x: Tensor, /, ord: Any = None, dim: Any = None, keepdim: bool = False, 
     Raises:
         IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
-    x = x if dtype is None else x.to(dtype_of(dtype))
+    x = x if dtype is None else wrap(array_of(x)).to(dtype_of(dtype))
     return measured("norm", x, np.linalg.norm, ord=ord, axis=_axes(x, dim), keepdims=keepdim)
 
 

@@ -354,9 +354,11 @@ def norm(x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *
 
     Raises IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
+    array_of(x)
     x = x if dtype is None else x.to(dtype)
-    if p == "nuc":
+    named = p if isinstance(p, str) else None
+    if named == "nuc":
         return norms.norm(x, "nuc", tuple(range(x.ndim)) if dim is None else dim, keepdim)
     if dim is not None and isinstance(dim, SEQUENCES) and not len(dim):
         dim = None
-    return norms.vector_norm(x, axis=dim, keepdims=keepdim, ord=2 if p in ("fro", None) else p)
+    return norms.vector_norm(x, axis=dim, keepdims=keepdim, ord=2 if p is None or named == "fro" else p)

@@ -185,7 +185,7 @@ def multinomial(
             f"{count} draws without replacement from weights of shape {weights.shape}; "
             f"a distribution has only {fewest} categories with a weight"
         )
-    result = np.empty((len(rows), count), np.int64)
+    result = empty(len(rows), count, dtype=int64)._array
     source = generator_of(generator)
     with source._lock:
         for row, drawn in zip(rows, result, strict=True):
