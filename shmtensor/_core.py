@@ -521,7 +521,7 @@ def array_of(x: Any) -> NDArray[Any]:
         raise DTypeError(f"expected a tensor, found a {type(x).__name__}; use shmtensor.asarray(values)") from None
 
 
-FAILURES: Final = (IndexError, MemoryError, OverflowError, TypeError, ValueError)
+FAILURES: Final = (AttributeError, IndexError, MemoryError, OverflowError, TypeError, ValueError)
 """What NumPy raises where it is asked for what it cannot do."""
 NUMPYS: Final = ("builtins", "numpy.exceptions", "numpy._core._exceptions")
 """Where the classes of those errors are; others belong to what NumPy called (LinAlgError is one that says more)."""

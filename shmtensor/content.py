@@ -140,7 +140,7 @@ class Content(Conversions):
         cls = cls._typed()
         width = cls.dtype.itemsize
         raw = flat_bytes(buffer)
-        if byte_order not in BYTE_ORDERS:
+        if not isinstance(byte_order, str) or byte_order not in BYTE_ORDERS:
             raise InvalidArgument(f"byte order {byte_order!r} is none of {', '.join(BYTE_ORDERS)}")
         try:
             first, wanted = integer(offset), integer(count)
@@ -254,12 +254,15 @@ class Content(Conversions):
 
         Raises:
             OSError: the file system's.
+            InvalidArgument: neither a path nor a file.
         """
         data = flat_bytes(self).data
         if isinstance(file, str | PathLike):
             Path(file).write_bytes(data)
-        else:
+        elif hasattr(file, "write"):
             file.write(data)
+        else:
+            raise InvalidArgument(f"{file!r} is neither a path nor a file; give one of these")
 
     # -- the memory ---------------------------------------------------------------------------------------------------
 

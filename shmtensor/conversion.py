@@ -162,7 +162,7 @@ def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgumen
                 "are the same memory, as expand() makes them; write to a clone()"
             )
         return read_only(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}")
-    kind = DTypeError if isinstance(error, TypeError) else InvalidArgument
+    kind = DTypeError if isinstance(error, TypeError | AttributeError) else InvalidArgument
     return kind(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}: {error}")
 
 

@@ -107,6 +107,8 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 def apply_(self: Tensor, function: Callable[[Any], Any]) -> Tensor:
     """Put `function(element)` in the place of each element; gives self. As slow as Python. Does not block."""
     a = array_of(self)
+    if not callable(function):
+        raise DTypeError(f"apply_ of {function!r}; give a function of one element")
     return self.copy_(array_from([function(value) for value in a.reshape(-1).tolist()], a.dtype).reshape(a.shape))
 
 

@@ -545,9 +545,8 @@ def contiguous(x: Tensor, /) -> Tensor:
 
 def _arrays(tensors: Sequence[Tensor], doing: str) -> list[NDArray[Any]]:
     if not isinstance(tensors, SEQUENCES) or not tensors:
-        raise InvalidArgument(
-            f"{doing} of {'no tensors' if tensors == () or tensors == [] else tensors!r}; give a list"
-        )
+        found = "no tensors" if isinstance(tensors, SEQUENCES) else f"a {type(tensors).__name__}"
+        raise InvalidArgument(f"{doing} of {found}; give a list")
     return [array_of(x) for x in tensors]
 
 
@@ -710,5 +709,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Grids of coordinates from tensors of one axis. Copies. Does not block. Raises InvalidArgument."""
     if indexing not in ("xy", "ij") or any(array_of(x).ndim > 1 for x in arrays):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")
-    grids = np.meshgrid(*[array_of(x) for x in arrays], indexing=indexing)  # type: ignore[call-overload]
+    try:
+        grids = np.meshgrid(*[array_of(x) for x in arrays], indexing=indexing)  # type: ignore[call-overload]
+    except FAILURES as error:
+        raise failed(error, f"a grid of {len(arrays)} axes, the first of", array_of(arrays[0])) from error
     return tuple([wrap(grid) for grid in grids])

@@ -172,8 +172,8 @@ class Storage(Content, Sharing):
             InvalidArgument: only RESIZABLE can be set, and only where the memory can be replaced: not for shared or
                 mapped memory, nor for a view.
         """
-        if flag & ~StorageFlags.RESIZABLE:
-            raise InvalidArgument(f"asked to set {StorageFlags(flag)!r}; only RESIZABLE can be set and cleared")
+        if not isinstance(flag, int) or flag & ~StorageFlags.RESIZABLE:
+            raise InvalidArgument(f"asked to set {flag!r}; only RESIZABLE can be set and cleared")
         if flag and (self.is_shared() or isinstance(self._allocator, MapAllocator) or self._view is not None):
             raise InvalidArgument(f"{self._describe()} cannot become resizable; copy it into a storage of its own")
         self._flags |= StorageFlags(flag)
@@ -184,8 +184,8 @@ class Storage(Content, Sharing):
         Raises:
             InvalidArgument: another flag; the others state facts.
         """
-        if flag & ~StorageFlags.RESIZABLE:
-            raise InvalidArgument(f"asked to clear {StorageFlags(flag)!r}; only RESIZABLE can be set and cleared")
+        if not isinstance(flag, int) or flag & ~StorageFlags.RESIZABLE:
+            raise InvalidArgument(f"asked to clear {flag!r}; only RESIZABLE can be set and cleared")
         self._flags &= ~StorageFlags(flag)
 
     def _named(self, manager: bytes, handle: bytes) -> tuple[bytes, bytes]:

@@ -104,6 +104,14 @@ def test_axes_that_are_repeated(number):
 
 
 CALLS: list[tuple[Any, type[ShmTensorError]]] = [
+    # values of the wrong kind, wherever they are taken
+    (lambda: st.concat(np.ones(3)), B), (lambda: st.FloatStorage(3, allocator=5), B),
+    (lambda: st.FloatStorage(3).set_flag(None), B), (lambda: st.FloatStorage.from_buffer(b"1234", []), B),
+    (lambda: st.FloatStorage(3).tofile(5), B), (lambda: x().apply_(5), D), (lambda: x().to("cuda"), B),
+    (lambda: st.meshgrid(*[st.ones(1024)] * 7), B), (lambda: x().normal_(np.array("x")), D),
+    (lambda: st.atan2(st.ones(2), np.array([None, 1], object)), D), (lambda: st.fft.fftfreq(2**63), B),
+    (lambda: st.multinomial(st.ones(3), HUGE, replacement=True), B), (lambda: st.linalg.norm([1]), D),
+    (lambda: st.split([1, 2], 1), D), (lambda: st.contiguous([1]), D), (lambda: x().view_as([1]), D),
     # -- shapes
     (lambda: x().view(5, 2), B), (lambda: x().view(-1, -1), B), (lambda: x().view(HUGE, HUGE), B),
     (lambda: x().view(True, 12), B), (lambda: x().view(None), B), (lambda: x().view(2.0, 6), B),

@@ -44,6 +44,8 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
         LayoutError: it is not contiguous, or read-only and the allocator does not say so (by an attribute `readonly`).
         Whatever its malloc raises.
     """
+    if not callable(getattr(allocator, "malloc", None)):
+        raise InvalidArgument(f"{allocator!r} is no allocator; give an object with malloc and free, or None")
     region = allocator.malloc(nbytes or 1)
     try:
         return region, lease(allocator, region, nbytes)

@@ -29,7 +29,7 @@ def number(name: str, value: Any) -> float:
     """A finite number. Does not block. Raises DTypeError, InvalidArgument."""
     try:
         found = math.fsum((value,))  # float() would take text too
-    except TypeError:
+    except (TypeError, ValueError):
         raise DTypeError(f"{name} {value!r} is no number") from None
     except OverflowError:
         found = math.inf
