@@ -105,7 +105,7 @@ struct Layout {
     std::byte* data = nullptr;  // the first element; nullptr: there are no elements, and no memory
     int axes = 0;
     std::ptrdiff_t sizes[kMostAxes];
-    std::ptrdiff_t steps[kMostAxes];        // bytes
+    std::ptrdiff_t steps[kMostAxes];  // bytes
     bool empty = false;
     std::byte* low = nullptr;
     std::uint64_t span = 0;  // bytes
