@@ -14,7 +14,7 @@ from .._core import Tensor, wrap
 from .._native import RANDOM_STATE_BYTES, Twister
 from ..conversion import integer
 from ..dtypes import uint8
-from ..errors import DTypeError, InvalidArgument
+from ..errors import DTypeError, InvalidArgument, ShmTensorError
 
 STATE_BYTES: Final = RANDOM_STATE_BYTES
 """Elements of a saved state: the THGenerator of Torch7 on a 64-bit machine."""
@@ -29,7 +29,9 @@ def number(name: str, value: Any) -> float:
     """A finite number. Does not block. Raises DTypeError, InvalidArgument."""
     try:
         found = math.fsum((value,))  # float() would take text too
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ShmTensorError):  # a tensor of several elements says so itself
+            raise
         raise DTypeError(f"{name} {value!r} is no number") from None
     except OverflowError:
         found = math.inf
