@@ -18,7 +18,7 @@ from ._core import FAILURES, Tensor, again, array_of, failed, given, index_of, i
 from ._native import strided
 from .allocators.protocol import MAX_BYTES
 from .conversion import INTEGERS, SEQUENCES, empty_array, shape_from, view_shape
-from .dtypes import dtype_of
+from .dtypes import BY_DTYPE, dtype_of
 from .errors import IndexOutOfRange, InvalidArgument, LayoutError
 from .memory import address_of
 
@@ -80,7 +80,7 @@ def view(self: Tensor, *shape: Any) -> Tensor:
     """
     storage = self._storage
     a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
-    if len(shape) == 1 and isinstance(shape[0], np.dtype | type | str):
+    if len(shape) == 1 and isinstance(shape[0], (np.dtype, type, str)):
         return _view_as_type(self, a, shape[0])
     sizes = view_shape(shape, a)
     if a.flags.c_contiguous:
@@ -94,14 +94,16 @@ def view(self: Tensor, *shape: Any) -> Tensor:
 
 
 def _view_as_type(x: Tensor, a: NDArray[Any], dtype: Any) -> Tensor:
-    wanted = dtype_of(dtype)
+    wanted = dtype if dtype in BY_DTYPE else dtype_of(dtype)
     try:
         result = a.view(wanted)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(
             f"the bytes of a tensor of shape {a.shape} and dtype {a.dtype.name} as {wanted.name}: {error}"
         ) from error
-    if not result.flags.aligned or any(stride % wanted.itemsize for stride in result.strides):
+    if a.itemsize != wanted.itemsize and (
+        not result.flags.aligned or any(stride % wanted.itemsize for stride in result.strides)
+    ):
         raise LayoutError(
             f"a tensor of shape {a.shape}, strides {a.strides} bytes and dtype {a.dtype.name} has no elements of "
             f"{wanted.name}: they would not lie at multiples of {wanted.itemsize} bytes; use a clone()"
@@ -174,7 +176,8 @@ def unflatten(x: Tensor, /, dim: int, sizes: Sequence[int]) -> Tensor:
         inner = tuple([have // -known if n == -1 else n for n in inner])
     elif known != have or min(inner, default=0) < 0:
         raise InvalidArgument(f"axis {dim} of a tensor of shape {a.shape} as {inner}; they must multiply to {have}")
-    return reshape(x, (*a.shape[:axis], *inner, *a.shape[axis + 1 :]))
+    sizes = (*a.shape[:axis], *inner, *a.shape[axis + 1 :])
+    return x._share(a.reshape(sizes)) if a.flags.c_contiguous else reshape(x, sizes)
 
 
 def narrow(x: Tensor, /, dim: int, start: int, length: int) -> Tensor:
