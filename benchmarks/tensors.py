@@ -32,21 +32,13 @@ def in_turn(functions: dict[str, Callable[[], object]], calls: int, rounds: int)
     return {name: statistics.median(of) for name, of in times.items()}
 
 
-def small() -> dict[str, float]:
-    import numpy as np
-
-    import shmtensor
-
-    a, b = np.ones(SMALL, np.float32), np.ones(SMALL, np.float32)
-    shared = [shmtensor.ones(SMALL, shared=True) for _ in range(2)]
-    x, y = shared
-    m = shmtensor.ones(20, 50, shared=True)
-    functions: dict[str, Callable[[], object]] = {
-        "numpy add": lambda: a + b,
+def small_work(library: Any, x: Any, y: Any, m: Any, a: Any) -> dict[str, Callable[[], object]]:
+    """What is timed on small tensors `x`, `y`, `m` of a library, and on an array."""
+    return {
         "add": lambda: x + y,
-        "add function": lambda: shmtensor.add(x, y),
+        "add function": lambda: library.add(x, y),
         "add_": lambda: x.add_(y),
-        "from_numpy": lambda: shmtensor.from_numpy(a),
+        "from_numpy": lambda: library.from_numpy(a),
         "x[10:90]": lambda: x[10:90],
         "x[3]": lambda: x[3],
         "narrow": lambda: x.narrow(0, 10, 80),
@@ -58,7 +50,17 @@ def small() -> dict[str, float]:
         "unsqueeze": lambda: x.unsqueeze(0),
         "squeeze": lambda: m.squeeze(),
     }
-    return in_turn(functions, 2_000, 25)
+
+
+def small() -> dict[str, float]:
+    import numpy as np
+
+    import shmtensor
+
+    a, b = np.ones(SMALL, np.float32), np.ones(SMALL, np.float32)
+    x, y = (shmtensor.ones(SMALL, shared=True) for _ in range(2))
+    work = small_work(shmtensor, x, y, shmtensor.ones(20, 50, shared=True), a)
+    return in_turn({"numpy add": lambda: a + b, **work}, 2_000, 25)
 
 
 def torch_small() -> dict[str, float]:
@@ -66,26 +68,9 @@ def torch_small() -> dict[str, float]:
     import torch
 
     torch.set_num_threads(1)
-    a = np.ones(SMALL, np.float32)
     x, y = (torch.ones(SMALL).share_memory_() for _ in range(2))
-    m = torch.ones(20, 50).share_memory_()
-    functions: dict[str, Callable[[], object]] = {
-        "add": lambda: x + y,
-        "add function": lambda: torch.add(x, y),
-        "add_": lambda: x.add_(y),
-        "from_numpy": lambda: torch.from_numpy(a),
-        "x[10:90]": lambda: x[10:90],
-        "x[3]": lambda: x[3],
-        "narrow": lambda: x.narrow(0, 10, 80),
-        "view": lambda: x.view(20, 50),
-        "reshape": lambda: x.reshape(20, 50),
-        "transpose": lambda: m.transpose(0, 1),
-        "permute": lambda: m.permute(1, 0),
-        "select": lambda: m.select(0, 3),
-        "unsqueeze": lambda: x.unsqueeze(0),
-        "squeeze": lambda: m.squeeze(),
-    }
-    return in_turn(functions, 2_000, 25)
+    work = small_work(torch, x, y, torch.ones(20, 50).share_memory_(), np.ones(SMALL, np.float32))
+    return in_turn(work, 2_000, 25)
 
 
 def large() -> dict[str, float]:

@@ -355,6 +355,12 @@ PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, c
     return array;
 }
 
+bool overlaps(PyObject* object, bool* result) {
+    PyArrayObject* array = as_array(object);
+    if (array) *result = overlaps(array);
+    return array != nullptr;
+}
+
 bool kind_of(PyObject* object, ElementKind* kind) {
     PyArrayObject* array = as_array(object);
     if (!array) return false;

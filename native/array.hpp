@@ -28,6 +28,10 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
 // may be the same memory. Returns a new reference, or nullptr with an exception set.
 PyObject* view_of(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_t offset);
 
+// Whether several elements of an exact ndarray may be the same memory, so that writing to it means nothing. False with
+// an exception set: it is none.
+bool overlaps(PyObject* array, bool* result);
+
 // What an ndarray is, as its memory can be shipped. `type` is NumPy's number of the element type; -1 for all that is
 // not plain numbers in this machine's byte order, and for more axes than are supported.
 struct ArrayView {

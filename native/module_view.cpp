@@ -129,6 +129,11 @@ void add_view(nb::module_& m) {
             },
             nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0, nb::arg("strides") = nb::none());
 
+    m.def("overlaps", [](nb::handle array) {
+        bool result = false;
+        if (!overlaps(array.ptr(), &result)) throw nb::python_error();
+        return result;
+    });
     m.def(
         "strided",
         [](nb::handle array, nb::handle shape, nb::handle strides, Py_ssize_t offset) {

@@ -13,17 +13,19 @@ Type promotion, broadcasting and rounding are NumPy's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ._native import overlaps
+from .allocators.default import again as allocate_again
 from .allocators.default import out_of_heap
-from .conversion import INTEGERS, array_from, empty_array, integer, overlaps, refused, shape_from
+from .conversion import INTEGERS, array_from, empty_array, integer, refused, shape_from
 from .devices import CPU, Device, device_of
 from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument
-from .hooks import relieve
 from .memory import address_of, moving
 from .storage import Storage, storage_of
 
@@ -111,7 +113,7 @@ class Tensor(Methods):
                 offset = address_of(old) - storage._bases[self._epoch]
                 try:
                     self._array = np.ndarray(old.shape, old.dtype, flat, offset, old.strides)
-                    if not old.flags.writeable and overlaps(old.shape, old.strides, old.itemsize):
+                    if not old.flags.writeable and overlaps(old):
                         self._array.flags.writeable = False
                 except (TypeError, ValueError) as error:
                     raise InvalidArgument(
@@ -194,7 +196,7 @@ class Tensor(Methods):
             raise InvalidArgument(
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
             ) from error
-        if not t._array.flags.c_contiguous and overlaps(t._array.shape, t._array.strides, width):
+        if not t._array.flags.c_contiguous and overlaps(t._array):
             t._array.flags.writeable = False
         t._storage = storage
         t.requires_grad = requires_grad
@@ -537,15 +539,12 @@ def failed(error: Exception, doing: str, array: NDArray[Any]) -> Exception:
 
 
 def again(error: Exception, doing: str, array: NDArray[Any], function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function(*arguments)` gives once the low-memory callback has freed something; `error` came of it before.
+    """What `function(*arguments)` gives once more, when memory was lacking; `error` came of it before.
 
-    Raises what `failed` says: there is no callback, it was no help, or memory was not what was lacking.
+    Raises OutOfMemory when it still is, and what `failed` says when something else was wrong.
     """
-    if isinstance(error, MemoryError) and relieve(getattr(error, "_total_size", array.nbytes)):
-        try:
-            return function(*arguments)
-        except MemoryError as second:
-            error = second
+    if isinstance(error, MemoryError):
+        return allocate_again(partial(function, *arguments), getattr(error, "_total_size", array.nbytes), error)
     raise failed(error, doing, array) from error
 
 

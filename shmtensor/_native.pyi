@@ -372,6 +372,9 @@ class Block:
     def descriptor(self) -> int:
         """The payload's descriptor (owned by the client; duplicate it to keep it)."""
 
+def overlaps(array: NDArray[Any], /) -> bool:
+    """Whether several elements of an ndarray may be the same memory, so that writing to it means nothing."""
+
 def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
     """A view of an ndarray with other sizes and strides (bytes), `offset` bytes from its first element on.
 

@@ -44,9 +44,6 @@ class _Message(threading.local):
 
 _message = _Message()
 
-_FOREIGN: Final = 256
-"""NumPy's numbers of types that other packages registered begin here (NPY_USERDEF)."""
-
 _registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 _reducers: dict[type, Any] = {}
 
@@ -79,7 +76,7 @@ def reduce_storage(shared: Storage) -> Rebuild:
 def reduce_array(array: NDArray[Any]) -> Rebuild:
     """An array whose buffer goes out of band, and which arrives writable as it does by older protocols."""
     flags = array.flags
-    if array.dtype.num >= _FOREIGN and array.dtype in BY_DTYPE:  # exports no buffer
+    if array.dtype.isbuiltin == 2 and array.dtype in BY_DTYPE:  # exports no buffer
         return rebuild_array, (array.view(f"u{array.itemsize}"), BY_DTYPE[array.dtype].name)
     if not flags.writeable or not (flags.c_contiguous or flags.f_contiguous):
         array = array.copy()

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ._native import overlaps
 from .allocators.default import again
 from .allocators.protocol import MAX_BYTES
 from .dtypes import DEFAULT, DType, require_supported
@@ -143,20 +144,10 @@ def _has_types(content: Any) -> bool:
     return hasattr(content, "dtype")
 
 
-def overlaps(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Whether several elements of such an array may be the same memory, so that writing to it means nothing."""
-    reach = itemsize
-    for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size > 1):
-        if stride < reach:
-            return 0 not in shape
-        reach += (size - 1) * stride
-    return False
-
-
 def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError | LayoutError:
     """Our error for one of NumPy's: DTypeError for types, LayoutError for read-only memory, else InvalidArgument."""
     if "read-only" in str(error) and not array.flags.writeable:
-        if overlaps(array.shape, array.strides, array.itemsize):
+        if overlaps(array):
             return LayoutError(
                 f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several of its elements "
                 "are the same memory, as expand() makes them; write to a clone()"
