@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -92,16 +93,13 @@ def again(make: Callable[[], _Made], nbytes: int, error: MemoryError) -> _Made:
     Raises:
         OutOfMemory: still refused.
     """
+    # No name keeps what is caught here: its traceback leads to the caller's frame, and so to what the caller makes.
     gc.collect()
-    try:
+    with suppress(MemoryError):
         return make()
-    except MemoryError as problem:
-        error = problem
     if relieve(nbytes):
-        try:
+        with suppress(MemoryError):
             return make()
-        except MemoryError as problem:
-            error = problem
     raise out_of_heap(nbytes) from error
 
 
