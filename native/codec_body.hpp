@@ -14,11 +14,10 @@
 // number is checked before it is used, so that a damaged body is an error and no more.
 #pragma once
 
-#include <Python.h>
-
 #include <bit>
 #include <cstdint>
-#include <utility>
+
+#include "ref.hpp"
 
 namespace shmtensor::codec {
 
@@ -52,44 +51,6 @@ constexpr std::uint8_t kReferred = 0x80;
 constexpr std::uint8_t kBit6 = 0x40, kBit7 = 0x80, kAxes = 0x3f;
 
 constexpr int kDepth = 32;  // containers in containers; deeper ones are pickled
-
-// A reference that is given up at the end of its scope.
-class Ref {
-   public:
-    Ref() = default;
-    explicit Ref(PyObject* owned) : object_(owned) {}
-    Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-    Ref& operator=(Ref&& other) noexcept {
-        std::swap(object_, other.object_);
-        return *this;
-    }
-    ~Ref() { Py_XDECREF(object_); }
-    static Ref to(PyObject* borrowed) { return Ref(Py_XNewRef(borrowed)); }
-    PyObject* get() const { return object_; }
-    PyObject* release() { return std::exchange(object_, nullptr); }
-    explicit operator bool() const { return object_ != nullptr; }
-
-   private:
-    PyObject* object_ = nullptr;
-};
-
-// The classes of tensors, and where their slots lie. Known once shmtensor._core has been imported by whoever.
-struct TensorLayout {
-    PyTypeObject *tensor, *storage;
-    Py_ssize_t array, storage_of, epoch, requires_grad, storage_epoch;
-    PyObject *live, *share_memory_, *settled;  // names of methods; _tensor.SETTLED
-};
-extern TensorLayout tensors;
-
-bool need_tensors();           // imports them; false with an exception set
-PyTypeObject* find_tensors();  // nullptr: nobody has imported them
-inline PyTypeObject* tensor_type_if_loaded() {
-    return tensors.tensor ? tensors.tensor : find_tensors();
-}
-
-inline PyObject*& slot(PyObject* object, Py_ssize_t offset) {
-    return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
-}
 
 // A function of shmtensor.codec, looked up when it is needed first.
 PyObject* python_part(PyObject** known, const char* name);

@@ -7,6 +7,7 @@
 #include "array.hpp"
 #include "codec.hpp"
 #include "codec_body.hpp"
+#include "tensors.hpp"
 
 namespace shmtensor {
 namespace {
@@ -264,15 +265,9 @@ class Decoder {
         }
         const Py_ssize_t* steps = strided ? strides : nullptr;
         if (!array_fits(form.type, form.axes, form.sizes, steps, offset, block->bytes)) return damaged();
-        Ref view(array_at(base, block->data() + offset, form.type, form.axes, form.sizes, steps, false));
+        const Ref view(array_at(base, block->data() + offset, form.type, form.axes, form.sizes, steps, false));
         if (!view) return nullptr;
-        PyObject* made = tensors.tensor->tp_alloc(tensors.tensor, 0);
-        if (!made) return nullptr;
-        slot(made, tensors.array) = view.release();
-        slot(made, tensors.storage_of) = Py_NewRef(Py_None);
-        slot(made, tensors.epoch) = Py_NewRef(tensors.settled);
-        slot(made, tensors.requires_grad) = Py_NewRef(form.bits & kBit7 ? Py_True : Py_False);
-        return made;
+        return make_tensor(view.get(), Py_None, tensors.settled, form.bits & kBit7);
     }
 
     PyObject* array(bool in_block) {

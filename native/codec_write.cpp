@@ -7,6 +7,7 @@
 #include "array.hpp"
 #include "codec.hpp"
 #include "codec_body.hpp"
+#include "tensors.hpp"
 
 namespace shmtensor {
 namespace {

@@ -24,6 +24,7 @@
 #include "lock.hpp"
 #include "module.hpp"
 #include "os.hpp"
+#include "tensors.hpp"
 
 using namespace shmtensor;
 
@@ -661,4 +662,5 @@ NB_MODULE(_native, m) {
             if (!self.client.close()) throw nb::value_error("blocks of this client are still in use; drop them first");
         });
     add_codec(m);
+    if (!add_tensors(m.ptr())) throw nb::python_error();
 }

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._native import overlaps
+from ._native import tensor as _tensor
 from .allocators.default import again as allocate_again
 from .allocators.default import out_of_heap
 from .conversion import INTEGERS, array_from, empty_array, integer, refused, shape_from
@@ -35,7 +36,6 @@ else:
     Methods = object
 
 SETTLED: Final = -1
-_new = object.__new__
 _ndarray = np.ndarray
 
 
@@ -78,7 +78,7 @@ class Tensor(Methods):
 
     @classmethod
     def _construct(cls, content: tuple[Any, ...], dtype: DType | None) -> Self:
-        self = _new(cls)
+        self = object.__new__(cls)
         self.requires_grad = False
         self._storage = None
         self._epoch = 0
@@ -145,12 +145,7 @@ class Tensor(Methods):
     def _share(self, array: NDArray[Any]) -> Tensor:
         """A tensor on this one's storage with the view `array`."""
         storage = self._storage or self.storage()
-        t = _new(Tensor)
-        t._array = array
-        t._storage = storage
-        t._epoch = self._epoch
-        t.requires_grad = False
-        return t
+        return _tensor(array, storage, self._epoch)
 
     def _parts(self) -> tuple[Any, ...]:
         """(storage that owns the memory, offset, size, stride, requires_grad): what a pickle of a tensor holds.
@@ -185,22 +180,18 @@ class Tensor(Methods):
         """
         kind = storage.dtype if dtype is None else dtype_of(dtype)
         width = kind.itemsize
-        t = _new(Tensor)
-        t._epoch = storage._epoch
-        flat = storage._flat
+        epoch, flat = storage._epoch, storage._flat
         if len(size) != len(stride) or offset < 0:
             raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
         try:
-            t._array = np.ndarray(size, kind, flat, offset * width, tuple(s * width for s in stride))
+            array: NDArray[Any] = np.ndarray(size, kind, flat, offset * width, tuple(s * width for s in stride))
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
             ) from error
-        if not t._array.flags.c_contiguous and overlaps(t._array):
-            t._array.flags.writeable = False
-        t._storage = storage
-        t.requires_grad = requires_grad
-        return t
+        if not array.flags.c_contiguous and overlaps(array):
+            array.flags.writeable = False
+        return _tensor(array, storage, epoch, requires_grad)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -411,12 +402,7 @@ class Tensor(Methods):
             return wrap(v)
         if storage is None and self._epoch != SETTLED:  # this and the view must follow the same one
             storage = self.storage()
-        t = _new(Tensor)
-        t._array = v
-        t._storage = storage
-        t._epoch = self._epoch
-        t.requires_grad = False
-        return t
+        return _tensor(v, storage, self._epoch)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write a value, sequence, array or tensor to what `key` selects, broadcasting. Does not block.
@@ -505,14 +491,11 @@ Tensor._rebuild.__module__ = Tensor.__module__
 
 def wrap(array: Any) -> Tensor:
     """A tensor of what NumPy gave: an array of its own, or a scalar. Does not block. Raises DTypeError."""
-    t = _new(Tensor)
-    t._array = array if type(array) is _ndarray else np.asarray(array)
-    t._storage = None
-    t._epoch = 0
-    t.requires_grad = False
-    if t._array.dtype not in BY_DTYPE:
-        require_supported(t._array.dtype)
-    return t
+    if type(array) is not _ndarray:
+        array = np.asarray(array)
+    if array.dtype not in BY_DTYPE:
+        require_supported(array.dtype)
+    return _tensor(array)
 
 
 def array_of(x: Any) -> NDArray[Any]:

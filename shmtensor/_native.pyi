@@ -9,7 +9,9 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from ._core import Tensor
 from .errors import ForkedWithoutHold
+from .storage import Storage
 
 ARENA_BYTES: int
 """Payload of an arena, in bytes of address space."""
@@ -382,6 +384,11 @@ def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...
 
     Raises ValueError: it would reach beyond the memory from the array's lowest to its highest element.
     """
+
+def tensor(
+    array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, requires_grad: bool = False, /
+) -> Tensor:
+    """A tensor with the view `array` of `storage` as that lies since `epoch`; nothing is checked."""
 
 @final
 class View:

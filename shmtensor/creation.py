@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._core import FAILURES, SETTLED, Tensor, array_of, failed, index_of
+from ._native import tensor as _tensor
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate, allocate_array
 from .conversion import array_from, empty_array, shape_from
@@ -24,7 +25,6 @@ __all__ = [
     "linspace", "logspace", "ones", "ones_like", "range", "tensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
-_new = object.__new__
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
 
@@ -45,12 +45,7 @@ def from_numpy(array: NDArray[Any]) -> Tensor:
         view = checked_array(array)
     else:
         view = array.view()  # the caller may set shape or flags of its own object
-    t = _new(Tensor)
-    t._array = view
-    t._storage = None
-    t._epoch = 0
-    t.requires_grad = False
-    return t
+    return _tensor(view)
 
 
 def empty(
@@ -85,12 +80,9 @@ def empty(
         sizes, nbytes = shape_from(sizes, kind.itemsize)
     if device is not None:
         device_of(device)
-    t = _new(Tensor)
-    t._array = allocate_array(nbytes, kind, sizes) if shared else empty_array(sizes, kind)
-    t._storage = None
-    t._epoch = SETTLED if shared else 0
-    t.requires_grad = requires_grad
-    return t
+    if shared:
+        return _tensor(allocate_array(nbytes, kind, sizes), None, SETTLED, requires_grad)
+    return _tensor(empty_array(sizes, kind), None, 0, requires_grad)
 
 
 def zeros(
@@ -110,7 +102,7 @@ def zeros(
     device_of(device)
     sizes, nbytes = shape_from((shape, *more), kind.itemsize)
     try:
-        t = _plain(np.zeros(sizes, kind))
+        t = _tensor(np.zeros(sizes, kind))
     except MemoryError as error:
         raise out_of_heap(nbytes) from error
     t.requires_grad = requires_grad
@@ -173,7 +165,7 @@ def tensor(
     """
     values = array_from(data, None if dtype is None else dtype_of(dtype))
     device_of(device)
-    t = _shared(values) if shared else _plain(values)
+    t = _shared(values) if shared else _tensor(values)
     t.requires_grad = requires_grad
     return t
 
@@ -197,7 +189,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if isinstance(obj, Tensor):
         if copy or (wanted is not None and wanted != obj.dtype):
             _allow(copy, f"a tensor of {obj.dtype.name} as {wanted}")
-            return _plain(array_of(obj).astype(obj.dtype if wanted is None else wanted))
+            return _tensor(array_of(obj).astype(obj.dtype if wanted is None else wanted))
         return obj
     array = obj
     if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
@@ -215,7 +207,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         except LayoutError as problem:
             _allow(copy, f"this array ({problem})")
     _allow(copy, f"a {type(obj).__name__}")
-    return _plain(array_from(array, wanted))
+    return _tensor(array_from(array, wanted))
 
 
 as_tensor = asarray
@@ -274,7 +266,7 @@ def arange(
         raise failed(error, f"arange({start!r}, {stop!r}, {step!r}) for", np.empty(0, kind)) from error
     if kind is None and values.dtype.kind == "f":
         values = values.astype(DEFAULT)
-    return _shared(values) if shared else _plain(values)
+    return _shared(values) if shared else _tensor(values)
 
 
 def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:
@@ -312,7 +304,7 @@ def linspace(
         values = np.linspace(whole(start), whole(stop), index_of(num), endpoint=endpoint).astype(kind, copy=False)
     except FAILURES as error:
         raise failed(error, f"linspace({start!r}, {stop!r}, {num!r}) for", np.empty(0, kind)) from error
-    return _shared(values) if shared else _plain(values)
+    return _shared(values) if shared else _tensor(values)
 
 
 def logspace(start: Any, stop: Any, /, num: int = 100, base: float = 10.0, *, dtype: Any = None) -> Tensor:
@@ -348,23 +340,12 @@ def diag(x: Tensor, /, diagonal: int = 0) -> Tensor:
     if a.ndim not in (1, 2):
         raise InvalidArgument(f"diag of a tensor of shape {a.shape}; give one axis or two")
     try:
-        return _plain(np.array(np.diag(a, index_of(diagonal))))
+        return _tensor(np.array(np.diag(a, index_of(diagonal))))
     except FAILURES as error:
         raise failed(error, f"diagonal {diagonal} of", a) from error
-
-
-def _plain(array: NDArray[Any]) -> Tensor:
-    t = _new(Tensor)
-    t._array = array
-    t._storage = None
-    t._epoch = 0
-    t.requires_grad = False
-    return t
 
 
 def _shared(values: NDArray[Any]) -> Tensor:
     target = allocate(values.nbytes).array(values.dtype, values.shape)
     np.copyto(target, values)
-    t = _plain(target)
-    t._epoch = SETTLED
-    return t
+    return _tensor(target, None, SETTLED)

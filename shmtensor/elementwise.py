@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._core import FAILURES, OPERANDS, Tensor, again, array_of, failed, require_shape, wrap
+from ._native import tensor as _tensor
 from .dtypes import BY_DTYPE, require_supported
 from .errors import DTypeError
 
@@ -29,7 +30,6 @@ __all__ = [
     "round", "rsqrt", "sigmoid", "sign", "signbit", "sin", "sinh", "sqrt", "square", "sub", "subtract", "tan", "tanh",
     "true_divide", "trunc",
 ]  # fmt: skip
-_new = object.__new__
 _ndarray = np.ndarray
 RAISES: Final = "Raises InvalidArgument (shapes), DTypeError (types), LayoutError (memory that cannot be written)."
 
@@ -134,14 +134,11 @@ def _operator(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             r = function(a, other)
         except FAILURES as error:
             r = again(error, f"{name} with", a, function, a, other)
-        t = _new(Tensor)
-        t._array = r if type(r) is _ndarray else np.asarray(r)
-        t._storage = None
-        t._epoch = 0
-        t.requires_grad = False
-        if t._array.dtype not in BY_DTYPE:
-            require_supported(t._array.dtype)
-        return t
+        if type(r) is not _ndarray:
+            r = np.asarray(r)
+        if r.dtype not in BY_DTYPE:
+            require_supported(r.dtype)
+        return _tensor(r)
 
     return operate
 
