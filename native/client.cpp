@@ -74,7 +74,7 @@ Client::~Client() {
         const std::lock_guard guard(registry_lock);
         std::erase(registry, this);
     }
-    os::close(connection_);
+    connection_.close();
     // page_ stays: a page for the life of the process, so that a late release can still ask alive().
 }
 
@@ -502,8 +502,8 @@ int Client::embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket) 
 
 void Client::reconnect(int connection, std::uint32_t epoch, bool close) {
     const std::lock_guard guard(private_);
-    if (close) os::close(connection_);
-    connection_ = connection;
+    if (close) connection_.close();
+    connection_ = os::Socket(connection);
     epoch_ = epoch;
 }
 
@@ -514,13 +514,12 @@ int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket) {
     *slot = group_.claim(SlotState::embryo, 0, 0, slot_, word);
     SHMTENSOR_POINT("client.embryo.claimed");
     if (*slot != kNone) {
-        group_.slot(*slot).socket.store(os::inode_of(*socket));
+        group_.slot(*slot).socket.store(os::socket_inode(*socket));
         EmbryoMessage message;
         message.slot = *slot;
         message.generation = generation_of(*word);
         // Should nobody get it, then the child finds its socket closed, and the manager finds the child by its slot.
-        if (os::send_with_fd(connection_, &message, sizeof message, theirs) != 0)
-            epoch_ = 0;  // we come back, and say so
+        if (connection_.send(&message, sizeof message, theirs) != 0) epoch_ = 0;  // we come back, and say so
     }
     SHMTENSOR_POINT("client.embryo.announced");
     os::close(theirs);
@@ -604,8 +603,8 @@ bool Client::become(std::uint32_t slot, std::uint64_t word) {
 
 void Client::after_fork_in_child() {
     // The inherited connection is the parent's; while we kept it open, the manager would not see the parent close it.
-    os::close(connection_);
-    connection_ = fork_.socket;
+    connection_.close();
+    connection_ = os::Socket(fork_.socket);
     *intact_ = 1;
     held_ = fork_.complete && become(fork_.slot, fork_.word);
     if (fork_.complete && !held_) fork_.error = ESTALE;
@@ -620,12 +619,11 @@ void Client::after_fork_in_child() {
                 if (block) block->hold = block->embryo_hold;
         const QuietHello hello;
         // When nobody has the other end, we look for the manager as soon as we want something.
-        if (os::send_with_fd(connection_, &hello, sizeof hello, -1) != 0) epoch_ = 0;
+        if (connection_.send(&hello, sizeof hello, -1) != 0) epoch_ = 0;
         SHMTENSOR_POINT("client.fork.child");
     }
     if (!held_) {
-        os::close(connection_);
-        connection_ = -1;
+        connection_.close();
     }
     table_.unlock();
     private_.unlock();
@@ -667,8 +665,7 @@ bool Client::close() {
     mapped_.clear();
     last_ = nullptr;
     deferred_.clear();
-    os::close(connection_);
-    connection_ = -1;
+    connection_.close();
     held_ = false;
     return true;
 }

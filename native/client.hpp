@@ -117,7 +117,7 @@ class Client {
     Group& group() const { return group_; }
     std::uint32_t slot() const { return slot_; }
     std::uint32_t generation() const { return generation_; }  // of the slot, when it became ours
-    int connection() const { return connection_; }
+    int connection() const { return connection_.fd(); }
     // False in a process that was cloned without the fork hooks, or whose fork could not be registered, and once
     // closed.
     bool may_touch() const { return alive() && held_; }
@@ -158,7 +158,7 @@ class Client {
     Group& group_;
     std::uint32_t slot_;
     std::uint32_t generation_;
-    int connection_;
+    os::Socket connection_;
     std::atomic<std::uint32_t> epoch_;  // of the manager at the other end; 0: there is none
     std::byte* page_ = nullptr;
     volatile unsigned char* intact_;  // on a page that is wiped in a child nobody told us about

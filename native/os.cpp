@@ -142,9 +142,9 @@ void event_clear(int fd) {
     } while (got == sizeof bytes || (got < 0 && errno == EINTR));
 }
 
-std::uint64_t inode_of(int fd) {
+std::uint64_t socket_inode(int fd) {
     struct stat found{};
-    return ::fstat(fd, &found) == 0 ? found.st_ino : 0;
+    return ::fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
 }
 
 int socket_pair(int* ours, int* theirs) {
@@ -184,6 +184,16 @@ int send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
 
 void close(int fd) {
     if (fd >= 0) ::close(fd);
+}
+
+int Socket::send(const void* message, std::size_t bytes, int fd) const {
+    return is_ours() ? send_with_fd(fd_, message, bytes, fd) : EBADF;
+}
+
+void Socket::close() {
+    if (is_ours()) ::close(fd_);
+    fd_ = -1;
+    inode_ = 0;
 }
 
 int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {

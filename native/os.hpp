@@ -30,10 +30,25 @@ std::string text_of(const std::string& path);  // a small file of text; empty wh
 void event_set(int fd);    // a pipe becomes readable
 void event_clear(int fd);  // and is not
 
-std::uint64_t inode_of(int fd);           // 0 when it cannot be seen
+std::uint64_t socket_inode(int fd);       // 0: it is none, or closed
 int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
 int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);  // fd < 0: none; never blocks
 void close(int fd);
+
+// A socket that is ours for as long as its descriptor stands for it: a program may close every descriptor that it did
+// not open itself, and have a file of its own under the number.
+class Socket {
+   public:
+    explicit Socket(int fd) : fd_(fd), inode_(socket_inode(fd)) {}
+    int fd() const { return fd_; }
+    int send(const void* message, std::size_t bytes, int fd) const;  // as send_with_fd; EBADF: it is not ours any more
+    void close();
+
+   private:
+    bool is_ours() const { return inode_ != 0 && socket_inode(fd_) == inode_; }
+    int fd_;
+    std::uint64_t inode_;
+};
 
 // Sleep until somebody wakes the word, at most timeout_ns, if it is still `expected`. 0, or EAGAIN (it is not),
 // ETIMEDOUT, EINTR. Between processes: the word may lie in shared memory.

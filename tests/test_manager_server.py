@@ -352,6 +352,34 @@ def test_a_client_that_closed_every_descriptor_keeps_its_memory(served: tuple[Wo
     until(lambda: not here.observe(address)["stats"]["live_blocks"], "its blocks to be free")
 
 
+def test_a_fork_leaves_alone_what_a_program_opened_under_the_number_of_our_connection(
+    served: tuple[World, bytes],
+) -> None:
+    here, address = served
+    code = CLIENT.replace(
+        "print(",
+        """
+import os, select, socket
+number = manager.native.connection
+os.closerange(3, 1000)
+pairs = []
+while not pairs or max(end.fileno() for end in pairs[-1]) <= number:
+    pairs.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+assert number in {end.fileno() for pair in pairs for end in pair}
+child = os.fork()
+if child == 0:
+    os._exit(len(select.select([number], [], [], 0)[0]))  # OSError when it was closed
+assert os.waitpid(child, 0)[1] == 0
+ends = [end for pair in pairs for end in pair]
+assert select.select(ends, [], [], 0)[0] == []
+print(""",
+    )
+    process = here.script(code, os.fsdecode(address), "3")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    kill(process)
+
+
 def test_a_client_that_execs_is_reaped(served: tuple[World, bytes]) -> None:
     here, address = served
     code = CLIENT.replace("sys.stdin.readline()", "import os; os.execv('/bin/cat', ['cat'])")
