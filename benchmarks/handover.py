@@ -38,9 +38,7 @@ def works(name: str) -> dict[str, float]:
         pair = queues[2 * number], queues[2 * number + 1]
         source = np.zeros(SIZES[words] // 4, np.float32)
         medians[work(words, kind)] = there_and_back(transport, other, 2 * number, pair, source)
-    if (
-        name == "shmtensor"
-    ):  # last: a pair that slept stays on one core for a while, and would carry that over to another row
+    if name == "shmtensor":  # last: a pair that slept stays on one core, and would do so in the next row
         small = np.zeros(SIZES["4 KiB"] // 4, np.float32)
         number = kinds.index(("Queue", "4 KiB"))
         pair = queues[2 * number], queues[2 * number + 1]
