@@ -1,4 +1,4 @@
-// A reference to a Python object.
+// References to Python objects, and modules of the package.
 #pragma once
 
 #include <Python.h>
@@ -26,5 +26,11 @@ class Ref {
    private:
     PyObject* object_ = nullptr;
 };
+
+// A module of the package, by its name below it (shmtensor._loading); nullptr with an exception set.
+inline PyObject* load_module(const char* name) {
+    const Ref loading(PyImport_ImportModule("shmtensor._loading"));
+    return loading ? PyObject_CallMethod(loading.get(), "load", "s", name) : nullptr;
+}
 
 }  // namespace shmtensor

@@ -60,7 +60,7 @@ PyMethodDef functions[] = {
 
 bool need_tensors() {
     if (tensors.tensor) return true;
-    const Ref methods(PyImport_ImportModule("shmtensor._tensor")), module(PyImport_ImportModule("shmtensor._core"));
+    const Ref methods(load_module("_tensor")), module(load_module("_core"));
     return methods && module && learn_tensors(module.get());
 }
 

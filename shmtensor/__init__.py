@@ -9,7 +9,10 @@ package, runs without NumPy. What is no module stands in `_namespace`.
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
+
+from ._loading import load as _load
 
 if TYPE_CHECKING:
     from . import allocators as allocators
@@ -37,16 +40,15 @@ _API = ("__array_api_version__", "__array_namespace_info__")
 
 def __getattr__(name: str) -> Any:
     import builtins
-    import importlib
     from importlib.util import find_spec
 
     if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
+        return _import_module(f".{name}", __name__)  # not `load`: imports of this package pass here, too
     if name == "__all__":  # a star import must not hide abs, bool, sum ...
         return [public for public in __dir__() if not hasattr(builtins, public)]
     # Python looks here for names of its own and for other modules, too, and must not load NumPy by that.
     if name in _API or not (name.startswith("_") or find_spec(f"{__name__}.{name}")):
-        namespace = importlib.import_module("._namespace", __name__)
+        namespace = _load("_namespace")
         try:
             value = globals()[name] = getattr(namespace, name)
             return value
@@ -56,8 +58,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    import importlib
-
-    namespace = importlib.import_module("._namespace", __name__)
-    public = {name for name in vars(namespace) if not name.startswith("_")}
+    public = {name for name in vars(_load("_namespace")) if not name.startswith("_")}
     return sorted({*public, *_API, *_MODULES, "__version__"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _core, dtypes, storage
+from ._loading import load as _load
 from ._tensor import Tensor as Tensor
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
@@ -103,9 +104,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         if name in _OF_FILES:
-            from . import files
-
-            return getattr(files, name)
+            return getattr(_load("files"), name)
         if name in dtypes.BY_NAME or name == "bool_":
             return getattr(dtypes, name)
         for suffix, module in (("Storage", storage), ("Tensor", _core)):

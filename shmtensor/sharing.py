@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ._loading import load
 from .allocators import MapAllocator, MapFlags
 from .allocators.managed import allocate, manager_of
 from .allocators.protocol import Allocator, Region
@@ -112,9 +113,7 @@ class Sharing:
                 f"manager address {manager!r} and handle {handle!r} must be bytes, as _share_filename_ gives them"
             )
         size = element_count(size, cls.dtype)
-        from .manager import client
-
-        block = client.at(manager).open(handle)
+        block = load("manager.client").at(manager).open(handle)
         storage = cls._from_block(block, cls.dtype, size)
         if storage._export is None:
             storage._named(manager, handle)

@@ -15,7 +15,7 @@ ROOT = Path(shmtensor.__file__).parent
 # Layers from the bottom, by the first part of a module's name below the package. A module imports from its own layer
 # and from lower ones.
 LAYERS = [
-    {"errors", "hooks", "_native"},
+    {"errors", "hooks", "_loading", "_native"},
     {"manager"},
     {"dtypes", "allocators", "devices"},
     {"content", "conversion", "memory", "sharing", "storage"},
@@ -119,7 +119,32 @@ def loaded_after(statement: str) -> set[str]:
 def test_import_of_the_package_loads_nothing_else():
     loaded = loaded_after("import shmtensor")
     assert "numpy" not in loaded
-    assert {name for name in loaded if name.startswith("shmtensor.")} == set()
+    assert {name for name in loaded if name.startswith("shmtensor.")} == {"shmtensor._loading"}
+
+
+def test_a_child_forked_while_a_thread_loads_the_namespace_can_use_it():
+    code = """
+import os, signal, sys, threading, shmtensor
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "shmtensor._core":
+            loading.set()
+            forked.wait(0.5)
+loading, forked = threading.Event(), threading.Event()
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: shmtensor.zeros(3))
+thread.start()
+assert loading.wait(30)
+child = os.fork()
+if child == 0:
+    signal.alarm(10)
+    shmtensor.zeros(3)
+    os._exit(0)
+forked.set()
+thread.join()
+sys.exit(os.waitpid(child, 0)[1] != 0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +181,7 @@ def test_every_public_name_is_seen_by_type_checkers():
     seen = {"__version__"}
     for file in ("__init__.py", "_namespace.py"):
         for node in ast.walk(ast.parse((ROOT / file).read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level:
+            if isinstance(node, ast.ImportFrom) and node.level and node.module != "_loading":
                 for alias in node.names:
                     module = importlib.import_module(f"shmtensor.{node.module}") if alias.name == "*" else None
                     seen |= {alias.asname or "dtypes"} if module is None else set(getattr(module, "__all__", ()))

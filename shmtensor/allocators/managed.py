@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from .._loading import load
 from .._native import LockBusy, Refused
 from ..errors import InvalidArgument, ManagerError
 from ..manager import address
@@ -80,10 +81,8 @@ def allocate(nbytes: int) -> Block:
     """A block of `nbytes` (at least 1) from the default manager; what `ManagedAllocator.malloc` does, unchecked."""
     global _client
     if _client is None:
-        # Imported on first use: a program that never shares memory must not load the client, let alone start a daemon.
-        from ..manager import client
-
-        _client = client
+        # On first use: a program that never shares memory must not load the client, let alone start a daemon.
+        _client = load("manager.client")
     block: Block = _client.default().allocate(nbytes or 1)
     return block
 
