@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import types
+import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import context
 from multiprocessing.util import register_after_fork
@@ -32,6 +33,7 @@ SIMPLE, QUEUE, JOINABLE, BROADCAST = range(1, 5)
 _KINDS: Final = {SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast"}
 MOST_MESSAGES: Final = 2**32 - 1
 MOST_BYTES: Final = 2**63 - 1
+_MOMENT: Final = 0.001  # seconds that a coroutine may keep its loop, where another process has the lock
 
 
 @dataclass(frozen=True)
@@ -298,7 +300,7 @@ class Queue(SimpleQueue):
 
     def _reset(self) -> None:
         self._closed = False
-        self._readable = _Readable(self._ring)
+        self._tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Tasks] = weakref.WeakKeyDictionary()
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
@@ -385,23 +387,48 @@ class Queue(SimpleQueue):
                 self._manager._translate(problem)
 
     async def aput(self, obj: Any) -> None:
-        """`put` for coroutines: while the queue is full, others run. Raises as put."""
+        """`put` for coroutines: while the queue is full, others run. Those of one loop put in the order they called.
+
+        Raises:
+            ValueError: the queue is closed, or was closed by this process meanwhile.
+            the others of put.
+        """
         loop = asyncio.get_running_loop()
-        while True:
-            taken = self._ring.taken()
-            try:
-                return self.put(obj, False)
-            except Full:
-                while not await loop.run_in_executor(None, self._ring.await_room, 0.1, taken):
-                    pass
+        async with self._tasks_of(loop).putting:  # whoever is next waits, in a thread; the others for them
+            while True:
+                taken = self._ring.taken()
+                if self._closed or not self._ring.is_full():
+                    with suppress(Full):
+                        return self.put(obj, True, _MOMENT)
+                await loop.run_in_executor(None, self._ring.await_room, 0.1, taken)
 
     async def aget(self) -> Any:
-        """`get` for coroutines: while there is no message, others run. Raises as get."""
-        while True:
-            try:
-                return self.get(False)
-            except Empty:
-                await self._readable.wait()
+        """`get` for coroutines: while there is no message, others run. Those of one loop get in the order they called.
+
+        Raises:
+            ValueError: the queue is closed, or was closed by this process meanwhile.
+            the others of get.
+        """
+        tasks = self._tasks_of(asyncio.get_running_loop())
+        async with tasks.getting:
+            while True:
+                some = self._ring.size() > 0
+                try:
+                    return self.get(some, _MOMENT)
+                except Empty:
+                    if some:  # another process has the lock
+                        await asyncio.sleep(10 * _MOMENT)
+                    else:
+                        await tasks.readable(self._ring.event())
+
+    def _tasks_of(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
+        return self._tasks.get(loop) or self._tasks.setdefault(loop, _Tasks(loop))
+
+    def close(self) -> None:
+        """As SimpleQueue's; `aput` and `aget` that wait in this process raise ValueError."""
+        super().close()
+        for tasks in list(self._tasks.values()):
+            tasks.look_again()
 
     def qsize(self) -> int:
         """Number of messages inside. Does not block."""
@@ -446,37 +473,33 @@ class JoinableQueue(Queue):
         self._ring.await_done(None)
 
 
-class _Readable:
-    """Coroutines of this process that wait for a message; one descriptor, watched while somebody waits."""
+class _Tasks:
+    """What the tasks of one event loop that use a queue share."""
 
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-        self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.putting = asyncio.Lock()
+        self.getting = asyncio.Lock()
+        self._loop = weakref.ref(loop)
+        self._waiting: asyncio.Future[None] | None = None
 
-    async def wait(self) -> None:
-        """Until there may be a message."""
+    async def readable(self, descriptor: int) -> None:
+        """Until there may be a message, or the queue is closed. For the one that has `getting`."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        waiting = self._waiting.setdefault(loop, [])
-        if not waiting:
-            loop.add_reader(self._ring.event(), self._wake, loop)
-        waiting.append(future)
+        self._waiting = loop.create_future()
+        loop.add_reader(descriptor, self._wake)
         try:
-            await future
+            await self._waiting
         finally:
-            if future in waiting:
-                waiting.remove(future)
-                self._rest(loop)
+            loop.remove_reader(descriptor)
+            self._waiting = None
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        waiting = self._waiting.get(loop, [])
-        while waiting:
-            future = waiting.pop(0)
-            if not future.done():
-                future.set_result(None)
-        self._rest(loop)
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
-    def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._waiting.get(loop):
-            self._waiting.pop(loop, None)
-            loop.remove_reader(self._ring.event())
+    def look_again(self) -> None:
+        """Whoever waits for a message looks again; from any thread."""
+        loop = self._loop()
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._wake)

@@ -11,6 +11,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import connection
 from typing import Any
 
@@ -283,3 +284,71 @@ def test_aget_on_a_closed_queue() -> None:
     for call in (q.aget, lambda: q.aput(1)):
         with pytest.raises(ValueError, match="closed"):
             run(call())
+
+
+def test_tasks_of_a_loop_have_their_turn_in_order_and_messages_are_written_once() -> None:
+    q, written = mp.Queue(1), []
+
+    class Counted:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __reduce__(self) -> Any:
+            written.append(self.number)
+            return int, (self.number,)
+
+    async def main() -> None:
+        await q.aput(-1)
+        puts = [asyncio.create_task(q.aput(Counted(i))) for i in range(20)]
+        await asyncio.sleep(0)
+        gets = [asyncio.create_task(q.aget()) for _ in range(21)]
+        await asyncio.gather(*puts)
+        assert [await get for get in gets] == list(range(-1, 20))
+
+    run(main())
+    assert written == list(range(20))
+
+
+def test_tasks_that_wait_leave_the_threads_of_the_loop_to_others() -> None:
+    q = mp.Queue(1)
+    q.put("first")
+
+    class Watched(ThreadPoolExecutor):
+        waiting = most = 0
+
+        def submit(self, *call: Any, **named: Any) -> Any:
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+            future = super().submit(*call, **named)
+            future.add_done_callback(lambda _: setattr(self, "waiting", self.waiting - 1))
+            return future
+
+    async def main() -> None:
+        threads = Watched(2)
+        asyncio.get_running_loop().set_default_executor(threads)
+        tasks = [asyncio.create_task(call) for i in range(50) for call in (q.aput(i), empty.aget())]
+        await asyncio.sleep(0.3)
+        assert await asyncio.to_thread(q.get) == "first"
+        assert threads.most <= 2  # one of ours, and this
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    empty = mp.Queue()
+    run(main())
+
+
+def test_close_ends_the_waits_of_tasks() -> None:
+    empty, full = mp.Queue(), mp.Queue(1)
+    full.put("first")
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(call) for _ in range(3) for call in (empty.aget(), full.aput("second"))]
+        await asyncio.sleep(0.05)
+        for q in (empty, full):
+            threading.Thread(target=q.close).start()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(result, ValueError)
+            assert "closed" in str(result)
+
+    run(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -297,6 +299,30 @@ def test_a_stopped_process_holds_up_nobody_who_has_a_bound(here: World, named: A
     q.put("after")
     while q.get(timeout=BOUND) != "after":
         pass
+
+
+@pytest.mark.usefixtures("in_time")
+def test_a_stopped_process_does_not_stop_the_loop_of_tasks_that_wait_for_it(here: World, named: Any) -> None:
+    q = named
+    process = here.script(LOOP)
+    assert process.stdout is not None
+    process.stdout.readline()
+    if not stop_inside(q, process, "putting"):
+        pytest.skip("never stopped it inside")
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(q.aput(i)) for i in range(10)]
+        turns = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                while True:
+                    await asyncio.sleep(0.001)
+                    turns += 1
+        assert turns > 10
+        kill(process)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
 
 
 def test_a_stall_is_reported(here: World, named: Any) -> None:
