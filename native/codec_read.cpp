@@ -249,6 +249,11 @@ class Decoder {
         return known;
     }
 
+    static PyObject* view_of(PyObject* memory, bool readonly) {
+        Ref view(PyMemoryView_FromObject(memory));
+        return view && readonly ? PyObject_CallMethod(view.get(), "toreadonly", nullptr) : view.release();
+    }
+
     PyObject* tensor() {
         Form form;
         const Block* block = nullptr;
@@ -281,7 +286,11 @@ class Decoder {
             return damaged();
         }
         if (!block) at_ += array_bytes(form.type, form.axes, form.sizes);
-        return array_at(base, data, form.type, form.axes, form.sizes, nullptr, form.bits & kBit6, !common_);
+        // NumPy would let the array be made writable again if its base can be written.
+        const Ref common(block && common_ ? view_of(base, true) : nullptr);
+        if (block && common_ && !common) return nullptr;
+        return array_at(common ? common.get() : base, data, form.type, form.axes, form.sizes, nullptr,
+                        form.bits & kBit6, !common_);
     }
 
     PyObject* unpickle() {
@@ -310,9 +319,7 @@ class Decoder {
         if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
             PyObject* all = face(&block);
-            if (!all || kind == kShared || !common_) return Py_XNewRef(all);
-            const Ref view(PyMemoryView_FromObject(all));
-            return view ? PyObject_CallMethod(view.get(), "toreadonly", nullptr) : nullptr;
+            return all ? view_of(all, kind == kCopied && common_) : nullptr;
         }
         if (kind > kCopied || !count(&length, 1)) return damaged();
         const auto* from = reinterpret_cast<const char*>(std::exchange(at_, at_ + length));

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -109,6 +110,16 @@ void set_not_held(const Client& client) {
 void raise_not_held(const Client& client) {
     set_not_held(client);
     throw nb::python_error();
+}
+
+std::uint64_t deadline_of(bool wait, nb::handle timeout) {
+    if (!wait) return 0;
+    if (timeout.is_none()) return kForever;
+    const double seconds = PyFloat_AsDouble(timeout.ptr());
+    if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
+    if (std::isnan(seconds)) raise(PyExc_ValueError, "a timeout is not a number");
+    if (seconds <= 0) return 0;
+    return seconds < 1e9 ? os::monotonic_ns() + static_cast<std::uint64_t>(seconds * 1e9) : kForever;
 }
 
 void look_for_manager(PyClient& client) {

@@ -52,6 +52,11 @@ class Unlocked {
     PyThreadState* state_;
 };
 
+// A moment on CLOCK_MONOTONIC in ns, as the standard library reads a timeout: None is for ever, less than nothing is 0:
+// at once.
+constexpr std::uint64_t kForever = ~std::uint64_t{0};
+std::uint64_t deadline_of(bool wait, nb::handle timeout);
+
 // The Python object over a Block: one user of it.
 struct PyBlock {
     explicit PyBlock(Block* held) : block(held) {}

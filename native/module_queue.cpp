@@ -20,7 +20,6 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::uint64_t kForever = ~std::uint64_t{0};
 constexpr std::uint64_t kStall = 10'000'000'000;  // ns of a lock that stays taken until that is reported
 constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must not wait gives a lock: its holder copies
 constexpr std::size_t kInline = 16 * 1024;        // bytes of a body that travel in the ring; longer ones in a block
@@ -95,16 +94,6 @@ struct PyRing {
 };
 
 }  // namespace
-
-std::uint64_t deadline_of(bool wait, nb::handle timeout) {
-    if (!wait) return 0;
-    if (timeout.is_none()) return kForever;
-    const double seconds = PyFloat_AsDouble(timeout.ptr());
-    if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
-    if (!(seconds > 0)) return 0;
-    if (seconds > 1e9) return kForever;
-    return os::monotonic_ns() + static_cast<std::uint64_t>(seconds * 1e9);
-}
 
 std::uint64_t left_of(std::uint64_t deadline) {
     if (deadline == kForever) return kForever;

@@ -20,9 +20,7 @@ RingParts parts_of(nb::handle ring);  // raises TypeError
 // The value of a message that others get as well. Takes over its holds; what is in the letter is over.
 nb::object read_common(nb::handle ring, Letter& letter);
 
-// A moment on CLOCK_MONOTONIC in ns; 0: at once. Then how long it is until there.
-std::uint64_t deadline_of(bool wait, nb::handle timeout);
-std::uint64_t left_of(std::uint64_t deadline);
+std::uint64_t left_of(std::uint64_t deadline);  // ns until there
 
 // Waits that go on for long because a lock is taken, not because there is nothing to do.
 class Stall {

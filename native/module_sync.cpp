@@ -3,9 +3,7 @@
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -15,7 +13,6 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 constexpr const char* kTooOften = "semaphore or lock released too many times";
 
 // What every object here is: one in a block, as a thread of this process acts on it.
@@ -57,18 +54,6 @@ Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
     return {std::move(object), block.client, at, {}};
 }
 
-// Monotonic time in ns until which to wait, as the standard library reads a timeout: None is for ever, and less than
-// nothing is nothing.
-std::uint64_t deadline_of(nb::handle timeout) {
-    if (timeout.is_none()) return kNever;
-    const double seconds = PyFloat_AsDouble(timeout.ptr());
-    if (seconds == -1 && PyErr_Occurred()) throw nb::python_error();
-    if (std::isnan(seconds)) raise(PyExc_ValueError, "a timeout is not a number");
-    const std::uint64_t now = os::monotonic_ns();
-    if (seconds <= 0) return now;
-    return seconds < 1e9 ? now + static_cast<std::uint64_t>(seconds * 1e9) : kNever;
-}
-
 // Slices of waiting until one says yes, or the time is over, or a signal's handler raises.
 template <class Slice>
 bool in_slices(const Client& client, std::uint64_t until, Slice&& slice) {
@@ -98,7 +83,7 @@ struct PyLock : Over<SharedLock> {
             at->depth.store(at->depth.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
             return true;
         }
-        const std::uint64_t until = block ? deadline_of(timeout) : 0;
+        const std::uint64_t until = deadline_of(block, timeout);
         if (sync::try_lock(*at, me)) [[likely]]
             return true;
         if (block)
@@ -145,7 +130,7 @@ struct PySemaphore : Over<SharedSemaphore> {
     }
     bool acquire(bool block, nb::handle timeout) {
         touch();
-        const std::uint64_t until = block ? deadline_of(timeout) : 0;
+        const std::uint64_t until = deadline_of(block, timeout);
         if (!sync::try_take(*at) &&
             !(block && in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_take(*at, spin, ns); })))
             return false;
@@ -244,7 +229,7 @@ PyType_Slot hot_slots[] = {{Py_tp_methods, hot_methods<Object>}, {0, nullptr}};
 struct PyEvent : Over<SharedEvent> {
     bool wait(nb::handle timeout) {
         touch();
-        const std::uint64_t until = deadline_of(timeout);
+        const std::uint64_t until = deadline_of(true, timeout);
         const std::uint32_t before = sync::times_set(*at);  // first, so that no setting from now on goes unseen
         if (sync::is_set(*at)) return true;
         return in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
@@ -273,7 +258,7 @@ struct PyPlace {
     }
     bool wait(nb::handle timeout) {
         if (place.index == kNone) raise(PyExc_ValueError, "this place in the crowd was left");
-        const std::uint64_t until = deadline_of(timeout);
+        const std::uint64_t until = deadline_of(true, timeout);
         in_slices(*crowd.client, until, [&](std::uint64_t ns) { return crowd.crowd().wait(place, crowd.spin, ns); });
         return leave();
     }

@@ -3,7 +3,7 @@
 The core writes plain values by itself. What holds anything else comes here as a whole and is pickled (protocol 5) as
 multiprocessing's pickler does it, with whatever reducers are registered there. Storages and arrays leave the pickle as
 out-of-band buffers. A storage's buffer is its shared block, which the receiver gets as it is; an array's is copied into
-a fresh block, over which the receiver's array then lies.
+a fresh block, over which the receiver's array then lies. Either arrives as a memoryview.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def rebuild_array(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     return bits.view(dtype_of(dtype))
 
 
-def rebuild_storage(block: _native.Block, dtype: str, size: int) -> Storage:
+def rebuild_storage(memory: memoryview, dtype: str, size: int) -> Storage:
     """The storage of a block that came along; the one that this process has already, if any. Raises InvalidArgument."""
-    return Storage._from_block(block, dtype_of(dtype), size)
+    return Storage._from_block(memory.obj, dtype_of(dtype), size)  # type: ignore[arg-type]
 
 
 def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:

@@ -378,10 +378,11 @@ class Queue(SimpleQueue):
             of what ends the call in the middle is the list of those that were taken.
         """
         self._check_open()
-        if not isinstance(most, int) or most < 1:
+        number = most.__index__() if hasattr(most, "__index__") else 0
+        if number < 1:
             raise InvalidArgument(f"get_many takes a number of messages from 1, not {most!r}")
         try:
-            return self._ring.get_many(min(most, MOST_MESSAGES), block, timeout)
+            return self._ring.get_many(min(number, MOST_MESSAGES), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             with _adding(problem):
                 self._manager._translate(problem)

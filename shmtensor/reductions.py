@@ -23,7 +23,7 @@ from .allocators import MapAllocator, MapFlags
 from .allocators.managed import allocate
 from .dtypes import BY_DTYPE, dtype_of, each_type
 from .errors import InvalidArgument, ManagerUnavailable, SegmentLost, StaleHandle
-from .manager import client
+from .manager import client, protocol
 from .memory import RECEIVED, region_address, shared_block
 
 Rebuild: TypeAlias = tuple[Any, ...]
@@ -117,9 +117,17 @@ def dump(pickler: pickle.Pickler, message: Any) -> None:
 
 def name_of(name: str) -> bytes:
     """The manager's form of the name that a user gave a shared object. Raises InvalidArgument."""
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str):
         raise InvalidArgument(f"the name of a shared object is a string, as 'jobs', not {name!r}")
-    return b"/" + name.removeprefix("/").encode()
+    wanted = b"/" + name.removeprefix("/").encode(errors="replace")
+    try:
+        protocol.check_name(wanted)
+    except protocol.Malformed:
+        raise InvalidArgument(
+            f"{name!r} cannot be the name of a shared object; 1 to {protocol.MAX_NAME_BYTES - 1} letters, digits, '_', "
+            "'-' and '.' can"
+        ) from None
+    return wanted
 
 
 def block_ticket(block: storage.Block) -> Rebuild:

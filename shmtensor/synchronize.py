@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import isnan
 from multiprocessing import context, process
 from time import monotonic
 from typing import Any, TypeVar
@@ -38,7 +39,10 @@ def _make(name: str | None, nbytes: int, over: Callable[[_native.Block, bool], M
         return block
 
     block, _ = manager.open_or_create(reductions.name_of(name), make)
-    return over(block, False)
+    try:
+        return over(block, False)
+    except ValueError as problem:
+        raise InvalidArgument(f"{name!r} is the name of an object of another kind ({problem}); use another") from None
 
 
 class _Shared:
@@ -384,6 +388,8 @@ class Barrier(threading.Barrier):
         """
         if timeout is None:
             timeout = self._timeout
+        if timeout is not None and isnan(timeout):
+            raise ValueError("a timeout is not a number")
         with self._cond:
             self._enter()
             if self._crowd.forget_dead(False):

@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import Empty, Full
 from typing import Any
 
+import numpy as np
 import pytest
 from manager_world import BOUND, World, kill, until, world
 
@@ -81,11 +82,11 @@ def test_a_bounded_queue_takes_so_many(maxsize: int) -> None:
         assert q.qsize() == i
         q.put_nowait(i)
     assert q.full()
-    for block, timeout in ((False, None), (False, 5), (True, 0), (True, 0.01), (True, -1), (True, float("nan"))):
+    for block, timeout in ((False, None), (False, 5), (True, 0), (True, 0.01), (True, -1)):
         with pytest.raises(Full):
             q.put("no", block, timeout)
     assert [q.get_nowait() for _ in range(maxsize)] == list(range(maxsize))
-    for block, timeout in ((False, None), (False, 5), (True, 0), (True, 0.01), (True, -1), (True, float("nan"))):
+    for block, timeout in ((False, None), (False, 5), (True, 0), (True, 0.01), (True, -1)):
         with pytest.raises(Empty):
             q.get(block, timeout)
     q.put(1)
@@ -286,9 +287,10 @@ def test_bytes_are_bounded_too() -> None:
     with pytest.raises(errors.MessageTooLarge, match="maxbytes 10000"):
         q.put_many([1, 2, b"z" * 11_000])
     assert q.qsize() == 3
-    with pytest.raises(errors.InvalidArgument):
-        q.get_many(0)
-    assert len(q.get_many(10)) == 3
+    for most in (0, "3", 1.5):
+        with pytest.raises(errors.InvalidArgument, match=f"not {most!r}"):
+            q.get_many(most)  # type: ignore[arg-type]
+    assert len(q.get_many(np.int64(10))) == 3  # type: ignore[arg-type]
 
 
 def test_many_at_once() -> None:
@@ -350,6 +352,14 @@ def test_a_name_is_one_queue(here: World) -> None:
     kill(one)
 
 
+def test_a_timeout_that_is_not_a_number_is_refused() -> None:
+    q = mp.Queue(1)
+    q.put("here")
+    for wait in (q.put, lambda _, **how: mp.Queue().get(**how), lambda _, **how: mp.Barrier(2).wait(**how)):
+        with pytest.raises(ValueError, match="not a number"):
+            wait("x", timeout=float("nan"))
+
+
 def test_what_a_name_stands_for() -> None:
     q = mp.Queue(3, name="test.kinds")
     q.put("here")
@@ -359,12 +369,14 @@ def test_what_a_name_stands_for() -> None:
     for make in (mp.SimpleQueue, mp.JoinableQueue):
         with pytest.raises(errors.InvalidArgument, match="is the name of a Queue"):
             make(name="test.kinds")
+    with pytest.raises(errors.InvalidArgument, match=r"'test\.kinds' is the name of an object of another kind"):
+        mp.Lock(name="test.kinds")
     with pytest.raises(errors.InvalidArgument, match="maxsize 3, and 4"):
         mp.Queue(4, name="test.kinds")
     with pytest.raises(errors.InvalidArgument, match="maxbytes unbounded, and 10"):
         mp.Queue(maxbytes=10, name="test.kinds")
-    for name in ("", "a/b", "a b", "x" * 200, 3, b"bytes"):
-        with pytest.raises(errors.InvalidArgument):
+    for name in ("", "a/b", "a b", "x" * 200, "\ud800", 3, b"bytes"):
+        with pytest.raises(errors.InvalidArgument, match="name of a shared object"):
             mp.Queue(name=name)  # type: ignore[arg-type]
     assert q.get() == "here"
 

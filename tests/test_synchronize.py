@@ -314,7 +314,7 @@ for make in (mp.RLock, mp.Semaphore, mp.Event):
     except ValueError as error:
         print(error)
 """
-    assert here.run(code + wrong).count("another kind of lock") == 3
+    assert here.run(code + wrong).count("an object of another kind") == 3
     garbage = """
 from shmtensor import errors, reductions
 from shmtensor.manager import client
