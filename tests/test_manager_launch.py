@@ -339,10 +339,48 @@ def test_an_interpreter_that_starts_nothing(here: World) -> None:
 
 
 def test_old_logs_of_dead_managers_are_cleared_away(here: World) -> None:
-    old, new = here.directory / "old.log", here.directory / "new.log"
+    old, new, foreign = (here.directory / name for name in ("old.log", "new.log", "foreign.log"))
     for log in (old, new):
-        log.write_text("why it ended")
+        log.write_text("shmtensor-manager[1]: why it ended")
+    foreign.write_text("why something else ended")
     long_ago = time.time() - launch.KEEP_LOG_SECONDS - 1
-    os.utime(old, (long_ago, long_ago))
+    for log in (old, foreign):
+        os.utime(log, (long_ago, long_ago))
     here.run(PRINT)
     assert new.exists() and not old.exists()
+    assert foreign.exists(), "that is not a manager's"
+
+
+@pytest.mark.parametrize("name", ["x.sock", "x.journal", "x.journal.new", "x.sock.lock"])
+@pytest.mark.parametrize("content", ["of somebody", "12 of somebody", "group of somebody", "\0" * 200 + "image"])
+def test_a_file_of_somebody_else_is_never_replaced(here: World, name: str, content: str) -> None:
+    path = here.directory / name
+    path.write_text(content)
+    refused = here.command("serve", "--address", str(here.directory / "x.sock"))
+    assert refused.returncode == 1
+    assert str(path) in refused.stderr and "move it away" in refused.stderr
+    assert path.read_text() == content
+    assert [entry.name for entry in here.directory.iterdir()] == [name]
+
+
+def test_a_manager_that_clears_away_leaves_the_files_of_others(here: World) -> None:
+    theirs = {"a.journal": "diary", "b.sock.lock": "key", "c.sock": "x", "c.journal": "group 1\n", "d.sock": "y"}
+    for name, content in theirs.items():
+        (here.directory / name).write_text(content)
+    dead = here.directory / "dead.journal"
+    dead.write_text("group 1\n")
+    here.run(PRINT)
+    assert not dead.exists()
+    assert {name: (here.directory / name).read_text() for name in theirs} == theirs
+
+
+@pytest.mark.parametrize("content", ["", "\0" * 30, "group 1\nname", "group 12", "group 1\n\0\0\n"])
+def test_what_a_crash_left_of_a_journal_is_cleared_away(here: World, content: str) -> None:
+    (here.directory / "x.journal").write_text(content)
+    (here.directory / "x.journal.new").write_text(content)
+    (here.directory / "x.sock.lock").write_text("1 0.5 -")
+    address = here.serve(address=here.directory / "x.sock")
+    with Observer(address) as observer:
+        observer.request(protocol.Stop())
+    assert here.server.wait(BOUND) == 0
+    assert not (here.directory / "x.journal").exists()

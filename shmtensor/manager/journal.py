@@ -5,12 +5,13 @@ before what it says is done, by one write each, so that a kill leaves whole line
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH104, PTH123, SIM105
+# ruff: noqa: PTH104, PTH108, PTH123, SIM105
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 
 KEEP_LINES = 4_096
 """A shorter journal is never written anew."""
@@ -32,6 +33,39 @@ class Past:
         lines += [b"shm %s %d" % row for row in self.shm.items()]
         lines += [b"name %s %d %d %d" % (name, *triple) for name, triple in self.names.items()]
         return lines
+
+
+def head(path: bytes, nbytes: int = 100) -> bytes | None:
+    """How the file at `path` begins: b"" where there is none, None where something else lies, or cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        data = os.pread(fd, nbytes, 0)
+        # A power failure leaves zeros of what was being written.
+        return data if found.st_size > nbytes or data.strip(b"\0") else b""
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def is_free(path: bytes) -> bool:
+    """Whether a journal may be written at `path`, or removed: nothing lies there, an empty file, or a journal.
+
+    A journal is put there whole and then only grows, so whatever a kill leaves of one begins with its group.
+    """
+    found = head(path)
+    if not found:
+        return found is not None
+    kind, *words = found.split(b"\n")[0].split(b" ")
+    return kind == b"group" and len(words) == 1 and words[0].isdigit()
 
 
 def read(path: bytes) -> Past:
@@ -74,6 +108,8 @@ class Journal:
     def _write_anew(self) -> None:
         facts = self._now.facts
         fresh = self._path + b".new"
+        if not (is_free(self._path) and is_free(fresh)):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(os.dup(fd), "wb") as file:
@@ -81,6 +117,10 @@ class Journal:
             os.rename(fresh, self._path)
         except BaseException:
             os.close(fd)
+            try:
+                os.unlink(fresh)
+            except OSError:
+                pass
             raise
         if self._fd >= 0:
             os.close(self._fd)

@@ -14,6 +14,7 @@ import fcntl
 import os
 import signal
 import socket
+import stat
 import sys
 from time import monotonic, sleep, time
 
@@ -36,6 +37,8 @@ SUCCEED_SECONDS = 3.0
 """A manager that is just leaving may hold the lock for this long."""
 KEEP_LOG_SECONDS = 7 * 86400.0
 """What a dead manager logged can be read for this long; then the next one to start clears it away."""
+LOG_HEAD = b"shmtensor-manager["
+"""So begins what a manager logs."""
 _POLL_SECONDS = 0.005
 _BACKLOG = 4096
 _READY = b"ready"
@@ -282,7 +285,7 @@ def _remove_old_log(log: bytes) -> None:
     if os.path.exists(addresses.lock_path(log.removesuffix(b".log") + b".sock")):
         return  # its manager lives, or is cleared away by this sweep
     try:
-        if time() - os.stat(log).st_mtime > KEEP_LOG_SECONDS:
+        if time() - os.stat(log).st_mtime > KEEP_LOG_SECONDS and (journal.head(log) or b"").startswith(LOG_HEAD):
             os.unlink(log)
     except OSError:
         pass  # as in `_sweep`
@@ -298,6 +301,34 @@ def _left_behind(address: bytes) -> tuple[Past, Group | None]:
     return past, find_group(past.group, addresses.own_uid())
 
 
+def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | None:
+    """(path, what it is not) of a file beside `address`, or there, that no manager made and that one would replace.
+
+    Args:
+        is_served: somebody listens there for us, so that the socket is left alone.
+    """
+    try:
+        if not is_served and not stat.S_ISSOCK(os.lstat(address).st_mode):
+            return address, "a socket"
+    except OSError:
+        pass  # nothing there
+    path = addresses.journal_path(address)
+    for each in (path, path + b".new"):
+        if not journal.is_free(each):
+            return each, "the journal of a manager"
+    path = addresses.lock_path(address)
+    found = journal.head(path)
+    if found is None or (found and not _is_life(found)):
+        return path, "the lock file of a manager"
+    return None
+
+
+def _is_life(found: bytes) -> bool:
+    """Whether that is what a manager writes into its lock: pid, idle_exit and max_clients."""
+    words = found.split(b" ")
+    return len(words) == 3 and words[0].isdigit() and not b"".join(words).strip(b"0123456789.e+-")
+
+
 def _clear(address: bytes, past: Past) -> None:
     """Remove what a dead manager left of a dead group at `address`; the caller holds its lock."""
     if past.shm:
@@ -306,8 +337,9 @@ def _clear(address: bytes, past: Past) -> None:
         for name in past.shm:
             unlink_shm(name)
     path = addresses.journal_path(address)
-    _remove(path)
-    _remove(path + b".new")
+    for each in (path, path + b".new"):
+        if journal.is_free(each):
+            _remove(each)
 
 
 def _sweep(directory: bytes, own: bytes) -> None:
@@ -321,6 +353,8 @@ def _sweep(directory: bytes, own: bytes) -> None:
                 bases.add(os.path.join(directory, entry.removesuffix(suffix)))
     for base in bases - {own.removesuffix(b".sock")}:
         address = base + b".sock"
+        if _in_the_way(address):
+            continue
         try:
             fd = _open_lock(addresses.lock_path(address))
         except ManagerUnavailable:
@@ -437,10 +471,18 @@ def serve(
         log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
-        ManagerUnavailable: directory, lock or socket are refused, or a quota in the environment is no size.
+        ManagerUnavailable: directory, lock or socket are refused, somebody's file lies where one of ours would, or a
+            quota in the environment is no size.
     """
     quotas = (_quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE))
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
+    found = _in_the_way(address, listener is not None)
+    if found:
+        raise ManagerUnavailable(
+            f"{os.fsdecode(found[0])} is not {found[1]}, and a manager at {os.fsdecode(address)} would replace it: "
+            f"move it away, or give another address (`--address`, {addresses.MANAGER_VARIABLE}, "
+            f"{addresses.RUNTIME_VARIABLE})"
+        )
     lock = _take_life_lock(address, listener is not None)
     past = Past()
     has_heirs = True  # as long as nobody has looked
@@ -511,6 +553,7 @@ def serve(
         if log is None:
             import traceback
 
+            print(f"{LOG_HEAD.decode()}{os.getpid()}]: failed", file=sys.stderr)
             traceback.print_exc()
         raise
     finally:

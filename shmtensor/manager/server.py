@@ -466,6 +466,7 @@ class Server:
                 # A bug must not take everyone's memory with it: tell this client, log it, go on.
                 import traceback
 
+                self._note(f"a request of pid {connection.pid} failed")
                 traceback.print_exc()
                 if request_id:
                     text = f"the manager failed ({problem!r}); its log has the traceback"
