@@ -227,6 +227,20 @@ def add_one(tensor: Any, results: Any) -> None:
     results.put(float(tensor[0]))
 
 
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_forked_child_that_closes_all_descriptors_comes_back(here: World, reuse: bool) -> None:
+    code = (
+        "import os, sys, shmtensor; from shmtensor.manager import client\n"
+        "tensor = shmtensor.full((1000,), 7.0, shared=True); child = os.fork()\n"
+        "if child:\n    sys.exit(os.waitpid(child, 0)[1])\n"
+        "os.closerange(3, 1024); mine = [os.open('/dev/null', os.O_RDONLY) for _ in range(int(sys.argv[1]))]\n"
+        "name = client.default().export(shmtensor.ones(1 << 24, shared=True).storage()._region)\n"
+        "client.default().unexport(name); [os.fstat(fd) for fd in mine]; print(float(tensor.sum()), flush=True)\n"
+        "os._exit(0)\n"
+    )
+    assert here.run(code, "50" if reuse else "0") == "7000.0\n"
+
+
 def test_a_child_forked_and_killed_without_a_manager_leaves_nothing(manager: client.Manager) -> None:
     tensor = shmtensor.zeros(1000, shared=True)
     kill_manager(manager)

@@ -518,7 +518,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()
     for manager in list(_managers.values()):
-        manager._requests.renew()
+        manager._requests.renew(manager.native.connection)
         manager._recovering = threading.RLock()
 
 

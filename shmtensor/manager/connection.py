@@ -57,7 +57,7 @@ def _over(fd: int) -> socket.socket:
 
 
 def _identity(fd: int) -> tuple[int, int, int] | None:
-    """What a descriptor stands for; None when it is closed."""
+    """What a descriptor stands for, as (fd, device, inode); None when it is closed."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -177,8 +177,8 @@ class Requests:
         self._late = late
         self.renew()
 
-    def renew(self) -> None:
-        """Forget what was under way: in a forked child it belongs to the parent."""
+    def renew(self, fd: int = -1) -> None:
+        """Forget what was under way: in a forked child, whose connection is `fd`, it belongs to the parent."""
         self.lock = threading.RLock()
         self.depth = 0  # requests under way, one inside the other
         self.abandoned = -1  # a descriptor to be closed when the outermost is over
@@ -186,7 +186,7 @@ class Requests:
         self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
         self._given_up: set[int] = set()
         self._replies: dict[int, tuple[protocol.Message, list[int]]] = {}
-        self._known: tuple[int, int, int] | None = None  # (fd, device, inode) of the connection
+        self._known = _identity(fd)  # of the connection, once it is there
 
     def __enter__(self) -> None:
         self.depth += 1
@@ -265,7 +265,7 @@ class Requests:
             raise self._lost("it was closed by this process, or could not be had when it was forked")
         if self._known is None or self._known[0] != fd:
             self._known = _identity(fd)
-        elif not self.owns(fd):
+        if not self.owns(fd):
             raise self._lost("its descriptor was closed by this process")
 
     def owns(self, fd: int) -> bool:
