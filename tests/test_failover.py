@@ -363,6 +363,38 @@ def test_names_of_users_outlive_a_manager(manager: client.Manager) -> None:
         manager.open(b"/gone")
 
 
+@pytest.mark.parametrize("content", [None, "", "group 7"])
+def test_a_journal_that_was_taken_away_is_put_back(manager: client.Manager, here: World, content: str | None) -> None:
+    tensor = shmtensor.ones(1000, shared=True)
+    manager.bind(b"/mine", tensor.storage()._region)
+    journal = Path(os.fsdecode(address.journal_path(manager.address)))
+    said = journal.read_text()
+    for epoch, change in ((2, "restart"), (3, "kill")):
+        journal.unlink()
+        if content is not None:
+            journal.write_text(content.replace("7", said.split()[1]))
+        if change == "restart":
+            done = here.command("restart", "--address", os.fsdecode(manager.address))
+            assert done.returncode == 0, done.stderr
+        else:
+            until(lambda: manager.stats() and journal.exists() and journal.read_text() == said, "the journal")
+            kill_manager(manager)
+        assert manager.stats().epoch == epoch
+        assert manager.open(b"/mine") is tensor.storage()._region
+
+
+@pytest.mark.parametrize("content", ["of somebody", "group 1\n"])
+def test_what_others_put_in_the_place_of_the_journal_stays(manager: client.Manager, here: World, content: str) -> None:
+    journal = Path(os.fsdecode(address.journal_path(manager.address)))
+    journal.unlink()
+    journal.write_text(content)
+    log = Path(manager.stats().log)
+    until(lambda: manager.stats() and "cannot be put back" in log.read_text(), "the manager to look")
+    manager.close()
+    until(lambda: not here.managers(), "the manager to leave")
+    assert journal.read_text() == content
+
+
 # ------------------------------------------------------------------------------------------------- stopped and replaced
 
 

@@ -5,7 +5,7 @@ before what it says is done, by one write each, so that a kill leaves whole line
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH104, PTH108, PTH123, SIM105
+# ruff: noqa: PTH104, PTH108, PTH116, PTH123, SIM105
 
 from __future__ import annotations
 
@@ -102,18 +102,20 @@ class Journal:
         self._fd = -1
         self._now = past
         self._lines = 0
+        self._nbytes = 0
         self._is_torn = False  # the last line was not written whole
         self._write_anew()
 
     def _write_anew(self) -> None:
         facts = self._now.facts
+        data = b"".join(line + b"\n" for line in facts)
         fresh = self._path + b".new"
         if not (is_free(self._path) and is_free(fresh)):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            raise FileExistsError(errno.EEXIST, "the file of another program lies there")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(os.dup(fd), "wb") as file:
-                file.write(b"".join(line + b"\n" for line in facts))
+                file.write(data)
             os.rename(fresh, self._path)
         except BaseException:
             os.close(fd)
@@ -124,12 +126,31 @@ class Journal:
             raise
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._lines = fd, len(facts)
+        self._fd, self._lines, self._nbytes, self._is_torn = fd, len(facts), len(data), False
+
+    def keep(self) -> bool:
+        """Put the file back if it is not there any more, or is not as it was written; False: it was all right.
+
+        Raises:
+            OSError: it cannot be written. FileExistsError: something else lies there, which stays.
+        """
+        try:
+            found, ours = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
+            if (found.st_dev, found.st_ino, found.st_size) == (ours.st_dev, ours.st_ino, self._nbytes):
+                return False
+        except FileNotFoundError:
+            pass
+        if read(self._path).group not in (None, self._now.group):
+            raise FileExistsError(errno.EEXIST, "the journal of another group lies there")
+        self._write_anew()
+        return True
 
     def _write(self, line: bytes) -> None:
         data = (b"\n" if self._is_torn else b"") + line + b"\n"
         self._is_torn = True
-        if os.write(self._fd, data) < len(data):
+        written = os.write(self._fd, data)
+        self._nbytes += written
+        if written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._is_torn = False
         self._lines += 1

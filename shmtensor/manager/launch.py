@@ -338,7 +338,7 @@ def _clear(address: bytes, past: Past) -> None:
             unlink_shm(name)
     path = addresses.journal_path(address)
     for each in (path, path + b".new"):
-        if journal.is_free(each):
+        if journal.is_free(each) and journal.read(each).group in (None, past.group):
             _remove(each)
 
 

@@ -46,6 +46,10 @@ KEPT_DESCRIPTORS = 16
 """New connections leave so many descriptors to what those ask for who are served already."""
 MAX_STRANGERS = 1024
 """Connections that have not said HELLO yet; of more, the oldest is closed."""
+JOURNAL_SECONDS = 1.0
+"""The journal is looked for once in this time, as often as there is anything to do, and each minute at least."""
+IDLE_SECONDS = 60.0
+"""The loop turns at least this often."""
 PACKETS_PER_TURN = 16
 """Packets read from one client before the others have their turn."""
 
@@ -106,6 +110,8 @@ class Server:
         self.past = past if past is not None and group is not None else Past()
         self.past.group = self.group_id
         self._journal = Journal(journal_path(address), self.past)
+        self._journal_at = monotonic() + JOURNAL_SECONDS
+        self._journal_problem = ""
         memory = Memory(self.group_id, self._journal)
         self.state = State(self.group, memory, max_clients)
         self._service = Service(self.state, memory, self._facts, self._search)
@@ -162,6 +168,7 @@ class Server:
             self._note("another manager has taken this one's place")
         else:
             self._flush()
+            self._keep_journal()
 
     def _turn(self) -> None:
         found = self._poll.poll(self._next_wait(), 64)
@@ -188,7 +195,7 @@ class Server:
 
     def _next_wait(self) -> float:
         now = monotonic()
-        waits = [60.0]
+        waits = [IDLE_SECONDS]
         work = self.state.next_work(now)
         if work is not None:
             waits.append(work)
@@ -216,6 +223,9 @@ class Server:
         """What is due by the clock."""
         now = monotonic()
         self._watch.look(now)
+        if now >= self._journal_at:
+            self._journal_at = now + JOURNAL_SECONDS
+            self._keep_journal()
         if not self.state.is_complete and (
             now - self._started > BACK_SECONDS or not any(one.detached for one in self.state.clients.values())
         ):
@@ -232,6 +242,18 @@ class Server:
                 self._idle_since = now
             elif not self._strangers and now >= self._leave_at():  # but those who only look on do not keep it
                 self.stopping = True
+
+    def _keep_journal(self) -> None:
+        """See to it that who follows finds the journal: somebody may have cleared the directory."""
+        problem = ""
+        try:
+            if self.group.leads and self._journal.keep():
+                self._note("the journal was taken away, and is put back")
+        except OSError as refused:
+            problem = f"the journal was taken away, and cannot be put back: {refused.strerror}"
+            if problem != self._journal_problem:
+                self._note(problem)
+        self._journal_problem = problem
 
     def _flush(self) -> None:
         for connection in list(self._connections.values()):
