@@ -469,6 +469,29 @@ def test_restart_loses_no_request(manager: client.Manager, here: World) -> None:
     assert len(pids) == 4
 
 
+def test_each_thread_that_waited_for_a_stopped_manager_is_told_which(manager: client.Manager) -> None:
+    problems: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(errors.ManagerTimeout) as caught:
+            manager.list(0.5)
+        problems.append(str(caught.value))
+
+    pid = manager.stats().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(BOUND)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert len(problems) == 3
+    for problem in problems:
+        assert os.fsdecode(manager.address) in problem and "0.5" in problem and "stopped" in problem
+
+
 def test_restart_of_one_that_does_not_answer(manager: client.Manager, here: World) -> None:
     tensor = shmtensor.ones(1000, shared=True)
     old = manager.stats().pid

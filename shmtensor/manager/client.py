@@ -178,7 +178,7 @@ class Manager:
             ManagerError: the manager there serves another group, or took this process for dead.
         """
         # In this order: who is in the middle of a request (and may have to recover, too) has the first of them.
-        with Bounded(broken.lock, deadline), Bounded(self._recovering, deadline):
+        with Bounded(broken.lock, deadline, self.address), Bounded(self._recovering, deadline, self.address):
             while self._requests is broken:
                 place = self.place_of(self.native.slot, self.native.generation)
                 fd = _reach(self.address, place.may_start, deadline)

@@ -140,15 +140,21 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
 class Bounded:
     """A lock, in a `with`, waited for until a moment on the monotonic clock; signals are handled meanwhile."""
 
-    def __init__(self, lock: Any, deadline: float) -> None:
+    def __init__(self, lock: Any, deadline: float, address: bytes) -> None:
+        """Args: address: of the manager that whoever has the lock is asking."""
         self._lock = lock
         self._deadline = deadline
+        self._address = address
 
     def __enter__(self) -> None:
         """Raises ManagerTimeout."""
+        begun = monotonic()
         while not self._lock.acquire(timeout=max(0.0, min(SLICE_SECONDS, self._deadline - monotonic()))):
             if monotonic() > self._deadline:
-                raise errors.ManagerTimeout("another thread of this process has been asking the manager all the time")
+                raise errors.ManagerTimeout(
+                    f"the manager at {os.fsdecode(self._address)} did not answer another thread of this process, for "
+                    f"which this one waited {monotonic() - begun:.3g} s; is it stopped, or is the machine overloaded?"
+                )
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
@@ -216,7 +222,7 @@ class Requests:
             ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md).
         """
         deadline = monotonic() + timeout
-        with Bounded(self.lock, deadline), self:
+        with Bounded(self.lock, deadline, self.address), self:
             self._check(fd)
             self._id = number = self._id % 0xFFFFFFFF + 1
             try:
@@ -249,7 +255,7 @@ class Requests:
 
     def _too_slow(self, message: protocol.Message, timeout: float) -> errors.ManagerTimeout:
         return errors.ManagerTimeout(
-            f"the manager at {self._shown} did not answer {type(message).__name__} within {timeout:g} s; is it "
+            f"the manager at {self._shown} did not answer {type(message).__name__} within {timeout:.3g} s; is it "
             "stopped, or is "
             f"the machine overloaded?"
         )
