@@ -307,13 +307,14 @@ def test_no_descriptor_left_to_connect_with(here: World) -> None:
         os.close(taken)
 
 
-def test_a_start_that_fails_leaves_no_log(here: World) -> None:
+@pytest.mark.parametrize(("limit", "said"), [(0, "File too large"), (100 << 10, "limit of file sizes (ulimit -f)")])
+def test_a_start_that_fails_leaves_no_log(here: World, limit: int, said: str) -> None:
     code = (
         "import resource\nfrom shmtensor import errors\nfrom shmtensor.manager import client\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
         "try:\n    client.default()\nexcept errors.ManagerUnavailable as problem:\n    print(problem)\n"
     )
-    assert "File too large" in here.run(code)
+    assert said in here.run(code)
     assert [entry.name for entry in here.directory.iterdir()] == ["start.lock"]
 
 

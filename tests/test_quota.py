@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from memory_world import reserved_pages
 from quota_world import MIB, Group
 
 from shmtensor.errors import OutOfMemory, QuotaExceeded
-from shmtensor.manager import display
+from shmtensor.manager import display, shortage
 from shmtensor.manager.shortage import parse_size
 
 
@@ -110,6 +111,10 @@ def test_the_error_names_request_limit_what_is_free_and_who_holds_most(here: Wor
     assert f"10.0 MiB by pid {pid} (" in said
     with pytest.raises(QuotaExceeded, match=r"limit hit: the manager's --max-bytes[.]"):
         manager.allocate(3 * MIB)
+    native = manager.native
+    for asked, advice in ((6 * MIB, "release tensors"), (1 * MIB, "try again")):  # by the time that it is said
+        text = shortage.describe("a segment", errno.EDQUOT, asked, "", False, None, native.group, native.slot)
+        assert advice in text.partition("What to do: ")[2]
     mine.clear()
     tell(other)
     other.wait(BOUND)

@@ -532,6 +532,7 @@ def serve(
                 ) from None
             raise ManagerUnavailable(
                 f"the group's shared memory cannot be made, or not be taken over: {problem.strerror}"
+                + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
             ) from None
         if group is not None:
             quotas = group.quotas()

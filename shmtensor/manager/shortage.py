@@ -128,9 +128,9 @@ def describe(
         for path, used, most in _native.memory_cgroups()
     ]
     whole, each = group.quotas()
-    for most, used, whose in ((whole, group.charged(), "all clients"), (each, group.reserved(slot), "this process")):
-        if most:
-            facts.append(f"{size(max(0, most - used))} of the quota of {size(most)} for {whose}")
+    charges = ((whole, group.charged(), "all clients"), (each, group.reserved(slot), "this process"))
+    quotas = [(most, max(0, most - charged), whose) for most, charged, whose in charges if most]
+    facts += [f"{size(room)} of the quota of {size(most)} for {whose}" for most, room, whose in quotas]
     if facts:
         parts.append("free: " + ", ".join(facts))
     if listing is not None:
@@ -138,6 +138,8 @@ def describe(
         if number == EDQUOT:
             parts.append("reserved, with what is kept for later: " + _largest(reservers(listing)))
     advice = "release tensors, or raise the limit"
+    if number == EDQUOT and all(room >= asked for _, room, _ in quotas):
+        advice = "others have released enough since it was refused: try again, or raise the limit"
     if named:
         advice += ", or use the strategy file_descriptor, which does not depend on /dev/shm"
     return ". ".join(parts) + f". What to do: {advice}"
