@@ -412,7 +412,7 @@ def test_a_manager_that_was_stopped_and_replaced_acts_no_more(manager: client.Ma
         ctx = mp.get_context("fork")
         held = ctx.Process(target=time.sleep, args=(BOUND,))
         held.start()
-        until(lambda: len(clients(manager)) == 2, "the child to be known")
+        until(lambda: clients(manager).get(held.pid) == "client", "the child to be known")
     finally:
         os.kill(old, signal.SIGCONT)
     until(lambda: not is_alive(old), "the one that was replaced to leave")

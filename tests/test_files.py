@@ -627,6 +627,7 @@ def test_what_is_no_path(path: Any) -> None:
 
 
 def test_the_finalizer_closes(tmp_path: Path) -> None:
+    gc.collect()
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     file: Any = DiskFile(tmp_path / "file", "w")
     file.write_int(5)
