@@ -25,6 +25,7 @@ def draw(figures: Sequence[Figure], path: Path, caption: str) -> None:
     for figure in figures:
         if figure.value:
             panels.setdefault(figure.work, []).append(figure)
+    panels = {work: bars for work, bars in panels.items() if len(bars) > 1}  # with something to compare
     rows = -(-len(panels) // COLUMNS)
     picture, grid = plt.subplots(rows, COLUMNS, figsize=(16, 2.7 * rows), squeeze=False)
     for axes in grid.flat[len(panels) :]:
