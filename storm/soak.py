@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import os
 import random
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -27,7 +25,7 @@ from .supervisor import Supervisor
 
 MIB: Final = 1 << 20
 MOST_GROWTH: Final = {"private": 2 * MIB, "shared": 8 * MIB, "descriptors": 1, "mappings": 2}
-"""In a third of a run, for each process; the first third is for caches to fill. "private":
+"""From the middle third of a run to the last one, for each process; the first third is for caches to fill. "private":
 bytes of RssAnon; "shared": RssShmem, which has a step whenever more large messages wait at once than ever before, and
 pages are used that never were."""
 MOST_GROWTH_OF_GROUP: Final = {"segments": 1, "reserved": 8 * MIB, "live": 1 * MIB}
@@ -89,18 +87,14 @@ def population(supervisor: Supervisor) -> dict[str, int]:
 
 
 def growth(values: list[float]) -> float:
-    """How much a value grows in a third of the time, by what it grew in most parts of the last two thirds.
+    """How much higher the lowest value of the last third is than that of the middle third.
 
-    These are four parts, of each of which the lowest value counts: what comes and goes with the traffic does not raise
-    that. A leak raises it from each part to the next, so it is judged by the median of the three steps. Memory that
-    malloc keeps once a larger message than ever before came by is a single step.
+    A leak raises the lowest; what comes and goes with the traffic does not.
     """
-    rest = values[len(values) // 3 :]
-    part = len(rest) // 4
-    if not part:
+    third = len(values) // 3
+    if not third:
         return 0.0
-    lowest = [min(rest[i * part : (i + 1) * part]) for i in range(4)]
-    return 2 * statistics.median(after - before for before, after in itertools.pairwise(lowest))
+    return min(values[2 * third :]) - min(values[third : 2 * third])
 
 
 def judge(samples: list[Sample], group: list[GroupSample]) -> tuple[list[str], list[tuple[str, dict[str, float]]]]:
@@ -224,7 +218,7 @@ def _run(asked: argparse.Namespace, seed: int, place: Path) -> int:
     if duplicates or lost:
         problems.append(f"{duplicates} messages came twice, and {lost} are lost, though nobody was killed")
     title = f"{asked.minutes:g} minutes, seed {seed}; {report.machine()}"
-    print(f"{title}: growth in a third of that, by the last two")
+    print(f"{title}: growth of the lowest, from the middle third to the last")
     for name, growths in table:
         shown = (
             f"{what} {value / MIB:+.3f} MiB" if abs(value) > 1024 else f"{what} {value:+.1f}"

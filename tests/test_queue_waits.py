@@ -266,6 +266,16 @@ def stop_inside(q: Any, process: Any, lock: str) -> bool:
     return False
 
 
+def stopped_inside(here: World, q: Any, lock: str) -> Any:
+    """A process that puts and gets all the time, stopped while it has a lock of the queue."""
+    process = here.script(LOOP)
+    assert process.stdout is not None
+    process.stdout.readline()
+    if not stop_inside(q, process, lock):
+        pytest.skip("never stopped it inside")
+    return process
+
+
 @pytest.fixture
 def named(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A queue of a manager of its own."""
@@ -282,11 +292,7 @@ def named(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.mark.parametrize("lock", ["putting", "taking"])
 def test_a_stopped_process_holds_up_nobody_who_has_a_bound(here: World, named: Any, lock: str) -> None:
     q = named
-    process = here.script(LOOP)
-    assert process.stdout is not None
-    process.stdout.readline()
-    if not stop_inside(q, process, lock):
-        pytest.skip("never stopped it inside")
+    process = stopped_inside(here, q, lock)
     for block, timeout in ((True, 0.05), (True, 0), (False, None)):
         if lock == "putting":
             with pytest.raises(Full):
@@ -304,11 +310,7 @@ def test_a_stopped_process_holds_up_nobody_who_has_a_bound(here: World, named: A
 @pytest.mark.usefixtures("in_time")
 def test_a_stopped_process_does_not_stop_the_loop_of_tasks_that_wait_for_it(here: World, named: Any) -> None:
     q = named
-    process = here.script(LOOP)
-    assert process.stdout is not None
-    process.stdout.readline()
-    if not stop_inside(q, process, "putting"):
-        pytest.skip("never stopped it inside")
+    process = stopped_inside(here, q, "putting")
 
     async def main() -> None:
         tasks = [asyncio.create_task(q.aput(i)) for i in range(10)]
@@ -327,11 +329,7 @@ def test_a_stopped_process_does_not_stop_the_loop_of_tasks_that_wait_for_it(here
 
 def test_a_stall_is_reported(here: World, named: Any) -> None:
     q = named
-    process = here.script(LOOP)
-    assert process.stdout is not None
-    process.stdout.readline()
-    if not stop_inside(q, process, "putting"):
-        pytest.skip("never stopped it inside")
+    process = stopped_inside(here, q, "putting")
     with warnings.catch_warnings():
         warnings.simplefilter("error", errors.StallWarning)
         with pytest.raises(errors.StallWarning, match=f"process {process.pid} has kept the lock for putting on"):

@@ -20,19 +20,7 @@ sys.path.insert(0, str(ROOT))
 from storm import board as notes  # noqa: E402
 from storm import content  # noqa: E402
 from storm.board import Board, Row  # noqa: E402
-from storm.soak import growth  # noqa: E402
 from storm.stage import Journal, identity  # noqa: E402
-
-
-def test_the_soak_tells_a_leak_from_a_step() -> None:
-    traffic = [0, 3, 1, 5] * 30
-    assert growth([]) == growth([1, 2, 3]) == 0
-    assert growth(traffic) == 0
-    assert growth([value + (4 if i > 70 else 0) for i, value in enumerate(traffic)]) == 0
-    leak = [value + i * 0.1 for i, value in enumerate(traffic)]
-    assert growth(leak) == pytest.approx(4, abs=0.1)  # 0.1 for each of 40
-    leak_in_steps = [value + i // 20 * 2 for i, value in enumerate(traffic)]
-    assert growth(leak_in_steps) == 4
 
 
 @pytest.fixture
