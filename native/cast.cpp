@@ -94,8 +94,7 @@ void Cast::leave(const Seat& seat) {
 
 // ---------------------------------------------------------------------------------------------------------------- read
 
-Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
-                  std::uint64_t lost) {
+Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     letter.holds.clear();
     if (lag(seat) == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
@@ -103,7 +102,7 @@ Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, 
         Near near(shelf);
         if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
         const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-        const Ringed result = read_one(letter, seat, slot, near, patience_ms, lost);
+        const Ringed result = read_one(letter, seat, slot, near, patience_ms);
         const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
         drop_lock(h.get_lock);
         if (moved) ring_.say_room();
@@ -116,8 +115,7 @@ Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, 
 }
 
 // pre: get_lock. no_room: as Ring::get_one.
-Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
-                      std::uint64_t lost) {
+Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = ring_.header();
     Reader& mine = row(seat.row);
     if (mine.owner.load(std::memory_order_relaxed) != seat.owner) return Ringed::empty;
@@ -137,7 +135,7 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& she
         seat.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
         SHMTENSOR_POINT("cast.read.last");
-        result = ring_.get_one(letter, slot, shelf, nullptr, lost);
+        result = ring_.get_one(letter, slot, shelf, nullptr);
         if (result != Ringed::ok) {
             mine.cursor.word.store(cursor, std::memory_order_relaxed);
             seat.next.store(before, std::memory_order_relaxed);
@@ -154,7 +152,7 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& she
         bool gone = false;
         for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
             if (shelf.find(holds[i].segment)) continue;
-            if (lost == 0 || holds[i].segment != lost) return Ringed::need_mapping;
+            if (!shelf.is_gone(holds[i].segment)) return Ringed::need_mapping;
             gone = true;
         }
         const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
@@ -211,14 +209,14 @@ Ringed Cast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned pat
 // ---------------------------------------------------------------------------------------------------------------- drop
 
 Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
-                  unsigned patience_ms, std::uint64_t lost) {
+                  unsigned patience_ms) {
     letter.holds.clear();
     if (ring_.size() == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
     for (;;) {
         Near near(shelf);
         if (const Ringed locked = ring_.take(true, slot, near, patience_ms); locked != Ringed::ok) return locked;
-        const Ringed result = drop_one(letter, which, taken, slot, near, lost);
+        const Ringed result = drop_one(letter, which, taken, slot, near);
         drop_lock(h.get_lock);
         if (result == Ringed::ok) ring_.say_room();
         if (result != Ringed::no_room) return result;
@@ -228,8 +226,7 @@ Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t
 }
 
 // pre: get_lock.
-Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
-                      std::uint64_t lost) {
+Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf) {
     RingHeader& h = ring_.header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return Ringed::empty;
@@ -250,7 +247,7 @@ Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint
         }
     }
     SHMTENSOR_POINT("cast.drop.moved");
-    return ring_.get_one(letter, slot, shelf, nullptr, lost);
+    return ring_.get_one(letter, slot, shelf, nullptr);
 }
 
 // ---------------------------------------------------------------------------------------------------- waits,

@@ -43,13 +43,12 @@ class Cast {
     bool has(const Seat& seat) const;  // the row is still this seat's
 
     // The next message of a reader. Not ok: the holds in the letter are to be dropped. full: hold entries must be
-    // reserved in the segment shelf.missing first. empty also when it has left. `lost`: as
-    // Ring::get.
-    Ringed read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::uint64_t lost);
+    // reserved in the segment shelf.missing first. empty also when it has left.
+    Ringed read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
     // none. `taken`: as Ring::taken() was before the put that found no room.
-    Ringed drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
-                std::uint64_t lost);
+    Ringed drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
+                unsigned patience_ms);
 
     std::uint32_t lag(const Seat& seat) const;  // messages that it has not read
     std::uint64_t missed(const Seat& seat) const;
@@ -71,11 +70,9 @@ class Cast {
         bool anybody, lacking;
     };
     Lag look(std::uint64_t head, std::uint32_t but);
-    Ringed read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
-                    std::uint64_t lost);
+    Ringed read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    Ringed drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
-                    std::uint64_t lost);
+    Ringed drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf);
 
     Ring& ring_;
     const Group& group_;

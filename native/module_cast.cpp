@@ -16,12 +16,6 @@ constexpr std::size_t kKept = 1 << 20;  // bytes of room that a spare letter kee
 
 PyObject *empty_error, *foreign_error, *quota_error;
 
-struct Look final : Shelf {
-    explicit Look(Client& c) : client(c) {}
-    Books* find(std::uint64_t segment) override { return client.find(segment); }
-    Client& client;
-};
-
 // A letter whose room is used again. A call inside a call of this thread gets a new one. What it holds is dropped.
 struct Spare {
     explicit Spare(Client& c) : client(c), letter(std::exchange(spare(), {})) {}
@@ -49,10 +43,11 @@ struct PyCast {
     PyCast(const PyCast&) = delete;
     ~PyCast() { parts.make_room = nullptr; }
     Client& client() const { return parts.client.client; }
+    Look look() const { return {parts.client, parts.client_object}; }
 
     // Try until the core is through with it, or the time is up (busy, or empty).
     template <class Try>
-    Ringed insist(std::uint64_t deadline, Letter* letter, Try&& again);
+    Ringed insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& again);
     bool drop(Drop which, std::uint32_t taken = 0);
     bool make_room(std::uint32_t taken);
 
@@ -62,17 +57,15 @@ struct PyCast {
 };
 
 template <class Try>
-Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
-    Look look(client());
+Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& again) {
     Stall stall(parts.ring, parts.client, deadline);
-    std::uint64_t lost = 0;
     for (unsigned patience = 0;;) {
         Ringed result;
         if (patience == 0) {
-            result = again(look, 0u, lost);
+            result = again(0u);
         } else {
             const Unlocked unlocked;
-            result = again(look, patience, lost);
+            result = again(patience);
         }
         patience = 0;
         if (result == Ringed::ok || result == Ringed::empty) return result;
@@ -93,13 +86,7 @@ Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
                     [&](unsigned p) { return client().reserve_holds(look.missing, p); }, look.missing, 0);
                 break;
             case Ringed::need_mapping:
-                try {
-                    parts.client.need_mapping(parts.client_object, look.missing);
-                } catch (nb::python_error& error) {
-                    // Lacking again what is known to be lost: to undo what a dead process left, not for the message.
-                    if (!is_lost(error) || lost == look.missing) throw;
-                    lost = look.missing;
-                }
+                look.map_missing();
                 break;
             default:
                 raise_damaged();
@@ -109,8 +96,9 @@ Ringed PyCast::insist(std::uint64_t deadline, Letter* letter, Try&& again) {
 
 bool PyCast::drop(Drop which, std::uint32_t taken) {
     Spare spare(client());
-    return insist(0, &spare.letter, [&](Look& look, unsigned patience, std::uint64_t lost) {
-               return cast.drop(spare.letter, which, taken, client().slot(), look, patience, lost);
+    Look look = this->look();
+    return insist(look, 0, &spare.letter, [&](unsigned patience) {
+               return cast.drop(spare.letter, which, taken, client().slot(), look, patience);
            }) == Ringed::ok;
 }
 
@@ -158,7 +146,8 @@ std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
     auto& self = *nb::inst_ptr<PyCast>(object);
     if (!self.client().may_touch()) raise_not_held(self.client());
     auto made = std::make_unique<PyReader>(std::move(object));
-    const Ringed result = self.insist(0, nullptr, [&](Look& look, unsigned patience, std::uint64_t) {
+    Look look = self.look();
+    const Ringed result = self.insist(look, 0, nullptr, [&](unsigned patience) {
         return self.cast.join(made->seat, self.client().slot(), look, patience, from_oldest);
     });
     if (result == Ringed::full)
@@ -172,11 +161,11 @@ nb::object get(PyReader& self, bool wait, nb::handle timeout) {
     PyCast& cast = self.cast;
     const std::uint64_t deadline = deadline_of(wait, timeout);
     Spare spare(cast.client());
+    Look look = cast.look();
     for (;;) {
-        const Ringed result =
-            cast.insist(deadline, &spare.letter, [&](Look& look, unsigned patience, std::uint64_t lost) {
-                return cast.cast.read(spare.letter, self.seat, cast.client().slot(), look, patience, lost);
-            });
+        const Ringed result = cast.insist(look, deadline, &spare.letter, [&](unsigned patience) {
+            return cast.cast.read(spare.letter, self.seat, cast.client().slot(), look, patience);
+        });
         if (result == Ringed::ok) break;
         const std::uint64_t left = left_of(deadline);
         if (left == 0) {
@@ -194,7 +183,7 @@ nb::object get(PyReader& self, bool wait, nb::handle timeout) {
             while (cast.parts.ring.size() > 0 && cast.drop(Drop::passed)) {
             }
     }
-    if (spare.letter.flags & kLost) raise_lost();
+    if (spare.letter.flags & kLost) look.raise_lost();
     return read_common(cast.ring_object, spare.letter);
 }
 

@@ -31,12 +31,6 @@ struct QueueErrors {
 };
 QueueErrors queue_errors;
 
-struct Look final : Shelf {
-    explicit Look(Client& c) : client(c) {}
-    Books* find(std::uint64_t segment) override { return client.find(segment); }
-    Client& client;
-};
-
 // A value on its way, with room that is used again and again. Encoding runs Python, which may put or get: each call in
 // progress has a draft of its own.
 struct Draft {
@@ -101,6 +95,28 @@ std::uint64_t left_of(std::uint64_t deadline) {
     return deadline > now ? deadline - now : 0;
 }
 
+bool Look::is_gone(std::uint64_t segment) const {
+    return std::find(gone_.begin(), gone_.end(), segment) != gone_.end();
+}
+
+void Look::map_missing() {
+    try {
+        client_.need_mapping(object_, missing);
+    } catch (nb::python_error& error) {
+        // Not known (any more): StaleHandle, UnknownHandle; or truncated.
+        if (!error.matches(PyExc_LookupError) && !error.matches(queue_errors.lost)) throw;
+        gone_.push_back(missing);
+        why_.emplace(error);
+    }
+}
+
+void Look::raise_lost() const {
+    nb::python_error why(*why_);
+    nb::raise_from(why, queue_errors.lost,
+                   "a message names memory that is gone: its sender and its manager ended, or somebody truncated it, "
+                   "before this process had mapped it; the message has been taken out");
+}
+
 [[noreturn]] void raise_damaged() {
     raise(queue_errors.damaged, "the queue's shared memory does not hold what queues write; something wrote over it");
 }
@@ -135,7 +151,7 @@ void Stall::warn(bool getting) const {
 namespace {
 
 void announce(PyRing& self) {
-    Look look(self.client());
+    Look look(self.self, self.client_object);
     const Unlocked unlocked;
     self.ring.announce(self.event, self.client().slot(), look, kSlice);
 }
@@ -264,7 +280,7 @@ void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
 void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, std::size_t& sent) {
     Unsent unsent{self.client(), letters};
     Watchers watchers(self);
-    Look look(self.client());
+    Look look(self.self, self.client_object);
     Stall stall(self.ring, self.self, deadline);
     sent = 0;
     for (unsigned patience = 0;;) {
@@ -311,7 +327,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 break;
             }
             case Ringed::need_mapping:
-                self.self.need_mapping(self.client_object, look.missing);
+                look.map_missing();
                 break;
             case Ringed::too_large:
                 raise_too_large(self, letters[sent]);
@@ -400,26 +416,25 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
     Watchers watchers(self);
-    Look look(self.client());
+    Look look(self.self, self.client_object);
     Stall stall(self.ring, self.self, deadline);
-    std::uint64_t lost = 0;  // a segment that cannot be mapped: the message that needs it is taken out and reported
     for (unsigned patience = 0;;) {
         watchers.prepare();
         std::size_t done = 0;
         Ringed result;
-        const std::size_t most = lost ? 1 : letters.size();
+        const std::size_t most = look.misses_some() ? 1 : letters.size();  // one that is lost comes alone
         if (patience == 0) {
-            result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt, lost);
+            result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt);
         } else {
             const Unlocked unlocked;
-            result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt, lost);
+            result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt);
         }
         patience = 0;
         if (result != Ringed::busy) stall.over();
         switch (result) {
             case Ringed::ok:
                 if (self.ring.size() == 0) watchers.tell();
-                if (letters[0].flags & kLost) raise_lost();
+                if (letters[0].flags & kLost) look.raise_lost();
                 return done;
             case Ringed::busy:
                 patience = stall.patience(true);
@@ -439,13 +454,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 break;
             }
             case Ringed::need_mapping:
-                try {
-                    self.self.need_mapping(self.client_object, look.missing);
-                } catch (nb::python_error& error) {
-                    // Lacking again what is known to be lost: to undo what a dead process left, not for the message.
-                    if (!is_lost(error) || lost == look.missing) throw;
-                    lost = look.missing;
-                }
+                look.map_missing();
                 break;
             case Ringed::no_room:
             case Ringed::full:
@@ -587,16 +596,6 @@ nb::object read_common(nb::handle object, Letter& letter) {
     } taken{letter};
     Parcel parcel;
     return read_letter(*nb::inst_ptr<PyRing>(object), letter, parcel, true);
-}
-
-void raise_lost() {
-    raise(queue_errors.lost,
-          "a message names memory that is gone: its sender and its manager ended before this process mapped it; the "
-          "message has been taken out");
-}
-
-bool is_lost(const nb::python_error& error) {
-    return error.matches(PyExc_LookupError);  // not known (any more): StaleHandle, UnknownHandle
 }
 
 void add_queue(nb::module_& m) {

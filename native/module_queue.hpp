@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <vector>
 
 #include "module.hpp"
 #include "ring.hpp"
@@ -16,6 +18,26 @@ struct RingParts {
     std::function<bool(std::uint32_t)>& make_room;
 };
 RingParts parts_of(nb::handle ring);  // raises TypeError
+
+// What a client has mapped, and what it was told in one call that nobody has any more.
+class Look final : public Shelf {
+   public:
+    Look(PyClient& client, nb::handle object) : client_(client), object_(object) {}
+    Books* find(std::uint64_t segment) override { return client_.client.find(segment); }
+    bool is_gone(std::uint64_t segment) const override;
+    bool misses_some() const { return !gone_.empty(); }
+    // After Ringed::need_mapping: have the missing segment mapped, or know from now on that it is gone. A message is
+    // lost by that, but not what a dead process left undone: the manager releases a segment only when nothing is left
+    // in it. Raises whatever else need_mapping raises.
+    void map_missing();
+    [[noreturn]] void raise_lost() const;  // of a letter that says kLost
+
+   private:
+    PyClient& client_;
+    nb::handle object_;
+    std::vector<std::uint64_t> gone_;
+    std::optional<nb::python_error> why_;  // of the last
+};
 
 // The value of a message that others get as well. Takes over its holds; what is in the letter is over.
 nb::object read_common(nb::handle ring, Letter& letter);
@@ -42,7 +64,5 @@ class Stall {
 };
 
 [[noreturn]] void raise_damaged();
-[[noreturn]] void raise_lost();
-bool is_lost(const nb::python_error& error);  // need_mapping's, when there is nothing to map any more
 
 }  // namespace shmtensor

@@ -161,7 +161,7 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
             const MessageHold hold = holds_of(*found.message)[i];
             bool known = false;
             Hold* held = entry_of(hold, shelf, &known);
-            if (!known) return Ringed::need_mapping;
+            if (!known && !shelf.is_gone(hold.segment)) return Ringed::need_mapping;
             const std::uint64_t of_ring = hold_word(hold.block, number_, HoldKind::message);
             const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
             const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
@@ -367,7 +367,7 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
 // ----------------------------------------------------------------------------------------------------------------- get
 
 Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
-                 std::atomic<std::uint64_t>* receipt, std::uint64_t lost) {
+                 std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     *done = 0;
     if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
@@ -379,7 +379,7 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
         std::size_t body = 0, holds = 0;
         while (*done < letters.size()) {
             Letter& letter = letters[*done];
-            result = get_one(letter, slot, near, receipt, lost);
+            result = get_one(letter, slot, near, receipt);
             if (result == Ringed::no_room) {
                 body = letter.bytes;
                 holds = letter.mark;
@@ -405,8 +405,7 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
 }
 
 // no_room: the letter must be given room for `bytes` of body and `mark` holds first.
-Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt,
-                     std::uint64_t lost) {
+Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
@@ -424,7 +423,7 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
         bool known = false;
         entry_of(holds[i], shelf, &known);
-        if (!known && (lost == 0 || holds[i].segment != lost)) return Ringed::need_mapping;
+        if (!known && !shelf.is_gone(holds[i].segment)) return Ringed::need_mapping;
         gone = !known;
     }
     const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);

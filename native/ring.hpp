@@ -21,8 +21,9 @@ namespace shmtensor {
 // Where the books of segments are found; asked under a ring's lock, so it neither waits nor allocates.
 class Shelf {
    public:
-    virtual Books* find(std::uint64_t segment) = 0;  // nullptr: not here
-    std::uint64_t missing = 0;                       // what was not found
+    virtual Books* find(std::uint64_t segment) = 0;              // nullptr: not here
+    virtual bool is_gone(std::uint64_t) const { return false; }  // what is not here is nowhere: no hold is in it
+    std::uint64_t missing = 0;                                   // what was not found
 
    protected:
     ~Shelf() = default;
@@ -40,6 +41,7 @@ class Near final : public Shelf {
         }
         return books_;
     }
+    bool is_gone(std::uint64_t segment) const override { return all_.is_gone(segment); }
 
    private:
     Shelf& all_;
@@ -66,7 +68,7 @@ enum class Ringed {
     full,          // max_messages, max_bytes, or all that a ring can hold
     too_large,     // no ring, or not this one, will ever take it
     no_room,       // pages must be reserved first: reserve(), then again
-    need_mapping,  // a segment is not on the shelf
+    need_mapping,  // a segment is not on the shelf, and not known to be gone
     damaged,       // what lies there is no message; see R1
 };
 
@@ -87,10 +89,10 @@ class Ring {
     Ringed put(std::span<const Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
                std::size_t* done);
     // Take the oldest messages as `slot`, at most letters.size(). ok: `done` is at least 1. `receipt`, if any, is set
-    // to a message's number + 1 before it is taken. `lose`: a message that needs a missing segment is taken without
-    // holds.
+    // to a message's number + 1 before it is taken. A message that names a segment that is gone is taken without holds,
+    // and its letter says kLost.
     Ringed get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
-               std::atomic<std::uint64_t>* receipt = nullptr, std::uint64_t lost = 0);
+               std::atomic<std::uint64_t>* receipt = nullptr);
     // Reserve pages for twice the capacity; counts for the group (slot 0), and for `slot` meanwhile. 0 or errno.
     int reserve(Group& group, std::uint32_t slot, Refusal& refusal);
 
@@ -127,8 +129,7 @@ class Ring {
     Ringed take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed undo(bool getting, Shelf& shelf);
     Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt,
-                   std::uint64_t lost);
+    Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt);
     Ringed grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved

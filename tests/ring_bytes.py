@@ -6,6 +6,9 @@ import ctypes
 import mmap
 import os
 import struct
+import subprocess
+
+from manager_world import World
 
 from shmtensor import _native
 from shmtensor.manager import client, protocol
@@ -52,3 +55,33 @@ class RingBytes:
             struct.pack_into("<Q", books, at, block.index << 32 | owner << 8 | kind)
         for fd in descriptors:
             os.close(fd)
+
+
+def start(here: World, manager: client.Manager, code: str, *arguments: str) -> subprocess.Popen[str]:
+    """A child that is a client, runs `code` and says so; it ends when it is killed."""
+    head = (
+        "import sys; from shmtensor import _native; from shmtensor.manager import client, protocol\n"
+        "from ring_bytes import *\n"
+        "m = client.at(sys.argv[1]); slot = m.native.slot\n"
+    )
+    text = head + code + "\nprint('done', flush=True); sys.stdin.readline()\n"
+    process = here.script(text, os.fsdecode(manager.address), *arguments)
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == "done\n", process.stderr.read()
+    return process
+
+
+KILLED_IN_PUT = """
+ring = RingBytes(m, m.open(b"/ring"))
+block = m.allocate(4096)
+hold, mark = m.ticket(block)
+ring.write_message(block, hold)
+ring.note(PUT_UNDO, slot)
+ring.give(block, hold, ring.number, _native.HOLD_MESSAGE)
+"""
+KILLED_IN_GET = """
+ring = RingBytes(m, m.open(b"/ring"))
+block = m.attach(*map(int, sys.argv[2:5]))
+ring.note(GET_UNDO, slot)
+ring.give(block, int(sys.argv[5]), slot, _native.HOLD_CLIENT)
+"""

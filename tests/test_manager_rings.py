@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from manager_world import World, kill, until, world
-from ring_bytes import HEAD, TAIL, RingBytes
+from ring_bytes import HEAD, KILLED_IN_GET, KILLED_IN_PUT, TAIL, RingBytes, start
 
 from shmtensor import _native, errors
 from shmtensor.manager import client, protocol
@@ -38,20 +37,6 @@ def hold_of_ring(manager: client.Manager, ring: RingBytes, block: _native.Block)
     ring.give(block, hold, ring.number, _native.HOLD_MESSAGE)
     ring.write_message(block, hold)
     ring.move(TAIL)
-
-
-def start(here: World, manager: client.Manager, code: str, *arguments: str) -> subprocess.Popen[str]:
-    """A child that is a client, runs `code` and says so; it ends when it is killed."""
-    head = (
-        "import sys; from shmtensor import _native; from shmtensor.manager import client, protocol\n"
-        "from ring_bytes import *\n"
-        "m = client.at(sys.argv[1]); slot = m.native.slot\n"
-    )
-    text = head + code + "\nprint('done', flush=True); sys.stdin.readline()\n"
-    process = here.script(text, os.fsdecode(manager.address), *arguments)
-    assert process.stdout is not None and process.stderr is not None
-    assert process.stdout.readline() == "done\n", process.stderr.read()
-    return process
 
 
 def is_readable(fd: int) -> bool:
@@ -161,22 +146,6 @@ def test_messages_inside_go_with_the_ring_and_its_number_is_free_again(manager: 
     again = RingBytes(manager, manager.create_ring())
     assert again.number == number
     again.view.release()
-
-
-KILLED_IN_PUT = """
-ring = RingBytes(m, m.open(b"/ring"))
-block = m.allocate(4096)
-hold, mark = m.ticket(block)
-ring.write_message(block, hold)
-ring.note(PUT_UNDO, slot)
-ring.give(block, hold, ring.number, _native.HOLD_MESSAGE)
-"""
-KILLED_IN_GET = """
-ring = RingBytes(m, m.open(b"/ring"))
-block = m.attach(*map(int, sys.argv[2:5]))
-ring.note(GET_UNDO, slot)
-ring.give(block, int(sys.argv[5]), slot, _native.HOLD_CLIENT)
-"""
 
 
 def test_a_put_that_was_cut_short_is_undone_before_its_holds_are_released(here: World, manager: client.Manager) -> None:

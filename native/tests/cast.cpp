@@ -94,7 +94,7 @@ struct World {
         All all(*this);
         Letter letter;
         for (int tries = 0;; ++tries) {
-            const Ringed result = cast.read(letter, seat, slot, all, 100, 0);
+            const Ringed result = cast.read(letter, seat, slot, all, 100);
             if (result == Ringed::empty) return false;
             if (result == Ringed::ok) break;
             want((result == Ringed::full || result == Ringed::busy) && tries < 100, what + ": cannot read");
@@ -140,7 +140,7 @@ struct World {
         Letter letter;
         const std::uint32_t slot = claim();
         while (ring.size() > 0)
-            want(cast.drop(letter, Drop::unneeded, 0, slot, all, 1000, 0) == Ringed::ok,
+            want(cast.drop(letter, Drop::unneeded, 0, slot, all, 1000) == Ringed::ok,
                  what + ": a message that nobody lacks stays");
         bury(slot);
         for (Arena& arena : arenas) {
@@ -198,7 +198,7 @@ struct Member {
     bool drop(Drop which, std::uint32_t taken = 0) {
         Letter letter;
         const Ringed result =
-            insist_cast(letter, [&](unsigned p) { return cast.drop(letter, which, taken, slot, shelf, p, 0); });
+            insist_cast(letter, [&](unsigned p) { return cast.drop(letter, which, taken, slot, shelf, p); });
         for (const MessageHold& hold : letter.holds) client.drop(hold);
         return result == Ringed::ok;
     }
@@ -254,8 +254,7 @@ struct Member {
     // False: nothing came within the time.
     bool read(std::uint64_t patience_ns) {
         Letter letter;
-        const Ringed result =
-            insist_cast(letter, [&](unsigned p) { return cast.read(letter, seat, slot, shelf, p, 0); });
+        const Ringed result = insist_cast(letter, [&](unsigned p) { return cast.read(letter, seat, slot, shelf, p); });
         if (result == Ringed::empty) {
             if (patience_ns > 0) cast.await(seat, patience_ns);
             if (cast.lag(seat) == 0 && ring.size() > 0) drop(Drop::passed);
@@ -359,7 +358,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     if (WIFSTOPPED(status)) {
         // A stopped holder stops nobody for longer than they are ready to wait.
         Letter letter;
-        const Ringed got = world.cast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10, 0);
+        const Ringed got = world.cast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10);
         want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty, what + ": beside a stopped process");
         for (const MessageHold& hold : letter.holds) {
             Books& books = world.arenas[hold.segment - 1].books;

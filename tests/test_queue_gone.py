@@ -1,0 +1,147 @@
+"""What the dead left undone in a queue, and messages inside, of memory that is gone when somebody comes upon it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from manager_world import World, kill, until, world
+from ring_bytes import KILLED_IN_PUT, RingBytes, start
+
+import shmtensor.multiprocessing as mp
+from shmtensor import errors
+from shmtensor.manager import client
+
+KILLED_BEFORE_GET = """
+ring = RingBytes(m, m.open(b"/ring"))
+block = m.allocate(4096)
+hold, mark = m.ticket(block)
+ring.write_message(block, hold)
+ring.note(GET_UNDO, slot)
+ring.give(block, hold, slot, _native.HOLD_CLIENT)
+ring.move(TAIL)
+"""
+"""A message of its own memory, which it was about to take."""
+SENDS_WHAT_IS_TRUNCATED = """
+import os, shmtensor
+import shmtensor.multiprocessing as mp
+client._strategy = "file_system"
+client.default = lambda: m
+q = mp.Queue(name="q")
+q.put(shmtensor.ones(1000))
+(path,) = ["/dev/shm" + row["name"] for row in m.list()["segments"] if row["name"]]
+os.truncate(path, 4096)
+client._strategy = "file_descriptor"
+"""
+
+
+class Meeting:
+    """This process and another at the ring of a queue; what happens when this one first needs the other's memory."""
+
+    def __init__(self, here: World, manager: client.Manager) -> None:
+        self.here = here
+        self.manager = manager
+        self.other: subprocess.Popen[str] | None = None
+        self.then: Callable[[int], None] = lambda segment: None
+        self.asked: list[int] = []
+
+    def ring_of(self, q: Any) -> RingBytes:
+        self.manager.bind(b"/ring", q._ring.block)
+        return RingBytes(self.manager, q._ring.block)
+
+    def start(self, code: str) -> None:
+        self.other = start(self.here, self.manager, code)
+
+    def kill(self) -> None:
+        assert self.other is not None
+        kill(self.other)
+
+
+@pytest.fixture
+def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meeting]:
+    need_mapping = client.Manager._need_mapping
+
+    def late(self: client.Manager, native: Any, segment: int) -> None:
+        made.asked.append(segment)
+        made.then(segment)
+        need_mapping(self, native, segment)
+
+    monkeypatch.setattr(client.Manager, "_need_mapping", late)
+    with world() as here:
+        here.env["PYTHONPATH"] += f":{Path(__file__).parent}"
+        manager = client.at(here.serve())
+        monkeypatch.setattr(client, "default", lambda: manager)
+        made = Meeting(here, manager)
+        yield made
+        gc.collect()  # an error that was looked at keeps the frame that the queue is in
+        until(lambda: manager.stats().live_blocks == 0, "the queue and all in it to go")
+        manager.close()
+
+
+def one_more(q: Any) -> None:
+    q.put("a")
+
+
+def two_more(q: Any) -> None:
+    assert q.put_many(["a", "b"]) == 2
+
+
+@pytest.mark.parametrize(("make", "put"), [(mp.Queue, one_more), (mp.Queue, two_more), (mp.Broadcast, one_more)])
+def test_a_put_goes_on_when_the_manager_was_first_to_undo_what_is_needed(
+    meeting: Meeting, make: Any, put: Callable[[Any], None]
+) -> None:
+    """It has looked at the dead one's record and asks for memory that is released by the time the manager hears it."""
+    q = make(16)
+    source = q.reader() if make is mp.Broadcast else q
+    ring = meeting.ring_of(q)
+
+    def undone_first(segment: int) -> None:
+        meeting.kill()
+        until(
+            lambda: segment not in [row["id"] for row in meeting.manager.list()["segments"]],
+            "the dead one's memory to go",
+        )
+
+    meeting.then = undone_first
+    meeting.start(KILLED_IN_PUT)
+    put(q)
+    assert len(meeting.asked) == 1
+    assert source.get(timeout=5) == "a"
+    ring.view.release()
+
+
+def test_a_get_goes_on_when_message_and_record_are_of_lost_memory(meeting: Meeting) -> None:
+    """Whoever was about to take the message, and had sent it, ended together with the manager."""
+    q = mp.Queue(16)
+    ring = meeting.ring_of(q)
+
+    def lose(_segment: int) -> None:
+        meeting.then = lambda segment: None
+        assert meeting.here.server is not None
+        kill(meeting.here.server)
+        meeting.kill()
+        meeting.here.serve()
+
+    meeting.then = lose
+    meeting.start(KILLED_BEFORE_GET)
+    with pytest.raises(errors.SegmentLost, match="taken out") as problem:
+        q.get(timeout=20)
+    assert isinstance(problem.value.__cause__, errors.StaleHandle)
+    q.put("the next")
+    assert q.get(timeout=5) == "the next"
+    ring.view.release()
+
+
+def test_a_message_whose_memory_was_truncated_is_taken_out(meeting: Meeting) -> None:
+    q = mp.Queue(name="q")
+    meeting.start(SENDS_WHAT_IS_TRUNCATED)
+    q.put("the next")
+    with pytest.raises(errors.SegmentLost, match="taken out") as problem:
+        q.get(timeout=5)
+    assert "truncated" in str(problem.value.__cause__)
+    assert q.get(timeout=5) == "the next"
+    meeting.kill()
