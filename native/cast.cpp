@@ -158,7 +158,7 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& she
         const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
         letter.body.assign(body, body + message.body_bytes);
         letter.holds.assign(holds, holds + (gone ? 0 : message.holds));
-        letter.flags = gone ? message.flags | kLost : message.flags;
+        letter.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
         letter.mark = message.mark;
         if (const Ringed held = hold(letter, slot, shelf, patience_ms); held != Ringed::ok) return held;
         SHMTENSOR_POINT("cast.read.held");

@@ -621,8 +621,7 @@ void Client::after_fork_in_child() {
         // When nobody has the other end, we look for the manager as soon as we want something.
         if (connection_.send(&hello, sizeof hello, -1) != 0) epoch_ = 0;
         SHMTENSOR_POINT("client.fork.child");
-    }
-    if (!held_) {
+    } else {
         connection_.close();
     }
     table_.unlock();

@@ -249,8 +249,8 @@ class Decoder {
         return known;
     }
 
-    static PyObject* view_of(PyObject* memory, bool readonly) {
-        Ref view(PyMemoryView_FromObject(memory));
+    static PyObject* memory_of(PyObject* block, bool readonly) {
+        Ref view(PyMemoryView_FromObject(block));
         return view && readonly ? PyObject_CallMethod(view.get(), "toreadonly", nullptr) : view.release();
     }
 
@@ -287,7 +287,7 @@ class Decoder {
         }
         if (!block) at_ += array_bytes(form.type, form.axes, form.sizes);
         // NumPy would let the array be made writable again if its base can be written.
-        const Ref common(block && common_ ? view_of(base, true) : nullptr);
+        const Ref common(block && common_ ? memory_of(base, true) : nullptr);
         if (block && common_ && !common) return nullptr;
         return array_at(common ? common.get() : base, data, form.type, form.axes, form.sizes, nullptr,
                         form.bits & kBit6, !common_);
@@ -319,7 +319,7 @@ class Decoder {
         if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
             PyObject* all = face(&block);
-            return all ? view_of(all, kind == kCopied && common_) : nullptr;
+            return all ? memory_of(all, kind == kCopied && common_) : nullptr;
         }
         if (kind > kCopied || !count(&length, 1)) return damaged();
         const auto* from = reinterpret_cast<const char*>(std::exchange(at_, at_ + length));

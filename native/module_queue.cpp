@@ -113,8 +113,8 @@ void Look::map_missing() {
 void Look::raise_lost() const {
     nb::python_error why(*why_);
     nb::raise_from(why, queue_errors.lost,
-                   "a message names memory that is gone: its sender and its manager ended, or somebody truncated it, "
-                   "before this process had mapped it; the message has been taken out");
+                   "a message names memory that is gone: its sender and its manager ended before this process had "
+                   "mapped it, or somebody truncated it; the message has been taken out");
 }
 
 [[noreturn]] void raise_damaged() {

@@ -429,7 +429,7 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
     letter.body.assign(body, body + message.body_bytes);
     letter.holds.assign(holds, holds + (gone ? 0 : message.holds));
-    letter.flags = gone ? message.flags | kLost : message.flags;
+    letter.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
     letter.mark = message.mark;
     letter.bytes = message.bytes;
     const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };

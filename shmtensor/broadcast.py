@@ -196,7 +196,8 @@ class BroadcastReader:
             Empty: no message in that time, or at once when not `block`.
             ValueError: closed.
             ForeignReader: this process inherited the reader and did not make it.
-            SegmentLost: the memory of a tensor in it is gone with its sender and the manager. It has been skipped.
+            SegmentLost: the memory of a tensor in it is gone with its sender and the manager, or was truncated.
+                It has been skipped.
             what unpickling raises: the message has been read.
             QueueDamaged, MessageDamaged, OutOfMemory, ForkedWithoutHold, ManagerError.
         """

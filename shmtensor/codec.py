@@ -89,8 +89,15 @@ def rebuild_array(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def rebuild_storage(memory: memoryview, dtype: str, size: int) -> Storage:
-    """The storage of a block that came along; the one that this process has already, if any. Raises InvalidArgument."""
-    return Storage._from_block(memory.obj, dtype_of(dtype), size)  # type: ignore[arg-type]
+    """The storage of a block that came along; the one that this process has already, if any.
+
+    Raises:
+        InvalidArgument: the block is no storage of that type and size. MessageDamaged: what came is no block.
+    """
+    block = memory.obj if isinstance(memory, memoryview) else memory
+    if not isinstance(block, _native.Block):
+        raise MessageDamaged(f"a message names a storage's block where it has a {type(block).__name__}")
+    return Storage._from_block(block, dtype_of(dtype), size)
 
 
 def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:

@@ -67,7 +67,7 @@ class NameTaken(ShmTensorError, FileExistsError):
 
 
 class SegmentLost(ShmTensorError, ConnectionError):
-    """The memory is gone: its sender and its manager ended before this process mapped it."""
+    """The memory is gone: its sender and its manager ended before this process mapped it, or somebody truncated it."""
 
 
 class ManagerError(ShmTensorError, ConnectionError):

@@ -238,7 +238,8 @@ class SimpleQueue(RingObject):
         """Take the oldest message. Blocks until there is one.
 
         Raises:
-            SegmentLost: the memory of a tensor in it is gone with its sender and the manager. It is out of the queue.
+            SegmentLost: the memory of a tensor in it is gone with its sender and the manager, or was truncated.
+                It is out of the queue.
             what unpickling raises: the message is out of the queue.
             QueueDamaged, MessageDamaged, ForkedWithoutHold, ManagerError.
         """

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import shmtensor
 from shmtensor import _native, codec, errors
+from shmtensor.storage import FloatStorage
 
 nothing_kept = pytest.fixture(autouse=True)(nothing_is_kept)
 
@@ -89,3 +90,12 @@ def test_a_wire_message_that_is_cut_off() -> None:
         with pytest.raises((errors.MessageDamaged, errors.ManagerError, errors.InvalidArgument)):
             codec.decode_from_wire(data[:end])
     codec.withdraw(data)
+
+
+@pytest.mark.parametrize("what", [b"1234", bytearray(4), np.zeros(1, "f4")])
+def test_a_storage_whose_block_is_something_else(what: Any) -> None:
+    stream, buffers = codec.dump(native(), FloatStorage(1).share_memory_())
+    assert codec.load(memoryview(stream), [memoryview(buffer) for buffer in buffers]).size() == 1
+    for put in (what, memoryview(what)):
+        with pytest.raises(errors.MessageDamaged, match="storage's block"):
+            codec.load(memoryview(stream), [put])

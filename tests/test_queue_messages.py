@@ -281,15 +281,25 @@ def test_a_fork_amid_many_messages(maxbytes: int) -> None:
     client.default().native.check_invariants()
 
 
-def test_what_a_dead_process_took_from_memory_that_is_gone_is_an_error(q: Any) -> None:
+def test_what_a_dead_process_took_from_memory_that_is_gone_is_an_error_and_the_queue_goes_on(q: Any) -> None:
     ring = RingBytes(q._manager, q._ring.block)
     gone: Any = types.SimpleNamespace(segment=10**6, index=0, generation=1)
     ring.write_message(gone, 0)
     ring.note(GET_UNDO, 8000)
     ring.move(TAIL)
-    for _ in range(2):
-        with pytest.raises(errors.UnknownHandle):
-            q.get(timeout=BOUND)
+    with pytest.raises(errors.SegmentLost, match="taken out") as lost:
+        q.get(timeout=BOUND)
+    assert isinstance(lost.value.__cause__, errors.UnknownHandle)
+    q.put("next")
+    assert q.get(timeout=BOUND) == "next"
+
+
+def test_a_message_that_says_it_is_lost_is_none(q: Any) -> None:
+    """The flag is one of letters; in the ring's memory it means nothing."""
+    memory = memory_of(q)
+    q.put("a")
+    memory[MESSAGES + 7] |= 0x80  # of flags, the highest bit
+    assert q.get(timeout=BOUND) == "a"
 
 
 def test_what_cannot_be_read_raises_in_get(q: Any) -> None:
