@@ -107,14 +107,17 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     }
     std::uint64_t bytes = 0;
     if (const int error = os::size_of(payload, &bytes)) return error;
-    if (bytes < payload_bytes) return ESTALE;  // no memfd, and somebody truncated it: a touch would be SIGBUS
-    if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) return error;
+    if (bytes < payload_bytes) {  // no memfd, and somebody truncated it: a touch would be SIGBUS
+        if (owned) return ESTALE;
+    } else if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) {
+        return error;
+    }
     const std::lock_guard guard(private_);
     unmap_retired();
     if (segments_.contains(id)) return 0;
     segment->held.resize(dedicated ? 1 : 0);
     if (owned) heap_.adopt(*segment);
-    mapped_.emplace(segment->payload, segment.get());
+    if (segment->payload) mapped_.emplace(segment->payload, segment.get());
     const std::lock_guard table(table_);
     segments_.emplace(id, std::move(segment));
     return 0;
@@ -235,6 +238,12 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
             return Status::gone;
         }
         std::uint32_t hold = kNone;
+        if (!s.payload) {
+            if (ticket && s.books.is_ticket(ticket->first, ticket->second, index))
+                s.books.release(ticket->first, false);
+            s.books.unlock();
+            return Status::lost;
+        }
         if (here) {
             if (s.books.is_ticket(ticket->first, ticket->second, index)) s.books.release(ticket->first, s.owned);
         } else if (ticket && s.books.redeem(ticket->first, ticket->second, index, slot_)) {
@@ -326,6 +335,10 @@ Status Client::receive(const MessageHold& hold, Block** block) {
     if (word != hold_word(hold.block, slot_, HoldKind::client) ||
         !s->books.find_live(hold.block, hold.generation, &offset, &size))
         return Status::gone;
+    if (!s->payload) {
+        end_hold(*s, hold.hold, kMoment);
+        return Status::lost;
+    }
     Block* here = hold.block < s->held.size() ? s->held[hold.block] : nullptr;
     if (here) {
         ++here->users;

@@ -19,8 +19,8 @@ constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that st
 constexpr int kSegmentTries = 3;                      // need_segment calls for one allocation
 
 constexpr const char* kTruncated =
-    "a shared-memory object of this process is shorter than it was made: somebody truncated it, and what lay in it is "
-    "gone. Use the strategy file_descriptor, whose memory cannot be truncated";
+    "a shared-memory object is shorter than it was made: somebody truncated it, and what lay in it is gone. Use the "
+    "strategy file_descriptor, whose memory cannot be truncated";
 
 // Exceptions of the module; made in module.cpp.
 struct NativeErrors {
@@ -134,7 +134,7 @@ Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t
                 break;
             case Status::need_mapping:
                 if (++tries > kSegmentTries) raise(PyExc_RuntimeError, "need_mapping did not add the segment");
-                self.need_mapping(self_object, segment);
+                self.need_mapping(self_object, segment, true);
                 break;
             case Status::gone:
                 raise(native_errors.block_gone, "no live block of this generation");

@@ -43,7 +43,7 @@ struct PyCast {
     PyCast(const PyCast&) = delete;
     ~PyCast() { parts.make_room = nullptr; }
     Client& client() const { return parts.client.client; }
-    Look look() const { return {parts.client, parts.client_object}; }
+    Look look(std::uint64_t deadline) const { return {parts.client, parts.client_object, deadline}; }
 
     // Try until the core is through with it, or the time is up (busy, or empty).
     template <class Try>
@@ -70,6 +70,7 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
         patience = 0;
         if (result == Ringed::ok || result == Ringed::empty) return result;
         if (result != Ringed::busy) stall.over();
+        if (result != Ringed::need_mapping) look.over();
         if (letter) {
             for (const MessageHold& hold : letter->holds) client().drop(hold);
             letter->holds.clear();
@@ -86,7 +87,7 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
                     [&](unsigned p) { return client().reserve_holds(look.missing, p); }, look.missing, 0);
                 break;
             case Ringed::need_mapping:
-                look.map_missing();
+                if (!look.map_missing()) return Ringed::busy;
                 break;
             default:
                 raise_damaged();
@@ -96,7 +97,7 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
 
 bool PyCast::drop(Drop which, std::uint32_t taken) {
     Spare spare(client());
-    Look look = this->look();
+    Look look = this->look(0);
     return insist(look, 0, &spare.letter, [&](unsigned patience) {
                return cast.drop(spare.letter, which, taken, client().slot(), look, patience);
            }) == Ringed::ok;
@@ -146,7 +147,7 @@ std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
     auto& self = *nb::inst_ptr<PyCast>(object);
     if (!self.client().may_touch()) raise_not_held(self.client());
     auto made = std::make_unique<PyReader>(std::move(object));
-    Look look = self.look();
+    Look look = self.look(0);
     const Ringed result = self.insist(look, 0, nullptr, [&](unsigned patience) {
         return self.cast.join(made->seat, self.client().slot(), look, patience, from_oldest);
     });
@@ -161,7 +162,7 @@ nb::object get(PyReader& self, bool wait, nb::handle timeout) {
     PyCast& cast = self.cast;
     const std::uint64_t deadline = deadline_of(wait, timeout);
     Spare spare(cast.client());
-    Look look = cast.look();
+    Look look = cast.look(deadline);
     for (;;) {
         const Ringed result = cast.insist(look, deadline, &spare.letter, [&](unsigned patience) {
             return cast.cast.read(spare.letter, self.seat, cast.client().slot(), look, patience);

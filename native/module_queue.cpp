@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "codec.hpp"
@@ -22,9 +25,13 @@ namespace {
 
 constexpr std::uint64_t kStall = 10'000'000'000;  // ns of a lock that stays taken until that is reported
 constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must not wait gives a lock: its holder copies
-constexpr std::size_t kInline = 16 * 1024;        // bytes of a body that travel in the ring; longer ones in a block
-constexpr std::size_t kKept = 1 << 20;            // bytes of room that a scratch letter keeps
-constexpr std::size_t kBatch = 64;                // messages that get_many takes under one lock
+constexpr std::chrono::milliseconds kLookAgain{10};  // between two looks whether the manager has undone something
+constexpr unsigned kUndone = 100;                    // such looks, until that is an error
+constexpr std::size_t kInline = 16 * 1024;           // bytes of a body that travel in the ring; longer ones in a block
+constexpr std::size_t kKept = 1 << 20;               // bytes of room that a scratch letter keeps
+constexpr std::size_t kBatch = 64;                   // messages that get_many takes under one lock
+
+constexpr const char* kTakenOut = "a message names memory that is gone, and has been taken out: ";
 
 struct QueueErrors {
     PyObject *full, *empty, *too_large, *damaged, *lost, *stall;
@@ -95,26 +102,33 @@ std::uint64_t left_of(std::uint64_t deadline) {
     return deadline > now ? deadline - now : 0;
 }
 
-bool Look::is_gone(std::uint64_t segment) const {
-    return std::find(gone_.begin(), gone_.end(), segment) != gone_.end();
-}
-
-void Look::map_missing() {
-    try {
-        client_.need_mapping(object_, missing);
-    } catch (nb::python_error& error) {
-        // Not known (any more): StaleHandle, UnknownHandle; or truncated.
-        if (!error.matches(PyExc_LookupError) && !error.matches(queue_errors.lost)) throw;
-        gone_.push_back(missing);
-        why_.emplace(error);
+bool Look::map_missing() {
+    if (missing == 0) raise_damaged();  // no segment's number
+    const std::uint64_t now = os::monotonic_ns();
+    if (since_ == 0) {
+        since_ = now;  // the first is asked for in any case, so that calls of little patience get on
+    } else if (now >= (deadline_ == 0 ? since_ + kAtOnce : deadline_)) {
+        return false;
     }
+    if (missing != gone) {
+        nb::object why = client_.need_mapping(object_, missing, false);
+        if (why.is_none()) return true;
+        gone = missing;
+        why_ = std::move(why);
+    } else if (++waited_ > kUndone) {
+        client_.need_mapping(object_, missing, true);
+    } else {
+        {
+            const Unlocked unlocked;
+            std::this_thread::sleep_for(kLookAgain);
+        }
+        look_around(client_);
+    }
+    return true;
 }
 
 void Look::raise_lost() const {
-    nb::python_error why(*why_);
-    nb::raise_from(why, queue_errors.lost,
-                   "a message names memory that is gone: its sender and its manager ended before this process had "
-                   "mapped it, or somebody truncated it; the message has been taken out");
+    raise(queue_errors.lost, std::string(kTakenOut) + nb::str(why_).c_str());
 }
 
 [[noreturn]] void raise_damaged() {
@@ -151,7 +165,7 @@ void Stall::warn(bool getting) const {
 namespace {
 
 void announce(PyRing& self) {
-    Look look(self.self, self.client_object);
+    Look look(self.self, self.client_object, 0);
     const Unlocked unlocked;
     self.ring.announce(self.event, self.client().slot(), look, kSlice);
 }
@@ -280,7 +294,7 @@ void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
 void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, std::size_t& sent) {
     Unsent unsent{self.client(), letters};
     Watchers watchers(self);
-    Look look(self.self, self.client_object);
+    Look look(self.self, self.client_object, deadline);
     Stall stall(self.ring, self.self, deadline);
     sent = 0;
     for (unsigned patience = 0;;) {
@@ -299,6 +313,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
         if (done > 0) watchers.tell();
         patience = 0;
         if (result != Ringed::busy) stall.over();
+        if (result != Ringed::need_mapping) look.over();
         switch (result) {
             case Ringed::ok:
                 return;
@@ -327,7 +342,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 break;
             }
             case Ringed::need_mapping:
-                look.map_missing();
+                if (!look.map_missing()) return;
                 break;
             case Ringed::too_large:
                 raise_too_large(self, letters[sent]);
@@ -416,13 +431,13 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
     Watchers watchers(self);
-    Look look(self.self, self.client_object);
+    Look look(self.self, self.client_object, deadline);
     Stall stall(self.ring, self.self, deadline);
     for (unsigned patience = 0;;) {
         watchers.prepare();
         std::size_t done = 0;
         Ringed result;
-        const std::size_t most = look.misses_some() ? 1 : letters.size();  // one that is lost comes alone
+        const std::size_t most = look.gone ? 1 : letters.size();  // one that is lost comes alone
         if (patience == 0) {
             result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt);
         } else {
@@ -431,6 +446,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         }
         patience = 0;
         if (result != Ringed::busy) stall.over();
+        if (result != Ringed::need_mapping) look.over();
         switch (result) {
             case Ringed::ok:
                 if (self.ring.size() == 0) watchers.tell();
@@ -454,7 +470,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 break;
             }
             case Ringed::need_mapping:
-                look.map_missing();
+                if (!look.map_missing()) return 0;
                 break;
             case Ringed::no_room:
             case Ringed::full:
@@ -467,16 +483,20 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
 
 nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel, bool common = false) {
     std::size_t received = 0;
+    bool truncated = false;
     try {
         parcel.blocks.reserve(letter.holds.size());
         for (; received < letter.holds.size(); ++received) {
             Block* block = nullptr;
-            if (self.client().receive(letter.holds[received], &block) == Status::ok) parcel.blocks.push_back(block);
+            const Status status = self.client().receive(letter.holds[received], &block);
+            if (status == Status::ok) parcel.blocks.push_back(block);
+            truncated |= status == Status::lost;
         }
     } catch (...) {  // no memory
         for (; received < letter.holds.size(); ++received) self.client().drop(letter.holds[received]);
         throw;
     }
+    if (truncated) raise(queue_errors.lost, std::string(kTakenOut) + kTruncated);
     if (parcel.blocks.size() != letter.holds.size()) raise_damaged();
     const std::byte* body = letter.body.data();
     std::size_t bytes = letter.body.size();

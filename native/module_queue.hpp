@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <vector>
 
 #include "module.hpp"
 #include "ring.hpp"
@@ -19,24 +17,26 @@ struct RingParts {
 };
 RingParts parts_of(nb::handle ring);  // raises TypeError
 
-// What a client has mapped, and what it was told in one call that nobody has any more.
+// What a client has mapped, for one call that waits until `deadline`.
 class Look final : public Shelf {
    public:
-    Look(PyClient& client, nb::handle object) : client_(client), object_(object) {}
+    Look(PyClient& client, nb::handle object, std::uint64_t deadline)
+        : client_(client), object_(object), deadline_(deadline) {}
     Books* find(std::uint64_t segment) override { return client_.client.find(segment); }
-    bool is_gone(std::uint64_t segment) const override;
-    bool misses_some() const { return !gone_.empty(); }
-    // After Ringed::need_mapping: have the missing segment mapped, or know from now on that it is gone. A message is
-    // lost by that, but not what a dead process left undone: the manager releases a segment only when nothing is left
-    // in it. Raises whatever else need_mapping raises.
-    void map_missing();
+    // After Ringed::need_mapping: have the missing segment mapped. If nobody has it any more it is `gone`, until
+    // over(). That loses a message; but what a dead process left undone in it, only the manager can say: it was first,
+    // or is waited for. False: the time is up. Raises what need_mapping raises.
+    bool map_missing();
+    void over() { gone = waited_ = 0; }    // after any other answer of the ring: what is missing next is another matter
     [[noreturn]] void raise_lost() const;  // of a letter that says kLost
 
    private:
     PyClient& client_;
     nb::handle object_;
-    std::vector<std::uint64_t> gone_;
-    std::optional<nb::python_error> why_;  // of the last
+    const std::uint64_t deadline_;
+    std::uint64_t since_ = 0;
+    unsigned waited_ = 0;
+    nb::object why_;  // what the manager said of the one that is gone
 };
 
 // The value of a message that others get as well. Takes over its holds; what is in the letter is over.

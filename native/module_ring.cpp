@@ -17,13 +17,13 @@
 namespace shmtensor {
 namespace {
 
-// The books of some segments; of one that is gone: None.
+// The books of some segments. No hold can be in a segment that is gone (None), so it has empty books.
 class Some final : public Shelf {
    public:
     explicit Some(nb::dict books) {
         for (const auto& [segment, of] : books) {
-            Books* known = of.is_none() ? nullptr : nb::cast<Books*>(of);
-            if (known && !known->is_open()) known = nullptr;
+            Books* known = of.is_none() ? &none_ : nb::cast<Books*>(of);
+            if (known != &none_ && !known->is_open()) known = &none_;
             books_.emplace(nb::cast<std::uint64_t>(segment), known);
         }
     }
@@ -31,12 +31,9 @@ class Some final : public Shelf {
         const auto found = books_.find(segment);
         return found == books_.end() ? nullptr : found->second;
     }
-    bool is_gone(std::uint64_t segment) const override {
-        const auto found = books_.find(segment);
-        return found != books_.end() && !found->second;
-    }
 
    private:
+    Books none_;
     std::unordered_map<std::uint64_t, Books*> books_;
 };
 

@@ -161,7 +161,7 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
             const MessageHold hold = holds_of(*found.message)[i];
             bool known = false;
             Hold* held = entry_of(hold, shelf, &known);
-            if (!known && !shelf.is_gone(hold.segment)) return Ringed::need_mapping;
+            if (!known) return Ringed::need_mapping;
             const std::uint64_t of_ring = hold_word(hold.block, number_, HoldKind::message);
             const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
             const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);

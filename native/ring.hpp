@@ -21,9 +21,10 @@ namespace shmtensor {
 // Where the books of segments are found; asked under a ring's lock, so it neither waits nor allocates.
 class Shelf {
    public:
-    virtual Books* find(std::uint64_t segment) = 0;              // nullptr: not here
-    virtual bool is_gone(std::uint64_t) const { return false; }  // what is not here is nowhere: no hold is in it
-    std::uint64_t missing = 0;                                   // what was not found
+    virtual Books* find(std::uint64_t segment) = 0;  // nullptr: not here
+    std::uint64_t missing = 0;                       // what was not found
+    std::uint64_t gone = 0;                          // what nobody has any more: a message that names it is lost
+    bool is_gone(std::uint64_t segment) const { return gone != 0 && segment == gone; }
 
    protected:
     ~Shelf() = default;
@@ -32,7 +33,7 @@ class Shelf {
 // Remembers the segment asked for last: most messages have all their blocks in one.
 class Near final : public Shelf {
    public:
-    explicit Near(Shelf& all) : all_(all) {}
+    explicit Near(Shelf& all) : all_(all) { gone = all.gone; }
     Books* find(std::uint64_t segment) override {
         if (!books_ || segment != segment_) {
             books_ = all_.find(segment);
@@ -41,7 +42,6 @@ class Near final : public Shelf {
         }
         return books_;
     }
-    bool is_gone(std::uint64_t segment) const override { return all_.is_gone(segment); }
 
    private:
     Shelf& all_;
@@ -68,7 +68,7 @@ enum class Ringed {
     full,          // max_messages, max_bytes, or all that a ring can hold
     too_large,     // no ring, or not this one, will ever take it
     no_room,       // pages must be reserved first: reserve(), then again
-    need_mapping,  // a segment is not on the shelf, and not known to be gone
+    need_mapping,  // a segment is not on the shelf
     damaged,       // what lies there is no message; see R1
 };
 

@@ -16,7 +16,7 @@ struct Block;
 struct Segment {
     std::uint64_t id = 0;
     Books books;
-    std::byte* payload = nullptr;
+    std::byte* payload = nullptr;   // nullptr: truncated by somebody, so that only what the books say can be used
     std::byte* readonly = nullptr;  // the payload once more, in pages that cannot be written; once a view asked for it
     int payload_fd = -1;
     std::uint64_t payload_bytes = 0;

@@ -423,7 +423,7 @@ class Client:
         connection: int,
         epoch: int,
         need_segment: Callable[[Client, int], None],
-        need_mapping: Callable[[Client, int], None],
+        need_mapping: Callable[[Client, int, bool], str | None],
         need_manager: Callable[[], None],
     ) -> None:
         """Args:
@@ -431,7 +431,8 @@ class Client:
         connection: descriptor of the socket to the manager; owned by the Client from now on.
         need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) an arena for up
             to DEDICATED_FROM bytes, else a dedicated segment of just that size, or raise.
-        need_mapping: called with (client, segment id) to attach to an unknown segment; must add_segment or raise.
+        need_mapping: called with (client, segment id, required) to attach to an unknown segment; must add_segment, or
+            raise. Of one that is not there any more it may return what there is to say, if not required.
         need_manager: called, at most each 100 ms, by allocations and waits that find the manager gone or another one.
         """
     @property

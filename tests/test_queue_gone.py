@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import subprocess
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Full
 from typing import Any
 
 import pytest
 from manager_world import World, kill, until, world
-from ring_bytes import KILLED_IN_PUT, RingBytes, start
+from ring_bytes import KILLED_IN_PUT, PUT_UNDO, RingBytes, start
 
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
@@ -26,17 +28,23 @@ ring.give(block, hold, slot, _native.HOLD_CLIENT)
 ring.move(TAIL)
 """
 """A message of its own memory, which it was about to take."""
-SENDS_WHAT_IS_TRUNCATED = """
-import os, shmtensor
+TRUNCATE = """
+import os
+(path,) = ["/dev/shm" + row["name"] for row in m.list()["segments"] if row["name"]]
+os.truncate(path, 4096)
+client._strategy = "file_descriptor"
+"""
+SENDS_WHAT_IS_TRUNCATED = (
+    """
+import shmtensor
 import shmtensor.multiprocessing as mp
 client._strategy = "file_system"
 client.default = lambda: m
 q = mp.Queue(name="q")
 q.put(shmtensor.ones(1000))
-(path,) = ["/dev/shm" + row["name"] for row in m.list()["segments"] if row["name"]]
-os.truncate(path, 4096)
-client._strategy = "file_descriptor"
 """
+    + TRUNCATE
+)
 
 
 class Meeting:
@@ -65,10 +73,10 @@ class Meeting:
 def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meeting]:
     need_mapping = client.Manager._need_mapping
 
-    def late(self: client.Manager, native: Any, segment: int) -> None:
+    def late(self: client.Manager, native: Any, segment: int, required: bool) -> str | None:
         made.asked.append(segment)
         made.then(segment)
-        need_mapping(self, native, segment)
+        return need_mapping(self, native, segment, required)
 
     monkeypatch.setattr(client.Manager, "_need_mapping", late)
     with world() as here:
@@ -77,9 +85,15 @@ def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meeting]:
         monkeypatch.setattr(client, "default", lambda: manager)
         made = Meeting(here, manager)
         yield made
+        made.then = lambda segment: None
         gc.collect()  # an error that was looked at keeps the frame that the queue is in
         until(lambda: manager.stats().live_blocks == 0, "the queue and all in it to go")
         manager.close()
+
+
+def live_tensors(meeting: Meeting) -> int:
+    """Live blocks that are no rings."""
+    return sum(row["live_blocks"] for row in meeting.manager.list()["segments"] if row["ring"] is None)
 
 
 def one_more(q: Any) -> None:
@@ -128,9 +142,8 @@ def test_a_get_goes_on_when_message_and_record_are_of_lost_memory(meeting: Meeti
 
     meeting.then = lose
     meeting.start(KILLED_BEFORE_GET)
-    with pytest.raises(errors.SegmentLost, match="taken out") as problem:
+    with pytest.raises(errors.SegmentLost, match=r"taken out.*ended before"):
         q.get(timeout=20)
-    assert isinstance(problem.value.__cause__, errors.StaleHandle)
     q.put("the next")
     assert q.get(timeout=5) == "the next"
     ring.view.release()
@@ -140,8 +153,73 @@ def test_a_message_whose_memory_was_truncated_is_taken_out(meeting: Meeting) -> 
     q = mp.Queue(name="q")
     meeting.start(SENDS_WHAT_IS_TRUNCATED)
     q.put("the next")
-    with pytest.raises(errors.SegmentLost, match="taken out") as problem:
+    assert live_tensors(meeting) == 1
+    with pytest.raises(errors.SegmentLost, match=r"taken out.*truncated"):
         q.get(timeout=5)
-    assert "truncated" in str(problem.value.__cause__)
     assert q.get(timeout=5) == "the next"
+    until(lambda: live_tensors(meeting) == 0, "the sender's block to be free again, though nobody could read it")
     meeting.kill()
+
+
+UNDONE = {"put": KILLED_IN_PUT, "get": KILLED_BEFORE_GET}
+
+
+@pytest.mark.parametrize("end", UNDONE)
+def test_what_is_undone_needs_the_books_and_not_the_memory_that_was_truncated(meeting: Meeting, end: str) -> None:
+    """The holds of a message that was never put are its dead sender's again, of one that was not taken the ring's."""
+    q = mp.Queue(16)
+    ring = meeting.ring_of(q)
+    lock = f"ring.lock({'PUT_LOCK' if end == 'put' else 'GET_LOCK'})\n"  # so that the manager cannot be first
+    meeting.start('client._strategy = "file_system"\n' + UNDONE[end] + TRUNCATE + lock)
+    meeting.kill()
+    if end == "put":
+        q.put("a")
+        assert q.get(timeout=5) == "a"
+        until(lambda: live_tensors(meeting) == 0, "the memory of the message that was never put")
+    else:
+        with pytest.raises(errors.SegmentLost, match="truncated"):
+            q.get(timeout=5)
+        until(lambda: live_tensors(meeting) == 0, "the memory of the message that nobody could read")
+    ring.view.release()
+
+
+def test_the_error_of_a_signal_handler_is_not_taken_for_the_managers_answer(meeting: Meeting) -> None:
+    q = mp.Queue(16)
+    ring = meeting.ring_of(q)
+    before = bytes(ring.view[PUT_UNDO : PUT_UNDO + 8])
+
+    def fail(_segment: int) -> None:
+        meeting.then = lambda segment: None
+        raise KeyError("a handler's own")
+
+    meeting.then = fail
+    meeting.start(KILLED_IN_PUT)
+    noted = bytes(ring.view[PUT_UNDO : PUT_UNDO + 8])
+    assert noted != before
+    with pytest.raises(KeyError, match="handler's own"):
+        q.put("a")
+    assert bytes(ring.view[PUT_UNDO : PUT_UNDO + 8]) == noted, "nothing was undone"
+    q.put("b")
+    assert q.get(timeout=5) == "b"
+    meeting.kill()
+    ring.view.release()
+
+
+def test_a_ring_that_names_ever_new_segments_ends_a_wait_in_its_bound(meeting: Meeting) -> None:
+    q = mp.Queue(16)
+    ring = meeting.ring_of(q)
+
+    def another(_segment: int) -> None:
+        name(len(meeting.asked))
+
+    def name(number: int) -> None:
+        block: Any = types.SimpleNamespace(segment=10**6 + number, index=0, generation=1)
+        ring.write_message(block, 0)
+
+    name(0)
+    ring.note(PUT_UNDO, 8000)
+    meeting.then = another
+    for timeout in (0.1, 0):
+        with pytest.raises(Full):
+            q.put("a", timeout=timeout)
+    ring.view.release()

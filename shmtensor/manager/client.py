@@ -27,6 +27,7 @@ from shmtensor.manager.connection import (
     NothingThere,
     Requests,
     connect,
+    error_of,
     hello,
     read_document,
     rejoin,
@@ -154,12 +155,19 @@ class Manager:
     def _request(
         self, message: protocol.Message, timeout: float = REQUEST_SECONDS
     ) -> tuple[protocol.Message, list[int]]:
+        """As `_ask`; raises what an ERROR stands for."""
+        reply, descriptors = self._ask(message, timeout)
+        if isinstance(reply, protocol.Error):
+            raise error_of(reply, os.fsdecode(self.address))
+        return reply, descriptors
+
+    def _ask(self, message: protocol.Message, timeout: float = REQUEST_SECONDS) -> tuple[protocol.Message, list[int]]:
         """Ask the manager of this group; if it has ended, the one that follows it, which is started if need be."""
         deadline = monotonic() + timeout
         while True:
             requests = self._requests
             try:
-                return requests.request(self.native.connection, message, max(0.0, deadline - monotonic()))
+                return requests.ask(self.native.connection, message, max(0.0, deadline - monotonic()))
             except ConnectionGone:
                 self._recover(requests, deadline)
 
@@ -229,7 +237,7 @@ class Manager:
             return True
         try:
             self._add(self.native, reply, descriptors, owned=True)
-        except errors.OutOfMemory:
+        except (errors.OutOfMemory, errors.SegmentLost):
             pass  # given back; nobody waits for it
         return True
 
@@ -266,8 +274,15 @@ class Manager:
             flags |= protocol.DEDICATED
         self._add(native, *self._request(protocol.Create(size, flags)), owned=True)
 
-    def _need_mapping(self, native: _native.Client, segment: int) -> None:
-        self._add(native, *self._request(protocol.Map(segment)), owned=False)
+    def _need_mapping(self, native: _native.Client, segment: int, required: bool) -> str | None:
+        """Map a segment. What the manager says of one that is gone is returned, or raised if it is `required`."""
+        reply, descriptors = self._ask(protocol.Map(segment))
+        if isinstance(reply, protocol.Error):
+            if required or reply.code not in (protocol.STALE, protocol.UNKNOWN):
+                raise error_of(reply, os.fsdecode(self.address))
+            return reply.text
+        self._add(native, reply, descriptors, owned=False)
+        return None
 
     # --------------------------------------------------------------------------------------------------------- memory
 

@@ -210,16 +210,24 @@ class Requests:
     def request(
         self, fd: int, message: protocol.Message, timeout: float = REQUEST_SECONDS
     ) -> tuple[protocol.Message, list[int]]:
+        """As `ask`. Raises ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md)."""
+        reply, descriptors = self.ask(fd, message, timeout)
+        if isinstance(reply, protocol.Error):
+            raise error_of(reply, self._shown)
+        return reply, descriptors
+
+    def ask(
+        self, fd: int, message: protocol.Message, timeout: float = REQUEST_SECONDS
+    ) -> tuple[protocol.Message, list[int]]:
         """Send `message` and wait for its reply, up to `timeout` seconds; signals are handled meanwhile.
 
         Returns:
-            (reply, descriptors), the latter the caller's to close.
+            (reply, descriptors), the latter the caller's to close. The reply may be an ERROR.
         Raises:
             ManagerTimeout: no reply within the bound.
             InvalidArgument: a field is out of range, a name malformed.
             ManagerError: the connection is gone.
             QuotaExceeded: this process has no file descriptor left for those that came with the reply.
-            ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md).
         """
         deadline = monotonic() + timeout
         with Bounded(self.lock, deadline, self.address), self:
@@ -242,8 +250,6 @@ class Requests:
                 raise
             del self._open[number]
             reply, descriptors = self._replies.pop(number)
-        if isinstance(reply, protocol.Error):
-            raise error_of(reply, self._shown)
         if len(descriptors) != reply.DESCRIPTORS:
             self._drop(message, reply, descriptors)
             raise errors.QuotaExceeded(
