@@ -38,7 +38,7 @@ struct Spare {
 struct PyCast {
     explicit PyCast(nb::object ring)
         : ring_object(std::move(ring)), parts(parts_of(ring_object)), cast(parts.ring, client().group()) {
-        parts.make_room = [this](std::uint32_t taken) { return make_room(taken); };
+        parts.make_room = [this](Look& look, std::uint32_t taken) { return make_room(look, taken); };
     }
     PyCast(const PyCast&) = delete;
     ~PyCast() { parts.make_room = nullptr; }
@@ -48,8 +48,8 @@ struct PyCast {
     // Try until the core is through with it, or the time is up (busy, or empty).
     template <class Try>
     Ringed insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& again);
-    bool drop(Drop which, std::uint32_t taken = 0);
-    bool make_room(std::uint32_t taken);
+    bool drop(Look& look, Drop which, std::uint32_t taken = 0);
+    bool make_room(Look& look, std::uint32_t taken);
 
     nb::object ring_object;
     RingParts parts;
@@ -70,7 +70,7 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
         patience = 0;
         if (result == Ringed::ok || result == Ringed::empty) return result;
         if (result != Ringed::busy) stall.over();
-        if (result != Ringed::need_mapping) look.over();
+        look.after(result);
         if (letter) {
             for (const MessageHold& hold : letter->holds) client().drop(hold);
             letter->holds.clear();
@@ -95,21 +95,20 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
     }
 }
 
-bool PyCast::drop(Drop which, std::uint32_t taken) {
+bool PyCast::drop(Look& look, Drop which, std::uint32_t taken) {
     Spare spare(client());
-    Look look = this->look(0);
     return insist(look, 0, &spare.letter, [&](unsigned patience) {
                return cast.drop(spare.letter, which, taken, client().slot(), look, patience);
            }) == Ringed::ok;
 }
 
 // No more goes than has to, but for what was kept for the sake of readers who have died since.
-bool PyCast::make_room(std::uint32_t taken) {
+bool PyCast::make_room(Look& look, std::uint32_t taken) {
     bool made = false;
-    while (drop(Drop::passed)) made = true;
-    if (made || drop(Drop::unneeded)) return true;
+    while (drop(look, Drop::passed)) made = true;
+    if (made || drop(look, Drop::unneeded)) return true;
     if (parts.ring.header().policy.load() == static_cast<std::uint32_t>(Policy::drop_oldest) &&
-        drop(Drop::oldest, taken))
+        drop(look, Drop::oldest, taken))
         return true;
     return parts.ring.taken() != taken;  // by others
 }
@@ -181,7 +180,7 @@ nb::object get(PyReader& self, bool wait, nb::handle timeout) {
         self.require();  // a handler may have closed it
         // Nothing came: time to see to what the dead have left unread.
         if (cast.cast.lag(self.seat) == 0)
-            while (cast.parts.ring.size() > 0 && cast.drop(Drop::passed)) {
+            while (cast.parts.ring.size() > 0 && cast.drop(look, Drop::passed)) {
             }
     }
     if (spare.letter.flags & kLost) look.raise_lost();
@@ -228,7 +227,9 @@ void add_cast(nb::module_& m) {
         .def("close", [](PyReader& self) {
             if (self.closed) return;
             self.close();
-            while (self.cast.client().may_touch() && self.cast.parts.ring.size() > 0 && self.cast.drop(Drop::passed)) {
+            Look look = self.cast.look(0);
+            while (self.cast.client().may_touch() && self.cast.parts.ring.size() > 0 &&
+                   self.cast.drop(look, Drop::passed)) {
             }
         });
 }

@@ -26,7 +26,7 @@ namespace {
 constexpr std::uint64_t kStall = 10'000'000'000;  // ns of a lock that stays taken until that is reported
 constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must not wait gives a lock: its holder copies
 constexpr std::chrono::milliseconds kLookAgain{10};  // between two looks whether the manager has undone something
-constexpr unsigned kUndone = 100;                    // such looks, until that is an error
+constexpr unsigned kUndone = 50;                     // such looks, until that is an error
 constexpr std::size_t kInline = 16 * 1024;           // bytes of a body that travel in the ring; longer ones in a block
 constexpr std::size_t kKept = 1 << 20;               // bytes of room that a scratch letter keeps
 constexpr std::size_t kBatch = 64;                   // messages that get_many takes under one lock
@@ -90,7 +90,7 @@ struct PyRing {
     PyClient& self;
     Block& block;
     Ring ring;
-    std::function<bool(std::uint32_t)> make_room;  // asked when a put finds no room, as of taken(): true: try again
+    MakeRoom make_room;
     int event = -1;
 };
 
@@ -313,7 +313,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
         if (done > 0) watchers.tell();
         patience = 0;
         if (result != Ringed::busy) stall.over();
-        if (result != Ringed::need_mapping) look.over();
+        look.after(result);
         switch (result) {
             case Ringed::ok:
                 return;
@@ -322,7 +322,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 if (patience == 0) return;
                 break;
             case Ringed::full: {
-                if (self.make_room && self.make_room(taken)) break;
+                if (self.make_room && self.make_room(look, taken)) break;
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) return;
                 {
@@ -446,7 +446,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         }
         patience = 0;
         if (result != Ringed::busy) stall.over();
-        if (result != Ringed::need_mapping) look.over();
+        look.after(result);
         switch (result) {
             case Ringed::ok:
                 if (self.ring.size() == 0) watchers.tell();

@@ -9,25 +9,19 @@
 
 namespace shmtensor {
 
-struct RingParts {
-    PyClient& client;
-    nb::handle client_object;
-    Ring& ring;
-    std::function<bool(std::uint32_t)>& make_room;
-};
-RingParts parts_of(nb::handle ring);  // raises TypeError
-
 // What a client has mapped, for one call that waits until `deadline`.
 class Look final : public Shelf {
    public:
     Look(PyClient& client, nb::handle object, std::uint64_t deadline)
         : client_(client), object_(object), deadline_(deadline) {}
     Books* find(std::uint64_t segment) override { return client_.client.find(segment); }
-    // After Ringed::need_mapping: have the missing segment mapped. If nobody has it any more it is `gone`, until
-    // over(). That loses a message; but what a dead process left undone in it, only the manager can say: it was first,
-    // or is waited for. False: the time is up. Raises what need_mapping raises.
+    // After Ringed::need_mapping: have the missing segment mapped. If nobody has it any more it is `gone`. That loses a
+    // message; but what a dead process left undone in it, only the manager can say: it was first, or is waited for.
+    // False: the time is up. Raises what need_mapping raises.
     bool map_missing();
-    void over() { gone = waited_ = 0; }    // after any other answer of the ring: what is missing next is another matter
+    void after(Ringed answer) {  // any other: what is missing next is another matter
+        if (answer != Ringed::need_mapping && answer != Ringed::busy) gone = waited_ = 0;
+    }
     [[noreturn]] void raise_lost() const;  // of a letter that says kLost
 
    private:
@@ -38,6 +32,17 @@ class Look final : public Shelf {
     unsigned waited_ = 0;
     nb::object why_;  // what the manager said of the one that is gone
 };
+
+// Asked when a put finds no room, as of Ring::taken(); true: try again.
+using MakeRoom = std::function<bool(Look&, std::uint32_t)>;
+
+struct RingParts {
+    PyClient& client;
+    nb::handle client_object;
+    Ring& ring;
+    MakeRoom& make_room;
+};
+RingParts parts_of(nb::handle ring);  // raises TypeError
 
 // The value of a message that others get as well. Takes over its holds; what is in the letter is over.
 nb::object read_common(nb::handle ring, Letter& letter);

@@ -185,7 +185,7 @@ def withdraw(data: bytes) -> None:
         address, tickets, _ = _open(data)
         manager = client.at(address)
         for ticket in _TICKET.iter_unpack(tickets):
-            with suppress(StaleHandle):  # somebody has read the message after all
+            with suppress(StaleHandle, SegmentLost):  # somebody has read the message after all; or truncated its memory
                 manager.redeem(*ticket)
 
 

@@ -242,6 +242,8 @@ class SimpleQueue(RingObject):
                 It is out of the queue.
             what unpickling raises: the message is out of the queue.
             QueueDamaged, MessageDamaged, ForkedWithoutHold, ManagerError.
+            StaleHandle, UnknownHandle: what a dead process left undone in the queue names memory that nobody has, and
+                the manager has not undone it within half a second. Damaged memory may look like that.
         """
         self._check_open()
         return _get(self._manager, self._ring)

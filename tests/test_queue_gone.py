@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from manager_world import World, kill, until, world
-from ring_bytes import KILLED_IN_PUT, PUT_UNDO, RingBytes, start
+from ring_bytes import GET_UNDO, KILLED_IN_PUT, PUT_UNDO, RingBytes, start
 
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
@@ -223,3 +223,24 @@ def test_a_ring_that_names_ever_new_segments_ends_a_wait_in_its_bound(meeting: M
         with pytest.raises(Full):
             q.put("a", timeout=timeout)
     ring.view.release()
+
+
+@pytest.mark.parametrize("make", [mp.Queue, mp.Broadcast])
+def test_what_nobody_undoes_is_an_error(meeting: Meeting, make: Any) -> None:
+    """Of memory that never was, by a process that never was: the manager has nothing to undo."""
+    q = make(1)
+    ring = meeting.ring_of(q)
+    if make is mp.Broadcast:  # full, so that a put takes messages out
+        reader = q.reader()
+        q.put("a")
+    block: Any = types.SimpleNamespace(segment=10**6, index=0, generation=1)
+    ring.write_message(block, 0)
+    ring.note(GET_UNDO if make is mp.Broadcast else PUT_UNDO, 8000)
+    for timeout in (0, None):
+        with pytest.raises(errors.UnknownHandle, match="never made a segment 1000000"):
+            q.put("b", timeout is None, timeout)
+    with pytest.raises(Full):
+        q.put("b", timeout=0.05)
+    ring.view.release()
+    if make is mp.Broadcast:
+        del reader
