@@ -210,6 +210,11 @@ class Wire:
         self.sock.close()
 
 
+def live_in_arenas(listing: dict[str, Any]) -> int:
+    """Live blocks that are no rings."""
+    return sum(row["live_blocks"] for row in listing["segments"] if row["ring"] is None)
+
+
 def kill(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait(BOUND)

@@ -71,13 +71,20 @@ def start(here: World, manager: client.Manager, code: str, *arguments: str) -> s
     return process
 
 
-KILLED_IN_PUT = """
+_WRITTEN = """
 ring = RingBytes(m, m.open(b"/ring"))
 block = m.allocate(4096)
 hold, mark = m.ticket(block)
 ring.write_message(block, hold)
+"""
+KILLED_IN_PUT = f"""{_WRITTEN}
 ring.note(PUT_UNDO, slot)
 ring.give(block, hold, ring.number, _native.HOLD_MESSAGE)
+"""
+KILLED_IN_GET_OF_ITS_OWN = f"""{_WRITTEN}
+ring.note(GET_UNDO, slot)
+ring.give(block, hold, slot, _native.HOLD_CLIENT)
+ring.move(TAIL)
 """
 KILLED_IN_GET = """
 ring = RingBytes(m, m.open(b"/ring"))

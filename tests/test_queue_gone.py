@@ -11,23 +11,13 @@ from queue import Full
 from typing import Any
 
 import pytest
-from manager_world import World, kill, until, world
-from ring_bytes import GET_UNDO, KILLED_IN_PUT, PUT_UNDO, RingBytes, start
+from manager_world import World, kill, live_in_arenas, until, world
+from ring_bytes import GET_UNDO, KILLED_IN_GET_OF_ITS_OWN, KILLED_IN_PUT, PUT_UNDO, RingBytes, start
 
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
 from shmtensor.manager import client
 
-KILLED_BEFORE_GET = """
-ring = RingBytes(m, m.open(b"/ring"))
-block = m.allocate(4096)
-hold, mark = m.ticket(block)
-ring.write_message(block, hold)
-ring.note(GET_UNDO, slot)
-ring.give(block, hold, slot, _native.HOLD_CLIENT)
-ring.move(TAIL)
-"""
-"""A message of its own memory, which it was about to take."""
 TRUNCATE = """
 import os
 (path,) = ["/dev/shm" + row["name"] for row in m.list()["segments"] if row["name"]]
@@ -91,11 +81,6 @@ def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meeting]:
         manager.close()
 
 
-def live_tensors(meeting: Meeting) -> int:
-    """Live blocks that are no rings."""
-    return sum(row["live_blocks"] for row in meeting.manager.list()["segments"] if row["ring"] is None)
-
-
 def one_more(q: Any) -> None:
     q.put("a")
 
@@ -141,7 +126,7 @@ def test_a_get_goes_on_when_message_and_record_are_of_lost_memory(meeting: Meeti
         meeting.here.serve()
 
     meeting.then = lose
-    meeting.start(KILLED_BEFORE_GET)
+    meeting.start(KILLED_IN_GET_OF_ITS_OWN)
     with pytest.raises(errors.SegmentLost, match=r"taken out.*ended before"):
         q.get(timeout=20)
     q.put("the next")
@@ -153,15 +138,18 @@ def test_a_message_whose_memory_was_truncated_is_taken_out(meeting: Meeting) -> 
     q = mp.Queue(name="q")
     meeting.start(SENDS_WHAT_IS_TRUNCATED)
     q.put("the next")
-    assert live_tensors(meeting) == 1
+    assert live_in_arenas(meeting.manager.list()) == 1
     with pytest.raises(errors.SegmentLost, match=r"taken out.*truncated"):
         q.get(timeout=5)
     assert q.get(timeout=5) == "the next"
-    until(lambda: live_tensors(meeting) == 0, "the sender's block to be free again, though nobody could read it")
+    until(
+        lambda: live_in_arenas(meeting.manager.list()) == 0,
+        "the sender's block to be free again",
+    )
     meeting.kill()
 
 
-UNDONE = {"put": KILLED_IN_PUT, "get": KILLED_BEFORE_GET}
+UNDONE = {"put": KILLED_IN_PUT, "get": KILLED_IN_GET_OF_ITS_OWN}
 
 
 @pytest.mark.parametrize("end", UNDONE)
@@ -175,11 +163,11 @@ def test_what_is_undone_needs_the_books_and_not_the_memory_that_was_truncated(me
     if end == "put":
         q.put("a")
         assert q.get(timeout=5) == "a"
-        until(lambda: live_tensors(meeting) == 0, "the memory of the message that was never put")
+        until(lambda: live_in_arenas(meeting.manager.list()) == 0, "the memory of the message that was never put")
     else:
         with pytest.raises(errors.SegmentLost, match="truncated"):
             q.get(timeout=5)
-        until(lambda: live_tensors(meeting) == 0, "the memory of the message that nobody could read")
+        until(lambda: live_in_arenas(meeting.manager.list()) == 0, "the memory of the message that nobody could read")
     ring.view.release()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, World, until
+from manager_world import BOUND, World, live_in_arenas, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -102,11 +102,6 @@ def until_more(q: Any, seen: int) -> int:
     """Wait until messages were taken beyond `seen`; gives how many that are now."""
     until(lambda: q.stats().taken != seen, f"a message to be taken (seed {SEED})")
     return int(q.stats().taken)
-
-
-def live_in_arenas(listing: dict[str, Any]) -> int:
-    """Live blocks that are no rings."""
-    return sum(row["live_blocks"] for row in listing["segments"] if row["ring"] is None)
 
 
 def read(journal: Path) -> list[tuple[int, int]]:
