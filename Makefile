@@ -16,7 +16,7 @@ help:
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
 	@echo "make manager-kills: the manager killed at each line of its code, one a run (about 15 minutes)"
-	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; SEED=n repeats one; an audit"
+	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
@@ -90,10 +90,11 @@ manager-kills: $(VENV)/.test
 
 STORM_KILLS ?= 2000
 MANAGER_KILLS ?= 200
+RESTARTS ?= 0
 SEED ?= 0
 MINUTES ?= 10
 storm: $(VENV)/.test
-	$(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --seed $(SEED) --report docs/reliability-storm.md
+	$(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reliability-storm.md
 
 # malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
 soak: $(VENV)/.test

@@ -28,6 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m storm", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="processes to kill (default: 200)")
     parser.add_argument("--manager-kills", type=int, default=0, help="how many of these are the manager (default: 0)")
+    parser.add_argument("--restarts", type=int, default=0, help="restarts of the manager on purpose (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the schedule; default: a random one, which is printed")
     parser.add_argument("--pace", type=float, default=0.004, help="most seconds a process rests between two turns")
     parser.add_argument("--report", type=Path, help="write the audit to this file as Markdown")
@@ -58,7 +59,7 @@ def _run(asked: argparse.Namespace, seed: int, place: Path) -> int:
     supervisor = Supervisor(CAST, board, journal, seed, asked.pace)
     try:
         supervisor.start()
-        supervisor.storm(asked.kills, asked.manager_kills, lambda line: print(line, flush=True))
+        supervisor.storm(asked.kills, asked.manager_kills, asked.restarts, lambda line: print(line, flush=True))
         supervisor.end()
     finally:
         supervisor.crew.kill_all()

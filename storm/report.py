@@ -63,6 +63,14 @@ def promises(findings: Findings, wrong: int, left: dict[str, int], duplicates: i
                 f"longest {1000 * max(findings.managers):.0f} ms, of {len(findings.managers):,}",
             )
         )
+    if findings.restarts:
+        rows.append(
+            (
+                "a restart on purpose has returned",
+                f"median {1000 * statistics.median(findings.restarts):.0f} ms, "
+                f"longest {1000 * max(findings.restarts):.0f} ms, of {len(findings.restarts):,}",
+            )
+        )
     rows.append(("left over at the end (nothing)", counts({what: n for what, n in left.items() if n}) or "nothing"))
     return rows
 

@@ -326,6 +326,18 @@ def churn(player: Player, row: Row) -> None:
         player.check(row, *message)
 
 
+def posted(seed: int, count: int) -> list[tuple[int, int, int]]:
+    """(number, kind, size) of the messages that `post` puts."""
+    choose = random.Random(seed)
+    return [(seed << 8 | i, choose.randrange(content.KINDS), choose.choice(content.SIZES)) for i in range(count)]
+
+
+def post(mail: Any, seed: int, count: int) -> None:
+    """Put messages that nobody waits for, and end."""
+    for number, kind, size in posted(seed, count):
+        mail.put((number, content.make(number, kind, size)))
+
+
 # ------------------------------------------------------------------------------------------- shared state and its locks
 
 

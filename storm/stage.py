@@ -42,6 +42,8 @@ class Stage:
     """Queue between threads."""
     news: Any
     """Broadcast: producers to all consumers."""
+    mail: Any
+    """Queue: senders that have ended to the supervisor, over a restart of the manager."""
     lock: Any
     semaphore: Any
     condition: Any
@@ -56,6 +58,7 @@ class Stage:
             work=mp.Queue(24, maxbytes=64 << 20),
             side=mp.Queue(8),
             news=mp.Broadcast(8, policy="block"),
+            mail=mp.Queue(),
             lock=mp.Lock(),
             semaphore=mp.Semaphore(0),
             condition=mp.Condition(),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +20,7 @@ import shmtensor.multiprocessing as mp
 from shmtensor import errors
 from shmtensor.manager import client
 
-from . import audit, probe, processes, roles
+from . import audit, content, probe, processes, roles
 from . import board as notes
 from .board import Board
 from .crew import Crew, Member
@@ -35,6 +37,8 @@ MANAGER_BOUND: Final = 1.0
 """Seconds until a request is answered after the manager was killed."""
 PAUSE_BOUND: Final = 20.0
 """Seconds in which everybody rests at a quiet point."""
+POSTED: Final = 6
+"""Messages that nobody has received when the manager is restarted."""
 _LOOK: Final = 0.02
 
 SIGNALS: Final = {"SIGKILL": 0.6, "SIGSEGV": 0.12, "SIGTERM": 0.13, "SIGSTOP, SIGKILL": 0.15}
@@ -54,6 +58,8 @@ class Findings:
     releases: list[float] = field(default_factory=list)
     managers: list[float] = field(default_factory=list)
     """From the kill of a manager to the first answer of the next."""
+    restarts: list[float] = field(default_factory=list)
+    """Of managers, on purpose: until the command has returned."""
     quiet: list[audit.Holdings] = field(default_factory=list)
     stranded_bytes: int = 0
     stranded_blocks: int = 0
@@ -92,10 +98,17 @@ class Supervisor:
         self.crew.restart()
         self.quiet()
 
-    def storm(self, kills: int, manager_kills: int, tell: Callable[[str], None]) -> None:
-        """Kill and stop until `kills` have been killed, `manager_kills` of them managers. Blocks."""
+    def storm(self, kills: int, manager_kills: int, restarts: int, tell: Callable[[str], None]) -> None:
+        """Kill and stop until `kills` have been killed, `manager_kills` of them managers. Blocks.
+
+        Args:
+            restarts: how often the manager is restarted on purpose meanwhile.
+        """
         managers_at = {round((i + 0.5) * kills / manager_kills) for i in range(manager_kills)}
+        restarts_at = Counter(int((i + 0.25) * kills / restarts) for i in range(restarts))
         while (killed := self.findings.killed) < kills:
+            for _ in range(restarts_at.pop(killed, 0)):
+                self.restart_manager()
             if killed in managers_at:
                 managers_at.discard(killed)
                 self.kill_manager()
@@ -359,6 +372,33 @@ class Supervisor:
         self.findings.moments["any"] += 1
         if self.findings.managers[-1] > MANAGER_BOUND:
             self.journal.problem(f"the next manager answered after {self.findings.managers[-1]:.2f} s")
+
+    def restart_manager(self) -> None:
+        """Restart the manager while nobody but it has what an ended process sent; then receive that."""
+        self.idle(self.choose.uniform(0, 0.05))
+        seed = self.choose.randrange(2**32)
+        sender = mp.get_context("fork").Process(target=roles.post, args=(self.stage.mail, seed, POSTED))
+        sender.start()
+        sender.join(PAUSE_BOUND)
+        if sender.exitcode != 0:
+            sender.kill()
+            self.journal.problem(f"who was to send and leave ended with {sender.exitcode}")
+        began = time.monotonic()
+        command = [sys.executable, "-m", "shmtensor.manager", "restart"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PAUSE_BOUND, check=False)
+        self.findings.restarts.append(time.monotonic() - began)
+        if done.returncode:
+            self.journal.problem(f"restart: {done.stderr.strip()}")
+        for number, kind, size in roles.posted(seed, POSTED):
+            try:
+                found, value = self.stage.mail.get(timeout=PAUSE_BOUND)
+            except (mp.queues.Empty, errors.ShmTensorError) as problem:
+                self.journal.problem(f"a message sent before a restart of the manager: {problem!r}")
+                continue
+            if found != number or content.wrong_bytes(number, kind, size, value):
+                self.journal.problem(f"a message sent before a restart of the manager: {found:#x}, not {number:#x}")
+            del value
+        self.manager_pid = self.manager.stats().pid
 
     # ---------------------------------------------------------------------------------------------------- quiet points
 
