@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import array
+import dataclasses
 import fcntl
 import gc
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import Wire, World, is_alive, kill, until, world
+from manager_world import BOUND, Wire, World, is_alive, kill, until, world
 
 from shmtensor import _native, errors
 from shmtensor.manager import client, connection
@@ -193,6 +195,62 @@ def test_garbage_again_and_again(watched: Watched) -> None:
             assert wire.is_closed()
             leave(wire)
     watched.check()
+
+
+BOUNDARIES = (0, 2**31, 2**32 - 1, 2**32, 2**63, 2**64 - 1)
+REALS = (0.0, -1.0, 2.0**32, 2.0**64, 1e308, float("inf"), float("-inf"))
+
+
+def variants(base: p.Message) -> Iterator[p.Message]:
+    """The message with each boundary value in each of its numbers, and in all of them, as far as it can be encoded."""
+    fields = list(zip(base.FIELDS, re.findall(r"64s|[IQd]", str(base.FORMAT.format)), strict=True))
+    numbers = {name: REALS if kind == "d" else BOUNDARIES for name, kind in fields if kind != "64s"}
+    changes: list[dict[str, Any]] = [{name: value} for name, values in numbers.items() for value in values]
+    changes += [dict.fromkeys(numbers, value) for value in BOUNDARIES if numbers]
+    for change in changes:
+        made = dataclasses.replace(base, **change)  # type: ignore[type-var]
+        with suppress(p.Malformed):
+            p.encode(made)
+            yield made
+
+
+def test_the_boundaries_of_every_number(watched: Watched) -> None:
+    """No number of a request makes the manager fail, whatever else it answers."""
+    version = p.PROTOCOL_VERSION, _native.LAYOUT_VERSION
+    wire = hello(watched.address)
+    segment, ring = (wire.ask(p.Create(size, flags)) for size, flags in ((4096, p.DEDICATED), (0, p.RING)))
+    assert isinstance(segment, p.Segment) and isinstance(ring, p.Segment)
+    assert wire.ask(p.Bind(ring.segment, 0, 1, b"/bound")) == p.Ok()
+    bases = (
+        *(p.Hello(*version), p.Rejoin(*version, 0, 0, 0), p.Embryo(0, 0), p.Create(0), p.Map(0), p.Return(0)),
+        *(p.Export(segment.segment, 0, 1), p.Export(ring.segment, 0, 1), p.Lookup(b"/bound"), p.Unexport(b"/none")),
+        *(p.List(), p.Stats(), p.Collect(), p.Event(0), p.Bind(segment.segment, 0, 1, b"/x")),
+        *(p.Bind(ring.segment, 0, 1, b"/y"), p.Goodbye(), p.Stop()),
+    )
+    assert {type(base) for base in bases} == set(p.REQUESTS.values())
+    null = os.open(os.devnull, os.O_RDONLY)
+    for message in (message for base in bases for message in variants(base)):
+        alone = isinstance(message, p.Hello | p.Rejoin)
+        asker = Wire(watched.address) if alone else wire
+        asker.send(message, 2**32 - 1, (null,) * message.DESCRIPTORS)
+        if isinstance(message, p.Embryo) or (isinstance(message, p.Hello) and message.flags & p.QUIET):
+            continue  # not answered
+        number, reply, descriptors = asker.receive()
+        for fd in descriptors:
+            os.close(fd)
+        assert number == 2**32 - 1
+        assert not isinstance(reply, p.Error) or reply.code != p.INTERNAL, (message, reply)
+        if alone:
+            leave(asker)
+    os.close(null)
+    for number in (2**32, 2**64 - 1):
+        for message in (p.Export(ring.segment, number, 1), p.Bind(ring.segment, 0, number, b"/z")):
+            reply = wire.ask(message)
+            assert isinstance(reply, p.Error) and reply.code == p.STALE, (message, reply)
+    leave(wire)
+    watched.check(growth=2 * GROWTH)
+    watched.here.server.terminate()
+    assert "Traceback" not in watched.here.server.communicate(timeout=BOUND)[1]
 
 
 def test_replayed_messages(watched: Watched) -> None:

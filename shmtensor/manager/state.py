@@ -83,6 +83,8 @@ PURGE_NAMES = 1_024
 OWN_NAMES = b"/torch_"
 """How the names begin that the manager makes up."""
 PAGE = 4_096
+_NUMBERS = 2**32
+"""Blocks of a segment, and their generations, have smaller numbers."""
 
 
 class Refusal(Exception):
@@ -664,14 +666,24 @@ class State:
     # --------------------------------------------------------------------------------------------------------- names
 
     def _is_live(self, triple: tuple[int, int, int]) -> int | None:
-        segment = self.segments.get(triple[0])
-        return None if segment is None else segment.books.live(triple[1], triple[2])
+        """The bytes of a live block; None: it is not live. The numbers may be any, from a client or the journal."""
+        number, block, generation = triple
+        segment = self.segments.get(number)
+        if segment is None or not (0 <= block < _NUMBERS and 0 <= generation < _NUMBERS):
+            return None
+        return segment.books.live(block, generation)
+
+    def _check_live(self, triple: tuple[int, int, int]) -> None:
+        """Raises Refusal."""
+        number, block, generation = triple
+        self.segment(number)
+        if self._is_live(triple) is None:
+            raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
 
     def export(self, number: int, block: int, generation: int, pid: int) -> bytes:
         """The name of a live block, made up on first use. Raises Refusal."""
         triple = (number, block, generation)
-        if self.segment(number).books.live(block, generation) is None:
-            raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
+        self._check_live(triple)
         name = self.by_block.get(triple)
         if name is not None:
             return name
@@ -692,8 +704,7 @@ class State:
                 f"names that begin with {OWN_NAMES.decode()} are the manager's own, as {shown} would be",
             )
         triple = (number, block, generation)
-        if self.segment(number).books.live(block, generation) is None:
-            raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
+        self._check_live(triple)
         known = self.names.get(name)
         if known == triple:  # asked once more, after the answer was lost with the manager before
             return
