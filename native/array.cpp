@@ -16,10 +16,8 @@ ErrorTypes error_types;
 
 namespace {
 
-constexpr int kMostDimensions = kMostAxes;
 constexpr std::uint64_t kWithGil = 64 * 1024;  // bytes; a longer copy lets other threads run
 static_assert(std::is_same_v<npy_intp, Py_ssize_t>);
-constexpr Py_ssize_t kMostIndices = 64;  // axes of an array in any version of NumPy
 
 bool load_numpy() {
     // Guarded by the GIL alone: the import lets go of it, and a thread that waited for the guard of a local static with
@@ -37,8 +35,8 @@ int read_sizes(PyObject* from, const char* what, npy_intp* into) {
         return -1;
     }
     const Py_ssize_t count = PyTuple_GET_SIZE(from);
-    if (count > kMostDimensions) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd entries, at most %d are possible", what, count, kMostDimensions);
+    if (count > kMostAxes) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd entries, at most %d are possible", what, count, kMostAxes);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; ++i) {
@@ -131,7 +129,7 @@ bool read_index(PyObject* from, npy_intp* into) {
 
 // Whether several elements may be the same memory: not so when each step is beyond what all smaller ones reach.
 bool overlaps(PyArrayObject* array) {
-    std::pair<npy_intp, npy_intp> steps[kMostDimensions];  // stride, size
+    std::pair<npy_intp, npy_intp> steps[kMostAxes];  // stride, size
     int count = 0;
     for (int i = 0; i < PyArray_NDIM(array); ++i) {
         if (PyArray_DIM(array, i) == 0) return false;
@@ -160,7 +158,7 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
         PyErr_Format(PyExc_TypeError, "dtype %R holds Python objects, which cannot lie in shared memory", dtype);
         return nullptr;
     }
-    npy_intp sizes[kMostDimensions], steps[kMostDimensions];
+    npy_intp sizes[kMostAxes], steps[kMostAxes];
     const int dimensions = read_sizes(shape, "shape", sizes);
     if (dimensions < 0) return nullptr;
     const npy_intp item = PyDataType_ELSIZE(descr);
@@ -259,7 +257,7 @@ ArrayView view_array(PyObject* object) {
     PyArray_Descr* descr = PyArray_DESCR(array);
     const int axes = PyArray_NDIM(array), flags = PyArray_FLAGS(array);
     const npy_intp* sizes = PyArray_DIMS(array);
-    const bool plain = axes <= kMostAxes && is_plain(descr);
+    const bool plain = is_plain(descr);
     npy_intp bytes = plain ? number_of(descr->type_num).bytes : 0;
     for (int i = 0; i < axes; ++i) bytes *= sizes[i];
     return {static_cast<std::byte*>(PyArray_DATA(array)),
@@ -416,7 +414,7 @@ PyObject* array_over(PyObject* owner, std::byte* data, PyObject* dtype, int axes
 bool element_at(PyObject* object, PyObject* index, Allowed allowed, bool writes, Place* place) {
     PyArrayObject* array = as_array(object);
     if (!array) return false;
-    npy_intp indices[kMostIndices];
+    npy_intp indices[kMostAxes];
     const Py_ssize_t count = PyTuple_Check(index) ? PyTuple_GET_SIZE(index) : 1;
     if (count == PyArray_NDIM(array))
         for (Py_ssize_t i = 0; i < count; ++i)

@@ -33,7 +33,7 @@ PyObject* view_of(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_
 bool overlaps(PyObject* array, bool* result);
 
 // What an ndarray is, as its memory can be shipped. `type` is NumPy's number of the element type; -1 for all that is
-// not plain numbers in this machine's byte order, and for more axes than are supported.
+// not plain numbers in this machine's byte order.
 struct ArrayView {
     std::byte* data;
     PyObject* base;             // borrowed
@@ -44,7 +44,7 @@ struct ArrayView {
     int type;
     bool c_order, fortran_order, writable;
 };
-constexpr int kMostAxes = 32;
+constexpr int kMostAxes = 64;  // of an array in any version of NumPy
 
 // The class ndarray; nullptr, without an exception, where NumPy has not been imported by anybody.
 PyTypeObject* array_type_if_loaded();

@@ -215,12 +215,11 @@ class Decoder {
     struct Form {
         std::uint8_t type, bits;
         int axes;
-        Py_ssize_t sizes[kMostAxes];
+        Py_ssize_t sizes[kAxes];
     };
     bool shape(Form* form) {
         if (!byte(&form->type) || !byte(&form->bits)) return false;
         form->axes = form->bits & kAxes;
-        if (form->axes > kMostAxes) return damaged(), false;
         for (int i = 0; i < form->axes; ++i) {
             std::uint64_t size = 0;
             if (!number(&size)) return false;
@@ -261,7 +260,7 @@ class Decoder {
         if (!shape(&form)) return nullptr;
         PyObject* base = face(&block);
         if (!base || !number(&offset) || !need_tensors()) return nullptr;
-        Py_ssize_t strides[kMostAxes];
+        Py_ssize_t strides[kAxes];
         const bool strided = form.bits & kBit6;
         for (int i = 0; strided && i < form.axes; ++i) {
             std::uint64_t zigzag = 0;

@@ -320,7 +320,7 @@ class Encoder {
             if (base && Py_TYPE(base) == block_type) {
                 if (!client()) return Written::failed;
                 Block* block = block_of(base);
-                if (block->client != client_ || !view.writable || view.type < 0) return Written::needs_pickle;
+                if (block->client != client_ || !view.writable || !is_plain(view)) return Written::needs_pickle;
                 const auto offset = view.bytes == 0 ? 0 : static_cast<std::uint64_t>(view.data - block->data());
                 if (view.bytes != 0 && offset >= block->bytes) return Written::needs_pickle;
                 const bool strided = !view.c_order || view.bytes == 0;  // an empty array may have any strides
@@ -337,7 +337,10 @@ class Encoder {
         }
     }
 
-    // Makes room for what follows it as well.
+    // Whether a form says what it is; what has more axes is pickled.
+    static bool is_plain(const ArrayView& view) { return view.type >= 0 && view.axes <= kAxes; }
+
+    // pre: plain. Makes room for what follows it as well.
     void shape(const ArrayView& view, int form) {
         out_.room(4 + kLongestNumber * (2 + 2 * static_cast<std::size_t>(view.axes)));
         out_.byte(static_cast<std::uint8_t>(view.type));
@@ -347,13 +350,13 @@ class Encoder {
 
     Written array(PyObject* v) {
         ArrayView view = view_array(v);
-        if (view.type < 0) return Written::needs_pickle;
+        if (!is_plain(view)) return Written::needs_pickle;
         const std::uint64_t bytes = view.bytes;
         Block* block = nullptr;
         if (bytes > kInlineBytes) {
             if (!fresh(bytes, &block)) return Written::failed;
             view = view_array(v);  // whoever ran meanwhile may have reshaped it
-            if (view.type < 0 || view.bytes != bytes) return Written::needs_pickle;
+            if (!is_plain(view) || view.bytes != bytes) return Written::needs_pickle;
         }
         out_.tag(block ? Tag::array : Tag::small_array);
         shape(view, view.fortran_order && !view.c_order ? kBit6 : 0);

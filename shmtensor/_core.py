@@ -187,7 +187,8 @@ class Tensor(Methods):
             array: NDArray[Any] = np.ndarray(size, kind, flat, offset * width, tuple(s * width for s in stride))
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidArgument(
-                f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements"
+                f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements: "
+                f"{error}"
             ) from error
         if not array.flags.c_contiguous and overlaps(array):
             array.flags.writeable = False
@@ -395,6 +396,8 @@ class Tensor(Methods):
                 v = a[(*key, ...)] if type(key) is tuple else a[key, ...]
         except (IndexError, MemoryError) as error:
             raise failed(error, f"index {key!r} of", a) from error
+        except OverflowError as error:  # of 64 unsigned bits
+            raise failed(IndexError(str(error)), f"index {key!r} of", a) from error
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"index {key!r} of a tensor of shape {a.shape}: {error}") from error
         base = v.base

@@ -54,9 +54,14 @@ def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], 
         raise InvalidArgument(
             f"sizes {sizes} with {itemsize} bytes an element are {bound} bytes; at most {MAX_BYTES} can exist"
         )
-    if len(sizes) > MAX_AXES:
-        raise InvalidArgument(f"{len(sizes)} axes were asked for; there can be {MAX_AXES}")
+    check_axes(len(sizes))
     return sizes, nbytes
+
+
+def check_axes(count: int) -> None:
+    """Raises InvalidArgument for more axes than an array can have. Does not block."""
+    if count > MAX_AXES:
+        raise InvalidArgument(f"{count} axes were asked for; there can be {MAX_AXES}")
 
 
 def _integers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -70,7 +75,7 @@ def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:
     """The shape that `view(*sizes)` or `view(sizes)` means for `array`, with -1 resolved. Does not block.
 
     Raises:
-        InvalidArgument: sizes that do not multiply to the number of elements, or leave -1 open.
+        InvalidArgument: sizes that do not multiply to the number of elements, or leave -1 open; too many of them.
     """
     if len(sizes) == 1 and isinstance(sizes[0], SEQUENCES):
         sizes = tuple(sizes[0])
@@ -80,9 +85,10 @@ def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:
             break
         known *= size
     else:
-        if known == array.size:
+        if known == array.size and len(sizes) <= MAX_AXES:
             return sizes
     shape = _integers(sizes)
+    check_axes(len(shape))
     known = 1
     unknown = None
     for axis, size in enumerate(shape):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ._core import FAILURES, Tensor, again, array_of, failed, given, index_of, indices_of, target_of, wrap
 from ._native import strided
 from .allocators.protocol import MAX_BYTES
-from .conversion import INTEGERS, SEQUENCES, empty_array, shape_from, view_shape
+from .conversion import INTEGERS, SEQUENCES, check_axes, empty_array, shape_from, view_shape
 from .dtypes import BY_DTYPE, dtype_of
 from .errors import IndexOutOfRange, InvalidArgument, LayoutError
 from .memory import address_of
@@ -58,8 +58,9 @@ def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _new_axis(x: Tensor, dim: Any) -> int:
-    """Where a new axis is to go. Raises IndexOutOfRange."""
+    """Where a new axis is to go. Raises IndexOutOfRange, InvalidArgument: there are as many as there can be."""
     ndim = x._array.ndim + 1
+    check_axes(ndim)
     at = index_of(dim)
     if not -ndim <= at < ndim:
         raise IndexOutOfRange(f"asked for a new axis {dim} in a tensor of shape {x.shape}; use {-ndim} to {ndim - 1}")
@@ -176,7 +177,7 @@ def unflatten(x: Tensor, /, dim: int, sizes: Sequence[int]) -> Tensor:
         inner = tuple([have // -known if n == -1 else n for n in inner])
     elif known != have or min(inner, default=0) < 0:
         raise InvalidArgument(f"axis {dim} of a tensor of shape {a.shape} as {inner}; they must multiply to {have}")
-    sizes = (*a.shape[:axis], *inner, *a.shape[axis + 1 :])
+    sizes = view_shape((*a.shape[:axis], *inner, *a.shape[axis + 1 :]), a)
     return x._share(a.reshape(sizes)) if a.flags.c_contiguous else reshape(x, sizes)
 
 
@@ -300,6 +301,7 @@ def expand_dims(x: Tensor, /, axis: Any) -> Tensor:
         return unsqueeze(x, axis)
     a = array_of(x)
     ndim = a.ndim + len(axis)
+    check_axes(ndim)
     axes = [index_of(one) + ndim if index_of(one) < 0 else index_of(one) for one in axis]
     if not all(0 <= one < ndim for one in axes):
         raise IndexOutOfRange(f"asked for new axes {axis} in a tensor of shape {a.shape}; use {-ndim} to {ndim - 1}")
@@ -309,7 +311,7 @@ def expand_dims(x: Tensor, /, axis: Any) -> Tensor:
 
 
 def unsqueeze(x: Tensor, /, dim: int) -> Tensor:
-    """The view with a new axis of size 1 at `dim`. Does not block. Raises IndexOutOfRange."""
+    """The view with a new axis of size 1 at `dim`. Does not block. Raises IndexOutOfRange, InvalidArgument."""
     a = array_of(x)
     return x._share(a[(slice(None),) * _new_axis(x, dim) + (None,)])
 
@@ -406,6 +408,8 @@ def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage
         flat = flat[: flat.nbytes // width * width // flat.itemsize].view(a.dtype)
     offset = address_of(a) - address_of(flat) if storage_offset is None else index_of(storage_offset) * width
     try:
+        if not 0 <= offset <= flat.nbytes:
+            raise ValueError("it begins outside of the storage")
         return x._share(strided(flat, sizes, steps, offset))
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidArgument(

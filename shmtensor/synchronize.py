@@ -277,7 +277,7 @@ class Condition(_Shared):
     def notify(self, n: int = 1) -> None:
         """Wake the `n` who have waited longest. Does not block."""
         assert self._lock._semlock._is_mine(), "lock is not owned"
-        self._crowd.notify(n)
+        self._crowd.notify(max(0, min(n, SEM_VALUE_MAX)))
 
     def notify_all(self) -> None:
         """Wake all who wait. Does not block."""

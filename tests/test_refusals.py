@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import queue
 from typing import Any
 
 import numpy as np
 import pytest
 
 import shmtensor as st
-from shmtensor import Tensor, fft, special
+import shmtensor.multiprocessing as mp
+from shmtensor import Tensor, atomics, fft, special
 from shmtensor.errors import (
     DTypeError,
     IndexOutOfRange,
@@ -17,6 +19,7 @@ from shmtensor.errors import (
     OutOfMemory,
     ShmTensorError,
 )
+from shmtensor.manager import client
 
 HUGE = 2**62
 B, D, X, L, M = InvalidArgument, DTypeError, IndexOutOfRange, LayoutError, OutOfMemory
@@ -310,6 +313,82 @@ def test_refused(number, recwarn):
     assert isinstance(caught.value, ShmTensorError)
     assert len(str(caught.value)) > 20
     assert not recwarn
+
+
+BOUNDARIES = (
+    *(-(2**200), -(2**63) - 1, -(2**63), -(2**32), -(2**31) - 1, -1, 0),
+    *(2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**200),
+)  # fmt: skip
+
+
+def s() -> Tensor:
+    return st.zeros(4, 4, dtype=st.int64, shared=True)
+
+
+def notify(count: int) -> None:
+    with (condition := mp.Condition()):
+        condition.notify(count)
+
+
+def unless_large(make):
+    """Not with the numbers of which machines have as much memory or processes."""
+    return lambda n: make(n) if n < 1 or n > 2**40 else None
+
+
+NUMBERED = {
+    # -- processes
+    "Queue": lambda n: mp.Queue(n, maxbytes=n), "JoinableQueue": lambda n: mp.JoinableQueue(n, maxbytes=n),
+    "Broadcast": lambda n: mp.Broadcast(n), "Broadcast of bytes": lambda n: mp.Broadcast(4, maxbytes=n),
+    "get_many": lambda n: mp.Queue().get_many(n, block=False), "put": lambda n: mp.Queue().put(1, timeout=n),
+    "get": lambda n: mp.Queue().get(timeout=min(n, 0)), "acquire": lambda n: mp.Lock().acquire(timeout=n),
+    "Semaphore": mp.Semaphore, "BoundedSemaphore": mp.BoundedSemaphore, "Barrier": mp.Barrier,
+    "notify": notify, "wait": lambda n: mp.Event().wait(min(n, 0)), "Pool": lambda n: mp.Pool(min(n, 0)),
+    # -- memory
+    "empty": unless_large(lambda n: st.empty(n, shared=True)), "zeros": lambda n: st.zeros(0, n, shared=True),
+    "resize_": unless_large(lambda n: s().resize_(n)),
+    "storage": unless_large(lambda n: st.LongStorage(n)), "storage resize_": unless_large(s().storage().resize_),
+    "storage get": lambda n: s().storage()[n], "storage set": lambda n: s().storage().__setitem__(0, n),
+    "storage set at": lambda n: s().storage().__setitem__(n, 1),
+    "allocate": unless_large(lambda n: client.default().allocate(n)), "gc": lambda n: client.default().gc(n),
+    # -- elements and views
+    "get item": lambda n: s()[n], "get items": lambda n: s()[0, n], "set item": lambda n: s().__setitem__(n, 1),
+    "set": lambda n: s().__setitem__(0, n), "fill_": lambda n: s().fill_(n), "select": lambda n: s().select(0, n),
+    "narrow": lambda n: s().narrow(0, n, 1), "narrow to": lambda n: s().narrow(0, 0, n), "view": lambda n: s().view(n),
+    "as_strided": lambda n: s().as_strided((n,), (1,)), "as_strided by": lambda n: s().as_strided((2,), (n,)),
+    "as_strided at": lambda n: s().as_strided((2,), (1,), n), "unfold": lambda n: s().unfold(0, n, 1),
+    "unfold by": lambda n: s().unfold(0, 1, n), "expand": lambda n: s()[0, 0].expand(n), "roll": lambda n: s().roll(n),
+    # -- atomics
+    "load": lambda n: atomics.load(s(), (0, n)), "store": lambda n: atomics.store(s(), (0, 0), n),
+    "exchange": lambda n: atomics.exchange(s(), (0, 0), n), "fetch_add": lambda n: atomics.fetch_add(s(), (0, 0), n),
+    "compare_exchange": lambda n: atomics.compare_exchange(s(), (0, 0), n, n),
+    "add_": lambda n: atomics.add_(x(), (0, n), 1), "add_ of": lambda n: atomics.add_(x(), (0, 0), n),
+    "index_add": lambda n: atomics.index_add_atomic_(x(), n, [0], st.ones(1, 4)),
+    "index_add at": lambda n: atomics.index_add_atomic_(x(), 0, [n], st.ones(1, 4)),
+    "index_add of": lambda n: atomics.index_add_atomic_(x(), 0, [0], st.ones(1, 4), n),
+    # -- random numbers
+    "manual_seed": lambda n: st.Generator().manual_seed(n), "randint": lambda n: st.randint(n, (2,)),
+    "randint from": lambda n: st.randint(-n, n, (2,)), "random_": lambda n: s().random_(n),
+    "geometric": lambda n: st.Generator().geometric(n), "multinomial": unless_large(lambda n: st.multinomial(x(), n)),
+    "multinomial again": unless_large(lambda n: st.multinomial(x(), n, True)),
+    "randperm": unless_large(st.randperm),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("name", NUMBERED)
+@pytest.mark.parametrize("number", BOUNDARIES)
+def test_any_number(name, number):
+    """Works, or is refused in words: by an error of ours or, in multiprocessing's names, by the standard one."""
+    try:
+        NUMBERED[name](number)
+    except ShmTensorError as error:
+        problem: Exception = error
+    except (ValueError, queue.Empty) as error:
+        assert hasattr(mp, name) or name in ("get", "get_many"), error
+        problem = error
+    else:
+        return
+    assert "incompatible" not in str(problem)
 
 
 def test_what_was_refused_changes_nothing():

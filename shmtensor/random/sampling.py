@@ -180,7 +180,7 @@ def multinomial(
     if count < 1:
         raise InvalidArgument("num_samples is 0; draw at least one")
     rows = _weights("multinomial", weights, (1, 2))
-    if not replacement and (fewest := int((rows > 0).sum(axis=1).min(initial=count))) < count:
+    if not replacement and len(rows) and (fewest := int((rows > 0).sum(axis=1).min())) < count:
         raise InvalidArgument(
             f"{count} draws without replacement from weights of shape {weights.shape}; "
             f"a distribution has only {fewest} categories with a weight"
