@@ -73,7 +73,7 @@ Ringed Cast::join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patienc
         const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);
         seat.owner = reader_word(generation_of(me), ++last_serial, slot);
         seat.next = count_of(from);
-        seat.missed = 0;
+        seat.missed = seat.skipped = 0;
         mine.owner.store(seat.owner, std::memory_order_release);
         SHMTENSOR_POINT("cast.join.joined");
     }
@@ -94,7 +94,7 @@ void Cast::leave(const Seat& seat) {
 
 // ---------------------------------------------------------------------------------------------------------------- read
 
-Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+Ringed Cast::read(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     letter.holds.clear();
     if (lag(seat) == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
@@ -102,7 +102,7 @@ Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, 
         Near near(shelf);
         if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
         const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-        const Ringed result = read_one(letter, seat, slot, near, patience_ms);
+        const Ringed result = read_one(letter, seat, next, slot, near, patience_ms);
         const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
         drop_lock(h.get_lock);
         if (moved) ring_.say_room();
@@ -114,8 +114,23 @@ Ringed Cast::read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, 
     }
 }
 
+bool Cast::is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const {
+    return found.message && found.next - units_of(at) <= units_of(tail) - units_of(at) &&
+           units_of(at) - units_of(head) <= units_of(tail) - units_of(head);
+}
+
+// pre: get_lock; a message is at `at`. Moves it to the last one before the tail. False: damaged.
+bool Cast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const {
+    while (count_of(*at) + 1 != count_of(tail)) {
+        const Ring::Found found = ring_.message_at(units_of(*at));
+        if (!is_inside(*at, found, head, tail)) return false;
+        *at = position_word(found.next, count_of(*at) + 1);
+    }
+    return true;
+}
+
 // pre: get_lock. no_room: as Ring::get_one.
-Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+Ringed Cast::read_one(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     RingHeader& h = ring_.header();
     Reader& mine = row(seat.row);
     if (mine.owner.load(std::memory_order_relaxed) != seat.owner) return Ringed::empty;
@@ -123,14 +138,14 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& she
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
     if (count_of(cursor) == count_of(tail)) return Ringed::empty;
-    const Ring::Found found = ring_.message_at(units_of(cursor));
-    if (!found.message || found.next - units_of(cursor) > units_of(tail) - units_of(cursor) ||
-        units_of(cursor) - units_of(head) > units_of(tail) - units_of(head))
-        return Ringed::damaged;
-    const std::uint32_t before = seat.next.load(std::memory_order_relaxed), number = count_of(cursor);
+    std::uint64_t at = cursor;
+    if (next == Next::newest && !newest(&at, head, tail)) return Ringed::damaged;
+    const Ring::Found found = ring_.message_at(units_of(at));
+    if (!is_inside(at, found, head, tail)) return Ringed::damaged;
+    const std::uint32_t before = seat.next.load(std::memory_order_relaxed), number = count_of(at);
     const std::uint64_t beyond = position_word(found.next, number + 1);
     Ringed result = Ringed::ok;
-    if (cursor == head && !look(head, seat.row).lacking) {
+    if (at == head && !look(head, seat.row).lacking) {
         // The cursor first, so that it never is behind the head; whoever dies in between needs it no more.
         seat.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
@@ -166,7 +181,11 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& she
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
         SHMTENSOR_POINT("cast.read.moved");
     }
-    seat.missed.store(seat.missed.load(std::memory_order_relaxed) + (number - before), std::memory_order_relaxed);
+    const auto add = [](std::atomic<std::uint64_t>& count, std::uint32_t more) {
+        count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+    };
+    add(seat.missed, count_of(cursor) - before);
+    add(seat.skipped, number - count_of(cursor));
     return Ringed::ok;
 }
 
@@ -250,8 +269,7 @@ Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint
     return ring_.get_one(letter, slot, shelf, nullptr);
 }
 
-// ---------------------------------------------------------------------------------------------------- waits,
-// inspection
+// --------------------------------------------------------------------------------------------------- waits, inspection
 
 std::uint32_t Cast::lag(const Seat& seat) const {
     const std::uint32_t next = count_of(row(seat.row).cursor.word.load(std::memory_order_acquire));

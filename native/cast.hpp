@@ -21,9 +21,12 @@ namespace shmtensor {
 struct Seat {
     std::uint32_t row = 0;
     std::uint64_t owner = 0;
-    std::atomic<std::uint32_t> next{0};    // number of the message after the one read last
-    std::atomic<std::uint64_t> missed{0};  // messages dropped before they were read, as of the last read
+    std::atomic<std::uint32_t> next{0};     // number of the message after the one read last
+    std::atomic<std::uint64_t> missed{0};   // messages dropped before they were read, as of the last read
+    std::atomic<std::uint64_t> skipped{0};  // messages passed over for a newer one
 };
+
+enum class Next { oldest, newest };  // of the messages that a reader has not read
 
 enum class Drop {
     passed,    // there are readers, and all have read it
@@ -34,7 +37,7 @@ enum class Drop {
 class Cast {
    public:
     // Both must outlive it.
-    Cast(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.wakes_ = 0x7fffffff; }
+    Cast(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.to_all_ = true; }
 
     // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
     // full: there are kReaders.
@@ -42,9 +45,10 @@ class Cast {
     void leave(const Seat& seat);      // waits for nobody; those who wait for room look again
     bool has(const Seat& seat) const;  // the row is still this seat's
 
-    // The next message of a reader. Not ok: the holds in the letter are to be dropped. full: hold entries must be
-    // reserved in the segment shelf.missing first. empty also when it has left.
-    Ringed read(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    // The next message of a reader; with Next::newest it passes over what was put before the last one. Not ok: the
+    // holds in the letter are to be dropped. full: hold entries must be reserved in the segment shelf.missing first.
+    // empty also when it has left.
+    Ringed read(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
     // none. `taken`: as Ring::taken() was before the put that found no room.
     Ringed drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
@@ -70,7 +74,9 @@ class Cast {
         bool anybody, lacking;
     };
     Lag look(std::uint64_t head, std::uint32_t but);
-    Ringed read_one(Letter& letter, Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    bool is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const;
+    bool newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const;
+    Ringed read_one(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf);
 

@@ -49,6 +49,7 @@ struct PyCast {
     template <class Try>
     Ringed insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& again);
     bool drop(Look& look, Drop which, std::uint32_t taken = 0);
+    void tidy(Look& look);
     bool make_room(Look& look, std::uint32_t taken);
 
     nb::object ring_object;
@@ -68,9 +69,9 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
             result = again(patience);
         }
         patience = 0;
+        look.after(result);
         if (result == Ringed::ok || result == Ringed::empty) return result;
         if (result != Ringed::busy) stall.over();
-        look.after(result);
         if (letter) {
             for (const MessageHold& hold : letter->holds) client().drop(hold);
             letter->holds.clear();
@@ -102,6 +103,16 @@ bool PyCast::drop(Look& look, Drop which, std::uint32_t taken) {
            }) == Ringed::ok;
 }
 
+// Take out what all have read, as far as that needs neither waiting nor asking: nothing is raised. What stays goes when
+// there is room to be made, or a reader waits.
+void PyCast::tidy(Look& look) {
+    Ringed result;
+    do {
+        Spare spare(client());
+        result = cast.drop(spare.letter, Drop::passed, 0, client().slot(), look, 0);
+    } while (result == Ringed::ok);
+}
+
 // No more goes than has to, but for what was kept for the sake of readers who have died since.
 bool PyCast::make_room(Look& look, std::uint32_t taken) {
     bool made = false;
@@ -116,7 +127,10 @@ bool PyCast::make_room(Look& look, std::uint32_t taken) {
 struct PyReader {
     explicit PyReader(nb::object made_by) : cast_object(std::move(made_by)), cast(*nb::inst_ptr<PyCast>(cast_object)) {}
     PyReader(const PyReader&) = delete;
-    ~PyReader() { close(); }
+    ~PyReader() {
+        close();
+        if (view >= 0 && os::view_show(view, event)) os::close(view);
+    }
 
     bool is_mine() const {
         const Client& client = cast.client();
@@ -135,11 +149,31 @@ struct PyReader {
         if (!closed && is_mine()) cast.cast.leave(seat);
         closed = true;
     }
+    int watch() {
+        require();
+        event = event_of(cast.ring_object);
+        // One that the program has closed, perhaps to have something else under its number, is not ours any more.
+        if (view < 0 || !os::view_show(view, event))
+            if (const int error = os::view_open(event, &view)) raise_os(error);
+        settle();
+        return view;
+    }
+    // After each read: the view, if somebody asked for it, is readable when there is something to read, and else not.
+    void settle() {
+        if (view < 0 || cast.cast.lag(seat) > 0) return;
+        if (!os::view_clear(view, event)) {
+            view = -1;
+        } else if (cast.cast.lag(seat) > 0) {  // put in between: what its sender wrote may have been before the look
+            os::view_show(view, event);
+        }
+    }
 
     nb::object cast_object;
     PyCast& cast;
     Seat seat;
     bool closed = false;
+    int event = -1,
+        view = -1;  // the ring's, and this reader's of it, once somebody asked; the view lives as long as this
 };
 
 std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
@@ -156,19 +190,21 @@ std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
     return made;
 }
 
-nb::object get(PyReader& self, bool wait, nb::handle timeout) {
+nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     self.require();
     PyCast& cast = self.cast;
     const std::uint64_t deadline = deadline_of(wait, timeout);
     Spare spare(cast.client());
     Look look = cast.look(deadline);
+    const std::uint64_t skipped = self.seat.skipped;
     for (;;) {
         const Ringed result = cast.insist(look, deadline, &spare.letter, [&](unsigned patience) {
-            return cast.cast.read(spare.letter, self.seat, cast.client().slot(), look, patience);
+            return cast.cast.read(spare.letter, self.seat, next, cast.client().slot(), look, patience);
         });
         if (result == Ringed::ok) break;
         const std::uint64_t left = left_of(deadline);
         if (left == 0) {
+            self.settle();
             PyErr_SetNone(empty_error);
             throw nb::python_error();
         }
@@ -183,6 +219,8 @@ nb::object get(PyReader& self, bool wait, nb::handle timeout) {
             while (cast.parts.ring.size() > 0 && cast.drop(look, Drop::passed)) {
             }
     }
+    self.settle();
+    if (self.seat.skipped != skipped) cast.tidy(look);
     if (spare.letter.flags & kLost) look.raise_lost();
     return read_common(cast.ring_object, spare.letter);
 }
@@ -213,11 +251,25 @@ void add_cast(nb::module_& m) {
         });
 
     nb::class_<PyReader>(m, "CastReader", nb::is_final())
-        .def("get", &get, nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def(
+            "get",
+            [](PyReader& self, bool block, nb::handle timeout) { return read(self, Next::oldest, block, timeout); },
+            nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def(
+            "latest",
+            [](PyReader& self, bool block, nb::handle timeout) { return read(self, Next::newest, block, timeout); },
+            nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def("event", &PyReader::watch)
+        .def_ro("closed", &PyReader::closed)
         .def_prop_ro("missed",
                      [](PyReader& self) {
                          self.require();
                          return self.cast.cast.missed(self.seat);
+                     })
+        .def_prop_ro("skipped",
+                     [](PyReader& self) {
+                         self.require();
+                         return self.seat.skipped.load();
                      })
         .def_prop_ro("lag",
                      [](PyReader& self) {

@@ -609,6 +609,10 @@ RingParts parts_of(nb::handle object) {
     return {self.self, self.client_object, self.ring, self.make_room};
 }
 
+int event_of(nb::handle object) {
+    return event_of(*nb::inst_ptr<PyRing>(object));
+}
+
 nb::object read_common(nb::handle object, Letter& letter) {
     struct Taken {  // whatever becomes of the value, the holds are not the letter's any more
         Letter& letter;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -140,6 +141,43 @@ void event_clear(int fd) {
     do {
         got = ::read(fd, bytes, sizeof bytes);
     } while (got == sizeof bytes || (got < 0 && errno == EINTR));
+}
+
+// An epoll instance, which can itself be watched: EPOLLET makes it readable with each write to the event, and asking it
+// takes that back. To set what is watched already says nothing new but this: whether it is.
+namespace {
+
+bool view_control(int view, int event, int operation) {
+    struct epoll_event wanted{};
+    wanted.events = EPOLLIN | EPOLLET;
+    return ::epoll_ctl(view, operation, event, &wanted) == 0;
+}
+
+}  // namespace
+
+int view_open(int event, int* view) {
+    const int made = ::epoll_create1(EPOLL_CLOEXEC);
+    if (made < 0) return errno;
+    if (!view_control(made, event, EPOLL_CTL_ADD)) {
+        const int error = errno;
+        ::close(made);
+        return error;
+    }
+    *view = made;
+    return 0;
+}
+
+bool view_show(int view, int event) {
+    return view_control(view, event, EPOLL_CTL_MOD);
+}
+
+bool view_clear(int view, int event) {
+    // A stranger's descriptor of this number, were it an epoll instance too, would lose what it is asked for.
+    if (!view_show(view, event)) return false;
+    struct epoll_event taken;
+    while (::epoll_wait(view, &taken, 1, 0) < 0 && errno == EINTR) {
+    }
+    return true;
 }
 
 std::uint64_t socket_inode(int fd) {

@@ -30,6 +30,12 @@ std::string text_of(const std::string& path);  // a small file of text; empty wh
 void event_set(int fd);    // a pipe becomes readable
 void event_clear(int fd);  // and is not
 
+// A view of an event, for one of many who watch it: a descriptor that is readable once something was written to the
+// event, and until the view is cleared. So the event is never cleared for the others.
+int view_open(int event, int* view);
+bool view_show(int view, int event);   // readable, if the event is. False: `view` is no view of this event any more
+bool view_clear(int view, int event);  // not readable until something is written to the event. False: as view_show
+
 std::uint64_t socket_inode(int fd);       // 0: it is none, or closed
 int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
 int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);  // fd < 0: none; never blocks

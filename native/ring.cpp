@@ -17,6 +17,7 @@ constexpr std::uint64_t kLook =
 constexpr std::uint64_t kSpin = 50'000;  // ns; about what going to sleep and being woken costs both sides
 constexpr std::uint64_t kPreempted = 20'000;  // ns between two turns of a spin: somebody else wants this core
 constexpr std::uint32_t kMostPenalty = 64;    // waits
+constexpr int kAll = 0x7fffffff;              // sleepers
 constexpr std::size_t kAlike = 1024;          // holds of a message; room for more is made for one letter only
 constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
 
@@ -246,7 +247,7 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     const bool more_room = !is_full();
     drop_lock(h.put_lock);
     if (*done > 0) {
-        wake(count_word(h.tail), h.getters_asleep, wakes_);
+        wake(count_word(h.tail), h.getters_asleep, to_all_ ? kAll : 1);
         if (more_room) wake(count_word(h.head), h.putters_asleep);
     }
     return result;
@@ -525,7 +526,7 @@ int Ring::await_done(std::uint64_t timeout_ns) {
 void Ring::announce(int event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     const bool locked = take(true, slot, shelf, patience_ms) == Ringed::ok;
     bool some = size() > 0;
-    if (!some) {
+    if (!some || to_all_) {
         os::event_clear(event);
         some = size() > 0;  // a put does not wait for this lock
     }
@@ -545,7 +546,7 @@ bool Ring::task_done() {
         if (done == count_of(h.tail.word.load())) return false;
     } while (!h.done.compare_exchange_weak(done, done + 1));
     if (h.joiners_asleep.load() != 0 && is_all_done() && h.joiners_asleep.exchange(0) != 0)
-        os::futex_wake(h.done, 0x7fffffff);
+        os::futex_wake(h.done, kAll);
     return true;
 }
 

@@ -109,6 +109,8 @@ class Ring {
 
     // Make an event readable if there are messages, and else not. After each put and get when somebody watches: under
     // get_lock, so that no message is announced once it has been taken. (Without it, if that cannot be had in time.)
+    // For each message of a broadcast the event is emptied and written to: after a publication there always is a write
+    // to an empty pipe, by this process or another, which is what views of the event need (os::view_open).
     void announce(int event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
 
     // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
@@ -148,7 +150,7 @@ class Ring {
     std::uint64_t bytes_ = 0;
     int fd_ = -1;
     std::uint32_t number_ = 0;  // as it was when the ring was opened
-    int wakes_ = 1;             // sleepers woken for a message
+    bool to_all_ = false;       // a message is for all who wait or watch, and not for one of them
     // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.
     std::atomic<std::uint32_t> unspun_{0}, penalty_{0};
 };

@@ -599,8 +599,17 @@ class CastReader:
     closed ValueError."""
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """As Ring.get; arrays are read-only."""
+    def latest(self, block: bool = True, timeout: float | None = None) -> Any:
+        """As get, but of the newest message; those before it are passed over and count as `skipped`."""
+    def event(self) -> int:
+        """Descriptor that is readable while there is something to read for this reader, and as long as the reader is
+        there. Asks the manager the first time, by the Ring's need_event. Raises as that, and OSError."""
+    @property
+    def closed(self) -> bool: ...
     @property
     def missed(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
     @property
     def lag(self) -> int:
         """Messages that are there and not read yet."""

@@ -6,6 +6,7 @@ all readers have read it, or as the policy for slow readers says. A process may 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +22,9 @@ from ._native import (
     Refused,
     Ring,
 )
-from .errors import InvalidArgument
+from .errors import InvalidArgument, ShmTensorError
 from .manager import client
-from .queues import BROADCAST, MOST_BYTES, MOST_MESSAGES, RingObject, bound
+from .queues import BROADCAST, MOST_BYTES, MOST_MESSAGES, Loops, RingObject, bound, shown
 
 if TYPE_CHECKING:
     from ._native import Block
@@ -162,7 +163,7 @@ class Broadcast(RingObject):
         """
         self._check_open()
         try:
-            return BroadcastReader(self._manager, self._cast.reader(from_oldest))
+            return BroadcastReader(self._manager, self._ring, self._cast.reader(from_oldest), self._name)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
@@ -181,21 +182,29 @@ class BroadcastReader:
     """A reader of one broadcast, in one process: it sees every message, from where it began on.
 
     Tensors that arrive are the sender's memory, as in queues. Arrays lie in memory that all readers share, so they are
-    read-only; `array.copy()` is writable. Threads that share a reader share its messages between them. With the policy
-    "drop_oldest", a reader that falls behind goes on with the oldest message left, and `missed` counts the others.
+    read-only; `array.copy()` is writable. Threads and tasks that share a reader share its messages between them. With
+    the policy "drop_oldest", a reader that falls behind goes on with the oldest message left, and `missed` counts the
+    others; what `latest` passes over, `skipped` counts.
+
+    `for message in reader` and `async for message in reader` wait for each message, and end when this process closes
+    the reader: in the loop, or in another thread or task.
+
+    All but `close` raises ForeignReader in a process that inherited the reader and did not make it, and ValueError once
+    it is closed.
     """
 
-    def __init__(self, manager: client.Manager, native: CastReader) -> None:
+    def __init__(self, manager: client.Manager, ring: Ring, native: CastReader, name: str | None) -> None:
         self._manager = manager
+        self._ring = ring
         self._native = native
+        self._name = name
+        self._loops = Loops()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The next message. Blocks until there is one, up to `timeout` seconds.
 
         Raises:
             Empty: no message in that time, or at once when not `block`.
-            ValueError: closed.
-            ForeignReader: this process inherited the reader and did not make it.
             SegmentLost: the memory of a tensor in it is gone with its sender and the manager, or was truncated.
                 It has been skipped.
             what unpickling raises: the message has been read.
@@ -210,25 +219,110 @@ class BroadcastReader:
         """`get(block=False)`."""
         return self.get(False)
 
-    @property
-    def missed(self) -> int:
-        """Messages dropped so far before this reader read them. Does not block."""
-        return self._native.missed
+    def latest(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The newest message, and none of those before it. Blocks until there is one that this reader has not read.
+
+        When the message was read, there was no newer one. Those passed over are not decoded; they count as `skipped`,
+        and their memory is free once all readers have read or skipped them.
+
+        Raises:
+            as get.
+        """
+        try:
+            return self._native.latest(block, timeout)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    async def aget(self) -> Any:
+        """`get` for coroutines: while there is no message, others run. Those of one loop get in the order they called.
+
+        Raises:
+            ValueError: the reader is closed, or was closed by this process meanwhile.
+            the others of get.
+        """
+        return await self._loops.tasks(asyncio.get_running_loop()).get(self)
+
+    def qsize(self) -> int:
+        """Messages that are there and that this reader has not read: its lag. Does not block."""
+        return self._native.lag
+
+    def empty(self) -> bool:
+        """Whether there is no message for this reader just now. Does not block."""
+        return self._native.lag == 0
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while this reader has something to read: for `connection.wait`, select,
+        selectors.
+
+        It may be readable when there is nothing to read (with "drop_oldest", or when another thread was faster), but
+        not after a `get` that found nothing: use `get(block=False)`. It belongs to this reader, and is closed with the
+        object. Asks the manager the first time; from then on every put of this broadcast writes to its event.
+
+        Raises:
+            OSError: no descriptor is left. StaleHandle, ManagerError.
+        """
+        return self._native.event()
 
     @property
     def lag(self) -> int:
-        """Messages that are there to be read. Does not block."""
+        """The same as `qsize()`."""
         return self._native.lag
 
+    @property
+    def missed(self) -> int:
+        """Messages dropped so far, by the policy "drop_oldest", before this reader read them. Does not block."""
+        return self._native.missed
+
+    @property
+    def skipped(self) -> int:
+        """Messages that `latest` has passed over so far. Does not block."""
+        return self._native.skipped
+
     def close(self) -> None:
-        """Nobody waits for this reader any more. Does not block. Done when the reader is garbage, too."""
+        """This reader reads nothing more, and nobody waits for it. Does not block. Done when it is garbage, too."""
         self._native.close()
+        self._loops.look_again()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this process has closed the reader. Does not block, and raises nothing."""
+        return self._native.closed
 
     def __enter__(self) -> BroadcastReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __iter__(self) -> BroadcastReader:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.get()
+        except ValueError:
+            if not self.closed:  # the message's own
+                raise
+            raise StopIteration from None
+
+    def __aiter__(self) -> BroadcastReader:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.aget()
+        except ValueError:
+            if not self.closed:
+                raise
+            raise StopAsyncIteration from None
+
+    def __repr__(self) -> str:
+        figures: dict[str, Any]
+        try:
+            figures = {"lag": self.lag, "missed": self.missed, "skipped": self.skipped}
+        except (ShmTensorError, ValueError):
+            figures = {"closed": True} if self.closed else {"foreign": True}
+        return shown(self, self._ring, self._name, **figures)
 
     def __reduce__(self) -> Any:
         raise TypeError("a reader is its process's alone; send the Broadcast to a child, and call reader() there")

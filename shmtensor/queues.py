@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing import context
 from multiprocessing.util import register_after_fork
 from queue import Empty, Full
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from . import reductions
 from ._native import BlockGone, LockBusy, Refused, Ring
@@ -69,13 +69,25 @@ def bound(value: Any, name: str, most: int) -> int:
     return 0 if number <= 0 or number > most else number
 
 
+def shown(self: object, ring: Ring | None, name: str | None, **figures: Any) -> str:
+    """A repr: name (of what has one), figures and bounds. Reads shared memory; does not block."""
+    if ring is not None:
+        figures["maxsize"], figures["maxbytes"] = ring.limits()
+    facts = ({} if name is None else {"name": name}) | figures
+    return f"<{type(self).__name__}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})>"
+
+
 class RingObject:
     """What lives in a ring and is found by name, inherited, or given to a child that is being started."""
 
     _KIND: int
+    _name: str | None = None
+    _ring: Ring
+    _closed = False
 
     def __init__(self, maxsize: int, maxbytes: int, name: str | None) -> None:
         manager = client.default()
+        self._name = name
 
         def make() -> Block:
             block = manager.create_ring()
@@ -107,6 +119,11 @@ class RingObject:
     def _open(self, manager: client.Manager, block: Block) -> None:
         self._manager = manager
         self._ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
+
+    def __repr__(self) -> str:
+        ring: Ring | None = vars(self).get("_ring")  # none: making it failed
+        figures: dict[str, Any] = {} if ring is None else {"messages": ring.size()}
+        return shown(self, ring, self._name, **figures, **({"closed": True} if self._closed else {}))
 
     def __getstate__(self) -> Any:
         context.assert_spawning(self)
@@ -185,7 +202,6 @@ class SimpleQueue(RingObject):
     """A queue without bounds: put, get, empty, close."""
 
     _KIND = SIMPLE
-    _closed = False
 
     def __init__(self, *, ctx: Any = None, name: str | None = None, _bounds: tuple[int, int] = (0, 0)) -> None:
         """Make a queue, or open the one of this name.
@@ -303,7 +319,7 @@ class Queue(SimpleQueue):
 
     def _reset(self) -> None:
         self._closed = False
-        self._tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Tasks] = weakref.WeakKeyDictionary()
+        self._loops = Loops()
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
@@ -398,7 +414,7 @@ class Queue(SimpleQueue):
             the others of put.
         """
         loop = asyncio.get_running_loop()
-        async with self._tasks_of(loop).putting:  # whoever is next waits, in a thread; the others for them
+        async with self._loops.tasks(loop).putting:  # whoever is next waits, in a thread; the others for them
             while True:
                 taken = self._ring.taken()
                 if self._closed or not self._ring.is_full():
@@ -413,26 +429,12 @@ class Queue(SimpleQueue):
             ValueError: the queue is closed, or was closed by this process meanwhile.
             the others of get.
         """
-        tasks = self._tasks_of(asyncio.get_running_loop())
-        async with tasks.getting:
-            while True:
-                some = self._ring.size() > 0
-                try:
-                    return self.get(some, _MOMENT)
-                except Empty:
-                    if some:  # another process has the lock
-                        await asyncio.sleep(10 * _MOMENT)
-                    else:
-                        await tasks.readable(self._ring.event())
-
-    def _tasks_of(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
-        return self._tasks.get(loop) or self._tasks.setdefault(loop, _Tasks(loop))
+        return await self._loops.tasks(asyncio.get_running_loop()).get(self)
 
     def close(self) -> None:
         """As SimpleQueue's; `aput` and `aget` that wait in this process raise ValueError."""
         super().close()
-        for tasks in list(self._tasks.values()):
-            tasks.look_again()
+        self._loops.look_again()
 
     def qsize(self) -> int:
         """Number of messages inside. Does not block."""
@@ -477,6 +479,29 @@ class JoinableQueue(Queue):
         self._ring.await_done(None)
 
 
+class _Source(Protocol):
+    """Where messages come from: a queue, or a reader of a broadcast."""
+
+    def qsize(self) -> int: ...
+    def get(self, block: bool = True, timeout: float | None = None) -> Any: ...
+    def fileno(self) -> int: ...
+
+
+class Loops:
+    """The event loops of this process whose tasks use one queue, or one reader of a broadcast."""
+
+    def __init__(self) -> None:
+        self._tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Tasks] = weakref.WeakKeyDictionary()
+
+    def tasks(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
+        return self._tasks.get(loop) or self._tasks.setdefault(loop, _Tasks(loop))
+
+    def look_again(self) -> None:
+        """Tasks that wait for a message look again; from any thread."""
+        for tasks in list(self._tasks.values()):
+            tasks.look_again()
+
+
 class _Tasks:
     """What the tasks of one event loop that use a queue share."""
 
@@ -486,7 +511,20 @@ class _Tasks:
         self._loop = weakref.ref(loop)
         self._waiting: asyncio.Future[None] | None = None
 
-    async def readable(self, descriptor: int) -> None:
+    async def get(self, source: _Source) -> Any:
+        """The next message. Those who ask have their turn in order."""
+        async with self.getting:
+            while True:
+                some = source.qsize() > 0
+                try:
+                    return source.get(some, _MOMENT)
+                except Empty:
+                    if some:  # another process has the lock
+                        await asyncio.sleep(10 * _MOMENT)
+                    else:
+                        await self._readable(source.fileno())
+
+    async def _readable(self, descriptor: int) -> None:
         """Until there may be a message, or the queue is closed. For the one that has `getting`."""
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import types
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from manager_world import World, kill, live_in_arenas, until, world
-from ring_bytes import GET_UNDO, KILLED_IN_GET_OF_ITS_OWN, KILLED_IN_PUT, PUT_UNDO, RingBytes, start
+from ring_bytes import GET_UNDO, KILLED_IN_GET_OF_ITS_OWN, KILLED_IN_PUT, MESSAGES, PUT_UNDO, RingBytes, start
 
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
@@ -210,6 +211,47 @@ def test_a_ring_that_names_ever_new_segments_ends_a_wait_in_its_bound(meeting: M
     for timeout in (0.1, 0):
         with pytest.raises(Full):
             q.put("a", timeout=timeout)
+    ring.view.release()
+
+
+def test_each_wait_for_the_manager_in_one_get_has_a_bound_of_its_own(meeting: Meeting) -> None:
+    """A reader that waits comes upon what somebody left undone, three times; each is undone within the bound."""
+    cast = mp.Broadcast(4)
+    slow, reader = cast.reader(), cast.reader()
+    cast.put("a")
+    assert reader.get() == "a"
+    ring = meeting.ring_of(cast)
+    first = slice(MESSAGES, MESSAGES + 128)
+    message = bytes(ring.view[first])
+    block: Any = types.SimpleNamespace(segment=10**6, index=0, generation=1)
+    rounds, looks, idle = 0, 0, 0
+
+    def at_each_look(*_: Any) -> None:
+        nonlocal rounds, looks, idle
+        if bytes(ring.view[GET_UNDO : GET_UNDO + 8]) == bytes(8):
+            idle += 1
+            if idle == 3 and rounds < 3:
+                ring.write_message(block, 0)
+                ring.note(GET_UNDO, 8000)
+                looks = 0
+            elif idle == 3:
+                cast.put("b")
+        else:
+            looks += 1
+            if looks == 20:
+                ring.view[GET_UNDO : GET_UNDO + 8] = bytes(8)
+                ring.view[first] = message
+                rounds, idle = rounds + 1, 0
+
+    before = signal.signal(signal.SIGALRM, at_each_look)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+        assert reader.get(timeout=60) == "b"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert rounds == 3
+    assert [slow.get(), slow.get()] == ["a", "b"]
     ring.view.release()
 
 
