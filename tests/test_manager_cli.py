@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, until
+from manager_world import BOUND, World, line_of, tell, until
 
 from shmtensor.manager import client, display
 
@@ -25,7 +25,7 @@ def user(here: World) -> Iterator[client.Manager]:
 def test_none_running_is_said_and_fails(here: World, command: str) -> None:
     done = here.command(command)
     assert done.returncode == 1
-    assert "no manager runs at" in done.stderr and str(here.directory) in done.stderr and "--all" in done.stderr
+    assert "no manager runs at" in done.stderr and str(here.directory) in done.stderr
     assert not done.stdout
     assert not list(here.directory.iterdir())
 
@@ -106,26 +106,59 @@ def test_address_variable_and_group_choose_the_manager(here: World) -> None:
     assert json.loads(here.command("status", "--json", env=env).stdout)["address"] == address
     env = {"SHMTENSOR_GROUP": "own"}
     assert json.loads(here.command("status", "--json", env=env).stdout)["address"] == address
-    assert here.command("status").returncode == 1
+    env = {"SHMTENSOR_GROUP": "other"}
+    assert here.command("status", env=env).returncode == 1
     wrong = here.command("status", "--address", str(here.directory / "no.sock"))
     assert wrong.returncode == 1 and "no.sock" in wrong.stderr
 
 
-def test_status_all_lists_every_socket_and_the_log_of_a_private_one(here: World) -> None:
+STAYS = """
+import sys
+from shmtensor.manager import client
+print(client.default().address.decode(), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("command", ["status", "ls", "gc", "restart", "stop"])
+def test_the_only_manager_is_found_whatever_its_address(here: World, command: str) -> None:
+    program = here.script(STAYS, env={"SHMTENSOR_GROUP": "tree"})
+    address = line_of(program)
+    (here.directory / "stale.sock").write_text("")
+    done = here.command(command)
+    assert done.returncode == 0, done.stderr
+    if command == "status":
+        assert address in done.stdout and "started on demand" in done.stdout
+    tell(program)
+
+
+def test_one_elsewhere_is_found_where_no_directory_is_chosen(here: World) -> None:
+    address = here.serve(address=here.directory / "somewhere")
+    del here.env["SHMTENSOR_RUNTIME_DIR"]
+    here.env["XDG_RUNTIME_DIR"] = str(here.directory)
+    done = here.command("status")
+    # Other managers may run on this machine.
+    assert os.fsdecode(address) in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "ls", "gc", "restart", "stop"])
+def test_of_several_one_is_to_be_chosen(here: World, command: str) -> None:
+    programs = [here.script(STAYS, env={"SHMTENSOR_GROUP": token}) for token in ("one", "two")]
+    addresses = [line_of(program) for program in programs]
+    done = here.command(command)
+    assert done.returncode == 1 and not done.stdout
+    assert "2 managers" in done.stderr and "--address" in done.stderr
+    for program, address in zip(programs, addresses, strict=True):
+        line = next(line for line in done.stderr.splitlines() if address in line)
+        assert f"(pid {program.pid})" in line and "python" in line
+    assert here.command(command, "--address", addresses[0]).returncode == 0
+    assert here.command(command, env={"SHMTENSOR_GROUP": "two"}).returncode == 0
+
+
+def test_status_all_lists_every_socket_and_the_log_of_each(here: World) -> None:
     assert here.command("status", "--all").returncode == 1
-    here.serve()
-    code = (
-        "import sys; from shmtensor.manager import client; "
-        "print(client.default().address.decode(), flush=True); sys.stdin.readline()"
-    )
-    private = here.script(code, env={"SHMTENSOR_GROUP": "tree"})
-    assert private.stdout is not None and private.stdin is not None
-    assert private.stdout.readline().strip().endswith("manager.sock")  # the user's own comes first
-    here.command("stop")
-    assert here.server.wait(BOUND) == 0
-    alone = here.script(code, env={"SHMTENSOR_GROUP": "tree"})
-    assert alone.stdout is not None and alone.stdin is not None
-    assert alone.stdout.readline().strip().endswith("tree.sock")
+    alone = here.script(STAYS, env={"SHMTENSOR_GROUP": "tree"})
+    assert line_of(alone).endswith("tree.sock")
     (Path(here.directory) / "dead.sock").write_text("")
     rows = json.loads(here.command("status", "--all", "--json").stdout)
     assert [Path(row["address"]).name for row in rows] == ["dead.sock", "tree.sock"]
@@ -133,16 +166,17 @@ def test_status_all_lists_every_socket_and_the_log_of_a_private_one(here: World)
     assert rows[1]["private"] and Path(rows[1]["log"]).exists()
     assert "tree.sock" in here.command("status", "--all").stdout
     alone.communicate("end\n", timeout=BOUND)
-    until(lambda: not here.managers(), "the private manager to leave")
+    until(lambda: not here.managers(), "the manager to leave")
     assert not Path(rows[1]["log"]).exists()
 
 
 def test_serve_refuses_a_directory_open_to_others(here: World) -> None:
     open_to_all = here.directory / "open"
-    open_to_all.mkdir(mode=0o755)
+    open_to_all.mkdir()
+    (open_to_all / "letter").write_text("dear")
     open_to_all.chmod(0o755)
     done = here.command("serve", "--address", str(open_to_all / "m.sock"))
-    assert done.returncode == 1 and "mode 0755" in done.stderr and "mkdir -m 700" in done.stderr
+    assert done.returncode == 1 and "mode 0755" in done.stderr and f"chmod 700 {open_to_all}" in done.stderr
 
 
 def test_sizes_and_times_for_people() -> None:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, is_alive, kill, until
+from manager_world import BOUND, World, is_alive, kill, line_of, tell, until
 
 from shmtensor import errors
 from shmtensor.manager import address, client, launch, protocol
@@ -24,11 +24,11 @@ PRINT = (
 )
 
 
-def test_the_first_need_starts_a_private_manager_that_leaves(here: World) -> None:
+def test_the_first_need_starts_the_users_manager_which_leaves(here: World) -> None:
     address, pid = here.run(PRINT).split()
-    assert Path(address).parent == here.directory
+    assert address == str(here.directory / "manager.sock")
     assert int(pid) not in (0, os.getpid())
-    until(lambda: not is_alive(int(pid)), "the private manager to leave")
+    until(lambda: not is_alive(int(pid)), "the manager to leave")
     until(lambda: {entry.name for entry in here.directory.iterdir()} == {"start.lock"}, "its files to be gone")
 
 
@@ -38,9 +38,107 @@ def test_descendants_find_it_without_being_told(here: World) -> None:
     assert first == second
 
 
+MEET = """
+import sys, shmtensor, shmtensor.multiprocessing as mp
+own = shmtensor.ones(1000, shared=True)  # each may have started a manager before the name is looked at
+q, lock = mp.Queue(name="jobs"), mp.Lock(name="lock")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_programs_that_are_not_related_meet_by_name_whoever_comes_first(here: World) -> None:
+    one, two = (
+        here.script(MEET + "q.put(own)\nsys.stdin.readline()"),
+        here.script(MEET + "print(int(q.get(timeout=20).sum()))"),
+    )
+    assert [line_of(one), line_of(two)] == ["ready", "ready"]
+    tell(one)
+    tell(two)
+    assert line_of(two) == "1000"
+    assert len(here.managers()) == 1
+
+
+def test_a_group_of_its_own_is_for_those_who_choose_it(here: World) -> None:
+    code = f"{PRINT}; import os; print(os.environ.get('SHMTENSOR_GROUP'))"
+    address, _, token = here.run(code).split()
+    assert address.endswith("/manager.sock") and token == "None"
+    address, _, token = here.run(code, env={"SHMTENSOR_GROUP": "mine"}).split()
+    assert address.endswith("/mine.sock") and token == "mine"
+
+
+APART = """
+import os
+import shmtensor.multiprocessing as mp
+from shmtensor import errors
+from shmtensor.manager import client
+manager = client.default()
+print(os.environ.get("SHMTENSOR_GROUP", "none"), *manager.native.group.quotas())
+mp.Queue().put(1)
+for make in (mp.Queue, mp.Broadcast, mp.Lock, mp.Semaphore, mp.Event, mp.Condition):
+    try:
+        make(name="x")
+    except errors.ManagerUnavailable as problem:
+        print(problem)
+"""
+
+
+def test_a_program_with_quotas_limits_no_other(here: World) -> None:
+    quota = {"SHMTENSOR_MAX_BYTES": "48M"}
+    with_quota = f"import subprocess, sys\n{APART}"
+    with_quota += f"subprocess.run([sys.executable, '-c', {APART!r}], check=True)\n"
+    first, *said = here.run(with_quota, env=quota).splitlines()
+    assert first.startswith("quota") and first.endswith(f" {48 << 20} 0")
+    assert first in said, "a descendant has the same group"
+    assert (
+        len(said) == 13 and sum("sets SHMTENSOR_MAX_BYTES" in line and "SHMTENSOR_GROUP" in line for line in said) == 12
+    )
+    assert here.run(APART).splitlines() == ["none 0 0"]
+    assert here.run(APART, env={**quota, "SHMTENSOR_GROUP": "mine"}).splitlines() == [f"mine {48 << 20} 0"]
+    here.serve("--max-bytes", "48M")
+    (said,) = here.run(
+        "import shmtensor, shmtensor.multiprocessing as mp; q = mp.Queue(name='x'); " + PRINT, env=quota
+    ).splitlines()
+    assert said.split()[0].endswith("/manager.sock"), "one that has just these quotas is for this program"
+
+
+def test_beside_a_manager_of_another_version_a_program_has_its_own(here: World) -> None:
+    other = here.script(
+        "import os, sys\n"
+        "from shmtensor.manager import launch, protocol, server\n"
+        "protocol.PROTOCOL_VERSION += 1\n"
+        "launch.serve(os.fsencode(sys.argv[1]), lambda: print('ready', flush=True), log='')",
+        str(here.directory / "manager.sock"),
+    )
+    assert line_of(other) == "ready"
+    first, *said = here.run(APART).splitlines()
+    assert first.startswith("version")
+    assert len(said) == 6 and all("another version" in line for line in said)
+
+
+def test_a_manager_keeps_no_limit_and_no_habit_of_its_starter(here: World) -> None:
+    code = (
+        "import os, resource, signal, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "os.nice(5); os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))\n"
+        "open('/proc/self/oom_score_adj', 'w').write('500')\n"
+        f"{PRINT}; sys.stdin.readline()\n"
+    )
+    pid = int(line_of(here.script(code)).split()[1])
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    assert soft == hard
+    ignored = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn"))
+    assert not int(ignored.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+    if os.geteuid() == 0:
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 0
+        assert os.sched_getscheduler(pid) == os.SCHED_OTHER
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "0"
+
+
 def test_many_starting_at_once_end_up_with_one(here: World) -> None:
     code = f"import sys; sys.stdin.readline(); {PRINT}; sys.stdin.readline()"
-    processes = [here.script(code, env={"SHMTENSOR_GROUP": "together"}) for _ in range(8)]
+    processes = [here.script(code) for _ in range(8)]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
@@ -65,7 +163,6 @@ def test_starting_again_and_again_while_the_last_one_leaves(here: World) -> None
         "    m = client.default(); pids.add(m.stats().pid); m.allocate(64); m.close()\n"
         "print(len(pids))\n"
     )
-    code = code.replace("from shmtensor", "os.environ['SHMTENSOR_GROUP'] = 'again'\nfrom shmtensor", 1)
     original = here.run(code)
     assert int(original) >= 1
 
@@ -107,7 +204,7 @@ def test_the_daemon_holds_nothing_of_its_starter(here: World) -> None:
     until(lambda: not is_alive(pid), "the manager to leave after its only client was killed")
 
 
-def test_the_users_own_manager_comes_before_a_private_one(here: World) -> None:
+def test_a_manager_that_serves_is_the_users_and_the_variable_comes_first(here: World) -> None:
     address = here.serve()
     assert here.run(PRINT).split()[0] == os.fsdecode(address)
     other = here.serve(address=here.directory / "third.sock")
@@ -225,14 +322,40 @@ def test_the_manager_refuses_another_uid(here: World) -> None:
 def test_a_directory_that_is_not_ours_alone(here: World) -> None:
     shared = here.directory / "shared"
     shared.mkdir()
+    (shared / "letter").write_text("dear")
     shared.chmod(0o755)
-    assert "open to other users" in failure(here, {"SHMTENSOR_RUNTIME_DIR": str(shared)})
+    said = failure(here, {"SHMTENSOR_RUNTIME_DIR": str(shared)})
+    assert "open to other users" in said and f"chmod 700 {shared}" in said
+    assert shared.stat().st_mode & 0o777 == 0o755
     link = here.directory / "link"
     link.symlink_to(here.directory)
     assert "symbolic link" in failure(here, {"SHMTENSOR_RUNTIME_DIR": str(link)})
     file = here.directory / "plain"
     file.write_text("")
     assert "SHMTENSOR_RUNTIME_DIR" in failure(here, {"SHMTENSOR_RUNTIME_DIR": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("mode", "content", "is_closed"),
+    [
+        (0o755, {}, True),
+        (0o777, {"x.sock.lock": "1 0.5 -", "start.lock": "", "x.log": "", "x.journal": ""}, True),
+        (0o755, {"x.sock": "a file"}, False),
+        (0o1777, {}, False),
+        (0o2755, {}, False),
+    ],
+)
+def test_a_directory_of_managers_alone_is_closed_to_others(
+    here: World, mode: int, content: dict[str, str], is_closed: bool
+) -> None:
+    shared = here.directory / "shared"
+    shared.mkdir()
+    for name, text in content.items():
+        (shared / name).write_text(text)
+    shared.chmod(mode)
+    said = failure(here, {"SHMTENSOR_RUNTIME_DIR": str(shared)})
+    assert (said == "") == is_closed
+    assert shared.stat().st_mode & 0o7777 == (0o700 if is_closed else mode)
 
 
 def test_where_no_process_may_be_started(here: World) -> None:
@@ -266,7 +389,7 @@ def test_start_lock_is_waited_for_with_a_bound(here: World) -> None:
 
 def test_sigkill_of_everyone_leaves_nothing_but_files(here: World) -> None:
     code = f"import sys; block = None; {PRINT}; block = m.allocate(1 << 20); sys.stdin.readline()"
-    processes = [here.script(code, env={"SHMTENSOR_GROUP": "doomed"}) for _ in range(3)]
+    processes = [here.script(code) for _ in range(3)]
     pids = set()
     for process in processes:
         assert process.stdout is not None

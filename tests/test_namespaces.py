@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, World, until, world
+from manager_world import BOUND, World, line_of, until, world
 from ring_bytes import PUT_LOCK, RingBytes
 
 from shmtensor.manager import client, peers
@@ -208,6 +208,29 @@ def test_a_manager_inside_and_a_client_outside(here: World) -> None:
     outside.kill()
     until(lambda: not here.observe(os.fsencode(path))["stats"]["clients"], "the client to be reaped")
     assert here.observe(os.fsencode(path))["stats"]["segments"] == 0
+    inside.kill()
+
+
+@needs_pids
+def test_a_manager_on_demand_outside_is_not_for_programs_inside(here: World) -> None:
+    """Process ids mean others there, so they could not start the next one; a name says so."""
+    finds = (
+        "import os, sys\n"
+        "from shmtensor import errors\nfrom shmtensor.manager import client\nfrom shmtensor.queues import Queue\n"
+        "print(os.path.basename(client.default().address.decode()), flush=True)\n"
+        "try:\n    Queue(name='there'); print('made', flush=True)\n"
+        "except errors.ManagerUnavailable as problem:\n    print(problem, flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    outside = here.script(finds)
+    assert [line_of(outside), line_of(outside)] == ["manager.sock", "made"]
+    inside = Contained(here, finds)
+    assert inside.line().startswith("namespace")
+    assert "another PID namespace" in inside.line()
+    inside.kill()
+    here.env["SHMTENSOR_GROUP"] = "chosen"
+    inside = Contained(here, finds)
+    assert [inside.line(), inside.line()] == ["chosen.sock", "made"]
     inside.kill()
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .._native import Block
     from ..manager.client import Manager
 
-address.group_token()  # into the environment, so that all descendants, however they are started, share one manager
+address.group_token()  # of a program with quotas of its own goes to all its descendants, however they are started
 
 _client: ModuleType | None = None  # shmtensor.manager.client, once something was shared
 

@@ -1,7 +1,7 @@
 """`shmtensor-manager serve | status | ls | gc | restart | stop`."""
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH113, PTH115, PTH118, PTH208, SIM105
+# ruff: noqa: PTH113, PTH115, PTH118, PTH123, PTH208, SIM105
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import sys
 from shmtensor.errors import ManagerError, ManagerTimeout, ShmTensorError
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
-from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, Observer
-from shmtensor.manager.shortage import parse_size, size
+from shmtensor.manager.connection import REQUEST_SECONDS, Observer
+from shmtensor.manager.shortage import command_of, parse_size, size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 5.0
 """A manager that is to be restarted and does not answer for this long is killed."""
+SHOW_PROGRAMS = 5
+"""Clients of a manager that are named where there are several to choose from."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="serve | status | ls | gc | restart | stop")
     common = argparse.ArgumentParser(add_help=False)
-    where = "path of the manager's socket (default: SHMTENSOR_MANAGER, the user's, the private one of SHMTENSOR_GROUP)"
+    where = "path of the manager's socket (default: SHMTENSOR_MANAGER, that of SHMTENSOR_GROUP, or the only one)"
     common.add_argument("--address", help=where)
     common.add_argument("--json", action="store_true", help="print JSON")
     serve = commands.add_parser("serve", parents=[common], help="run a manager in the foreground")
@@ -82,36 +84,63 @@ def _count(text: str) -> int:
 
 
 def _candidates(options: argparse.Namespace) -> list[bytes]:
-    """Where to look, best first."""
-    if options.address:
-        return [addresses.check_address(options.address)]
-    chosen = os.environ.get(addresses.MANAGER_VARIABLE)
+    """Where to look: the one that is chosen, or else all managers of this user that can be found."""
+    chosen = options.address or os.environ.get(addresses.MANAGER_VARIABLE)
     if chosen:
         return [addresses.check_address(chosen)]
     directory = addresses.runtime_path()
-    found = [addresses.shared_address(directory)]
     if os.environ.get(addresses.GROUP_VARIABLE):
-        found.append(addresses.private_address(directory))
-    return found
+        return [addresses.group_address(directory, addresses.group_token() or "")]
+    found = {os.fsencode(path) for path in _sockets(directory)}
+    if not os.environ.get(addresses.RUNTIME_VARIABLE):
+        found |= _listed_by_the_kernel()
+    return sorted(path for path in found if launch.runs_at(path)) or [addresses.shared_address(directory)]
+
+
+def _sockets(directory: str) -> list[str]:
+    try:
+        return sorted(os.path.join(directory, entry) for entry in os.listdir(directory) if entry.endswith(".sock"))
+    except OSError:
+        return []
+
+
+def _listed_by_the_kernel() -> set[bytes]:
+    """Paths of sockets in any directory."""
+    try:
+        with open("/proc/net/unix", "rb") as file:
+            return {words[7] for words in map(bytes.split, file) if len(words) == 8 and words[7].startswith(b"/")}
+    except OSError:
+        return set()
 
 
 def _observe(options: argparse.Namespace, timeout: float = REQUEST_SECONDS) -> Observer:
-    """A connection to the first manager that serves us. Raises ManagerError: what refused, or that there is none."""
-    nothing: list[str] = []
-    refused: list[ManagerError] = []
-    for address in _candidates(options):
-        try:
-            return Observer(address, timeout)
-        except NothingThere as problem:
-            nothing.append(str(problem))
-        except ManagerError as problem:
-            refused.append(problem)
-    if refused:
-        raise refused[0]
-    text = "; ".join(nothing)
-    if not options.address and not os.environ.get(addresses.MANAGER_VARIABLE):
-        text += ". `shmtensor-manager status --all` shows the private ones of running programs; --address chooses one"
-    raise NothingThere(text)
+    """A connection to the manager that is chosen, or the only one.
+
+    Raises:
+        ManagerError: what refused, that there is none, or which ones there are.
+    """
+    candidates = _candidates(options)
+    if len(candidates) > 1:
+        rows = "\n".join(f"  {os.fsdecode(address)}  {_programs(address)}" for address in candidates)
+        raise ManagerError(
+            f"{len(candidates)} managers of this user run; choose one by --address (`status --all` shows all of a "
+            f"directory):\n{rows}"
+        )
+    return Observer(candidates[0], timeout)
+
+
+def _programs(address: bytes) -> str:
+    """Who the clients of a manager are, in a line."""
+    try:
+        with Observer(address, ANSWER_SECONDS) as observer:
+            clients = json.loads(observer.document(protocol.List()))["clients"]
+    except ManagerError as problem:
+        return str(problem)
+    pids = [row["pid"] for row in clients if row["state"] == "client"]
+    shown = [f"{command_of(pid) or '?'} (pid {pid})" for pid in pids[:SHOW_PROGRAMS]]
+    if len(pids) > SHOW_PROGRAMS:
+        shown.append(f"and {len(pids) - SHOW_PROGRAMS} more")
+    return ", ".join(shown) or "no clients"
 
 
 def _say(options: argparse.Namespace, document: Any, text: str) -> None:
@@ -162,13 +191,8 @@ def _status(options: argparse.Namespace) -> int:
 
 def _status_all(options: argparse.Namespace) -> int:
     directory = addresses.runtime_path()
-    try:
-        sockets = sorted(entry for entry in os.listdir(directory) if entry.endswith(".sock"))
-    except OSError:
-        sockets = []
     found: list[dict[str, Any]] = []
-    for entry in sockets:
-        address = os.path.join(directory, entry)
+    for address in _sockets(directory):
         try:
             with Observer(address, 5.0) as observer:
                 found.append(json.loads(observer.document(protocol.Stats())))

@@ -1,7 +1,7 @@
-"""Where managers live: the runtime directory, the paths beside a socket, and the token of a process tree."""
+"""Where managers live: the runtime directory, the paths beside a socket, and the token of a group."""
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH100, PTH103, PTH112, PTH116, PTH118, PTH123
+# ruff: noqa: PTH100, PTH103, PTH112, PTH116, PTH118, PTH119, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ RUNTIME_VARIABLE = "SHMTENSOR_RUNTIME_DIR"
 GROUP_VARIABLE = "SHMTENSOR_GROUP"
 MAX_BYTES_VARIABLE = "SHMTENSOR_MAX_BYTES"
 MAX_BYTES_PER_CLIENT_VARIABLE = "SHMTENSOR_MAX_BYTES_PER_CLIENT"
+
+_APART = {
+    "quota": f"it sets {MAX_BYTES_VARIABLE} or {MAX_BYTES_PER_CLIENT_VARIABLE}, which must not limit other programs",
+    "version": "the user's manager is of another version of shmtensor",
+    "namespace": "the user's manager runs in another PID namespace",
+}
+"""Why a process tree has a group of its own that nobody chose. Its token is the key and 16 hexadecimal digits."""
+
+_SUFFIXES = (".sock", ".lock", ".log", ".journal", ".journal.new")
+"""Of the files that managers make."""
 
 
 def own_uid() -> int:
@@ -58,7 +68,8 @@ def own_directory(path: str) -> str:
     Returns:
         The path, made absolute.
     Raises:
-        ManagerUnavailable: it cannot be made, is no directory, is a symbolic link, or is open to other users.
+        ManagerUnavailable: it cannot be made, is not a directory, is a symbolic link, or is open to other users and
+            holds what no manager made.
     """
     path = os.path.abspath(path)
     try:
@@ -79,12 +90,35 @@ def own_directory(path: str) -> str:
             f"the directory {path} belongs to another user (uid {found.st_uid}, this is uid {uid}); set "
             f"{RUNTIME_VARIABLE} to a directory of your own"
         )
-    if found.st_mode & 0o077:
+    if found.st_mode & 0o077 and not _close_to_others(path):
         raise ManagerUnavailable(
-            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); a manager's socket "
-            f"must lie in one of your own, made by `mkdir -m 700`, say: set {RUNTIME_VARIABLE} to such a directory"
+            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}), and a manager's "
+            f"socket must lie in one that is yours alone: `chmod 700 {path}`, or set {RUNTIME_VARIABLE} to another "
+            "directory"
         )
     return path
+
+
+def _close_to_others(path: str) -> bool:
+    """Give a directory of ours the mode 0700, if nothing lies in it but what managers make. False: it stays as it is.
+
+    One with the sticky or setgid bit is shared on purpose.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_mode & (stat.S_ISVTX | stat.S_ISGID):
+            return False
+        for name in os.listdir(fd):
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            kind = stat.S_ISSOCK if name.endswith(".sock") else stat.S_ISREG
+            if not name.endswith(_SUFFIXES) or found.st_uid != os.geteuid() or not kind(found.st_mode):
+                return False
+        os.fchmod(fd, 0o700)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def runtime_path() -> str:
@@ -92,11 +126,10 @@ def runtime_path() -> str:
     chosen = os.environ.get(RUNTIME_VARIABLE)
     if chosen:
         return os.path.abspath(chosen)
-    session = os.environ.get("XDG_RUNTIME_DIR")
-    if session:
-        # After `su` the variable still names the other user's directory.
+    # Without a login session (cron, ssh, su) the variable is unset, or names the other user's directory.
+    for session in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.geteuid()}"):
         try:
-            if os.stat(session).st_uid == os.geteuid() and _is_writable(session):
+            if session and os.stat(session).st_uid == os.geteuid() and _is_writable(session):
                 return os.path.join(session, "shmtensor")
         except OSError:
             pass
@@ -138,29 +171,60 @@ def check_address(address: bytes | str) -> bytes:
 
 
 def shared_address(directory: str) -> bytes:
-    """Where `shmtensor-manager serve` listens by default."""
+    """Where the user's manager listens, started on demand or by `shmtensor-manager serve`."""
     return check_address(os.path.join(directory, "manager.sock"))
 
 
-def group_token() -> str:
-    """The token by which this process tree finds its private manager; made up and exported on first use.
+def group_token() -> str | None:
+    """The token of the group that SHMTENSOR_GROUP chooses; None: the user's manager is meant.
+
+    A program with quotas of its own gets a token, exported for its descendants: its quotas are not for others.
 
     Raises:
-        InvalidArgument: SHMTENSOR_GROUP holds something that is no token.
+        InvalidArgument: SHMTENSOR_GROUP holds something that is not a token.
     """
     token = os.environ.get(GROUP_VARIABLE)
     if not token:
-        token = os.environ[GROUP_VARIABLE] = os.urandom(8).hex()
+        has_quotas = os.environ.get(MAX_BYTES_VARIABLE) or os.environ.get(MAX_BYTES_PER_CLIENT_VARIABLE)
+        return group_apart("quota") if has_quotas and not os.environ.get(MANAGER_VARIABLE) else None
     if len(token) > 32 or not (token.isascii() and token.isalnum()):
         raise InvalidArgument(
-            f"{GROUP_VARIABLE} is {token!r}; 1 to 32 ASCII letters and digits are expected. Unset it to get a fresh one"
+            f"{GROUP_VARIABLE} is {token!r}; 1 to 32 ASCII letters and digits are expected. Unset it to use the user's "
+            "manager"
         )
     return token
 
 
-def private_address(directory: str) -> bytes:
-    """Where the private manager of this process tree listens."""
-    return check_address(os.path.join(directory, group_token() + ".sock"))
+def group_apart(reason: str) -> str:
+    """A new token for this process and its descendants, who cannot use the user's manager; exported."""
+    token = os.environ[GROUP_VARIABLE] = reason + os.urandom(8).hex()
+    return token
+
+
+def reason_apart(token: str) -> str | None:
+    """The `reason` of a token that `group_apart` made; None: somebody chose it."""
+    return token[:-16] if token[:-16] in _APART else None
+
+
+def check_names_meet(address: bytes) -> None:
+    """Check that a name means the same to all programs of the group at `address`.
+
+    Raises:
+        ManagerUnavailable: this process tree has that group for itself, and nobody chose so.
+    """
+    token = os.path.basename(_base(address)).decode("utf-8", "replace")
+    reason = reason_apart(token)
+    if reason is not None:
+        raise ManagerUnavailable(
+            f"a name cannot be used here: this process and its descendants have a group of their own, because "
+            f"{_APART[reason]}, and other programs would not find what is behind the name. Set {GROUP_VARIABLE} to the "
+            "same letters and digits in all programs that are to find it"
+        )
+
+
+def group_address(directory: str, token: str) -> bytes:
+    """Where the manager of the group with that token listens."""
+    return check_address(os.path.join(directory, token + ".sock"))
 
 
 def _base(address: bytes) -> bytes:

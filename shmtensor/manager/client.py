@@ -440,6 +440,7 @@ class Manager:
             What `open`, `bind` and `make` do, but for NameTaken, UnknownHandle and StaleHandle of the name.
         """
         made = None
+        addresses.check_names_meet(self.address)
         while True:
             try:
                 return self.open(name), False
@@ -658,17 +659,37 @@ def _find() -> Manager:
                 f"{chosen}`), or unset the variable"
             ) from None
     directory = addresses.runtime_directory()
-    try:
-        return at(addresses.shared_address(directory))
-    except (errors.ManagerUnavailable, errors.ProtocolError):
-        pass  # none, or not one for us: this process tree gets its own
-    address = addresses.private_address(directory)
+    shared = addresses.shared_address(directory)
+    token = addresses.group_token()
+    if token is None:
+        try:
+            manager = _join(shared)
+        except errors.ProtocolError:
+            token = addresses.group_apart("version")
+        else:
+            if not (manager._may_start and manager.native.group.is_foreign):
+                return manager
+            manager.close()  # its successor could not be started from here
+            token = addresses.group_apart("namespace")
+    elif addresses.reason_apart(token) == "quota":
+        try:
+            manager = at(shared)
+            if manager.native.group.quotas() == launch.quotas():
+                return manager
+            manager.close()
+        except errors.ManagerError:
+            pass
+    return _join(addresses.group_address(directory, token))
+
+
+def _join(address: bytes) -> Manager:
+    """The manager at `address`, which is started if there is none. Raises as `default` does."""
     try:
         return at(address)
     except NothingThere:
         pass
     deadline = monotonic() + launch.START_SECONDS
-    with launch.StartLock(directory):
+    with launch.StartLock(os.path.dirname(os.fsdecode(address))):
         while True:
             # Another process may have started it while we waited for the lock, or the last one may just have left.
             try:

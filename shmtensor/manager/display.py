@@ -61,7 +61,7 @@ def status(figures: dict[str, Any]) -> str:
         ("address", figures["address"]),
         ("pid", str(figures["pid"])),
         ("version", f"{figures['version']} (protocol {figures['protocol']}, layout {figures['layout']})"),
-        ("kind", "private to a process tree, leaves with it" if figures["private"] else "serves until stopped"),
+        ("kind", "started on demand, leaves after its last client" if figures["private"] else "serves until stopped"),
         ("uptime", duration(figures["uptime_seconds"])),
         ("log", figures["log"]),
         ("clients", ", ".join([clients, *extra])),

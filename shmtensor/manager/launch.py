@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 START_SECONDS = 10.0
 """A start, and the wait for someone else's, may take this long."""
 IDLE_EXIT_SECONDS = 0.5
-"""A private manager leaves this long after its last client."""
+"""A manager that was started on demand leaves this long after its last client."""
 SUCCEED_SECONDS = 3.0
 """A manager that is just leaving may hold the lock for this long."""
 KEEP_LOG_SECONDS = 7 * 86400.0
@@ -329,6 +329,16 @@ def _is_life(found: bytes) -> bool:
     return len(words) == 3 and words[0].isdigit() and not b"".join(words).strip(b"0123456789.e+-")
 
 
+def runs_at(address: bytes) -> bool:
+    """Whether a manager of this user listens at `address`, which its lock beside it says. Does not block."""
+    path = addresses.lock_path(address)
+    try:
+        is_ours = os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
+    return is_ours and _is_life(journal.head(path) or b"") and _answers(address)
+
+
 def _clear(address: bytes, past: Past) -> None:
     """Remove what a dead manager left of a dead group at `address`; the caller holds its lock."""
     if past.shm:
@@ -446,6 +456,11 @@ def _quota(variable: str) -> int:
         ) from None
 
 
+def quotas() -> tuple[int, int]:
+    """The quotas of the environment in bytes: of a group, and of each client; 0: none. Raises ManagerUnavailable."""
+    return _quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE)
+
+
 def serve(
     address: bytes,
     ready: Callable[[], None],
@@ -474,7 +489,7 @@ def serve(
         ManagerUnavailable: directory, lock or socket are refused, somebody's file lies where one of ours would, or a
             quota in the environment is no size.
     """
-    quotas = (_quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE))
+    kept_quotas = quotas()
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
     found = _in_the_way(address, listener is not None)
     if found:
@@ -535,9 +550,10 @@ def serve(
                 + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
             ) from None
         if group is not None:
-            quotas = group.quotas()
+            kept_quotas = group.quotas()
         chosen = (max_bytes, max_bytes_per_client)
-        server.group.set_quotas(*(kept if asked is None else asked for kept, asked in zip(quotas, chosen, strict=True)))
+        both = zip(kept_quotas, chosen, strict=True)
+        server.group.set_quotas(*(kept if asked is None else asked for kept, asked in both))
         with server:
             ready()
             try:
@@ -624,21 +640,45 @@ def background(address_text: str, idle: str, clients: str) -> None:
 
 
 def _detach() -> None:
-    """Keep nothing of the starter: directory, umask, signal mask and handlers, name."""
+    """Keep nothing of the starter that can be undone: other programs are to be served as this one is.
+
+    Its cgroup, its hard limits and its environment stay.
+    """
+    import resource
+
     os.chdir("/")
     os.umask(0o077)
-    try:
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    except OSError:
-        pass  # as many as we may have
+    for number in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
+        hard = resource.getrlimit(number)[1]
+        resource.setrlimit(number, (hard, hard))
+    undoings: tuple[Callable[[], object], ...] = (
+        lambda: os.sched_setaffinity(0, range(os.cpu_count() or 1)),
+        lambda: os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0)),
+        lambda: os.setpriority(os.PRIO_PROCESS, 0, 0),
+        lambda: _write("oom_score_adj", b"0"),
+        lambda: _write("comm", b"shmtensor-mgr"),
+    )
+    for undo in undoings:
+        try:
+            undo()
+        except OSError:
+            pass  # as far as this user may
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGCHLD,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+    ):
         signal.signal(number, signal.SIG_DFL)
-    try:
-        with open("/proc/self/comm", "wb") as file:
-            file.write(b"shmtensor-mgr")
-    except OSError:
-        pass
+
+
+def _write(name: str, content: bytes) -> None:
+    with open(f"/proc/self/{name}", "wb", buffering=0) as file:
+        file.write(content)
 
 
 def _open_log(address: bytes) -> str:
