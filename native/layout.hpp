@@ -21,7 +21,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 3;
+constexpr std::uint32_t kLayoutVersion = 4;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;  // "SHMGROUP", little endian
 constexpr std::uint64_t kBooksMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;   // "SHMRING*"
@@ -279,11 +279,10 @@ struct RingHeader {
     // written once by the manager
     std::uint64_t magic;
     std::uint32_t version;
-    std::uint32_t number;  // owner number of the holds inside
-    // written once by the creator, before anybody else knows of the ring; 0: no bound
-    std::atomic<std::uint32_t> max_messages;
-    std::atomic<std::uint32_t> kind;  // what the creator made of it; told apart in Python
-    std::atomic<std::uint64_t> max_bytes;
+    std::uint32_t number;                       // owner number of the holds inside
+    std::atomic<std::uint32_t> max_messages;    // 0: nobody has set it so far; set once, from 0, by the first who asks
+    std::atomic<std::uint32_t> kind;            // what the creator made of it; told apart in Python
+    std::atomic<std::uint64_t> max_bytes;       // as max_messages
     std::atomic<std::uint64_t> reserved_bytes;  // bytes whose pages are reserved; under put_lock
     std::atomic<std::uint32_t> capacity;        // units, a power of two; changed under both locks
     std::atomic<std::uint32_t> watched;         // 1: there is an event, to be kept readable while not empty
@@ -303,7 +302,7 @@ struct RingHeader {
     alignas(kLine) std::atomic<std::uint32_t> done;  // messages that task_done() was called for
     std::atomic<std::uint32_t> joiners_asleep;       // 1: somebody may sleep until done moves
     std::atomic<std::uint32_t> most;                 // messages inside, at most so far; a statistic
-    std::atomic<std::uint32_t> policy;               // of a broadcast, for slow readers; written as max_messages is
+    std::atomic<std::uint32_t> policy;               // of a broadcast: a Policy, set as max_messages is
     std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under get_lock
     std::atomic<std::uint64_t> event;                // inode of the pipe that is the event; the manager's
 };
@@ -353,9 +352,10 @@ constexpr std::uint32_t reader_slot(std::uint64_t word) {
     return static_cast<std::uint32_t>(word) & 0xffff;
 }
 enum class Policy : std::uint32_t {
-    block = 0,        // who puts waits for the slowest reader
-    drop_oldest = 1,  // slow readers miss what has no room any more
-    raise = 2,        // who puts is told that there is no room
+    unset = 0,        // nobody has chosen one so far
+    block = 1,        // who puts waits for the slowest reader
+    drop_oldest = 2,  // slow readers miss what has no room any more
+    raise = 3,        // who puts is told that there is no room
 };
 
 constexpr std::size_t kReadersAt = kPage;
@@ -372,7 +372,7 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 // undo: whoever is killed leaves a word that names it, or one that names nobody.
 //
 //   Y1  a lock is held exactly when its word is not 0; the word says by which thread of which process
-//   Y2  a semaphore's word says how many units are free
+//   Y2  a semaphore's word says how many units are free, and of how many in all if somebody has said so
 //   Y3  a thread waits in a crowd exactly when an entry names it with the mark waiting
 //   Y4  who sleeps on a word has set its bit `asleep`, or may have missed that somebody cleared it: nobody sleeps
 //       longer than 100 ms without another look
@@ -411,8 +411,10 @@ static_assert(sizeof(SharedLock) == kLine);
 
 struct alignas(kLine) SharedSemaphore {
     SyncHeader header;
-    std::atomic<std::uint32_t> word;  // free units << 1 | asleep
-    std::uint32_t most;               // free units at most; written once by who made it
+    // (units at first + 1) << 32 | free units << 1 | asleep. Its upper half is 0, and one unit there, until the first
+    // who asks for a number of units sets it. Its low half is the futex.
+    std::atomic<std::uint64_t> word;
+    std::uint32_t bounded;  // 1: never more free units than at first; written once by who made it
 };
 static_assert(sizeof(SharedSemaphore) == kLine);
 

@@ -233,15 +233,13 @@ void add_cast(nb::module_& m) {
     foreign_error = errors.attr("ForeignReader").inc_ref().ptr();
     quota_error = errors.attr("QuotaExceeded").inc_ref().ptr();
     m.attr("MAX_READERS") = kReaders;
+    m.attr("POLICY_UNSET") = static_cast<int>(Policy::unset);
     m.attr("POLICY_BLOCK") = static_cast<int>(Policy::block);
     m.attr("POLICY_DROP_OLDEST") = static_cast<int>(Policy::drop_oldest);
     m.attr("POLICY_RAISE") = static_cast<int>(Policy::raise);
 
     nb::class_<PyCast>(m, "Cast", nb::is_final())
         .def(nb::init<nb::object>(), nb::arg("ring"))
-        .def_prop_rw(
-            "policy", [](PyCast& self) { return self.parts.ring.header().policy.load(); },
-            [](PyCast& self, std::uint32_t policy) { self.parts.ring.header().policy.store(policy); })
         .def("reader", &reader, nb::arg("from_oldest"))
         .def("readers", [](PyCast& self) {
             nb::list found;

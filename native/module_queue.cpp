@@ -646,16 +646,27 @@ void add_queue(nb::module_& m) {
             },
             nb::arg("client"), nb::arg("block"), nb::arg("need_event"))
         .def(
-            "limit",
-            [](PyRing& self, std::uint32_t messages, std::uint64_t bytes, std::uint32_t kind) {
+            "bound",
+            [](PyRing& self, std::uint32_t messages, std::uint64_t bytes) {
                 RingHeader& h = self.ring.header();
-                h.max_messages.store(messages);
-                h.max_bytes.store(bytes);
-                h.kind.store(kind);
+                std::uint32_t no_messages = 0;
+                if (messages != 0) h.max_messages.compare_exchange_strong(no_messages, messages);
+                std::uint64_t no_bytes = 0;
+                if (bytes != 0) h.max_bytes.compare_exchange_strong(no_bytes, bytes);
+                return std::tuple{h.max_messages.load(), h.max_bytes.load()};
             },
-            nb::arg("messages"), nb::arg("nbytes"), nb::arg("kind"))
+            nb::arg("messages"), nb::arg("nbytes"))
+        .def(
+            "policy",
+            [](PyRing& self, std::uint32_t wanted) {
+                auto found = static_cast<std::uint32_t>(Policy::unset);
+                return self.ring.header().policy.compare_exchange_strong(found, wanted) ? wanted : found;
+            },
+            nb::arg("wanted") = static_cast<std::uint32_t>(Policy::unset))
         .def_prop_ro("block", [](PyRing& self) { return self.block_object; })
-        .def_prop_ro("kind", [](PyRing& self) { return self.ring.header().kind.load(); })
+        .def_prop_rw(
+            "kind", [](PyRing& self) { return self.ring.header().kind.load(); },
+            [](PyRing& self, std::uint32_t kind) { self.ring.header().kind.store(kind); })
         .def("put", &put, nb::arg("value").none(), nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("put_many", &put_many, nb::arg("values"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("get", &get, nb::arg("block") = true, nb::arg("timeout") = nb::none(), nb::arg("receipt") = nb::none())

@@ -148,7 +148,7 @@ struct PySemaphore : Over<SharedSemaphore> {
     bool is_mine() { return own(), taken > 0 && thread == sync::thread_number(); }
     int count() { return own(), taken; }
     std::uint32_t value() const { return touch(), sync::free_units(*at); }
-    std::uint32_t most() const { return at->most; }
+    std::uint32_t most() const { return sync::most_units(*at); }
 };
 
 // acquire and release are called too often for conveniences: half of their time would be the reading of arguments.
@@ -305,19 +305,21 @@ void add_sync(nb::module_& m) {
     add_semlock<PySemaphore>(m, "Units", 1)
         .def(
             "__init__",
-            [](PySemaphore* self, nb::object block, std::optional<std::int64_t> value, std::int64_t most) {
-                const bool fresh = value.has_value();
-                if (fresh && (*value < 0 || *value > most || most > kMostUnits)) {
-                    raise(PyExc_ValueError, "a semaphore has 0 to " +
-                                                std::to_string(std::min<std::int64_t>(most, kMostUnits)) +
-                                                " units, not " + std::to_string(*value));
+            [](PySemaphore* self, nb::object block, bool bounded, bool fresh) {
+                auto found = over<SharedSemaphore>(std::move(block), SyncKind::semaphore, fresh);
+                if (fresh) {
+                    found.at->bounded = bounded;
+                    found.at->word.store(1 << 1);
+                } else if ((found.at->bounded != 0) != bounded) {
+                    raise(PyExc_ValueError, bounded ? "a semaphore without a bound" : "a bounded semaphore");
                 }
-                new (self) PySemaphore{over<SharedSemaphore>(std::move(block), SyncKind::semaphore, fresh)};
-                if (!fresh) return;
-                self->at->most = static_cast<std::uint32_t>(most);
-                self->at->word.store(static_cast<std::uint32_t>(*value) << 1);
+                new (self) PySemaphore{std::move(found)};
             },
-            nb::arg("block"), nb::arg("value").none() = nb::none(), nb::arg("most") = kMostUnits);
+            nb::arg("block"), nb::arg("bounded"), nb::arg("fresh"))
+        .def(
+            "first",
+            [](PySemaphore& self, std::uint32_t units) { return self.touch(), sync::first_units(*self.at, units); },
+            nb::arg("units"));
 
     nb::class_<PyEvent>(m, "Flag", nb::is_final())
         .def(

@@ -138,9 +138,23 @@ bool is_mine(const SharedLock& lock, const Party& self) {
 
 // --------------------------------------------------------------------------------------------------------- semaphores
 
+namespace {
+
+std::uint32_t free_in(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word) >> 1;
+}
+
+std::uint32_t most_in(const SharedSemaphore& semaphore, std::uint64_t word) {
+    if (semaphore.bounded == 0) return kMostUnits;
+    const auto given = static_cast<std::uint32_t>(word >> 32);
+    return given != 0 ? given - 1 : 1;
+}
+
+}  // namespace
+
 bool try_take(SharedSemaphore& semaphore) {
-    std::uint32_t seen = semaphore.word.load(std::memory_order_relaxed);
-    while (seen >> 1 != 0)
+    std::uint64_t seen = semaphore.word.load(std::memory_order_relaxed);
+    while (free_in(seen) != 0)
         if (semaphore.word.compare_exchange_weak(seen, seen - 2)) return true;  // SYNC: handover
     return false;
 }
@@ -149,13 +163,13 @@ bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds
     if (spin.until([&] { return try_take(semaphore); })) return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     for (bool in_time = true;;) {
-        std::uint32_t seen = semaphore.word.load(std::memory_order_relaxed);
-        if (seen >> 1 != 0) {
+        std::uint64_t seen = semaphore.word.load(std::memory_order_relaxed);
+        if (free_in(seen) != 0) {
             // Others may sleep as we did, and whoever gave the unit cleared the bit.
             if (!semaphore.word.compare_exchange_strong(seen, (seen - 2) | kAsleep)) continue;  // SYNC: handover
             SHMTENSOR_POINT("sync.semaphore.taken");
             // Of several units given in a row only the first wakes somebody: pass it on.
-            if ((seen - 2) >> 1 != 0) os::futex_wake(semaphore.word, 1);
+            if (free_in(seen - 2) != 0) os::futex_wake(low_half(semaphore.word), 1);
             return true;
         }
         if (!in_time) return false;
@@ -163,23 +177,41 @@ bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds
             if (!semaphore.word.compare_exchange_strong(seen, seen | kAsleep)) continue;
             SHMTENSOR_POINT("sync.semaphore.asleep");
         }
-        in_time = sleep_on(semaphore.word, kAsleep, until);
+        in_time = sleep_on(low_half(semaphore.word), kAsleep, until);
         SHMTENSOR_POINT("sync.semaphore.awake");
     }
 }
 
 bool give(SharedSemaphore& semaphore) {
-    std::uint32_t seen = semaphore.word.load(std::memory_order_relaxed);
+    std::uint64_t seen = semaphore.word.load(std::memory_order_relaxed);
     do {
-        if (seen >> 1 >= semaphore.most) return false;
-    } while (!semaphore.word.compare_exchange_weak(seen, ((seen >> 1) + 1) << 1));  // SYNC: handover
+        if (free_in(seen) >= most_in(semaphore, seen)) return false;
+    } while (!semaphore.word.compare_exchange_weak(seen, (seen & ~std::uint64_t{kAsleep}) + 2));  // SYNC: handover
     SHMTENSOR_POINT("sync.semaphore.given");
-    if (seen & kAsleep) os::futex_wake(semaphore.word, 1);
+    if (seen & kAsleep) os::futex_wake(low_half(semaphore.word), 1);
     return true;
 }
 
 std::uint32_t free_units(const SharedSemaphore& semaphore) {
-    return semaphore.word.load() >> 1;
+    return free_in(semaphore.word.load());
+}
+
+std::uint32_t most_units(const SharedSemaphore& semaphore) {
+    return most_in(semaphore, semaphore.word.load());
+}
+
+std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32_t units) {
+    std::uint64_t seen = semaphore.word.load(std::memory_order_relaxed);
+    std::uint64_t set;
+    do {
+        if (seen >> 32 != 0) return static_cast<std::uint32_t>(seen >> 32) - 1;
+        // There was one unit so far.
+        const std::uint64_t free = std::uint64_t{free_in(seen)} + units;
+        if (free == 0 || free - 1 > (semaphore.bounded != 0 ? units : kMostUnits)) return std::nullopt;
+        set = (std::uint64_t{units} + 1) << 32 | (free - 1) << 1;
+    } while (!semaphore.word.compare_exchange_weak(seen, set));  // SYNC: handover
+    if (seen & kAsleep) os::futex_wake(low_half(semaphore.word), 1);
+    return units;
 }
 
 // ------------------------------------------------------------------------------------------------------------- events

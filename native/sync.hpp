@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "group.hpp"
 #include "layout.hpp"
@@ -62,6 +63,10 @@ bool try_take(SharedSemaphore& semaphore);
 bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds);
 bool give(SharedSemaphore& semaphore);  // false: there are as many units as may be
 std::uint32_t free_units(const SharedSemaphore& semaphore);
+std::uint32_t most_units(const SharedSemaphore& semaphore);  // free ones at most
+// The number of units at first: `units` if nobody has set it so far. nullopt: so many cannot be, as too many are taken
+// or have been given already.
+std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32_t units);
 
 bool is_set(const SharedEvent& event);
 void set(SharedEvent& event);

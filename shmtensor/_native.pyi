@@ -215,12 +215,14 @@ class Ring:
         need_event: gives a descriptor of the ring's event, the Ring's to close.
 
         Raises QueueDamaged if the block holds no ring."""
-    def limit(self, messages: int, nbytes: int, kind: int) -> None:
-        """Set the bounds (0: none) and what the ring is. Only before another process knows of it."""
+    def bound(self, messages: int, nbytes: int) -> tuple[int, int]:
+        """Set the bounds that nobody has set so far (0: leave it as it is); gives those that the ring has then."""
+    def policy(self, wanted: int = ...) -> int:
+        """The POLICY_ that a broadcast has; `wanted` if nobody has chosen one so far."""
     @property
     def block(self) -> Block: ...
-    @property
-    def kind(self) -> int: ...
+    kind: int
+    """What the ring is. Set only before another process knows of it."""
     def put(self, value: Any, block: bool = True, timeout: float | None = None) -> bool:
         """Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, and what pickling raises."""
     def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None) -> int:
@@ -242,7 +244,7 @@ class Ring:
     def event(self) -> int:
         """A descriptor that is readable while there are messages; the Ring's own."""
     def limits(self) -> tuple[int, int]:
-        """(messages, bytes), 0: no bound."""
+        """(messages, bytes), 0: nobody has set a bound."""
     def stats(self) -> tuple[int, int, int, int, int, int, int, int, int, int]:
         """(messages inside, most so far, ever put, ever taken, bytes inside, bytes ever put, capacity in bytes, not yet
         done, pid that is putting, pid that is taking). Counts of messages wrap at 2**32."""
@@ -534,8 +536,12 @@ class Mutex(_SemLock):
 
 @final
 class Units(_SemLock):
-    """A semaphore in a block, written now if a value is given."""
-    def __init__(self, block: Block, value: int | None = None, most: int = ...) -> None: ...
+    """A semaphore in a block. `fresh`: written now, of one unit until somebody says how many; otherwise ValueError if
+    it is not one. `bounded`: never more free units than at first."""
+    def __init__(self, block: Block, bounded: bool, fresh: bool) -> None: ...
+    def first(self, units: int) -> int | None:
+        """The number of units at first, which is `units` if nobody has set it so far; None: so many cannot be, as too
+        many are taken, or were released, already."""
 
 @final
 class Flag:
@@ -578,6 +584,7 @@ MAX_READERS: int
 """Readers of a broadcast at most."""
 
 # what becomes of a broadcast's readers that are slower than its writer
+POLICY_UNSET: int
 POLICY_BLOCK: int
 POLICY_DROP_OLDEST: int
 POLICY_RAISE: int
@@ -586,8 +593,6 @@ POLICY_RAISE: int
 class Cast:
     """A ring as a broadcast: while this lives, `put` of the Ring makes room as the policy says."""
     def __init__(self, ring: Ring) -> None: ...
-    policy: int
-    """A POLICY_. Set only before another process knows of the ring."""
     def reader(self, from_oldest: bool) -> CastReader:
         """Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy."""
     def readers(self) -> list[tuple[int, int]]:

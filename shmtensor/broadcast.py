@@ -15,6 +15,7 @@ from ._native import (
     POLICY_BLOCK,
     POLICY_DROP_OLDEST,
     POLICY_RAISE,
+    POLICY_UNSET,
     BlockGone,
     Cast,
     CastReader,
@@ -74,52 +75,68 @@ class Broadcast(RingObject):
         policy: str | None = None,
         maxbytes: int = 0,
         name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
         ctx: Any = None,
     ) -> None:
-        """Make a broadcast, or open the one of this name.
+        """Make a broadcast, or open the one of this name. Blocks up to `timeout` seconds.
 
         Args:
-            maxsize: most messages inside, from 1. May be left out where the name exists.
+            maxsize: most messages inside, from 1. May be left out with a name: the first process to give one sets it,
+                and until then nothing can be put.
             policy: what happens when there is no room because of a reader that is slow. "block": put waits for it.
                 "drop_oldest": the oldest message goes, and those readers miss it. "raise": put raises Full. None: as
-                the one of this name has it; "block" for a new one.
-            maxbytes: most bytes inside, arrays and tensors counted with what they lie in; 0 or less: no bound.
-            name: letters, digits, '_', '-' and '.'; processes of this user's manager that give the same one have the
-                same broadcast. It lives as long as one of them holds it.
+                others say who give the same name; "block" where the maxsize is set without one.
+            maxbytes: most bytes inside, arrays and tensors counted with what they lie in; 0 or less: no bound, or the
+                one that another process gives the same name.
+            name, create, timeout: as SimpleQueue's.
             ctx: the context that asks; any will do.
 
         Raises:
-            InvalidArgument: no maxsize for a new one, an unknown policy, a name that cannot be, is something else's, or
-                a broadcast's with other bounds or another policy.
-            OutOfMemory, ManagerError: as Manager.create_ring.
+            InvalidArgument: neither a maxsize nor a name to open, an unknown policy, a name that cannot be, is
+                something else's, or a broadcast's with other bounds or another policy.
+            the others of SimpleQueue.
         """
         if policy is not None and policy not in _POLICIES:
             raise InvalidArgument(f"a slow reader's policy is one of {', '.join(_POLICIES)}, not {policy!r}")
-        self._asked = policy
-        super().__init__(bound(maxsize, "maxsize", MOST_MESSAGES), bound(maxbytes, "maxbytes", MOST_BYTES), name)
-        if policy not in (None, self.policy):
-            raise InvalidArgument(
-                f"{name!r} exists with policy {self.policy!r}, and {policy!r} was asked for; leave it out, or use "
-                "another name"
-            )
-
-    def _furnish(self, ring: Ring) -> None:
-        if ring.limits()[0] == 0:
+        bounds = bound(maxsize, "maxsize", MOST_MESSAGES), bound(maxbytes, "maxbytes", MOST_BYTES)
+        if bounds[0] == 0 and (name is None or create):
             raise InvalidArgument(
                 "a broadcast is bounded: give a maxsize from 1, the messages it keeps for slow readers"
             )
-        Cast(ring).policy = _POLICIES[self._asked or "block"]
+        self._asked = policy
+        super().__init__(bounds, name, create, timeout)
+
+    def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:
+        # The policy first: once there is a maxsize, which allows to put, it is known.
+        wanted = _POLICIES[self._asked] if self._asked else POLICY_BLOCK if bounds[0] else POLICY_UNSET
+        found = ring.policy(wanted)
+        if self._asked and found != wanted:
+            raise InvalidArgument(
+                f"{name!r} exists with policy {_NAMES[found]!r}, and {self._asked!r} was asked for; leave it out, or "
+                "use another name"
+            )
+        super()._agree(ring, bounds, name)
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
         self._cast = Cast(self._ring)
-        self._waits = self._cast.policy != POLICY_RAISE
+        self._waits: bool | None = None  # not known yet
         self._closed = False
 
     @property
-    def policy(self) -> str:
-        """What happens when there is no room because of a slow reader."""
-        return _NAMES[self._cast.policy]
+    def policy(self) -> str | None:
+        """What happens when there is no room because of a slow reader; None: nobody has said so far."""
+        return _NAMES.get(self._ring.policy())
+
+    def _settle(self) -> bool:
+        if self._ring.limits()[0] == 0:
+            raise InvalidArgument(
+                "nothing can be put into a broadcast without bounds, and nobody has given a maxsize with this name so "
+                "far; give one, as in mp.Broadcast(100, name=...)"
+            )
+        self._waits = self._ring.policy() != POLICY_RAISE
+        return self._waits
 
     def _check_open(self) -> None:
         if self._closed:
@@ -134,13 +151,15 @@ class Broadcast(RingObject):
         Raises:
             Full: no room in that time, or at once when not `block`, or with the policy "raise".
             ValueError: closed.
+            InvalidArgument: nobody has given a maxsize so far.
             MessageTooLarge: more bytes than `maxbytes`.
             what pickling raises: nothing was put.
             OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
         """
         self._check_open()
+        waits = self._waits if self._waits is not None else self._settle()
         try:
-            self._ring.put(obj, block and self._waits, timeout)
+            self._ring.put(obj, block and waits, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 

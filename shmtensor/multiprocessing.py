@@ -111,41 +111,47 @@ class Process(_context.Process):
 class _Objects(_context.BaseContext):
     """What contexts make of this package's own: the standard interface, in shared memory."""
 
-    def Queue(self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None) -> _queues.Queue:  # type: ignore[override]
-        """See shmtensor.queues.Queue."""
-        return _queues.Queue(maxsize, ctx=self, maxbytes=maxbytes, name=name)
+    def Queue(self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None, **how: Any) -> _queues.Queue:  # type: ignore[override]
+        """See shmtensor.queues.Queue; `how`: create, timeout."""
+        return _queues.Queue(maxsize, ctx=self, maxbytes=maxbytes, name=name, **how)
 
-    def JoinableQueue(self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None) -> _queues.JoinableQueue:  # type: ignore[override]
-        """See shmtensor.queues.JoinableQueue."""
-        return _queues.JoinableQueue(maxsize, ctx=self, maxbytes=maxbytes, name=name)
+    def JoinableQueue(  # type: ignore[override]
+        self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None, **how: Any
+    ) -> _queues.JoinableQueue:
+        """See shmtensor.queues.JoinableQueue; `how`: create, timeout."""
+        return _queues.JoinableQueue(maxsize, ctx=self, maxbytes=maxbytes, name=name, **how)
 
-    def SimpleQueue(self, *, name: str | None = None) -> _queues.SimpleQueue:  # type: ignore[override]
-        """See shmtensor.queues.SimpleQueue."""
-        return _queues.SimpleQueue(ctx=self, name=name)
+    def SimpleQueue(self, *, name: str | None = None, **how: Any) -> _queues.SimpleQueue:  # type: ignore[override]
+        """See shmtensor.queues.SimpleQueue; `how`: create, timeout."""
+        return _queues.SimpleQueue(ctx=self, name=name, **how)
 
-    def Lock(self, *, name: str | None = None) -> _synchronize.Lock:  # type: ignore[override]
-        """See shmtensor.synchronize.Lock."""
-        return _synchronize.Lock(name=name)
+    def Lock(self, *, name: str | None = None, **how: Any) -> _synchronize.Lock:  # type: ignore[override]
+        """See shmtensor.synchronize.Lock; `how`: create, timeout."""
+        return _synchronize.Lock(name=name, **how)
 
-    def RLock(self, *, name: str | None = None) -> _synchronize.RLock:  # type: ignore[override]
-        """See shmtensor.synchronize.RLock."""
-        return _synchronize.RLock(name=name)
+    def RLock(self, *, name: str | None = None, **how: Any) -> _synchronize.RLock:  # type: ignore[override]
+        """See shmtensor.synchronize.RLock; `how`: create, timeout."""
+        return _synchronize.RLock(name=name, **how)
 
-    def Semaphore(self, value: int = 1, *, name: str | None = None) -> _synchronize.Semaphore:  # type: ignore[override]
-        """See shmtensor.synchronize.Semaphore."""
-        return _synchronize.Semaphore(value, name=name)
+    def Semaphore(  # type: ignore[override]
+        self, value: int | None = None, *, name: str | None = None, **how: Any
+    ) -> _synchronize.Semaphore:
+        """See shmtensor.synchronize.Semaphore; `how`: create, timeout."""
+        return _synchronize.Semaphore(value, name=name, **how)
 
-    def BoundedSemaphore(self, value: int = 1, *, name: str | None = None) -> _synchronize.BoundedSemaphore:  # type: ignore[override]
-        """See shmtensor.synchronize.BoundedSemaphore."""
-        return _synchronize.BoundedSemaphore(value, name=name)
+    def BoundedSemaphore(  # type: ignore[override]
+        self, value: int | None = None, *, name: str | None = None, **how: Any
+    ) -> _synchronize.BoundedSemaphore:
+        """See shmtensor.synchronize.BoundedSemaphore; `how`: create, timeout."""
+        return _synchronize.BoundedSemaphore(value, name=name, **how)
 
-    def Condition(self, lock: Any = None, *, name: str | None = None) -> _synchronize.Condition:  # type: ignore[override]
-        """See shmtensor.synchronize.Condition."""
-        return _synchronize.Condition(lock, name=name)
+    def Condition(self, lock: Any = None, *, name: str | None = None, **how: Any) -> _synchronize.Condition:  # type: ignore[override]
+        """See shmtensor.synchronize.Condition; `how`: create, timeout."""
+        return _synchronize.Condition(lock, name=name, **how)
 
-    def Event(self, *, name: str | None = None) -> _synchronize.Event:  # type: ignore[override]
-        """See shmtensor.synchronize.Event."""
-        return _synchronize.Event(name=name)
+    def Event(self, *, name: str | None = None, **how: Any) -> _synchronize.Event:  # type: ignore[override]
+        """See shmtensor.synchronize.Event; `how`: create, timeout."""
+        return _synchronize.Event(name=name, **how)
 
     def Barrier(self, parties: int, action: Any = None, timeout: float | None = None) -> _synchronize.Barrier:  # type: ignore[override]
         """See shmtensor.synchronize.Barrier."""
@@ -166,10 +172,10 @@ class _Objects(_context.BaseContext):
         return _connection.Pipe(duplex)
 
     def Broadcast(
-        self, maxsize: int = 0, *, policy: str | None = None, maxbytes: int = 0, name: str | None = None
+        self, maxsize: int = 0, *, policy: str | None = None, maxbytes: int = 0, name: str | None = None, **how: Any
     ) -> _broadcast.Broadcast:
-        """See shmtensor.broadcast.Broadcast."""
-        return _broadcast.Broadcast(maxsize, policy=policy, maxbytes=maxbytes, name=name, ctx=self)
+        """See shmtensor.broadcast.Broadcast; `how`: create, timeout."""
+        return _broadcast.Broadcast(maxsize, policy=policy, maxbytes=maxbytes, name=name, ctx=self, **how)
 
 
 class ForkContext(_Objects, _context.ForkContext):

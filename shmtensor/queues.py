@@ -85,36 +85,33 @@ class RingObject:
     _ring: Ring
     _closed = False
 
-    def __init__(self, maxsize: int, maxbytes: int, name: str | None) -> None:
+    def __init__(
+        self, bounds: tuple[int, int], name: str | None, create: bool | None = None, timeout: float | None = None
+    ) -> None:
         manager = client.default()
         self._name = name
 
         def make() -> Block:
             block = manager.create_ring()
             ring = Ring(manager.native, block, lambda: manager.event(block.segment))
-            ring.limit(maxsize, maxbytes, self._KIND)
-            self._furnish(ring)
+            ring.kind = self._KIND
+            self._agree(ring, bounds, name)
             return block
 
-        if name is None:
-            self._open(manager, make())
-            return
-        block, made = manager.open_or_create(reductions.name_of(name), make)
+        known = None if name is None else reductions.name_of(name)
+        block, made = manager.open_or_create(known, make, create, timeout)
         self._open(manager, block)
         if made:
             return
         if self._ring.kind != self._KIND:
             other = _KINDS.get(self._ring.kind, "something else")
             raise InvalidArgument(f"{name!r} is the name of a {other} and not of a {_KINDS[self._KIND]}; use another")
-        for asked, found, what in zip((maxsize, maxbytes), self._ring.limits(), ("maxsize", "maxbytes"), strict=True):
-            if asked not in (0, found):
-                raise InvalidArgument(
-                    f"{name!r} exists with {what} {found or 'unbounded'}, and {asked} was asked for; leave it out, or "
-                    "use another name"
-                )
+        self._agree(self._ring, bounds, name)
 
-    def _furnish(self, ring: Ring) -> None:
-        """Write what else a new ring of this kind says of itself."""
+    def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:
+        """Set the bounds that are asked for and that nobody has set so far. Raises InvalidArgument: they are others."""
+        _require_same(ring.limits(), bounds, name)
+        _require_same(ring.bound(*bounds), bounds, name)
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         self._manager = manager
@@ -133,6 +130,14 @@ class RingObject:
         where, numbers = state
         manager = client.at(where)
         self._open(manager, manager.redeem(*numbers))
+
+
+def _require_same(found: tuple[int, int], asked: tuple[int, int], name: str | None) -> None:
+    for has, wants, what in zip(found, asked, ("maxsize", "maxbytes"), strict=True):
+        if has and wants not in (0, has):
+            raise InvalidArgument(
+                f"{name!r} exists with {what} {has}, and {wants} was asked for; leave it out, or use another name"
+            )
 
 
 def _put(manager: client.Manager, ring: Ring, obj: Any) -> None:
@@ -203,19 +208,32 @@ class SimpleQueue(RingObject):
 
     _KIND = SIMPLE
 
-    def __init__(self, *, ctx: Any = None, name: str | None = None, _bounds: tuple[int, int] = (0, 0)) -> None:
-        """Make a queue, or open the one of this name.
+    def __init__(
+        self,
+        *,
+        ctx: Any = None,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
+        _bounds: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Make a queue, or open the one of this name. Blocks up to `timeout` seconds.
 
         Args:
             ctx: the context that asks; any will do.
-            name: letters, digits, '_', '-' and '.'; processes of this user's manager that give the same one have the
-                same queue. It lives as long as one of them holds it.
+            name: letters, digits, '_', '-' and '.'; programs of this user that give the same one have the same queue.
+                It lives as long as one of them holds it.
+            create: True: make it; it must not exist. False: open it; it must exist. None: open it, or else make it.
+            timeout: with create=False, wait so many seconds until it exists.
 
         Raises:
             InvalidArgument: a name that cannot be, or is something else's.
+            NameTaken: create=True, and the name is in use.
+            UnknownHandle: create=False, and nothing has the name.
+            ManagerUnavailable: this process has a group of its own, where a name would not be found by others.
             OutOfMemory, ManagerError: as Manager.create_ring.
         """
-        super().__init__(*_bounds, name)
+        super().__init__(_bounds, name, create, timeout)
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
@@ -299,21 +317,31 @@ class Queue(SimpleQueue):
 
     _KIND = QUEUE
 
-    def __init__(self, maxsize: int = 0, *, ctx: Any = None, maxbytes: int = 0, name: str | None = None) -> None:
-        """Make a queue, or open the one of this name.
+    def __init__(
+        self,
+        maxsize: int = 0,
+        *,
+        ctx: Any = None,
+        maxbytes: int = 0,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a queue, or open the one of this name. Blocks up to `timeout` seconds.
 
         Args:
-            maxsize: most messages inside; 0 or less: no bound.
+            maxsize: most messages inside; 0 or less: no bound, or the one that another process gives the same name.
+                The first to give one sets it, messages that are inside by then stay.
             ctx: the context that asks; any will do.
-            maxbytes: most bytes inside, arrays and tensors counted with what they lie in; 0 or less: no bound.
-            name: as SimpleQueue's.
+            maxbytes: most bytes inside, arrays and tensors counted with what they lie in; otherwise as maxsize.
+            name, create, timeout: as SimpleQueue's.
 
         Raises:
             InvalidArgument: a name that cannot be, is something else's, or a queue's with other bounds.
-            OutOfMemory, ManagerError: as Manager.create_ring.
+            the others of SimpleQueue.
         """
         bounds = bound(maxsize, "maxsize", MOST_MESSAGES), bound(maxbytes, "maxbytes", MOST_BYTES)
-        super().__init__(ctx=ctx, name=name, _bounds=bounds)
+        super().__init__(ctx=ctx, name=name, create=create, timeout=timeout, _bounds=bounds)
         self._reset()
         register_after_fork(self, Queue._reset)
 

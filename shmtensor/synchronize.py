@@ -27,18 +27,23 @@ _PARTIES = 4096  # of a barrier at most
 Made = TypeVar("Made")
 
 
-def _make(name: str | None, nbytes: int, over: Callable[[_native.Block, bool], Made]) -> Made:
-    """`over(block, fresh)` for a fresh block; or for the one of this name, made by whoever comes first."""
+def _make(
+    nbytes: int,
+    over: Callable[[_native.Block, bool], Made],
+    name: str | None = None,
+    create: bool | None = None,
+    timeout: float | None = None,
+) -> Made:
+    """`over(block, fresh)` for a fresh block; or for the one of this name, as Manager.open_or_create has it."""
     manager = client.default()
-    if name is None:
-        return over(manager.allocate(nbytes), True)
 
     def make() -> _native.Block:
         block = manager.allocate(nbytes)
         over(block, True)
         return block
 
-    block, _ = manager.open_or_create(reductions.name_of(name), make)
+    known = None if name is None else reductions.name_of(name)
+    block, _ = manager.open_or_create(known, make, create, timeout)
     try:
         return over(block, False)
     except ValueError as problem:
@@ -96,11 +101,22 @@ class Lock(SemLock):
         ValueError: released while nobody holds it.
         OutOfMemory, ManagerError: no shared memory for it.
         InvalidArgument: `name` cannot be one, or is something else's.
+        NameTaken, UnknownHandle, ManagerUnavailable: as SimpleQueue, for a name.
     """
 
-    def __init__(self, *, ctx: Any = None, name: str | None = None) -> None:
-        """Make a lock, or open the one of this `name` (letters, digits, '_', '-' and '.')."""
-        self._use(_make(name, _native.LOCK_BYTES, lambda block, fresh: _native.Mutex(block, False, fresh)))
+    def __init__(
+        self, *, ctx: Any = None, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> None:
+        """Make a lock, or open the one of this `name` (letters, digits, '_', '-' and '.').
+
+        Args:
+            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+        """
+
+        def over(block: _native.Block, fresh: bool) -> _native.Mutex:
+            return _native.Mutex(block, False, fresh)
+
+        self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
 
     def __setstate__(self, ticket: Any) -> None:
         self._use(_native.Mutex(_redeem(ticket), False, False))
@@ -121,9 +137,15 @@ class RLock(SemLock):
         AssertionError: released by another thread or process than its holder.
     """
 
-    def __init__(self, *, ctx: Any = None, name: str | None = None) -> None:
-        """Make a lock, or open the one of this `name`."""
-        self._use(_make(name, _native.LOCK_BYTES, lambda block, fresh: _native.Mutex(block, True, fresh)))
+    def __init__(
+        self, *, ctx: Any = None, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> None:
+        """Make a lock, or open the one of this `name`, as Lock does."""
+
+        def over(block: _native.Block, fresh: bool) -> _native.Mutex:
+            return _native.Mutex(block, True, fresh)
+
+        self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
 
     def __setstate__(self, ticket: Any) -> None:
         self._use(_native.Mutex(_redeem(ticket), True, False))
@@ -146,23 +168,51 @@ class Semaphore(SemLock):
         OutOfMemory, ManagerError, InvalidArgument: as Lock.
     """
 
-    def __init__(self, value: int = 1, *, ctx: Any = None, name: str | None = None) -> None:
-        """Make a semaphore of `value` free units, or open the one of this `name`."""
-        self._make(value, SEM_VALUE_MAX, name)
+    _BOUNDED = False
 
-    def _make(self, value: int, most: int, name: str | None) -> None:
-        if not isinstance(value, int):
+    def __init__(
+        self,
+        value: int | None = None,
+        *,
+        ctx: Any = None,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a semaphore of `value` free units, or open the one of this `name`.
+
+        Args:
+            value: None: 1, or the one that another process gives the same name. The first to give one sets it; units
+                that were taken by then stay taken.
+            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+
+        Raises:
+            InvalidArgument: another value was given with this name, or more units are taken already.
+        """
+        if value is not None and not isinstance(value, int):
             raise TypeError(f"a semaphore has a whole number of units, not {value!r}")
-        if not 0 <= value <= SEM_VALUE_MAX:
+        if value is not None and not 0 <= value <= SEM_VALUE_MAX:
             raise ValueError(f"a semaphore has 0 to {SEM_VALUE_MAX} units, not {value}")
+        first = 1 if value is None and (name is None or create) else value
 
         def over(block: _native.Block, fresh: bool) -> _native.Units:
-            return _native.Units(block, value, most) if fresh else _native.Units(block)
+            units = _native.Units(block, self._BOUNDED, fresh)
+            if fresh and first is not None:
+                units.first(first)
+            return units
 
-        self._use(_make(name, _native.LOCK_BYTES, over))
+        self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
+        found = first if first is None else self._semlock.first(first)
+        if found != first:
+            has = (
+                f"exists with {found} units" if found is not None else "has had more units taken, or released, already"
+            )
+            raise InvalidArgument(
+                f"{name!r} {has}, and {first} were asked for; leave the value out, or use another name"
+            )
 
     def __setstate__(self, ticket: Any) -> None:
-        self._use(_native.Units(_redeem(ticket)))
+        self._use(_native.Units(_redeem(ticket), self._BOUNDED, False))
 
     def get_value(self) -> int:
         """Free units just now. Does not block."""
@@ -179,9 +229,7 @@ class BoundedSemaphore(Semaphore):
         ValueError: released more often than acquired; and as Semaphore.
     """
 
-    def __init__(self, value: int = 1, *, ctx: Any = None, name: str | None = None) -> None:
-        """Make a semaphore of `value` free units, or open the one of this `name`."""
-        self._make(value, value if isinstance(value, int) else 0, name)
+    _BOUNDED = True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(value={self.get_value()}, maxvalue={self._semlock.maxvalue})>"
@@ -204,11 +252,24 @@ class Condition(_Shared):
         OutOfMemory, ManagerError, InvalidArgument: as Lock.
     """
 
-    def __init__(self, lock: Any = None, *, ctx: Any = None, name: str | None = None) -> None:
-        """Make a condition over `lock` (default: an RLock of its own), or open the one of this `name`."""
+    def __init__(
+        self,
+        lock: Any = None,
+        *,
+        ctx: Any = None,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a condition over `lock` (default: an RLock of its own), or open the one of this `name`.
+
+        Args:
+            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+        """
         if lock is not None and name is not None:
             raise InvalidArgument("a condition of this name has a lock already; give one or the other")
-        crowd = _make(name and f"{name}.crowd", _native.crowd_bytes(_native.CROWD), _native.Crowd)
+        known = None if name is None else f"{name}.crowd"
+        crowd = _make(_native.crowd_bytes(_native.CROWD), _native.Crowd, known, create, timeout)
         self._use(lock or RLock(name=name), crowd)
 
     def _use(self, lock: Any, crowd: _native.Crowd) -> None:
@@ -291,9 +352,15 @@ class Event(_Shared):
         OutOfMemory, ManagerError, InvalidArgument: as Lock.
     """
 
-    def __init__(self, *, ctx: Any = None, name: str | None = None) -> None:
-        """Make an event, not set, or open the one of this `name`."""
-        self._flag = _make(name, _native.LOCK_BYTES, _native.Flag)
+    def __init__(
+        self, *, ctx: Any = None, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> None:
+        """Make an event, not set, or open the one of this `name`.
+
+        Args:
+            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+        """
+        self._flag = _make(_native.LOCK_BYTES, _native.Flag, name, create, timeout)
 
     def __getstate__(self) -> Any:
         return self._ticket(self._flag.block)
@@ -343,10 +410,10 @@ class Barrier(threading.Barrier):
         """
         if not isinstance(parties, int) or not 1 <= parties <= _PARTIES:
             raise ValueError(f"a barrier is for 1 to {_PARTIES} parties, not {parties!r}")
-        crowd = _make(None, _native.crowd_bytes(parties), _native.Crowd)
+        crowd = _make(_native.crowd_bytes(parties), _native.Crowd)
         # All parties may wait in the condition, and those of the next time for these to leave.
         cond = Condition.__new__(Condition)
-        cond._use(Lock(), _make(None, _native.crowd_bytes(2 * parties), _native.Crowd))
+        cond._use(Lock(), _make(_native.crowd_bytes(2 * parties), _native.Crowd))
         self._use(parties, action, timeout, cond, crowd)
 
     def _use(self, parties: int, action: Any, timeout: float | None, cond: Condition, crowd: _native.Crowd) -> None:

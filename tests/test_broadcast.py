@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, is_alive, until, world
+from manager_world import BOUND, is_alive, line_of, tell, until, world
 from test_native import program
 
 import shmtensor
@@ -474,7 +474,7 @@ from shmtensor import errors
 cast = mp.Broadcast(name="news")
 assert cast.policy == "drop_oldest"
 cast.put({"x": shmtensor.zeros(3)})
-for wrong in (dict(policy="raise"), dict(maxsize=6), dict(maxbytes=7)):
+for wrong in (dict(policy="raise"), dict(maxsize=6)):
     try:
         mp.Broadcast(name="news", **wrong)
     except errors.InvalidArgument as error:
@@ -504,6 +504,64 @@ def test_unrelated_processes_find_it_by_name() -> None:
         for process in (first, second):
             process.communicate("\n", timeout=BOUND)
             assert process.returncode == 0
+
+
+FIRST = """
+import sys, shmtensor.multiprocessing as mp
+from shmtensor import errors
+cast = mp.Broadcast(name="early")
+assert cast.policy is None
+try:
+    cast.put(1)
+except errors.InvalidArgument as error:
+    assert "maxsize" in str(error)
+else:
+    raise SystemExit("put without bounds")
+reader = cast.reader()
+print("reads", flush=True)
+sys.stdin.readline()
+got = [reader.get(timeout=20) for _ in range(2)]
+cast.put("mine")
+print(got, reader.missed, cast.policy, flush=True)
+"""
+WRITER = """
+import sys, shmtensor.multiprocessing as mp
+cast = mp.Broadcast(2, name="early", policy="drop_oldest")
+for i in range(5):
+    cast.put(i, timeout=20)
+print("put", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_reader_may_come_before_the_writer_who_says_the_bounds() -> None:
+    with world() as w:
+        first = w.script(FIRST)
+        assert line_of(first) == "reads"
+        writer = w.script(WRITER)
+        assert line_of(writer) == "put"
+        tell(first)
+        assert line_of(first) == "[3, 4] 3 drop_oldest"
+        tell(writer)
+
+
+def test_the_policy_is_chosen_with_the_maxsize_at_the_latest() -> None:
+    early = mp.Broadcast(name="test.policy")
+    assert early.policy is None
+    mp.Broadcast(3, name="test.policy")
+    assert early.policy == "block"
+    with pytest.raises(errors.InvalidArgument, match="exists with policy 'block'"):
+        mp.Broadcast(name="test.policy", policy="raise")
+    early = mp.Broadcast(name="test.policy.2", policy="raise")
+    mp.Broadcast(1, name="test.policy.2")
+    reader = early.reader()
+    early.put(1)
+    with pytest.raises(Full):
+        early.put(2)
+    reader.close()
+    for wrong in ({}, {"name": "test.policy.3", "create": True}):
+        with pytest.raises(errors.InvalidArgument, match="bounded"):
+            mp.Broadcast(**wrong)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, World, kill, until, world
+from manager_world import BOUND, World, kill, line_of, tell, until, world
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -373,12 +373,109 @@ def test_what_a_name_stands_for() -> None:
         mp.Lock(name="test.kinds")
     with pytest.raises(errors.InvalidArgument, match="maxsize 3, and 4"):
         mp.Queue(4, name="test.kinds")
-    with pytest.raises(errors.InvalidArgument, match="maxbytes unbounded, and 10"):
-        mp.Queue(maxbytes=10, name="test.kinds")
     for name in ("", "a/b", "a b", "x" * 200, "\ud800", 3, b"bytes"):
         with pytest.raises(errors.InvalidArgument, match="name of a shared object"):
             mp.Queue(name=name)  # type: ignore[arg-type]
     assert q.get() == "here"
+
+
+OWNER = """
+import sys, shmtensor.multiprocessing as mp
+from queue import Full
+q = mp.{kind}(2, maxbytes=1000, name="work")
+print(q._ring.limits(), flush=True)
+try:
+    q.put(b"x", timeout=0.05)
+except Full:
+    print("full", flush=True)
+sys.stdin.readline()
+q.put(b"y", timeout=20)
+"""
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_who_opens_first_without_bounds_leaves_them_to_the_owner(here: World, kind: str) -> None:
+    code = f"""
+import sys, shmtensor.multiprocessing as mp
+q = mp.{kind}(name="work")
+for i in range(5):
+    q.put(i)
+print("ready", flush=True)
+sys.stdin.readline()
+print([q.get() for i in range(4)], flush=True)
+sys.stdin.readline()
+print([q.get(timeout=20) for i in range(2)], flush=True)
+"""
+    consumer = here.script(code)
+    assert line_of(consumer) == "ready"
+    owner = here.script(OWNER.format(kind=kind))
+    assert [line_of(owner), line_of(owner)] == ["(2, 1000)", "full"]
+    tell(consumer)
+    assert line_of(consumer) == "[0, 1, 2, 3]", "what was inside stays"
+    tell(owner)
+    tell(consumer)
+    assert line_of(consumer) == "[4, b'y']"
+
+
+def test_bounds_are_set_once_each_by_the_first_who_gives_them() -> None:
+    q = mp.Queue(name="test.bounds")
+    assert mp.Queue(maxbytes=500, name="test.bounds")._maxsize == 2**31 - 1
+    assert mp.Queue(3, name="test.bounds")._maxsize == 3
+    assert q._ring.limits() == (3, 500)
+    for wrong in ({"maxsize": 4}, {"maxbytes": 501}):
+        with pytest.raises(errors.InvalidArgument, match=r"'test\.bounds' exists with"):
+            mp.Queue(name="test.bounds", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(errors.MessageTooLarge):
+        q.put(b"x" * 501)
+    fresh = mp.Queue(name="test.bounds.2")
+    assert mp.Queue(3, name="test.bounds.2").full() is False
+    with pytest.raises(errors.InvalidArgument):
+        mp.Queue(4, maxbytes=7, name="test.bounds.2")
+    assert fresh._ring.limits() == (3, 0), "what is refused sets nothing"
+
+
+NAMED = {
+    "Queue": (), "JoinableQueue": (), "SimpleQueue": (), "Broadcast": (3,), "Lock": (), "RLock": (), "Semaphore": (2,),
+    "BoundedSemaphore": (2,), "Event": (), "Condition": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_made_or_opened_as_asked(kind: str) -> None:
+    make, bounds, name = getattr(mp, kind), NAMED[kind], f"test.create.{kind}"
+    with pytest.raises(errors.UnknownHandle, match=rf"'test\.create\.{kind}.*create=False makes nothing"):
+        make(name=name, create=False)
+    with pytest.raises(errors.UnknownHandle):
+        make(name=name, create=False, timeout=0.01)
+    kept = make(*bounds, name=name, create=True)
+    with pytest.raises(errors.NameTaken, match=rf"'test\.create\.{kind}.*exists already"):
+        make(*bounds, name=name, create=True)
+    opened = make(name=name, create=False)
+    again = make(*bounds, name=name, create=False, timeout=5)
+    assert type(opened) is type(again) is type(kept)
+    del kept, opened, again
+    make(*bounds, name=name, create=True)
+    make(*bounds, create=True)
+    for wrong in (
+        {"create": False},
+        {"name": name, "timeout": 1},
+        {"name": name, "create": False, "timeout": float("nan")},
+    ):
+        with pytest.raises(errors.InvalidArgument, match="create=False"):
+            make(*bounds, **wrong)
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_who_comes_first_may_wait_until_it_is_made(here: World, kind: str) -> None:
+    code = "import sys, shmtensor.multiprocessing as mp\nmp.Queue(name='others')\nprint('looks', flush=True)\n"
+    first = here.script(code + f"x = mp.{kind}(name='x', create=False, timeout=20)\nprint('has it', flush=True)")
+    assert line_of(first) == "looks"
+    second = here.script(
+        f"import sys, shmtensor.multiprocessing as mp\nx = mp.{kind}(*{NAMED[kind]}, name='x', create=True)\n"
+        "print('made', flush=True); sys.stdin.readline()"
+    )
+    assert [line_of(second), line_of(first)] == ["made", "has it"]
+    tell(second)
 
 
 def test_a_name_ends_with_its_last_holder() -> None:

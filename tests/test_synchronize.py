@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from locks_world import FORK, child, finish, hold, kill
-from manager_world import BOUND, World
+from manager_world import BOUND, World, line_of
 
 import shmtensor.multiprocessing as mp
 from shmtensor import errors, synchronize
@@ -282,6 +282,40 @@ def test_a_condition_is_full() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- by its name
+
+
+@pytest.mark.parametrize("kind", ["Semaphore", "BoundedSemaphore"])
+def test_the_first_to_say_how_many_units_sets_it(kind: str) -> None:
+    make = getattr(FORK, kind)
+    early = make(name=f"test.{kind}")
+    assert early.get_value() == 1 and early.acquire(False) and not early.acquire(False)
+    owner = make(4, name=f"test.{kind}")
+    assert owner.get_value() == 3, "one is taken"
+    assert make(name=f"test.{kind}").get_value() == 3
+    with pytest.raises(errors.InvalidArgument, match="exists with 4 units, and 1"):
+        make(1, name=f"test.{kind}")
+    early.release()
+    assert owner.get_value() == 4
+    if kind == "BoundedSemaphore":
+        with pytest.raises(ValueError, match="too many times"):
+            early.release()
+    other = {"Semaphore": "BoundedSemaphore", "BoundedSemaphore": "Semaphore"}[kind]
+    with pytest.raises(errors.InvalidArgument, match="another kind"):
+        getattr(FORK, other)(name=f"test.{kind}")
+    none = make(name=f"test.{kind}.0")
+    assert none.acquire(False)
+    with pytest.raises(errors.InvalidArgument, match="more units taken"):
+        make(0, name=f"test.{kind}.0")
+    none.release()
+    assert make(0, name=f"test.{kind}.0").get_value() == 0
+
+
+def test_who_waits_for_a_unit_gets_one_of_those_that_are_said_later(here: World) -> None:
+    code = "import sys, shmtensor.multiprocessing as mp\ns = mp.Semaphore(name='s'); s.acquire()\n"
+    waiter = here.script(code + "print('waits', flush=True); print(s.acquire(timeout=20), flush=True)")
+    assert line_of(waiter) == "waits"
+    assert here.run("import shmtensor.multiprocessing as mp; mp.Semaphore(2, name='s'); print('ok')") == "ok\n"
+    assert line_of(waiter) == "True"
 
 
 def test_named_objects_between_programs_that_are_not_related(here: World) -> None:

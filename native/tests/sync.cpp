@@ -55,7 +55,6 @@ struct World {
         void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         want(at != MAP_FAILED, "mmap");
         board = new (at) Board{};
-        board->semaphore.most = 10;
     }
     ~World() { ::munmap(board, sizeof(Board)); }
     World(const World&) = delete;

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 STRATEGIES = ("file_descriptor", "file_system")
 _LOOK_SECONDS = 0.02
 """A manager that others start is looked for this often."""
+_MOST_PAUSE = 0.05
+"""Between two looks for a name that others make; seconds."""
 
 _strategy = "file_descriptor"
 
@@ -429,30 +431,74 @@ class Manager:
         """
         self._request(protocol.Bind(block.segment, block.index, block.generation, name))
 
-    def open_or_create(self, name: bytes, make: Callable[[], _native.Block]) -> tuple[_native.Block, bool]:
+    def open_or_create(
+        self,
+        name: bytes | None,
+        make: Callable[[], _native.Block],
+        create: bool | None = None,
+        timeout: float | None = None,
+    ) -> tuple[_native.Block, bool]:
         """The block that a name stands for, or else `make()`, bound to it; of two processes at once, one makes it.
 
         Args:
+            name: None: nobody is to find it.
             make: gives a block that is ready for use by others.
+            create: True: make it. False: open it, and wait up to `timeout` seconds (None: 0) until it is there.
         Returns:
             (block, whether it is the one from `make`).
         Raises:
-            What `open`, `bind` and `make` do, but for NameTaken, UnknownHandle and StaleHandle of the name.
+            NameTaken: create is True, and the name stands for a live block.
+            UnknownHandle: create is False, and the name stands for none.
+            InvalidArgument: no name to open, or a timeout for what is not only opened.
+            ManagerUnavailable: a name has no meaning in this process's group (docs/protocol.md, "Finding the manager").
+            What else `open`, `bind` and `make` do.
         """
-        made = None
+        if timeout is not None and (create is not False or not timeout >= 0):
+            raise errors.InvalidArgument(
+                f"timeout={timeout!r} with create={create!r}; a timeout of 0 seconds or more goes with create=False, "
+                "which waits until the name is there"
+            )
+        if name is None:
+            if create is False:
+                raise errors.InvalidArgument("create=False opens what has a name; give the name")
+            return make(), True
         addresses.check_names_meet(self.address)
+        if create is False:
+            return self._await(name, timeout or 0.0), False
+        made = None
         while True:
-            try:
-                return self.open(name), False
-            except (errors.UnknownHandle, errors.StaleHandle):
-                pass  # nobody's, or that of a block which is gone
+            if not create:
+                try:
+                    return self.open(name), False
+                except (errors.UnknownHandle, errors.StaleHandle):
+                    pass  # nobody's, or that of a block which is gone
             if made is None:
                 made = make()
             try:
                 self.bind(name, made)
                 return made, True
             except errors.NameTaken:
-                pass  # by somebody who was faster
+                if create:
+                    raise errors.NameTaken(
+                        f"{name[1:].decode()!r} exists already, and create=True makes a new one; open it by leaving "
+                        "that out, or use another name"
+                    ) from None
+
+    def _await(self, name: bytes, timeout: float) -> _native.Block:
+        deadline = monotonic() + timeout
+        pause = 0.001
+        while True:
+            try:
+                return self.open(name)
+            except (errors.UnknownHandle, errors.StaleHandle):
+                left = deadline - monotonic()
+                if left <= 0:
+                    raise errors.UnknownHandle(
+                        f"nothing has the name {name[1:].decode()!r} (looked for {timeout:g} s), and create=False "
+                        "makes nothing; see that the program which makes it runs, or give a longer timeout"
+                    ) from None
+            sleep(min(left, pause))
+            pause = min(2 * pause, _MOST_PAUSE)
 
     def return_segment(self, segment: int) -> None:
         """Give an empty segment of this process back to the manager, or what this process holds of a ring.
