@@ -177,7 +177,7 @@ def measure() -> Iterator[Figure]:
         "manager, from start to first reply", "shmtensor-manager serve", run_contender("daemon:ready"), "s", "150 ms"
     )
     starts = statistics.median(run_contender("daemon:first_use") for _ in range(STARTS))
-    yield Figure("first need of shared memory in a program", "shmtensor, starts a private manager", starts, "s")
+    yield Figure("first need of shared memory in a program", "shmtensor, starts the manager", starts, "s")
 
     floor = run_contender("daemon:machine_round_trip")
     for clients in (1, CLIENTS):

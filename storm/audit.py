@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .crew import Member
 
 LEAVE_BOUND: Final = 10.0
-"""Seconds until a private manager has left after its last client."""
+"""Seconds until a manager on demand has left after its last client."""
 KEPT: Final = frozenset({"start.lock"})
 """Files that stay in a runtime directory."""
 MEMORY: Final = "memfd:shmtensor"

@@ -125,7 +125,7 @@ class World:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        until(lambda: not self.managers(), "private managers to leave")
+        until(lambda: not self.managers(), "managers on demand to leave")
 
     def managers(self) -> list[int]:
         """Pids of the managers that serve in this directory."""

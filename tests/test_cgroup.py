@@ -173,7 +173,7 @@ def real() -> Iterator[tuple[Path, bool]]:
             made.rmdir()
         pytest.skip(f"no memory cgroup can be made here: {problem}")
     yield made, old
-    # A private manager that was started in it leaves after its last client.
+    # A manager that was started in it leaves after its last client.
     until(lambda: not (made / "cgroup.procs").read_text(), "the cgroup to be empty")
     made.rmdir()
 

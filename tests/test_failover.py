@@ -29,7 +29,7 @@ METHODS = ("fork", "spawn", "forkserver")
 
 @pytest.fixture
 def manager(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[client.Manager]:
-    """This process as a client of a private manager of its own, which may be killed."""
+    """This process as a client of a manager on demand of its own, which may be killed."""
     path = os.fsencode(here.directory / "mine.sock")
     launch.start(path)
     made = client.at(path)

@@ -12,7 +12,7 @@ TINY = 'mount -t tmpfs -o size=8m,mode=1777 tmpfs /dev/shm && exec "$@"'
 
 
 def run_with_tiny_shm(here: World, code: str) -> str:
-    """What a program prints that has 8 MiB of /dev/shm, as its private manager has."""
+    """What a program prints that has 8 MiB of /dev/shm, as its manager has."""
     try:
         allowed = subprocess.run(["unshare", "-m", "sh", "-c", TINY, "sh", "true"], capture_output=True, check=False)
     except FileNotFoundError:

@@ -118,7 +118,7 @@ def test_named_strategy(manager: client.Manager) -> None:
     del block
 
 
-def test_a_private_manager_makes_named_segments_too(here: World) -> None:
+def test_a_manager_on_demand_makes_named_segments_too(here: World) -> None:
     code = (
         "from pathlib import Path\nfrom shmtensor.manager import client\n"
         "client.set_strategy('file_system'); m = client.default(); block = m.allocate(100)\n"
@@ -126,7 +126,7 @@ def test_a_private_manager_makes_named_segments_too(here: World) -> None:
         "assert path.exists(); print(path)\n"
     )
     path = Path(here.run(code).strip())
-    until(lambda: not path.exists(), "the name to go with the private manager")
+    until(lambda: not path.exists(), "the name to go with the manager")
 
 
 def test_gc_ends_what_is_in_flight(manager: client.Manager) -> None:

@@ -434,6 +434,26 @@ def test_bounds_are_set_once_each_by_the_first_who_gives_them() -> None:
     assert fresh._ring.limits() == (3, 0), "what is refused sets nothing"
 
 
+def test_of_many_who_give_bounds_at_once_one_sets_them(in_time: None) -> None:
+    q = mp.Queue(name="test.race")
+    ready, won, lost = threading.Barrier(8), [], []
+
+    def give(bound: int) -> None:
+        ready.wait()
+        try:
+            mp.Queue(bound, name="test.race")
+            won.append(bound)
+        except errors.InvalidArgument:
+            lost.append(bound)
+
+    threads = [threading.Thread(target=give, args=(bound,)) for bound in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [q._maxsize] and len(lost) == 7
+
+
 NAMED = {
     "Queue": (), "JoinableQueue": (), "SimpleQueue": (), "Broadcast": (3,), "Lock": (), "RLock": (), "Semaphore": (2,),
     "BoundedSemaphore": (2,), "Event": (), "Condition": (),

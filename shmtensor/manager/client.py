@@ -119,6 +119,8 @@ class Manager:
     """Absolute path of the manager's socket."""
     native: _native.Client
     """The client's memory: allocate, attach, ticket, redeem, find."""
+    is_private: bool
+    """Whether the manager was started on demand, when this process came to it."""
 
     def __init__(self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS, place: Place | None = None) -> None:
         """Introduce this process on the connected socket `fd` and take that over. Blocks up to `timeout` seconds.
@@ -148,6 +150,7 @@ class Manager:
             group, welcome.slot, fd, welcome.epoch, self._need_segment, self._need_mapping, self._need_manager
         )
         self._use(self._requests, welcome)
+        self.is_private = bool(welcome.flags & protocol.PRIVATE)
 
     def __repr__(self) -> str:
         return f"<Manager at {os.fsdecode(self.address)}, slot {self.native.slot}>"
@@ -709,26 +712,26 @@ def _find() -> Manager:
     token = addresses.group_token()
     if token is None:
         try:
-            manager = _join(shared)
+            manager = _found_or_started(shared)
         except errors.ProtocolError:
             token = addresses.group_apart("version")
         else:
-            if not (manager._may_start and manager.native.group.is_foreign):
+            if not (manager.is_private and manager.native.group.is_foreign):
                 return manager
             manager.close()  # its successor could not be started from here
             token = addresses.group_apart("namespace")
     elif addresses.reason_apart(token) == "quota":
         try:
             manager = at(shared)
-            if manager.native.group.quotas() == launch.quotas():
+            if manager.native.group.quotas() == launch.own_quotas():
                 return manager
             manager.close()
         except errors.ManagerError:
             pass
-    return _join(addresses.group_address(directory, token))
+    return _found_or_started(addresses.group_address(directory, token))
 
 
-def _join(address: bytes) -> Manager:
+def _found_or_started(address: bytes) -> Manager:
     """The manager at `address`, which is started if there is none. Raises as `default` does."""
     try:
         return at(address)

@@ -456,7 +456,7 @@ def _quota(variable: str) -> int:
         ) from None
 
 
-def quotas() -> tuple[int, int]:
+def own_quotas() -> tuple[int, int]:
     """The quotas of the environment in bytes: of a group, and of each client; 0: none. Raises ManagerUnavailable."""
     return _quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE)
 
@@ -489,7 +489,7 @@ def serve(
         ManagerUnavailable: directory, lock or socket are refused, somebody's file lies where one of ours would, or a
             quota in the environment is no size.
     """
-    kept_quotas = quotas()
+    quotas = (_quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE))
     directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
     found = _in_the_way(address, listener is not None)
     if found:
@@ -550,10 +550,9 @@ def serve(
                 + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
             ) from None
         if group is not None:
-            kept_quotas = group.quotas()
+            quotas = group.quotas()
         chosen = (max_bytes, max_bytes_per_client)
-        both = zip(kept_quotas, chosen, strict=True)
-        server.group.set_quotas(*(kept if asked is None else asked for kept, asked in both))
+        server.group.set_quotas(*(kept if asked is None else asked for kept, asked in zip(quotas, chosen, strict=True)))
         with server:
             ready()
             try:
