@@ -355,6 +355,7 @@ def test_a_directory_of_managers_alone_is_closed_to_others(
     shared.chmod(mode)
     said = failure(here, {"SHMTENSOR_RUNTIME_DIR": str(shared)})
     assert (said == "") == is_closed
+    assert ("chmod" in said) == (not is_closed and mode == 0o755), "never for one that is shared on purpose"
     assert shared.stat().st_mode & 0o7777 == (0o700 if is_closed else mode)
 
 

@@ -90,24 +90,23 @@ def own_directory(path: str) -> str:
             f"the directory {path} belongs to another user (uid {found.st_uid}, this is uid {uid}); set "
             f"{RUNTIME_VARIABLE} to a directory of your own"
         )
-    if found.st_mode & 0o077 and not _close_to_others(path):
+    is_shared = bool(found.st_mode & (stat.S_ISVTX | stat.S_ISGID))  # on purpose, as /tmp is
+    if found.st_mode & 0o077 and (is_shared or not _close_to_others(path)):
+        advice = f"set {RUNTIME_VARIABLE} to another directory" + ("" if is_shared else f", or `chmod 700 {path}`")
         raise ManagerUnavailable(
             f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}), and a manager's "
-            f"socket must lie in one that is yours alone: `chmod 700 {path}`, or set {RUNTIME_VARIABLE} to another "
-            "directory"
+            f"socket must lie in one that is yours alone: {advice}"
         )
     return path
 
 
 def _close_to_others(path: str) -> bool:
-    """Give a directory of ours the mode 0700, if nothing lies in it but what managers make. False: it stays as it is.
-
-    One with the sticky or setgid bit is shared on purpose.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Give a directory of ours mode 0700 if nothing but what managers make lies in it. False: it stays as it is."""
     try:
-        if os.fstat(fd).st_mode & (stat.S_ISVTX | stat.S_ISGID):
-            return False
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
         for name in os.listdir(fd):
             found = os.stat(name, dir_fd=fd, follow_symlinks=False)
             kind = stat.S_ISSOCK if name.endswith(".sock") else stat.S_ISREG
