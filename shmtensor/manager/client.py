@@ -470,11 +470,9 @@ class Manager:
             return self._await(name, timeout or 0.0), False
         made = None
         while True:
-            if not create:
-                try:
-                    return self.open(name), False
-                except (errors.UnknownHandle, errors.StaleHandle):
-                    pass  # nobody's, or that of a block which is gone
+            block = None if create else self._behind(name)
+            if block is not None:
+                return block, False
             if made is None:
                 made = make()
             try:
@@ -490,18 +488,29 @@ class Manager:
     def _await(self, name: bytes, timeout: float) -> _native.Block:
         deadline = monotonic() + timeout
         pause = 0.001
-        while True:
-            try:
-                return self.open(name)
-            except (errors.UnknownHandle, errors.StaleHandle):
-                left = deadline - monotonic()
-                if left <= 0:
-                    raise errors.UnknownHandle(
-                        f"nothing has the name {name[1:].decode()!r} (looked for {timeout:g} s), and create=False "
-                        "makes nothing; see that the program which makes it runs, or give a longer timeout"
-                    ) from None
+        while (block := self._behind(name)) is None:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise errors.UnknownHandle(
+                    f"nothing has the name {name[1:].decode()!r} (looked for {timeout:g} s), and create=False makes "
+                    "nothing; see that the program which makes it runs, or give a longer timeout"
+                )
             sleep(min(left, pause))
             pause = min(2 * pause, _MOST_PAUSE)
+        return block
+
+    def _behind(self, name: bytes) -> _native.Block | None:
+        """As `open`; None: nobody's name, or that of a block which is gone. That is not an error here."""
+        reply, _ = self._ask(protocol.Lookup(name))
+        if isinstance(reply, protocol.Error):
+            if reply.code in (protocol.UNKNOWN, protocol.STALE):
+                return None
+            raise error_of(reply, os.fsdecode(self.address))
+        assert isinstance(reply, protocol.Block)
+        try:
+            return self.attach(reply.segment, reply.block, reply.generation)
+        except errors.StaleHandle:
+            return None
 
     def return_segment(self, segment: int) -> None:
         """Give an empty segment of this process back to the manager, or what this process holds of a ring.
