@@ -38,7 +38,7 @@ _MODULES = ("allocators", "atomics", "dtypes", "errors", "fft", "files", "hooks"
 _API = ("__array_api_version__", "__array_namespace_info__")
 
 
-def __getattr__(name: str) -> Any:
+def _find(name: str) -> Any:
     import builtins
     from importlib.util import find_spec
 
@@ -55,6 +55,10 @@ def __getattr__(name: str) -> Any:
         except AttributeError:
             pass
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # type checkers would believe any name
+    __getattr__ = _find
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from queue import Empty, Full
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from ._native import (
     POLICY_BLOCK,
@@ -25,7 +25,7 @@ from ._native import (
 )
 from .errors import InvalidArgument, ShmTensorError
 from .manager import client
-from .queues import BROADCAST, MOST_BYTES, MOST_MESSAGES, Loops, RingObject, bound, shown
+from .queues import BROADCAST, MOST_BYTES, MOST_MESSAGES, Loops, Message, RingObject, bound, bounds_of, shown
 
 if TYPE_CHECKING:
     from ._native import Block
@@ -63,7 +63,7 @@ class BroadcastStats:
     readers: tuple[ReaderStats, ...]
 
 
-class Broadcast(RingObject):
+class Broadcast(RingObject, Generic[Message]):
     """A bounded sequence of messages that every reader sees whole."""
 
     _KIND = BROADCAST
@@ -124,6 +124,9 @@ class Broadcast(RingObject):
         self._waits: bool | None = None  # not known yet
         self._closed = False
 
+    def _facts(self) -> dict[str, Any]:
+        return {**super()._facts(), "policy": self.policy}
+
     @property
     def policy(self) -> str | None:
         """What happens when there is no room because of a slow reader; None: nobody has said so far."""
@@ -142,7 +145,7 @@ class Broadcast(RingObject):
         if self._closed:
             raise ValueError(f"Broadcast {self!r} is closed")
 
-    def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
+    def put(self, obj: Message, block: bool = True, timeout: float | None = None) -> None:
         """Put a message. Blocks while a live reader lacks the oldest of a full broadcast, up to `timeout` seconds.
 
         With the policy "drop_oldest" there always is room, and with "raise" there is no waiting. Without readers the
@@ -163,11 +166,11 @@ class Broadcast(RingObject):
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
-    def put_nowait(self, obj: Any) -> None:
+    def put_nowait(self, obj: Message) -> None:
         """`put(obj, block=False)`."""
         self.put(obj, False)
 
-    def reader(self, from_oldest: bool = False) -> BroadcastReader:
+    def reader(self, from_oldest: bool = False) -> BroadcastReader[Message]:
         """A reader for this process, which sees what is put from now on. Does not block, but for other readers.
 
         It is this process's alone: a child, forked or not, has the broadcast and calls reader() for one of its own.
@@ -197,7 +200,7 @@ class Broadcast(RingObject):
         return BroadcastStats(messages, most, put, nbytes, put_nbytes, capacity, readers)
 
 
-class BroadcastReader:
+class BroadcastReader(Generic[Message]):
     """A reader of one broadcast, in one process: it sees every message, from where it began on.
 
     Tensors that arrive are the sender's memory, as in queues. Arrays lie in memory that all readers share, so they are
@@ -219,7 +222,7 @@ class BroadcastReader:
         self._name = name
         self._loops = Loops()
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+    def get(self, block: bool = True, timeout: float | None = None) -> Message:
         """The next message. Blocks until there is one, up to `timeout` seconds.
 
         Raises:
@@ -230,15 +233,15 @@ class BroadcastReader:
             QueueDamaged, MessageDamaged, OutOfMemory, ForkedWithoutHold, ManagerError.
         """
         try:
-            return self._native.get(block, timeout)
+            return self._native.get(block, timeout)  # type: ignore[no-any-return]
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
-    def get_nowait(self) -> Any:
+    def get_nowait(self) -> Message:
         """`get(block=False)`."""
         return self.get(False)
 
-    def latest(self, block: bool = True, timeout: float | None = None) -> Any:
+    def latest(self, block: bool = True, timeout: float | None = None) -> Message:
         """The newest message, and none of those before it. Blocks until there is one that this reader has not read.
 
         When the message was read, there was no newer one. Those passed over are not decoded; they count as `skipped`,
@@ -248,18 +251,18 @@ class BroadcastReader:
             as get.
         """
         try:
-            return self._native.latest(block, timeout)
+            return self._native.latest(block, timeout)  # type: ignore[no-any-return]
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
-    async def aget(self) -> Any:
+    async def aget(self) -> Message:
         """`get` for coroutines: while there is no message, others run. Those of one loop get in the order they called.
 
         Raises:
             ValueError: the reader is closed, or was closed by this process meanwhile.
             the others of get.
         """
-        return await self._loops.tasks(asyncio.get_running_loop()).get(self)
+        return await self._loops.tasks(asyncio.get_running_loop()).get(self)  # type: ignore[no-any-return]
 
     def qsize(self) -> int:
         """Messages that are there and that this reader has not read: its lag. Does not block."""
@@ -307,16 +310,16 @@ class BroadcastReader:
         """Whether this process has closed the reader. Does not block, and raises nothing."""
         return self._native.closed
 
-    def __enter__(self) -> BroadcastReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> BroadcastReader:
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Message:
         try:
             return self.get()
         except ValueError:
@@ -324,10 +327,10 @@ class BroadcastReader:
                 raise
             raise StopIteration from None
 
-    def __aiter__(self) -> BroadcastReader:
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Message:
         try:
             return await self.aget()
         except ValueError:
@@ -336,12 +339,14 @@ class BroadcastReader:
             raise StopAsyncIteration from None
 
     def __repr__(self) -> str:
-        figures: dict[str, Any]
+        facts: dict[str, Any]
         try:
-            figures = {"lag": self.lag, "missed": self.missed, "skipped": self.skipped}
+            facts = {"lag": self.lag, "missed": self.missed, "skipped": self.skipped}
+        except AttributeError:  # nothing that reader() gave
+            return shown(self, None, {})
         except (ShmTensorError, ValueError):
-            figures = {"closed": True} if self.closed else {"foreign": True}
-        return shown(self, self._ring, self._name, **figures)
+            facts = {"closed": True} if self.closed else {"foreign": True}
+        return shown(self, self._name, facts | bounds_of(self._ring))
 
     def __reduce__(self) -> Any:
         raise TypeError("a reader is its process's alone; send the Broadcast to a child, and call reader() there")

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import multiprocessing as _standard
 import multiprocessing.context as _context
+import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from multiprocessing import reduction as reducer
+from multiprocessing.context import AuthenticationError, BufferTooShort, ProcessError, TimeoutError
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from . import broadcast as _broadcast
 from . import connection as _connection
@@ -108,55 +112,105 @@ class Process(_context.Process):
         return _default_context.get_context().Process._Popen(process_obj)
 
 
+_Factory = TypeVar("_Factory", bound=Callable[..., Any])
+
+
+def _shown_as(made: Callable[..., Any]) -> Callable[[_Factory], _Factory]:
+    """What a factory says of itself: all that the class says of which it makes an object, or the function it calls."""
+
+    def decorate(factory: _Factory) -> _Factory:
+        parts = [made.__doc__, made.__init__.__doc__ if isinstance(made, type) else None]  # type: ignore[misc]
+        text = "\n\n".join(inspect.cleandoc(part) for part in parts if part)
+        factory.__doc__ = re.sub(r"^ +(ctx|context): .*\n", "", text, flags=re.MULTILINE)  # the factory gives it
+        return factory
+
+    return decorate
+
+
 class _Objects(_context.BaseContext):
     """What contexts make of this package's own: the standard interface, in shared memory."""
 
-    def Queue(self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None, **how: Any) -> _queues.Queue:  # type: ignore[override]
-        """See shmtensor.queues.Queue; `how`: create, timeout."""
-        return _queues.Queue(maxsize, ctx=self, maxbytes=maxbytes, name=name, **how)
+    @_shown_as(_queues.Queue)
+    def Queue(  # type: ignore[override]
+        self,
+        maxsize: int = 0,
+        *,
+        maxbytes: int = 0,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
+    ) -> _queues.Queue:
+        return _queues.Queue(maxsize, ctx=self, maxbytes=maxbytes, name=name, create=create, timeout=timeout)
 
+    @_shown_as(_queues.JoinableQueue)
     def JoinableQueue(  # type: ignore[override]
-        self, maxsize: int = 0, *, maxbytes: int = 0, name: str | None = None, **how: Any
+        self,
+        maxsize: int = 0,
+        *,
+        maxbytes: int = 0,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
     ) -> _queues.JoinableQueue:
-        """See shmtensor.queues.JoinableQueue; `how`: create, timeout."""
-        return _queues.JoinableQueue(maxsize, ctx=self, maxbytes=maxbytes, name=name, **how)
+        return _queues.JoinableQueue(maxsize, ctx=self, maxbytes=maxbytes, name=name, create=create, timeout=timeout)
 
-    def SimpleQueue(self, *, name: str | None = None, **how: Any) -> _queues.SimpleQueue:  # type: ignore[override]
-        """See shmtensor.queues.SimpleQueue; `how`: create, timeout."""
-        return _queues.SimpleQueue(ctx=self, name=name, **how)
+    @_shown_as(_queues.SimpleQueue)
+    def SimpleQueue(  # type: ignore[override]
+        self, *, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> _queues.SimpleQueue:
+        return _queues.SimpleQueue(ctx=self, name=name, create=create, timeout=timeout)
 
-    def Lock(self, *, name: str | None = None, **how: Any) -> _synchronize.Lock:  # type: ignore[override]
-        """See shmtensor.synchronize.Lock; `how`: create, timeout."""
-        return _synchronize.Lock(name=name, **how)
+    @_shown_as(_synchronize.Lock)
+    def Lock(  # type: ignore[override]
+        self, *, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> _synchronize.Lock:
+        return _synchronize.Lock(name=name, create=create, timeout=timeout)
 
-    def RLock(self, *, name: str | None = None, **how: Any) -> _synchronize.RLock:  # type: ignore[override]
-        """See shmtensor.synchronize.RLock; `how`: create, timeout."""
-        return _synchronize.RLock(name=name, **how)
+    @_shown_as(_synchronize.RLock)
+    def RLock(  # type: ignore[override]
+        self, *, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> _synchronize.RLock:
+        return _synchronize.RLock(name=name, create=create, timeout=timeout)
 
+    @_shown_as(_synchronize.Semaphore)
     def Semaphore(  # type: ignore[override]
-        self, value: int | None = None, *, name: str | None = None, **how: Any
+        self,
+        value: int | None = None,
+        *,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
     ) -> _synchronize.Semaphore:
-        """See shmtensor.synchronize.Semaphore; `how`: create, timeout."""
-        return _synchronize.Semaphore(value, name=name, **how)
+        return _synchronize.Semaphore(value, name=name, create=create, timeout=timeout)
 
+    @_shown_as(_synchronize.BoundedSemaphore)
     def BoundedSemaphore(  # type: ignore[override]
-        self, value: int | None = None, *, name: str | None = None, **how: Any
+        self,
+        value: int | None = None,
+        *,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
     ) -> _synchronize.BoundedSemaphore:
-        """See shmtensor.synchronize.BoundedSemaphore; `how`: create, timeout."""
-        return _synchronize.BoundedSemaphore(value, name=name, **how)
+        return _synchronize.BoundedSemaphore(value, name=name, create=create, timeout=timeout)
 
-    def Condition(self, lock: Any = None, *, name: str | None = None, **how: Any) -> _synchronize.Condition:  # type: ignore[override]
-        """See shmtensor.synchronize.Condition; `how`: create, timeout."""
-        return _synchronize.Condition(lock, name=name, **how)
+    @_shown_as(_synchronize.Condition)
+    def Condition(  # type: ignore[override]
+        self, lock: Any = None, *, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> _synchronize.Condition:
+        return _synchronize.Condition(lock, name=name, create=create, timeout=timeout)
 
-    def Event(self, *, name: str | None = None, **how: Any) -> _synchronize.Event:  # type: ignore[override]
-        """See shmtensor.synchronize.Event; `how`: create, timeout."""
-        return _synchronize.Event(name=name, **how)
+    @_shown_as(_synchronize.Event)
+    def Event(  # type: ignore[override]
+        self, *, name: str | None = None, create: bool | None = None, timeout: float | None = None
+    ) -> _synchronize.Event:
+        return _synchronize.Event(name=name, create=create, timeout=timeout)
 
+    @_shown_as(_synchronize.Barrier)
     def Barrier(self, parties: int, action: Any = None, timeout: float | None = None) -> _synchronize.Barrier:  # type: ignore[override]
-        """See shmtensor.synchronize.Barrier."""
         return _synchronize.Barrier(parties, action, timeout)
 
+    @_shown_as(_pool.Pool)
     def Pool(
         self,
         processes: int | None = None,
@@ -164,52 +218,35 @@ class _Objects(_context.BaseContext):
         initargs: Iterable[Any] = (),
         maxtasksperchild: int | None = None,
     ) -> _pool.Pool:
-        """See shmtensor.pool.Pool."""
         return _pool.Pool(processes, initializer, initargs, maxtasksperchild, context=self.get_context())
 
+    @_shown_as(_connection.Pipe)
     def Pipe(self, duplex: bool = True) -> tuple[_connection.Connection, _connection.Connection]:
-        """See shmtensor.connection.Pipe."""
         return _connection.Pipe(duplex)
 
+    @_shown_as(_broadcast.Broadcast)
     def Broadcast(
-        self, maxsize: int = 0, *, policy: str | None = None, maxbytes: int = 0, name: str | None = None, **how: Any
+        self,
+        maxsize: int = 0,
+        *,
+        policy: str | None = None,
+        maxbytes: int = 0,
+        name: str | None = None,
+        create: bool | None = None,
+        timeout: float | None = None,
     ) -> _broadcast.Broadcast:
-        """See shmtensor.broadcast.Broadcast; `how`: create, timeout."""
-        return _broadcast.Broadcast(maxsize, policy=policy, maxbytes=maxbytes, name=name, ctx=self, **how)
+        return _broadcast.Broadcast(
+            maxsize, policy=policy, maxbytes=maxbytes, name=name, create=create, timeout=timeout, ctx=self
+        )
 
-
-class ForkContext(_Objects, _context.ForkContext):
-    """The standard fork context, starting this module's processes."""
-
-    Process = ForkProcess
-
-
-class SpawnContext(_Objects, _context.SpawnContext):
-    """The standard spawn context, starting this module's processes."""
-
-    Process = SpawnProcess
-
-
-class ForkServerContext(_Objects, _context.ForkServerContext):
-    """The standard forkserver context, starting this module's processes."""
-
-    Process = ForkServerProcess
-
-
-_contexts: dict[str, Any] = {
-    "fork": ForkContext(),
-    "spawn": SpawnContext(),
-    "forkserver": ForkServerContext(),
-}
-
-
-class DefaultContext(_Objects, _context.DefaultContext):
-    """What this module's functions belong to. Its method is the standard module's: what comes from the standard
-    submodules (`from multiprocessing.sharedctypes import Value`) is to fit to our processes, and a library that uses
-    the standard module to the choice that the program makes here."""
-
-    Process = Process
-
+    @overload  # type: ignore[override]
+    def get_context(self, method: Literal["fork"]) -> ForkContext: ...
+    @overload
+    def get_context(self, method: Literal["spawn"]) -> SpawnContext: ...
+    @overload
+    def get_context(self, method: Literal["forkserver"]) -> ForkServerContext: ...
+    @overload
+    def get_context(self, method: str | None = None) -> ForkContext | SpawnContext | ForkServerContext: ...
     def get_context(self, method: str | None = None) -> Any:
         """The context of a start method, or the one in use.
 
@@ -224,6 +261,39 @@ class DefaultContext(_Objects, _context.DefaultContext):
         context._check_available()
         return context
 
+
+class ForkContext(_Objects, _context.ForkContext):
+    """The standard fork context, starting this module's processes."""
+
+    Process: ClassVar[type[ForkProcess]] = ForkProcess
+
+
+class SpawnContext(_Objects, _context.SpawnContext):
+    """The standard spawn context, starting this module's processes."""
+
+    Process: ClassVar[type[SpawnProcess]] = SpawnProcess
+
+
+class ForkServerContext(_Objects, _context.ForkServerContext):
+    """The standard forkserver context, starting this module's processes."""
+
+    Process: ClassVar[type[ForkServerProcess]] = ForkServerProcess
+
+
+_contexts: dict[str, Any] = {
+    "fork": ForkContext(),
+    "spawn": SpawnContext(),
+    "forkserver": ForkServerContext(),
+}
+
+
+class DefaultContext(_Objects, _context.DefaultContext):
+    """What this module's functions belong to. Its method is the standard module's: what comes from the standard
+    submodules (`from multiprocessing.sharedctypes import Value`) is to fit to our processes, and a library that uses
+    the standard module to the choice that the program makes here."""
+
+    Process: ClassVar[type[Process]] = Process
+
     def set_start_method(self, method: str | None, force: bool = False) -> None:
         """Choose the default start method of this program; None with `force` takes the choice back. Does not block.
 
@@ -233,40 +303,51 @@ class DefaultContext(_Objects, _context.DefaultContext):
         """
         _standard.set_start_method(method, force)
 
-    def get_start_method(self, allow_none: bool = False) -> Any:
+    @overload  # type: ignore[override]
+    def get_start_method(self, allow_none: Literal[False] = False) -> str: ...
+    @overload
+    def get_start_method(self, allow_none: bool) -> str | None: ...
+    def get_start_method(self, allow_none: bool = False) -> str | None:
         """The default start method's name; None with `allow_none` when it has not been chosen yet. Does not block."""
         return _standard.get_start_method(allow_none)
 
 
 _default_context = DefaultContext(_contexts[_standard.get_all_start_methods()[0]])
 
-_exported = [name for name in dir(_default_context) if not name.startswith("_")]
-globals().update((name, getattr(_default_context, name)) for name in _exported)
 SUBDEBUG = 5
 SUBWARNING = 25
+# What the standard module takes from its default context, from ours.
+Array = _default_context.Array
+Barrier = _default_context.Barrier
+BoundedSemaphore = _default_context.BoundedSemaphore
+Condition = _default_context.Condition
+Event = _default_context.Event
+Lock = _default_context.Lock
+Manager = _default_context.Manager
+Pipe = _default_context.Pipe
+Pool = _default_context.Pool
+RLock = _default_context.RLock
+RawArray = _default_context.RawArray
+RawValue = _default_context.RawValue
+Semaphore = _default_context.Semaphore
+Value = _default_context.Value
+active_children = _default_context.active_children
+allow_connection_pickling = _default_context.allow_connection_pickling
+cpu_count = _default_context.cpu_count
+current_process = _default_context.current_process
+freeze_support = _default_context.freeze_support
+get_all_start_methods = _default_context.get_all_start_methods
+get_context = _default_context.get_context
+get_logger = _default_context.get_logger
+get_start_method = _default_context.get_start_method
+log_to_stderr = _default_context.log_to_stderr
+parent_process = _default_context.parent_process
+set_executable = _default_context.set_executable
+set_forkserver_preload = _default_context.set_forkserver_preload
+set_start_method = _default_context.set_start_method
 
-__all__ = [
-    *_exported,
-    "DefaultContext",
-    "ForkContext",
-    "ForkProcess",
-    "ForkServerContext",
-    "ForkServerProcess",
-    "ProcessContext",
-    "ProcessException",
-    "ProcessExitedException",
-    "ProcessRaisedException",
-    "SpawnContext",
-    "SpawnProcess",
-    "get_all_sharing_strategies",
-    "get_sharing_strategy",
-    "set_sharing_strategy",
-    "spawn",
-    "start_processes",
-]
 
-
-def __getattr__(name: str) -> Any:
+def _standard_name(name: str) -> Any:
     """The standard package's submodules, and what else of its names is not ours."""
     if hasattr(_standard, name):
         return getattr(_standard, name)
@@ -276,6 +357,95 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError:
             pass
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if TYPE_CHECKING:
+    # As in the standard module's stub these are classes, so that `queue: mp.Queue[int]` can be said.
+    from multiprocessing import connection as connection
+    from multiprocessing import context as context
+    from multiprocessing import dummy as dummy
+    from multiprocessing import forkserver as forkserver
+    from multiprocessing import heap as heap
+    from multiprocessing import managers as managers
+    from multiprocessing import pool as pool
+    from multiprocessing import process as process
+    from multiprocessing import queues as queues
+    from multiprocessing import reduction as reduction
+    from multiprocessing import resource_sharer as resource_sharer
+    from multiprocessing import resource_tracker as resource_tracker
+    from multiprocessing import shared_memory as shared_memory
+    from multiprocessing import sharedctypes as sharedctypes
+    from multiprocessing import synchronize as synchronize
+    from multiprocessing import util as util
+
+    from .broadcast import Broadcast as Broadcast
+    from .queues import JoinableQueue as JoinableQueue
+    from .queues import Queue as Queue
+    from .queues import SimpleQueue as SimpleQueue
+else:
+    Broadcast = _default_context.Broadcast
+    JoinableQueue = _default_context.JoinableQueue
+    Queue = _default_context.Queue
+    SimpleQueue = _default_context.SimpleQueue
+    __getattr__ = _standard_name  # unseen by type checkers, which would believe any name
+    del TYPE_CHECKING  # no name of this module
+
+__all__ = [
+    "Array",
+    "AuthenticationError",
+    "Barrier",
+    "BoundedSemaphore",
+    "Broadcast",
+    "BufferTooShort",
+    "Condition",
+    "DefaultContext",
+    "Event",
+    "ForkContext",
+    "ForkProcess",
+    "ForkServerContext",
+    "ForkServerProcess",
+    "JoinableQueue",
+    "Lock",
+    "Manager",
+    "Pipe",
+    "Pool",
+    "Process",
+    "ProcessContext",
+    "ProcessError",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "Queue",
+    "RLock",
+    "RawArray",
+    "RawValue",
+    "Semaphore",
+    "SimpleQueue",
+    "SpawnContext",
+    "SpawnProcess",
+    "TimeoutError",
+    "Value",
+    "active_children",
+    "allow_connection_pickling",
+    "cpu_count",
+    "current_process",
+    "freeze_support",
+    "get_all_sharing_strategies",
+    "get_all_start_methods",
+    "get_context",
+    "get_logger",
+    "get_sharing_strategy",
+    "get_start_method",
+    "log_to_stderr",
+    "parent_process",
+    "reducer",
+    "set_executable",
+    "set_forkserver_preload",
+    "set_sharing_strategy",
+    "set_start_method",
+    "spawn",
+    "start_processes",
+]
 
 
 _reductions.register()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import types
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import context
 from multiprocessing.util import register_after_fork
 from queue import Empty, Full
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from . import reductions
 from ._native import BlockGone, LockBusy, Refused, Ring
@@ -25,7 +24,13 @@ from .errors import InvalidArgument
 from .manager import client
 
 if TYPE_CHECKING:
+    import typing_extensions  # of which every type checker knows
+
     from ._native import Block
+
+    Message = typing_extensions.TypeVar("Message", default=Any)  # a plain mp.Queue() is for anything
+else:
+    Message = TypeVar("Message")
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue"]
 
@@ -69,12 +74,16 @@ def bound(value: Any, name: str, most: int) -> int:
     return 0 if number <= 0 or number > most else number
 
 
-def shown(self: object, ring: Ring | None, name: str | None, **figures: Any) -> str:
-    """A repr: name (of what has one), figures and bounds. Reads shared memory; does not block."""
-    if ring is not None:
-        figures["maxsize"], figures["maxbytes"] = ring.limits()
-    facts = ({} if name is None else {"name": name}) | figures
-    return f"<{type(self).__name__}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})>"
+def shown(thing: object, name: str | None, facts: dict[str, Any]) -> str:
+    """A repr: the name, of what has one, and facts."""
+    if name is not None:
+        facts = {"name": name, **facts}
+    return f"<{type(thing).__name__}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})>"
+
+
+def bounds_of(ring: Ring) -> dict[str, int]:
+    """As they were given, for a repr. Does not block."""
+    return dict(zip(("maxsize", "maxbytes"), ring.limits(), strict=True))
 
 
 class RingObject:
@@ -118,9 +127,15 @@ class RingObject:
         self._ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
 
     def __repr__(self) -> str:
-        ring: Ring | None = vars(self).get("_ring")  # none: making it failed
-        figures: dict[str, Any] = {} if ring is None else {"messages": ring.size()}
-        return shown(self, ring, self._name, **figures, **({"closed": True} if self._closed else {}))
+        try:
+            facts = self._facts()
+        except AttributeError:  # it could not be made
+            facts = {}
+        return shown(self, self._name, facts | ({"closed": True} if self._closed else {}))
+
+    def _facts(self) -> dict[str, Any]:
+        """What a repr says of it. Does not block."""
+        return {"messages": self._ring.size(), **bounds_of(self._ring)}
 
     def __getstate__(self) -> Any:
         context.assert_spawning(self)
@@ -203,7 +218,7 @@ class _End:
         _put(self._manager, self._ring, obj)
 
 
-class SimpleQueue(RingObject):
+class SimpleQueue(RingObject, Generic[Message]):
     """A queue without bounds: put, get, empty, close."""
 
     _KIND = SIMPLE
@@ -258,7 +273,7 @@ class SimpleQueue(RingObject):
         if lock is not None:
             self.__dict__["_rlock"] = lock
 
-    def put(self, obj: Any) -> None:
+    def put(self, obj: Message) -> None:
         """Put a message. Does not block, but for memory.
 
         Raises:
@@ -268,7 +283,7 @@ class SimpleQueue(RingObject):
         self._check_open()
         _put(self._manager, self._ring, obj)
 
-    def get(self) -> Any:
+    def get(self) -> Message:
         """Take the oldest message. Blocks until there is one.
 
         Raises:
@@ -280,7 +295,7 @@ class SimpleQueue(RingObject):
                 the manager has not undone it within half a second. Damaged memory may look like that.
         """
         self._check_open()
-        return _get(self._manager, self._ring)
+        return _get(self._manager, self._ring)  # type: ignore[no-any-return]
 
     def _check_open(self) -> None:
         if self._closed:
@@ -309,10 +324,8 @@ class SimpleQueue(RingObject):
         """Figures of this moment. Does not block."""
         return QueueStats(*self._ring.stats())
 
-    __class_getitem__: Any = classmethod(types.GenericAlias)
 
-
-class Queue(SimpleQueue):
+class Queue(SimpleQueue[Message]):
     """The standard queue, and more: bounds in bytes too, many messages at once, names, coroutines, figures."""
 
     _KIND = QUEUE
@@ -358,7 +371,7 @@ class Queue(SimpleQueue):
     def _maxsize(self) -> int:
         return self._ring.limits()[0] or 2**31 - 1
 
-    def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
+    def put(self, obj: Message, block: bool = True, timeout: float | None = None) -> None:
         """Put a message. Blocks while the queue is full, up to `timeout` seconds.
 
         Raises:
@@ -375,7 +388,7 @@ class Queue(SimpleQueue):
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+    def get(self, block: bool = True, timeout: float | None = None) -> Message:
         """Take the oldest message. Blocks until there is one, up to `timeout` seconds.
 
         Raises:
@@ -386,19 +399,19 @@ class Queue(SimpleQueue):
         if self._closed:
             raise ValueError(f"Queue {self!r} is closed")
         try:
-            return self._native_get(block, timeout)
+            return self._native_get(block, timeout)  # type: ignore[no-any-return]
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
-    def put_nowait(self, obj: Any) -> None:
+    def put_nowait(self, obj: Message) -> None:
         """`put(obj, block=False)`."""
         self.put(obj, False)
 
-    def get_nowait(self) -> Any:
+    def get_nowait(self) -> Message:
         """`get(block=False)`."""
         return self.get(False)
 
-    def put_many(self, messages: Iterable[Any], block: bool = True, timeout: float | None = None) -> int:
+    def put_many(self, messages: Iterable[Message], block: bool = True, timeout: float | None = None) -> int:
         """Put messages in order, with less work for each than put. Blocks as `put` does.
 
         Returns:
@@ -416,7 +429,7 @@ class Queue(SimpleQueue):
             with _adding(problem):
                 self._manager._translate(problem)
 
-    def get_many(self, most: int, block: bool = True, timeout: float | None = None) -> list[Any]:
+    def get_many(self, most: int, block: bool = True, timeout: float | None = None) -> list[Message]:
         """Take up to `most` messages. Blocks until there is one, as `get` does; then takes what is there.
 
         Raises:
@@ -434,7 +447,7 @@ class Queue(SimpleQueue):
             with _adding(problem):
                 self._manager._translate(problem)
 
-    async def aput(self, obj: Any) -> None:
+    async def aput(self, obj: Message) -> None:
         """`put` for coroutines: while the queue is full, others run. Those of one loop put in the order they called.
 
         Raises:
@@ -450,14 +463,14 @@ class Queue(SimpleQueue):
                         return self.put(obj, True, _MOMENT)
                 await loop.run_in_executor(None, self._ring.await_room, 0.1, taken)
 
-    async def aget(self) -> Any:
+    async def aget(self) -> Message:
         """`get` for coroutines: while there is no message, others run. Those of one loop get in the order they called.
 
         Raises:
             ValueError: the queue is closed, or was closed by this process meanwhile.
             the others of get.
         """
-        return await self._loops.tasks(asyncio.get_running_loop()).get(self)
+        return await self._loops.tasks(asyncio.get_running_loop()).get(self)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """As SimpleQueue's; `aput` and `aget` that wait in this process raise ValueError."""
@@ -488,7 +501,7 @@ class Queue(SimpleQueue):
         """Nothing to cancel: there is no thread, and nothing that could be lost at exit."""
 
 
-class JoinableQueue(Queue):
+class JoinableQueue(Queue[Message]):
     """A queue that counts the messages whose work is done."""
 
     _KIND = JOINABLE

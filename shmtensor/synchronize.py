@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from . import _native, reductions
-from .errors import InvalidArgument, QuotaExceeded
+from .errors import ForkedWithoutHold, InvalidArgument, QuotaExceeded
 from .manager import client
 
 __all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock", "Semaphore"]
@@ -24,6 +24,7 @@ __all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock",
 SEM_VALUE_MAX = 2**31 - 1
 _LOOK = 0.1  # seconds between two looks whether a party of a barrier has died
 _PARTIES = 4096  # of a barrier at most
+_NOT_HELD = "not held by this process"
 Made = TypeVar("Made")
 
 
@@ -61,6 +62,16 @@ class _Shared:
 def _redeem(ticket: Any) -> _native.Block:
     where, numbers = ticket
     return client.at(where).redeem(*numbers)
+
+
+def _shown(thing: object, facts: Callable[[], str]) -> str:
+    """A repr that raises nothing: also of what could not be made, or what a forked process does not hold."""
+    try:
+        known = facts()
+    except (AttributeError, ForkedWithoutHold):
+        known = _NOT_HELD
+    name = vars(thing).get("_name")
+    return f"<{type(thing).__name__}({known}{'' if name is None else f', name={name!r}'})>"
 
 
 class SemLock(_Shared):
@@ -117,6 +128,7 @@ class Lock(SemLock):
             return _native.Mutex(block, False, fresh)
 
         self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
+        self._name = name
 
     def __setstate__(self, ticket: Any) -> None:
         self._use(_native.Mutex(_redeem(ticket), False, False))
@@ -127,7 +139,7 @@ class Lock(SemLock):
         return bool(self._semlock.owner_died)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}(owner={self._holder()[0]})>"
+        return _shown(self, lambda: f"owner={self._holder()[0]}")
 
 
 class RLock(SemLock):
@@ -146,6 +158,7 @@ class RLock(SemLock):
             return _native.Mutex(block, True, fresh)
 
         self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
+        self._name = name
 
     def __setstate__(self, ticket: Any) -> None:
         self._use(_native.Mutex(_redeem(ticket), True, False))
@@ -156,8 +169,7 @@ class RLock(SemLock):
         return bool(self._semlock.owner_died)
 
     def __repr__(self) -> str:
-        name, count = self._holder()
-        return f"<{type(self).__name__}({name}, {count})>"
+        return _shown(self, lambda: "{}, {}".format(*self._holder()))
 
 
 class Semaphore(SemLock):
@@ -210,6 +222,7 @@ class Semaphore(SemLock):
             raise InvalidArgument(
                 f"{name!r} {has}, and {first} were asked for; leave the value out, or use another name"
             )
+        self._name = name
 
     def __setstate__(self, ticket: Any) -> None:
         self._use(_native.Units(_redeem(ticket), self._BOUNDED, False))
@@ -219,7 +232,7 @@ class Semaphore(SemLock):
         return self._semlock._get_value()  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}(value={self.get_value()})>"
+        return _shown(self, lambda: f"value={self.get_value()}")
 
 
 class BoundedSemaphore(Semaphore):
@@ -232,7 +245,7 @@ class BoundedSemaphore(Semaphore):
     _BOUNDED = True
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}(value={self.get_value()}, maxvalue={self._semlock.maxvalue})>"
+        return _shown(self, lambda: f"value={self.get_value()}, maxvalue={self._semlock.maxvalue}")
 
 
 class _Number:
@@ -271,6 +284,7 @@ class Condition(_Shared):
         known = None if name is None else f"{name}.crowd"
         crowd = _make(_native.crowd_bytes(_native.CROWD), _native.Crowd, known, create, timeout)
         self._use(lock or RLock(name=name), crowd)
+        self._name = name
 
     def _use(self, lock: Any, crowd: _native.Crowd) -> None:
         self._lock = lock
@@ -294,7 +308,7 @@ class Condition(_Shared):
         return self._lock.__exit__(*args)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}({self._lock}, {self._crowd.waiting()})>"
+        return _shown(self, lambda: f"{self._lock}, {self._crowd.waiting()}")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Let the lock go until notified, at most `timeout` seconds; then take it again.
@@ -361,6 +375,7 @@ class Event(_Shared):
             create, timeout: as SimpleQueue's: make it, or open it and wait for it.
         """
         self._flag = _make(_native.LOCK_BYTES, _native.Flag, name, create, timeout)
+        self._name = name
 
     def __getstate__(self) -> Any:
         return self._ticket(self._flag.block)
@@ -385,8 +400,12 @@ class Event(_Shared):
         return self._flag.wait(timeout)
 
     def __repr__(self) -> str:
-        status = "set" if self.is_set() else "unset"
-        return f"<{type(self).__qualname__} at {id(self):#x} {status}>"
+        try:
+            status = "set" if self.is_set() else "unset"
+        except (AttributeError, ForkedWithoutHold):
+            status = _NOT_HELD
+        name = vars(self).get("_name")
+        return f"<{type(self).__qualname__} at {id(self):#x} {'' if name is None else f'name={name!r} '}{status}>"
 
 
 class Barrier(threading.Barrier):
@@ -431,6 +450,12 @@ class Barrier(threading.Barrier):
     def __setstate__(self, state: Any) -> None:
         parties, action, timeout, cond, ticket = state
         self._use(parties, action, timeout, cond, _native.Crowd(_redeem(ticket), False))
+
+    def __repr__(self) -> str:
+        try:
+            return super().__repr__()
+        except (AttributeError, ForkedWithoutHold):
+            return f"<{type(self).__qualname__} at {id(self):#x}: {_NOT_HELD}>"
 
     # The standard class keeps these two in attributes; the number of those who wait is here the number of those who
     # wait and live.

@@ -1,0 +1,141 @@
+"""What type checkers know of shmtensor, mypy and pyright alike: every name and no other, and what factories give."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shmtensor
+import shmtensor.multiprocessing as mp
+
+GOOD = """
+from typing import Any, assert_type
+
+import shmtensor as st
+import shmtensor.multiprocessing as mp
+from shmtensor import broadcast, connection, pool, queues, synchronize
+
+assert_type(mp.Queue(), queues.Queue[Any])
+assert_type(mp.Queue(3, maxbytes=10, name="x"), queues.Queue[Any])
+assert_type(mp.SimpleQueue(name="x"), queues.SimpleQueue[Any])
+assert_type(mp.JoinableQueue(), queues.JoinableQueue[Any])
+assert_type(mp.Broadcast(3, policy="drop_oldest"), broadcast.Broadcast[Any])
+assert_type(mp.Broadcast(3).reader(), broadcast.BroadcastReader[Any])
+assert_type(mp.Pool(2), pool.Pool)
+assert_type(mp.Pipe(), tuple[connection.Connection, connection.Connection])
+assert_type(mp.Lock(), synchronize.Lock)
+assert_type(mp.RLock(name="x"), synchronize.RLock)
+assert_type(mp.Semaphore(3), synchronize.Semaphore)
+assert_type(mp.BoundedSemaphore(3), synchronize.BoundedSemaphore)
+assert_type(mp.Condition(), synchronize.Condition)
+assert_type(mp.Event(), synchronize.Event)
+assert_type(mp.Barrier(3), synchronize.Barrier)
+assert_type(mp.Process(target=print), mp.Process)
+assert_type(mp.get_context("spawn"), mp.SpawnContext)
+assert_type(mp.get_context("spawn").Queue(), queues.Queue[Any])
+assert_type(mp.get_context("fork").Process(), mp.ForkProcess)
+assert_type(mp.get_context(mp.get_start_method()).Broadcast(3), broadcast.Broadcast[Any])
+assert_type(mp.cpu_count(), int)
+assert_type(st.zeros(3), st.Tensor)
+
+numbers: mp.Queue[int] = mp.Queue()
+assert_type(numbers.get(), int)
+assert_type(numbers.get_many(3), list[int])
+frames: mp.Broadcast[tuple[int, st.Tensor]] = mp.Broadcast(4)
+frames.put((1, st.zeros(3)))
+with frames.reader() as reader:
+    assert_type(reader.latest(), tuple[int, st.Tensor])
+    assert_type(reader.qsize(), int)
+    for message in reader:
+        assert_type(message[1], st.Tensor)
+
+
+def work(queue: mp.Queue, cast: mp.Broadcast) -> None:
+    assert_type(queue.get(), Any)
+
+
+async def use(reader: broadcast.BroadcastReader[str]) -> None:
+    assert_type(await reader.aget(), str)
+    assert_type(await numbers.aget(), int)
+    async for message in reader:
+        assert_type(message, str)
+"""
+WRONG = """
+import shmtensor as st
+import shmtensor.multiprocessing as mp
+
+st.zeroes(3)  # wrong
+st.Tensr  # wrong
+mp.Quueue()  # wrong
+mp.Queue(maxsize="3")  # wrong
+mp.Queue(maxlen=3)  # wrong
+mp.Broadcast(3, policies="block")  # wrong
+mp.Pool("2")  # wrong
+mp.get_context("fork").Quueue()  # wrong
+mp.Broadcast(3).reader().latst()  # wrong
+numbers: mp.Queue[int] = mp.Queue()
+numbers.put("3")  # wrong
+"""
+SUBMODULES = [
+    one.name for one in pkgutil.iter_modules(multiprocessing.__path__)
+    if one.name != "spawn" and not one.name.startswith("popen_")
+]  # fmt: skip
+"""Of the standard package; `spawn` is torch's function here."""
+
+
+def names() -> str:
+    """A program that uses every name there is."""
+    lines = [f"st.{name}" for name in dir(shmtensor)]
+    lines += [f"mp.{name}" for name in [*mp.__all__, *SUBMODULES, "SUBDEBUG", "SUBWARNING"]]
+    return "\n".join(["import shmtensor as st", "import shmtensor.multiprocessing as mp", *lines, ""])
+
+
+PROGRAMS = {"good.py": GOOD, "wrong.py": WRONG, "names.py": names()}
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("typing")
+    for name, text in PROGRAMS.items():
+        (made / name).write_text(text)
+    return made
+
+
+def lines_that_are_wrong() -> set[tuple[str, int]]:
+    return {("wrong.py", number) for number, line in enumerate(WRONG.split("\n"), 1) if line.endswith("# wrong")}
+
+
+@pytest.mark.timeout(600)
+def test_mypy(where: Path) -> None:
+    pytest.importorskip("mypy")
+    options = ["--no-error-summary", "--config-file=", f"--cache-dir={where / 'cache'}", "--strict"]
+    command = [sys.executable, "-m", "mypy", *options, *PROGRAMS]
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    found = {(file, int(line)) for file, line in re.findall(r"^(\w+\.py):(\d+): error", done.stdout, re.MULTILINE)}
+    assert found == lines_that_are_wrong(), done.stdout + done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_pyright(where: Path) -> None:
+    pytest.importorskip("basedpyright", reason="pyright as a package with all that it needs")
+    (where / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard", "reportUnusedExpression": false}')
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, *PROGRAMS]
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    report = json.loads(done.stdout)
+    assert report["summary"]["filesAnalyzed"] == len(PROGRAMS)
+    errors = [one for one in report["generalDiagnostics"] if one["severity"] == "error"]
+    found = {(Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in errors}
+    assert found == lines_that_are_wrong(), "\n".join(one["file"] + ": " + one["message"] for one in errors)
+
+
+def test_every_submodule_of_the_standard_package_is_here() -> None:
+    assert "queues" in SUBMODULES
+    for name in SUBMODULES:
+        assert getattr(mp, name).__name__ == f"multiprocessing.{name}"
