@@ -115,6 +115,18 @@ def test_connection_wait(method: str) -> None:
     assert connection.wait(readers) == [readers[1]]
 
 
+@pytest.mark.usefixtures("in_time")
+def test_wait_for_a_result_or_the_end_of_a_worker(ctx: Any) -> None:
+    q = ctx.Queue()
+    process = ctx.Process(target=put_later, args=(q, "result"))
+    process.start()
+    assert q in connection.wait([q, process.sentinel])
+    assert q.get(False) == "result"
+    assert connection.wait([q, process.sentinel]) == [process.sentinel]
+    assert q.empty()
+    process.join()
+
+
 def put_often(q: Any) -> None:
     for i in range(1000):
         q.put(i)
