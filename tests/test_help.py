@@ -83,6 +83,12 @@ def test_what_is_exported_is_what_the_standard_module_takes_from_its_context() -
         assert getattr(mp, name) is not None
 
 
+def test_every_public_name_is_exported() -> None:
+    public = {name for name in vars(mp) if not name.startswith("_") and not inspect.ismodule(getattr(mp, name))}
+    own = {name for name in public if getattr(getattr(mp, name), "__module__", mp.__name__) == mp.__name__}
+    assert own - set(mp.__all__) == {"SUBDEBUG", "SUBWARNING"}
+
+
 def test_every_function_says_what_it_does() -> None:
     for name in mp.__all__:
         function = getattr(mp, name)
