@@ -352,6 +352,28 @@ def test_names_in_dev_shm_stay_while_their_memory_lives(manager: client.Manager)
     until(lambda: not Path("/dev/shm" + name).exists(), "the name to go with the group")
 
 
+def test_names_are_for_those_to_take_back_who_asked_for_them(manager: client.Manager, here: World) -> None:
+    """Under the next manager as well."""
+    block = manager.allocate(64)
+    names = [b"/mine", manager.export(block)]
+    manager.bind(names[0], block)
+    code = (
+        "import sys; from shmtensor import errors; from shmtensor.manager import client\n"
+        "m = client.at(sys.argv[1])\n"
+        "for name in sys.argv[2:]:\n"
+        "    try: m.unexport(name.encode())\n"
+        "    except errors.ManagerError as refused: print(refused)\n"
+    )
+    for _ in range(2):
+        told = here.run(code, os.fsdecode(manager.address), *map(os.fsdecode, names)).splitlines()
+        assert len(told) == 2 and all(f"pid {os.getpid()}" in line for line in told)
+        assert all(manager.open(name) is block for name in names)
+        kill_manager(manager)
+        assert manager.stats().names == 2
+    for name in names:
+        manager.unexport(name)
+
+
 def test_names_of_users_outlive_a_manager(manager: client.Manager) -> None:
     block, other = manager.allocate(64), manager.allocate(64)
     manager.bind(b"/mine", block)

@@ -37,6 +37,7 @@ class Manager(RuleBasedStateMachine):
         self.abandoned: set[int] = set()  # unannounced, of a parent that died
         self.books: dict[int, Books] = {}  # of segments that were not destroyed
         self.named: dict[bytes, tuple[int, int, int]] = {}
+        self.giver: dict[bytes, tuple[int, int]] = {}
         self.block = 0
         self.made: list[tuple[int, int, int]] = []
 
@@ -237,22 +238,31 @@ class Manager(RuleBasedStateMachine):
 
     # -------------------------------------------------------------------------------------------------------- names
 
-    @rule(triple=WHICH)
-    def export(self, triple: Any) -> None:
-        triple = self._pick("blocks", triple)
+    @rule(triple=WHICH, slot=WHICH)
+    def export(self, triple: Any, slot: int) -> None:
+        triple, slot = self._pick("blocks", triple), self._pick("clients", slot)
+        if slot not in self.living:
+            return
         try:
-            name = self.state.export(*triple, 100)
+            name = self.state.export(*triple, slot)
         except Refusal:
             assert not self._is_live(triple)
         else:
             assert self._is_live(triple)
-            self.named[name] = triple
+            self._note_name(name, triple, slot)
 
-    @rule(triple=WHICH, name=st.sampled_from([b"/one", b"/two", b"/torch_1_2"]))
-    def bind(self, triple: Any, name: bytes) -> None:
-        triple = self._pick("blocks", triple)
+    def _note_name(self, name: bytes, triple: Any, slot: int) -> None:
+        if self.named.get(name) != triple:
+            self.giver[name] = slot, self.group.slot(slot)[4]
+        self.named[name] = triple
+
+    @rule(triple=WHICH, slot=WHICH, name=st.sampled_from([b"/one", b"/two", b"/torch_1_2"]))
+    def bind(self, triple: Any, slot: int, name: bytes) -> None:
+        triple, slot = self._pick("blocks", triple), self._pick("clients", slot)
+        if slot not in self.living:
+            return
         try:
-            self.state.bind(name, *triple)
+            self.state.bind(name, *triple, slot)
         except Refusal as problem:
             if problem.code == protocol.EXISTS:
                 assert self._is_live(self.named[name])
@@ -260,10 +270,10 @@ class Manager(RuleBasedStateMachine):
                 assert not self._is_live(triple) or name == b"/torch_1_2"
         else:
             assert self._is_live(triple)
-            self.named[name] = triple
+            self._note_name(name, triple, slot)
 
-    @rule(which=WHICH, forget=st.booleans())
-    def look_up(self, which: int, forget: bool) -> None:
+    @rule(which=WHICH, forget=WHICH)
+    def look_up(self, which: int, forget: int) -> None:
         if not self.named:
             return
         name = list(self.named)[which % len(self.named)]
@@ -275,12 +285,19 @@ class Manager(RuleBasedStateMachine):
             assert problem.code in (protocol.STALE, protocol.UNKNOWN)
         else:
             assert self._is_live(triple)
-        if forget:
-            del self.named[name]
+        slot = self._pick("clients", forget)
+        if slot in self.living:
+            giver, generation = self.giver[name]
+            lives = giver in self.living and self.group.slot(giver)[4] == generation
             try:
-                self.state.unexport(name)
-            except Refusal:
+                self.state.unexport(name, slot)
+                assert giver == slot or not lives
+            except Refusal as problem:
+                if problem.code == protocol.DENIED:
+                    assert giver != slot and lives
+                    return
                 assert not self._is_live(triple)  # purged before
+            del self.named[name], self.giver[name]
 
     # --------------------------------------------------------------------------------------------------------- time
 
@@ -330,6 +347,7 @@ class Manager(RuleBasedStateMachine):
     @invariant()
     def names(self) -> None:
         assert all(self.state.names.get(name) == triple for triple, name in self.state.by_block.items())
+        assert self.state.givers.keys() == self.state.names.keys()
 
     @invariant()
     def orphans(self) -> None:

@@ -116,7 +116,7 @@ class Outside:
     def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
         self.punched.append((segment.id, offset, nbytes))
 
-    def name(self, name: bytes, triple: tuple[int, int, int]) -> None:
+    def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
         self.written.append(name)
 
     def forget(self, name: bytes) -> None:
@@ -317,13 +317,13 @@ def test_names(made: Fixture) -> None:
     slot = made.state.add_client(77, 1)
     books = made.segment(slot)
     books.add(3, 0, 640, (slot, CLIENT), generation=8)
-    name = made.state.export(1, 3, 8, 77)
+    name = made.state.export(1, 3, 8, slot)
     assert name.startswith(b"/torch_77_")
     protocol.check_name(name)
-    assert made.state.export(1, 3, 8, 77) == name
+    assert made.state.export(1, 3, 8, slot) == name
     assert made.state.lookup(name) == (1, 3, 8, 640)
     with pytest.raises(Refusal) as caught:
-        made.state.export(1, 3, 7, 77)
+        made.state.export(1, 3, 7, slot)
     assert caught.value.code == protocol.STALE
     with pytest.raises(Refusal) as caught:
         made.state.lookup(b"/torch_77_1")
@@ -332,10 +332,37 @@ def test_names(made: Fixture) -> None:
     with pytest.raises(Refusal) as caught:
         made.state.lookup(name)
     assert caught.value.code == protocol.STALE
-    made.state.unexport(name)
+    made.state.unexport(name, slot)
     with pytest.raises(Refusal):
-        made.state.unexport(name)
+        made.state.unexport(name, slot)
     assert not made.state.names and not made.state.by_block
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_who_may_take_a_name_back(made: Fixture, bound: bool) -> None:
+    slot, other = made.state.add_client(77, 1), made.state.add_client(78, 1)
+    made.segment(slot).add(3, 0, 640, (slot, CLIENT), (other, CLIENT))
+
+    def name() -> bytes:
+        if bound:
+            made.state.bind(b"/x", 1, 3, 1, slot)
+        return b"/x" if bound else made.state.export(1, 3, 1, slot)
+
+    given = name()
+    if bound:
+        made.state.bind(given, 1, 3, 1, other)
+    else:
+        assert made.state.export(1, 3, 1, other) == given
+    with pytest.raises(Refusal, match="pid 77") as caught:
+        made.state.unexport(given, other)
+    assert caught.value.code == protocol.DENIED
+    assert made.state.lookup(given)[1] == 3
+    made.state.unexport(given, slot)
+    given = name()
+    made.state.gone(slot)
+    assert made.state.lookup(given)[1] == 3
+    made.state.unexport(given, other)
+    assert not made.state.names and not made.state.givers
 
 
 def test_names_of_dead_blocks_are_purged_when_the_table_doubles(made: Fixture) -> None:
@@ -343,10 +370,10 @@ def test_names_of_dead_blocks_are_purged_when_the_table_doubles(made: Fixture) -
     books = made.segment(slot)
     for block in range(state_module.PURGE_NAMES):
         books.add(block, 0, 1, (slot, CLIENT))
-        made.state.export(1, block, 1, 1)
+        made.state.export(1, block, 1, slot)
     books.held.clear()
     books.add(7, 0, 1, (slot, CLIENT), generation=2)
-    made.state.export(1, 7, 2, 1)
+    made.state.export(1, 7, 2, slot)
     assert len(made.state.names) == len(made.state.by_block) == 1
 
 
@@ -355,7 +382,7 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     books = made.segment(slot)
     books.add(0, 0, 100, (slot, CLIENT), (0, TICKET))
     books.add(1, 128, 50, (slot, CLIENT))
-    made.state.export(1, 0, 1, 10)
+    made.state.export(1, 0, 1, slot)
     document = report.listing(made.state)
     assert document["clients"] == [
         {"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0, "reserved_bytes": 0}
@@ -508,11 +535,11 @@ def test_names_of_the_users_choice(made: Fixture) -> None:
     books = made.segment(slot)
     books.add(0, 0, 64, (slot, CLIENT))
     books.add(1, 64, 32, (slot, CLIENT))
-    made.state.bind(b"/queue", 1, 0, 1)
+    made.state.bind(b"/queue", 1, 0, 1, slot)
     assert made.state.lookup(b"/queue") == (1, 0, 1, 64)
-    made.state.bind(b"/queue", 1, 0, 1)  # asked once more
+    made.state.bind(b"/queue", 1, 0, 1, slot)  # asked once more
     with pytest.raises(Refusal) as caught:
-        made.state.bind(b"/queue", 1, 1, 1)
+        made.state.bind(b"/queue", 1, 1, 1, slot)
     assert caught.value.code == protocol.EXISTS
     for name, triple, code in (
         (b"/torch_1_2", (1, 1, 1), protocol.INVALID),
@@ -520,21 +547,21 @@ def test_names_of_the_users_choice(made: Fixture) -> None:
         (b"/other", (9, 1, 1), protocol.UNKNOWN),
     ):
         with pytest.raises(Refusal) as caught:
-            made.state.bind(name, *triple)
+            made.state.bind(name, *triple, slot)
         assert caught.value.code == code
-    made.state.bind(b"/again", 1, 0, 1)  # a block may have several
-    exported = made.state.export(1, 0, 1, 1)
+    made.state.bind(b"/again", 1, 0, 1, slot)  # a block may have several
+    exported = made.state.export(1, 0, 1, slot)
     document = report.listing(made.state)
     assert [row["name"] for row in document["names"]] == ["/queue", "/again"]
     assert document["names_total"] == 2 and document["segments"][0]["names"] == 3
     del books.held[0, 1]
-    made.state.bind(b"/queue", 1, 1, 1)
+    made.state.bind(b"/queue", 1, 1, 1, slot)
     assert made.state.lookup(b"/queue") == (1, 1, 1, 32)
     assert made.state.purge_names() == 2
     assert set(made.state.names) == {b"/queue"} and not made.state.by_block
     with pytest.raises(Refusal):
         made.state.lookup(exported)
-    made.state.unexport(b"/queue")
+    made.state.unexport(b"/queue", slot)
     assert not made.state.names
 
 

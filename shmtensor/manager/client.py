@@ -404,7 +404,10 @@ class Manager:
         raise errors.InvalidArgument(str(problem)) from None
 
     def export(self, block: _native.Block) -> bytes:
-        """The name `/torch_<pid>_<rand>` of a block, the same one each time. It does not keep the block alive."""
+        """The name `/torch_<pid>_<rand>` of a block, the same one each time. It does not keep the block alive.
+
+        The first process that asks, whose pid it has, is the one that may `unexport` it.
+        """
         reply, _ = self._request(protocol.Export(block.segment, block.index, block.generation))
         assert isinstance(reply, protocol.Handle)
         return reply.name
@@ -420,7 +423,11 @@ class Manager:
         return self.attach(reply.segment, reply.block, reply.generation)
 
     def unexport(self, name: bytes) -> None:
-        """Take a name back; the block is untouched. Raises as `open` does."""
+        """Take a name back, for all; the block is untouched.
+
+        Raises:
+            UnknownHandle: nothing has the name. ManagerError: another process asked for it first, and lives.
+        """
         self._request(protocol.Unexport(name))
 
     def bind(self, name: bytes, block: _native.Block) -> None:

@@ -1,7 +1,8 @@
 """What a manager writes down beside its socket for the one that follows, should it be killed.
 
-A line is one fact: `group ID`, `shm NAME SEGMENT`, `name NAME SEGMENT BLOCK GENERATION`, `gone NAME`. It is written
-before what it says is done, by one write each, so that a kill leaves whole lines; what is no line is skipped.
+A line is one fact: `group ID`, `shm NAME SEGMENT`, `gone NAME`, `name NAME SEGMENT BLOCK GENERATION SLOT GENERATION`
+(the last two: of the client that asked for the name). It is written before what it says is done, by one write each, so
+that a kill leaves whole lines; what is no line is skipped.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -18,20 +19,20 @@ KEEP_LINES = 4_096
 
 
 class Past:
-    """What a journal says: the group, the POSIX shm objects by name, the names of blocks."""
+    """What a journal says: the group, the POSIX shm objects by name, the names of blocks and who asked for them."""
 
     __slots__ = ("group", "names", "shm")
 
     def __init__(self) -> None:
         self.group: int | None = None
         self.shm: dict[bytes, int] = {}
-        self.names: dict[bytes, tuple[int, int, int]] = {}
+        self.names: dict[bytes, tuple[tuple[int, int, int], tuple[int, int]]] = {}
 
     @property
     def facts(self) -> list[bytes]:
         lines = [] if self.group is None else [b"group %d" % self.group]
         lines += [b"shm %s %d" % row for row in self.shm.items()]
-        lines += [b"name %s %d %d %d" % (name, *triple) for name, triple in self.names.items()]
+        lines += [b"name %s %d %d %d %d %d" % (name, *triple, *giver) for name, (triple, giver) in self.names.items()]
         return lines
 
 
@@ -84,7 +85,8 @@ def read(path: bytes) -> Past:
             elif kind == b"shm":
                 past.shm[words[0]] = int(words[1])
             elif kind == b"name":
-                past.names[words[0]] = (int(words[1]), int(words[2]), int(words[3]))
+                segment, block, generation, slot, born = map(int, words[1:])
+                past.names[words[0]] = (segment, block, generation), (slot, born)
             elif kind == b"gone":
                 past.shm.pop(words[0], None)
                 past.names.pop(words[0], None)
@@ -162,10 +164,10 @@ class Journal:
         self._now.shm[name] = segment
         self._write(b"shm %s %d" % (name, segment))
 
-    def name(self, name: bytes, triple: tuple[int, int, int]) -> None:
-        """The name stands for that block."""
-        self._now.names[name] = triple
-        self._write(b"name %s %d %d %d" % (name, *triple))
+    def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
+        """The name stands for that block, as the client in that slot, of that generation, asked for."""
+        self._now.names[name] = triple, giver
+        self._write(b"name %s %d %d %d %d %d" % (name, *triple, *giver))
 
     def gone(self, name: bytes) -> None:
         """The name, or the object of that name, is no more. Raises nothing: what stays is found out to be stale."""

@@ -127,9 +127,9 @@ class Memory:
             segment.ring.close()
         os.close(segment.payload)
 
-    def name(self, name: bytes, triple: tuple[int, int, int]) -> None:
-        """Remember beyond this process that a name stands for a block. Raises OSError."""
-        self._journal.name(name, triple)
+    def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
+        """Remember beyond this process that a name stands for a block, and who asked for it. Raises OSError."""
+        self._journal.name(name, triple, giver)
 
     def forget(self, name: bytes) -> None:
         """A name stands for nothing any more."""

@@ -101,14 +101,14 @@ class Service:
         self._state.return_segment(message.segment, slot)
         return Answer(protocol.Ok())
 
-    def _export(self, _slot: int, pid: int, message: protocol.Export) -> Answer:
-        return Answer(protocol.Handle(self._state.export(message.segment, message.block, message.generation, pid)))
+    def _export(self, slot: int, _pid: int, message: protocol.Export) -> Answer:
+        return Answer(protocol.Handle(self._state.export(message.segment, message.block, message.generation, slot)))
 
     def _lookup(self, _slot: int, _pid: int, message: protocol.Lookup) -> Answer:
         return Answer(protocol.Block(*self._state.lookup(message.name)))
 
-    def _unexport(self, _slot: int, _pid: int, message: protocol.Unexport) -> Answer:
-        self._state.unexport(message.name)
+    def _unexport(self, slot: int, _pid: int, message: protocol.Unexport) -> Answer:
+        self._state.unexport(message.name, slot)
         return Answer(protocol.Ok())
 
     def _list(self, _slot: int, _pid: int, _message: protocol.List) -> Answer:
@@ -135,8 +135,8 @@ class Service:
     def _event(self, _slot: int, _pid: int, message: protocol.Event) -> Answer:
         return Answer(protocol.Signal(), (self._state.ring(message.segment).watch(),))
 
-    def _bind(self, _slot: int, _pid: int, message: protocol.Bind) -> Answer:
-        self._state.bind(message.name, message.segment, message.block, message.generation)
+    def _bind(self, slot: int, _pid: int, message: protocol.Bind) -> Answer:
+        self._state.bind(message.name, message.segment, message.block, message.generation, slot)
         return Answer(protocol.Ok())
 
 

@@ -10,7 +10,7 @@ released in every segment, then its own segment goes, then its number may be ano
 
     SLOT   a slot is in `clients` or `embryos`, or dying (in `_dead`), or none of these and FREE in the group table (an
            embryo or forked child that was not announced is the one exception: `strangers`)
-    NAME   names[n] == t  for each by_block[t] == n; the other names are those that users bound
+    NAME   names[n] == t  for each by_block[t] == n; the other names are those that users bound; givers has each name
     FENCE  a slot changes only from the word that this manager knows: one that was replaced changes nothing
     ORPHAN s in orphans  exactly when  segments[s].owner is None
     RING   rings[n] is r  exactly when  segments[r.segment].ring is r and r.number == n; its segment is an orphan
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
         def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
             """Give back the pages of a range of the payload."""
 
-        def name(self, name: bytes, triple: tuple[int, int, int]) -> None:
-            """Remember beyond this process that a name stands for a block. Raises OSError."""
+        def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
+            """Remember beyond this process that a name stands for a block, and who asked for it. Raises OSError."""
 
         def forget(self, name: bytes) -> None:
             """A name stands for nothing any more."""
@@ -176,6 +176,7 @@ class State:
         self._numbers = Numbers(group)
         self.names: dict[bytes, tuple[int, int, int]] = {}
         self.by_block: dict[tuple[int, int, int], bytes] = {}
+        self.givers: dict[bytes, tuple[int, int]] = {}  # name -> slot and generation of the client that asked for it
         self.strangers: list[Client] = []  # found, and still to be watched by the server
         self._mark = group.epoch & 0xFFFFFF
         """In the words of those this manager buries, so that one it has followed cannot free their slots."""
@@ -402,11 +403,11 @@ class State:
             if number not in self.rings and number not in self._left:
                 self._release(number)
 
-    def adopt_names(self, names: dict[bytes, tuple[int, int, int]]) -> None:
+    def adopt_names(self, names: dict[bytes, tuple[tuple[int, int, int], tuple[int, int]]]) -> None:
         """Keep the names of live blocks that the manager before gave out."""
-        for name, triple in names.items():
+        for name, (triple, giver) in names.items():
             if self._is_live(triple) is not None:
-                self.names[name] = triple
+                self.names[name], self.givers[name] = triple, giver
                 if name.startswith(OWN_NAMES):
                     self.by_block[triple] = name
 
@@ -680,23 +681,28 @@ class State:
         if self._is_live(triple) is None:
             raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
 
-    def export(self, number: int, block: int, generation: int, pid: int) -> bytes:
-        """The name of a live block, made up on first use. Raises Refusal."""
+    def _name(self, name: bytes, triple: tuple[int, int, int], slot: int) -> None:
+        """From now on the name stands for the block, and may be taken back by the client in `slot`."""
+        if len(self.names) >= self._purge_at:
+            self.purge_names()
+        giver = slot, self.clients[slot].word >> 32
+        self.outside.name(name, triple, giver)
+        self.names[name], self.givers[name] = triple, giver
+
+    def export(self, number: int, block: int, generation: int, slot: int) -> bytes:
+        """The name of a live block, made up for the client in `slot` if it has none. Raises Refusal."""
         triple = (number, block, generation)
         self._check_live(triple)
         name = self.by_block.get(triple)
         if name is not None:
             return name
-        if len(self.names) >= self._purge_at:
-            self.purge_names()
-        name = OWN_NAMES + b"%d_%d" % (pid, int.from_bytes(urandom(8), "little") >> 1)
-        self.outside.name(name, triple)
-        self.names[name] = triple
+        name = OWN_NAMES + b"%d_%d" % (self.clients[slot].pid, int.from_bytes(urandom(8), "little") >> 1)
+        self._name(name, triple, slot)
         self.by_block[triple] = name
         return name
 
-    def bind(self, name: bytes, number: int, block: int, generation: int) -> None:
-        """Let a name of the user's choice stand for a live block, unless it stands for one. Raises Refusal."""
+    def bind(self, name: bytes, number: int, block: int, generation: int, slot: int) -> None:
+        """Let a name that the client in `slot` chose stand for a live block. Raises Refusal: it stands for another."""
         shown = name.decode("ascii", "replace")
         if name.startswith(OWN_NAMES):
             raise Refusal(
@@ -712,10 +718,7 @@ class State:
             raise Refusal(
                 protocol.EXISTS, f"the name {shown} stands for another object already; open it, or choose another"
             )
-        if len(self.names) >= self._purge_at:
-            self.purge_names()
-        self.outside.name(name, triple)
-        self.names[name] = triple
+        self._name(name, triple, slot)
 
     def lookup(self, name: bytes) -> tuple[int, int, int, int]:
         """(segment, block, generation, bytes) of a name. Raises Refusal."""
@@ -736,11 +739,24 @@ class State:
             )
         return (*triple, nbytes)
 
-    def unexport(self, name: bytes) -> None:
-        """Forget a name. Raises Refusal."""
-        triple = self.names.pop(name, None)
-        if triple is None:
-            raise Refusal(protocol.UNKNOWN, f"no block has the name {name.decode('ascii', 'replace')} here")
+    def unexport(self, name: bytes, slot: int) -> None:
+        """Forget a name for the client in `slot`. Raises Refusal."""
+        shown = name.decode("ascii", "replace")
+        if name not in self.names:
+            raise Refusal(protocol.UNKNOWN, f"no block has the name {shown} here")
+        giver, generation = self.givers[name]
+        client = self.clients.get(giver)
+        if giver != slot and client is not None and client.word >> 32 == generation:
+            raise Refusal(
+                protocol.DENIED,
+                f"the name {shown} was given out for pid {client.pid} (slot {giver}) and not for slot {slot}; while "
+                "that process lives, it alone can take the name back",
+            )
+        self._forget(name)
+
+    def _forget(self, name: bytes) -> None:
+        triple = self.names.pop(name)
+        del self.givers[name]
         self.outside.forget(name)
         if self.by_block.get(triple) == name:
             del self.by_block[triple]
@@ -749,7 +765,7 @@ class State:
         """Forget the names of dead blocks; gives how many."""
         stale = [name for name, triple in self.names.items() if self._is_live(triple) is None]
         for name in stale:
-            self.unexport(name)
+            self._forget(name)
         self._purge_at = max(PURGE_NAMES, 2 * len(self.names))
         return len(stale)
 
