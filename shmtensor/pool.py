@@ -1,8 +1,8 @@
 """The pool of worker processes, on rings: standard interface and semantics, and no hang when a worker is killed.
 
 Tasks and results each go through one ring, and a task is known by its number in the first one. A worker's `Receipt`, in
-shared memory, is set to the number + 1 of a task before the task leaves the ring, and stays until the next one is
-taken. So what was taken, is in the hands of no living worker, and has put no result, is lost: `_Crew._audit`.
+shared memory, is set to the number + 1 of a task before the task leaves the ring, and cleared after the result was put.
+So what was taken, is in the hands of no living worker, and has no result, is lost: `_Crew._audit`.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def _arrive(number: int) -> int:
 
 
 class Receipt:
-    """The task that a worker took last, as its number + 1 (0: none yet). Written by the worker alone."""
+    """The task that a worker has in its hands, as its number + 1 (0: none). Written by the worker alone."""
 
     def __init__(self) -> None:
         self._open(client.default().allocate(8))
-        self._cell[0] = 0
+        self.clear()
 
     def _open(self, block: Any) -> None:
         self.block = block
@@ -84,6 +84,10 @@ class Receipt:
     def read(self) -> int:
         """Number + 1. Does not block."""
         return self._cell[0]
+
+    def clear(self) -> None:
+        """No task any more. Does not block."""
+        self._cell[0] = 0
 
 
 # ---------------------------------------------------------------------------------------------------------- the worker
@@ -137,13 +141,13 @@ def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any,
             if is_orphan():
                 return
             looked = time.monotonic()
-        last = receipt.read()
         try:
             task = _take(tasks, receipt)
         except Empty:
+            receipt.clear()  # it may name one that another worker has taken
             continue
         except Exception as error:
-            if receipt.read() == last:
+            if not receipt.read():
                 raise
             outcome: tuple[bool, Any] = False, _portable(error, None)
         else:
@@ -158,6 +162,7 @@ def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any,
         except Exception as error:
             problem = pool.MaybeEncodingError(error, outcome[1])  # type: ignore[attr-defined]
             results.put((number, False, problem))
+        receipt.clear()
         task = outcome = None  # type: ignore[assignment]
         done += 1
 
@@ -194,7 +199,8 @@ class _Crew:
         self.room = threading.Event()
         self._receipts: dict[Any, Receipt] = {}
         self._tasks: dict[int, tuple[int, int]] = {}
-        self._losses: dict[int, Exception] = {}  # by what the receipts of dead workers say
+        self._losses: dict[int, Exception] = {}  # tasks that may be lost, and what they fail with
+        self._result_lost: SegmentLost | None = None  # of one of the tasks that were taken
         self._audits: queue.SimpleQueue[dict[int, Exception]] = queue.SimpleQueue()
 
     # -- workers
@@ -222,7 +228,7 @@ class _Crew:
             try:
                 self.reap()
                 self.fill()
-                patience = None
+                patience = _LOOK if self._losses else None
             except (OSError, ShmTensorError):  # no process or no memory to be had just now
                 patience = _AGAIN
             connection.wait([*(worker.sentinel for worker in self.workers), self.change._reader], patience)  # type: ignore[list-item]
@@ -238,27 +244,29 @@ class _Crew:
             taken = self._receipts.pop(worker).read()
             if taken:
                 self._losses[taken - 1] = _death_of(worker)
-        if self._losses:
+        if self._losses or self._result_lost:
             self._audit()
 
     def _audit(self) -> None:
         """Have those of the tasks settled that are lost, once the results that are under way have been seen.
 
-        The order matters. Whoever took a task had it on its receipt before it counted as taken, and puts the result
-        before the receipt changes. So a task that counts as taken and is on no other receipt now has its result in the
-        ring already, or never will.
+        The order matters. A worker has a task on its receipt before it counts as taken, and puts the result before the
+        receipt changes. So a task that counts as taken and is on no receipt now has its result in the ring already, or
+        never will. One that is on a receipt is looked at again if a result was lost, which may have been its own.
         """
+        if error := self._result_lost:
+            self._result_lost = None
+            self._losses = dict.fromkeys(list(self._tasks), error) | self._losses
         taken = self.inqueue._ring.stats()[3]
         in_hand = {receipt.read() - 1 for receipt in list(self._receipts.values())}
-        lost = {
-            number: error
-            for number, error in self._losses.items()
-            if 0 < (taken - number) % _NUMBERS <= _NUMBERS // 2 and number not in in_hand
+        losses = {
+            number: error for number, error in self._losses.items() if 0 < (taken - number) % _NUMBERS <= _NUMBERS // 2
         }
+        lost = {number: error for number, error in losses.items() if number not in in_hand}
         if lost:
             self.outqueue.put(_AUDIT)
             self._audits.put(lost)
-        self._losses.clear()
+        self._losses = {number: losses[number] for number in losses.keys() & in_hand}
 
     # -- tasks and results
 
@@ -316,12 +324,14 @@ class _Crew:
             _arriving.number = None
             try:
                 message = self.outqueue.get()
-            except SegmentLost:  # of a worker that has ended, and whose receipt names the task
-                continue
             except Exception as error:
-                if _arriving.number is None:
+                if _arriving.number is not None:
+                    self._settle(_arriving.number, False, error)
+                elif isinstance(error, SegmentLost):
+                    self._result_lost = error  # the receipts tell whose it was
+                    self.change.put(None)
+                else:
                     raise
-                self._settle(_arriving.number, False, error)
                 continue
             if thread._state == pool.TERMINATE:
                 return

@@ -24,7 +24,7 @@ from manager_world import BOUND, is_alive, until, world
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import pool as pools
-from shmtensor.errors import WorkerDied
+from shmtensor.errors import SegmentLost, WorkerDied
 from shmtensor.manager import client
 
 METHODS = ("fork", "spawn", "forkserver")
@@ -335,13 +335,47 @@ def test_a_task_in_the_hands_of_another_worker_is_not_lost(two: Any, tmp_path: P
 
 def test_a_result_that_was_put_counts_although_its_worker_is_dead(two: Any) -> None:
     collector = two._result_handler
+    number = two._inqueue.stats().put
     results = [two.apply_async(pid) for _ in range(4)]
     pids = {result.get(BOUND) for result in results}
-    for worker in list(two._pool):
-        os.kill(worker.pid, signal.SIGKILL)  # their receipts name tasks that are done
+    for at, worker in enumerate(list(two._pool)):
+        os.kill(worker.pid, signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{worker.pid}/stat").read_text().split()[2] == "T", "it to stop")  # noqa: B023
+        two._crew._receipts[worker]._cell[0] = number + at + 1  # of a task that is done
+        os.kill(worker.pid, signal.SIGKILL)
     assert two.apply(square, (3,)) == 9
     assert collector.is_alive()
     assert pids
+
+
+def in_truncated_memory() -> Any:
+    """A result whose memory somebody truncates before anybody receives it."""
+    client.set_strategy("file_system")
+    value = shmtensor.ones(1000, shared=True)
+    client.set_strategy("file_descriptor")
+    manager = client.default()
+    own = [row for row in manager.list()["segments"] if row["owner"] == manager.native.slot]
+    for row in own:
+        os.truncate("/dev/shm" + row["name"], 4096)
+    return value
+
+
+@pytest.mark.parametrize("most", [None, 1])
+def test_a_result_in_memory_that_was_truncated_is_lost(most: int | None, tmp_path: Path) -> None:
+    """Its task fails, whatever becomes of its worker; all others are done."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    with mp.get_context("fork").Pool(2, maxtasksperchild=most) as pool:
+        working = pool.apply_async(touch_and_wait, (str(tmp_path / "started"), str(gate)))
+        until((tmp_path / "started").exists, "a task to be in hand")
+        for result in [pool.apply_async(in_truncated_memory) for _ in range(3 if most else 1)]:
+            with pytest.raises(SegmentLost, match="truncated"):
+                result.get(BOUND)
+        assert pool.apply_async(square, (4,)).get(BOUND) == 16
+        assert not working.ready()
+        gate.unlink()
+        assert working.get(BOUND)
+        until(lambda: not pool._crew._tasks and not pool._crew._losses, "no more looks at receipts")
 
 
 @pytest.mark.parametrize("method", METHODS)
