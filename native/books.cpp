@@ -157,7 +157,7 @@ void Books::derive() {
 int Books::reserve_holds(std::uint32_t* reserved, Refusal& refusal) const {
     const std::uint32_t have = std::min(header().holds_reserved.load(), shape_.holds);
     if (have == shape_.holds) {
-        refusal = {ENOSPC, sizeof(Hold), "hold entries of the segment", 0};
+        refusal = {ENOSPC, sizeof(Hold), "hold entries of the segment", 0, header().segment};
         return ENOSPC;
     }
     // In steps that grow with the table, so that forking a client of many blocks asks seldom.

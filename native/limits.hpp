@@ -10,10 +10,11 @@ namespace shmtensor {
 
 // Why memory was refused.
 struct Refusal {
-    int error = 0;            // errno; EDQUOT: a quota of the group
-    std::uint64_t bytes = 0;  // asked for
-    const char* limit = "";   // what set the bound
-    std::uint64_t room = 0;   // bytes that could have been had
+    int error = 0;              // errno; EDQUOT: a quota of the group
+    std::uint64_t bytes = 0;    // asked for
+    const char* limit = "";     // what set the bound
+    std::uint64_t room = 0;     // bytes that could have been had
+    std::uint64_t segment = 0;  // the one whose table of holds is full, where it is that and no memory
 };
 
 namespace limits {

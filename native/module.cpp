@@ -63,7 +63,7 @@ bool relieve(std::uint64_t bytes) {
 }
 
 void raise_refused(const Refusal& refusal, const char* what) {
-    nb::tuple args = nb::make_tuple(what, refusal.error, refusal.bytes, refusal.limit);
+    nb::tuple args = nb::make_tuple(what, refusal.error, refusal.bytes, refusal.limit, refusal.segment);
     PyErr_SetObject(native_errors.refused, args.ptr());
     throw nb::python_error();
 }
@@ -250,6 +250,8 @@ NB_MODULE(_native, m) {
     m.attr("MAX_SEGMENT_BYTES") = kMaxSegmentBytes;
     m.attr("ARENA_BYTES") = kArenaBytes;
     m.attr("DEDICATED_FROM") = kDedicatedFrom;
+    m.attr("ARENA_HOLDS") = kArenaHolds;
+    m.attr("DEDICATED_HOLDS") = kDedicatedHolds;
     m.attr("SLOT_FREE") = static_cast<int>(SlotState::free);
     m.attr("SLOT_GROUP") = static_cast<int>(SlotState::group);
     m.attr("SLOT_CLIENT") = static_cast<int>(SlotState::client);

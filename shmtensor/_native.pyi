@@ -17,6 +17,9 @@ ARENA_BYTES: int
 """Payload of an arena, in bytes of address space."""
 DEDICATED_FROM: int
 """Larger blocks get a segment of their own, in bytes."""
+ARENA_HOLDS: int
+DEDICATED_HOLDS: int
+"""Entries of the table of holds of an arena, and of a segment with a single block."""
 LAYOUT_VERSION: int
 """Version of every struct in shared memory (native/layout.hpp). Group, manager and clients must agree on it."""
 PAGE: int
@@ -59,7 +62,8 @@ class BlockGone(Exception):
     """The block with this generation is not live any more, or never was."""
 
 class Refused(Exception):
-    """A system call refused memory. args = (what, errno, bytes asked, name of limit)."""
+    """A system call refused memory. args = (what, errno, bytes asked, name of limit, segment): the last is 0, or the one
+    whose table of holds is full."""
 
 class NotHeld(ForkedWithoutHold):
     """This process was cloned without the fork hooks, or its fork could not be registered, or the client is closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import resource
 import struct
 import sys
@@ -23,7 +24,7 @@ from ring_bytes import GET_UNDO, MESSAGES, TAIL, RingBytes
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
-from shmtensor._native import PAGE, Block
+from shmtensor._native import DEDICATED_HOLDS, PAGE, Block
 from shmtensor.manager import client
 
 
@@ -242,10 +243,15 @@ def test_many_messages_of_which_one_finds_no_hold_entry_leave_the_books_right(q:
     full = shmtensor.empty(300 << 20, dtype="uint8").share_memory_()  # a segment of its own, with a short table
     kept, sent = shmtensor.ones(4).share_memory_(), shmtensor.ones(4)
     sink = mp.Queue()
-    with pytest.raises(errors.OutOfMemory, match="hold entries"):
+    with pytest.raises(errors.QuotaExceeded, match="table of holds") as caught:
         while True:
             sink.put(full)
-    with pytest.raises(errors.OutOfMemory, match="hold entries"):
+    most = sink.stats().messages
+    said = str(caught.value)
+    assert f"all {DEDICATED_HOLDS} entries" in said and most == DEDICATED_HOLDS - 1
+    assert re.search(f"Most entries: {most} by messages in ring \\d+; 1 by pid {os.getpid()} ", said)
+    assert "maxsize" in said and "raise the limit" not in said and "bytes" not in said
+    with pytest.raises(errors.QuotaExceeded, match="table of holds"):
         q.put_many([1, [kept, sent, full]])
     client.default().native.check_invariants()
     assert q.empty() and trip(q, kept).tolist() == [1.0] * 4

@@ -380,11 +380,13 @@ class Manager:
     def _translate(self, problem: Exception) -> NoReturn:
         """Raise the ShmTensorError that a native exception means."""
         if isinstance(problem, Refused):
-            what, number, asked, limit = problem.args
+            what, number, asked, limit, segment = problem.args
             try:
                 listing = self.list(1.0)
             except errors.ShmTensorError:
                 listing = None
+            if segment:
+                raise errors.QuotaExceeded(shortage.describe_holds(segment, listing)) from None
             group, slot = self.native.group, self.native.slot
             kind = errors.QuotaExceeded if number == EDQUOT else errors.OutOfMemory
             raise kind(

@@ -78,13 +78,37 @@ def reservers(listing: dict[str, Any]) -> list[tuple[int, int]]:
     return sorted(((row["reserved_bytes"], row["pid"]) for row in listing["clients"]), reverse=True)
 
 
+def _process(pid: int) -> str:
+    return f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "messages in flight"
+
+
 def _largest(rows: list[tuple[int, int]]) -> str:
-    top = [
-        f"{size(nbytes)} by " + (f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "messages in flight")
-        for nbytes, pid in rows[:3]
-        if nbytes
-    ]
+    top = [f"{size(nbytes)} by {_process(pid)}" for nbytes, pid in rows[:3] if nbytes]
     return "; ".join(top) if top else "nobody holds any"
+
+
+def describe_holds(segment: int, listing: dict[str, Any] | None) -> str:
+    """The message of a QuotaExceeded: the table of holds of a segment is full.
+
+    Args:
+        listing: a LIST document, or None when the manager did not give one.
+    """
+    row = next((row for row in listing["segments"] if row["id"] == segment), None) if listing else None
+    pids = {client["slot"]: client["pid"] for client in listing["clients"]} if listing else {}
+    counts: dict[str, int] = {}
+    for holder in (row and row["holders"]) or ():
+        pid = pids.get(holder["slot"], 0)
+        who = _process(pid) if holder["ring"] is None else f"messages in ring {holder['ring']}"
+        counts[who] = counts.get(who, 0) + holder["blocks"]
+    most = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    has = "" if row is None else f", all {_native.DEDICATED_HOLDS if row['dedicated'] else _native.ARENA_HOLDS} entries"
+    return (
+        f"the table of holds of segment {segment} is full{has}: it has one for each process and each message that has a "
+        "block of the segment, and cannot be made larger. Most entries: "
+        + ("; ".join(f"{count} by {who}" for who, count in most) if most else "they are too many to be listed")
+        + ". What to do: receive what waits in queues (`shmtensor-manager ls` lists their rings), give them a bound "
+        "(maxsize), or send a clone() of the tensor"
+    )
 
 
 def describe(
