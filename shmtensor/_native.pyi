@@ -62,8 +62,9 @@ class BlockGone(Exception):
     """The block with this generation is not live any more, or never was."""
 
 class Refused(Exception):
-    """A system call refused memory. args = (what, errno, bytes asked, name of limit, segment): the last is 0, or the one
-    whose table of holds is full."""
+    """A system call refused memory, or (segment is not 0) the table of holds of that segment is full.
+
+    args = (what, errno, bytes asked, name of limit, segment)."""
 
 class NotHeld(ForkedWithoutHold):
     """This process was cloned without the fork hooks, or its fork could not be registered, or the client is closed."""

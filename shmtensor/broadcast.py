@@ -158,6 +158,7 @@ class Broadcast(RingObject, Generic[Message]):
             MessageTooLarge: more bytes than `maxbytes`.
             what pickling raises: nothing was put.
             OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
+            StaleHandle, UnknownHandle: as SimpleQueue.get.
         """
         self._check_open()
         waits = self._waits if self._waits is not None else self._settle()
@@ -230,7 +231,8 @@ class BroadcastReader(Generic[Message]):
             SegmentLost: the memory of a tensor in it is gone with its sender and the manager, or was truncated.
                 It has been skipped.
             what unpickling raises: the message has been read.
-            QueueDamaged, MessageDamaged, OutOfMemory, ForkedWithoutHold, ManagerError.
+            QueueDamaged, MessageDamaged, OutOfMemory, ForkedWithoutHold, LockTimeout, ManagerError.
+            StaleHandle, UnknownHandle: as SimpleQueue.get.
         """
         try:
             return self._native.get(block, timeout)  # type: ignore[no-any-return]

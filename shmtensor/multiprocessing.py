@@ -4,7 +4,8 @@ Everything that `multiprocessing` exports is here under its own name, submodules
 The contexts are this module's. The default start method is the program's: to choose it here or there is the same.
 
 Sending a tensor shares it: one that lies on the heap is moved into shared memory first (`share_memory_()`), and the
-receiver's tensor is the same memory. The sender may drop it, or exit, as soon as the message is written.
+receiver's tensor is the same memory. The sender may drop it, or exit, as soon as the message is written. (If it and the
+manager are both killed before another process has mapped that memory, receiving raises SegmentLost.)
 `share_memory_(readonly=True)` and `share_memory_(copy_on_write=True)` leave receivers less: docs/sharing.md.
 Only what a forked process inherits, its arguments included, is not sent: as in torch, share what it is to write to.
 """

@@ -279,6 +279,7 @@ class SimpleQueue(RingObject, Generic[Message]):
         Raises:
             what pickling raises: nothing was put.
             OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
+            StaleHandle, UnknownHandle: as get.
         """
         self._check_open()
         _put(self._manager, self._ring, obj)
@@ -290,9 +291,10 @@ class SimpleQueue(RingObject, Generic[Message]):
             SegmentLost: the memory of a tensor in it is gone with its sender and the manager, or was truncated.
                 It is out of the queue.
             what unpickling raises: the message is out of the queue.
-            QueueDamaged, MessageDamaged, ForkedWithoutHold, ManagerError.
+            QueueDamaged, MessageDamaged, OutOfMemory, ForkedWithoutHold, LockTimeout, ManagerError.
             StaleHandle, UnknownHandle: what a dead process left undone in the queue names memory that nobody has, and
-                the manager has not undone it within half a second. Damaged memory may look like that.
+                the manager has not undone it within half a second. Damaged memory may look like that. Whoever comes
+                upon it gets the error: a put, a get, and those of a broadcast.
         """
         self._check_open()
         return _get(self._manager, self._ring)  # type: ignore[no-any-return]
@@ -380,6 +382,7 @@ class Queue(SimpleQueue[Message]):
             MessageTooLarge: more bytes than `maxbytes`.
             what pickling raises: nothing was put.
             OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
+            StaleHandle, UnknownHandle: as SimpleQueue.get.
         """
         if self._closed:
             raise ValueError(f"Queue {self!r} is closed")
@@ -394,7 +397,7 @@ class Queue(SimpleQueue[Message]):
         Raises:
             Empty: no message in that time, or at once when not `block`.
             ValueError: the queue is closed.
-            SegmentLost, QueueDamaged, MessageDamaged, what unpickling raises: as SimpleQueue.get.
+            the others of SimpleQueue.get.
         """
         if self._closed:
             raise ValueError(f"Queue {self!r} is closed")

@@ -1,9 +1,10 @@
 """How storages and tensors cross between processes: by handle, through multiprocessing's pickler and no other.
 
 A message names the block and carries a *ticket*: a hold on it, owned by the group while the message is under way, which
-the receiver turns into its own. So the sender may drop the tensor, or exit, as soon as the message is written. While a
-process is being spawned, the ticket belongs to the child in the making (its embryo slot), and ends with it should it
-never come to life.
+the receiver turns into its own. So the sender may drop the tensor, or exit, as soon as the message is written. (If the
+manager is killed as well before another process has mapped the memory, receiving raises SegmentLost.) While a process
+is being spawned, the ticket belongs to the child in the making (its embryo slot), and ends with it should it never come
+to life.
 """
 
 from __future__ import annotations

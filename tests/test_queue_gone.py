@@ -274,3 +274,17 @@ def test_what_nobody_undoes_is_an_error(meeting: Meeting, make: Any) -> None:
     ring.view.release()
     if make is mp.Broadcast:
         del reader
+
+
+@pytest.mark.parametrize("make", [mp.Queue, mp.SimpleQueue, mp.Broadcast])
+def test_a_get_of_what_nobody_undoes_is_an_error(meeting: Meeting, make: Any) -> None:
+    q = make(4) if make is not mp.SimpleQueue else make()
+    source = q.reader() if make is mp.Broadcast else q
+    ring = meeting.ring_of(q)
+    q.put("a")
+    block: Any = types.SimpleNamespace(segment=10**6, index=0, generation=1)
+    ring.write_message(block, 0)
+    ring.note(GET_UNDO, 8000)
+    with pytest.raises(errors.UnknownHandle, match="never made a segment 1000000"):
+        source.get()
+    ring.view.release()

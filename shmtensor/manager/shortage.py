@@ -103,8 +103,8 @@ def describe_holds(segment: int, listing: dict[str, Any] | None) -> str:
     most = sorted(counts.items(), key=lambda item: -item[1])[:3]
     has = "" if row is None else f", all {_native.DEDICATED_HOLDS if row['dedicated'] else _native.ARENA_HOLDS} entries"
     return (
-        f"the table of holds of segment {segment} is full{has}: it has one for each process and each message that has a "
-        "block of the segment, and cannot be made larger. Most entries: "
+        f"the table of holds of segment {segment} is full{has}: it has one for each process and each message that has "
+        "a block of the segment, and cannot be made larger. Most entries: "
         + ("; ".join(f"{count} by {who}" for who, count in most) if most else "they are too many to be listed")
         + ". What to do: receive what waits in queues (`shmtensor-manager ls` lists their rings), give them a bound "
         "(maxsize), or send a clone() of the tensor"
