@@ -49,6 +49,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def queued(pid: int) -> float:
+    """Seconds that a process's main thread has waited for a core so far; 0 where the kernel does not count that."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def belonging(directory: Path) -> list[int]:
     """Other processes that were started with this runtime directory."""
     mark = b"SHMTENSOR_RUNTIME_DIR=" + os.fsencode(directory)
@@ -86,5 +94,10 @@ def mappings(pid: int | str = "self") -> list[str]:
 
 
 def shm_names() -> set[str]:
-    """Names in /dev/shm that may be of shmtensor."""
-    return {entry.name for entry in Path("/dev/shm").iterdir() if entry.name.startswith(("torch_", "shmt"))}
+    """Names in /dev/shm that may be of shmtensor, but for those of other programs that run at the same time."""
+    names = {entry.name for entry in Path("/dev/shm").iterdir() if entry.name.startswith(("torch_", "shmt"))}
+    makers = {name: name.split("_")[1] for name in names if name.startswith("torch_")}
+    living = {
+        name for name, pid in makers.items() if pid.isdigit() and int(pid) != os.getpid() and is_running(int(pid))
+    }
+    return names - living

@@ -30,11 +30,13 @@ QUIET_EVERY: Final = 25
 """Kills between two quiet points."""
 PROBE_EVERY: Final = 50
 RELEASE_BOUND: Final = 1.0
-"""Seconds until a dead client's memory is free."""
+"""Seconds until a dead client's memory is free. Those for which the manager had to wait for a core do not count."""
 SLOTS_BOUND: Final = 12.0
 """Seconds until the slots of the dead are free: they wait until all are back with a new manager; memory does not."""
 MANAGER_BOUND: Final = 1.0
-"""Seconds until a request is answered after the manager was killed."""
+"""Seconds until a request is answered after the manager was killed. Those for which the next one had to wait for a core
+do not count, and as many again for its starter, which has gone: the machine may have other work. Time in which it
+sleeps, computes or is locked out counts."""
 PAUSE_BOUND: Final = 20.0
 """Seconds in which everybody rests at a quiet point."""
 POSTED: Final = 6
@@ -329,6 +331,7 @@ class Supervisor:
 
     def await_release(self, member: Member, numbers: tuple[int, int, int], after: float) -> None:
         """Until the block that the dead process held can be attached no more."""
+        queued = processes.queued(self.manager_pid)
         while True:
             try:
                 self.manager.attach(*numbers)
@@ -344,8 +347,12 @@ class Supervisor:
             self.watch()
             time.sleep(0.0005)
         self.findings.releases.append(time.monotonic() - after)
-        if self.findings.releases[-1] > RELEASE_BOUND:
-            self.journal.problem(f"a dead process's memory was free after {self.findings.releases[-1]:.2f} s")
+        queued = processes.queued(self.manager_pid) - queued
+        if self.findings.releases[-1] - queued > RELEASE_BOUND:
+            self.journal.problem(
+                f"a dead process's memory was free after {self.findings.releases[-1]:.2f} s, for {queued:.2f} s of "
+                "which the manager waited for a core"
+            )
 
     def kill_manager(self) -> None:
         """Kill the manager, and measure until the next one answers."""
@@ -370,8 +377,12 @@ class Supervisor:
         self.findings.kills["manager"] += 1
         self.findings.signals["SIGKILL"] += 1
         self.findings.moments["any"] += 1
-        if self.findings.managers[-1] > MANAGER_BOUND:
-            self.journal.problem(f"the next manager answered after {self.findings.managers[-1]:.2f} s")
+        queued = processes.queued(pid)
+        if self.findings.managers[-1] - 2 * queued > MANAGER_BOUND:
+            self.journal.problem(
+                f"the next manager answered after {self.findings.managers[-1]:.2f} s, for {queued:.2f} s of which it "
+                "waited for a core"
+            )
 
     def restart_manager(self) -> None:
         """Restart the manager while nobody but it has what an ended process sent; then receive that."""

@@ -64,6 +64,14 @@ def ctx(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT as in a program in the foreground, here and in what is started: a shell's background job ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def in_time() -> Iterator[None]:
     """A wait that nothing ends fails instead of hanging."""
 

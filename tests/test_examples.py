@@ -185,6 +185,7 @@ def test_hogwild_says_when_it_has_not_learnt_enough(place: Place, tmp_path: Path
 
 @pytest.mark.usefixtures("example_libraries")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.usefixtures("interruptible")
 def test_hogwild_stops_at_an_interrupt(place: Place, tmp_path: Path, method: str) -> None:
     process = place.start(
         "hogwild.py", "--epochs", "1000000", "--start-method", method, "--plot", str(tmp_path / "plot.png")

@@ -303,6 +303,14 @@ def test_c_reads_what_we_write(values: list[int]) -> None:
     assert file.read_long(len(values)).tolist() == values
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_the_base_of_all_files_is_none() -> None:
+    for arguments in ((), ("r", ("r",), True)):
+        with pytest.raises(TypeError, match="abstract class File"):
+            File(*arguments)  # type: ignore[abstract, call-arg, arg-type]
+    gc.collect()
+
+
 def test_a_number_without_end_is_none(kind: Any) -> None:
     with kind.reader(b"1" * 100_000) as file, pytest.raises(FileDamaged):
         file.read_double()

@@ -207,6 +207,7 @@ def test_a_stopped_manager_times_out_and_its_late_segment_is_kept(here: World) -
     manager.close()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_interrupts_a_request(here: World) -> None:
     code = (
         "import sys; from shmtensor.manager import client\n"

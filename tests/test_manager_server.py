@@ -520,6 +520,7 @@ def test_a_stale_socket_is_taken_over(served: tuple[World, bytes]) -> None:
     assert here.observe(address)["stats"]["pid"] == here.server.pid
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_signals_end_it_cleanly(here: World) -> None:
     import signal
 

@@ -413,6 +413,7 @@ for child in children:
         assert out.strip() == "1"
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_reaches_the_program_and_not_the_manager() -> None:
     with world() as w:
         process = w.script(

@@ -223,6 +223,7 @@ def test_a_storm_of_signals_loses_nothing() -> None:
 
 
 @pytest.mark.usefixtures("in_time")
+@pytest.mark.usefixtures("interruptible")
 def test_many_that_is_interrupted_says_how_many_it_put() -> None:
     q = mp.Queue(2)
 

@@ -265,6 +265,7 @@ def test_those_that_clean_up_have_time_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_in_the_parent_ends_the_children(tmp_path: Path, method: str) -> None:
     def interrupt() -> None:
         until_there(tmp_path, 2)

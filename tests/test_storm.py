@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from manager_world import until
 
 ROOT = Path(__file__).resolve().parent.parent
 KILLS = int(os.environ.get("SHMTENSOR_STORM_KILLS", "40"))
 sys.path.insert(0, str(ROOT))
 
 from storm import board as notes  # noqa: E402
-from storm import content  # noqa: E402
+from storm import content, processes  # noqa: E402
 from storm.board import Board, Row  # noqa: E402
 from storm.stage import Journal, identity  # noqa: E402
 
@@ -70,6 +71,35 @@ def waiting(place: Path, operation: int) -> tuple[Board, Row]:
     board.rows[0].begin(operation)
     board.rows[0][notes.STARTED] -= 10 * notes.SECOND  # it began then
     return board, board.rows[0]
+
+
+def is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+
+def test_waiting_for_a_core_is_told_from_doing_nothing() -> None:
+    core = {min(os.sched_getaffinity(0))}
+    codes = {"spins": "while True: pass", "spins too": "while True: pass", "sleeps": "time.sleep(1000)"}
+    started = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", f"import time; print(flush=True)\n{code}"],
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: os.sched_setaffinity(0, core),
+        )
+        for name, code in codes.items()
+    }
+    try:
+        for process in started.values():
+            assert process.stdout is not None and process.stdout.readline()
+        until(lambda: is_asleep(started["sleeps"].pid), "it to sleep")
+        before = {name: processes.queued(process.pid) for name, process in started.items()}
+        until(lambda: processes.queued(started["spins"].pid) - before["spins"] > 0.2, "one to wait for the other")
+        assert processes.queued(started["sleeps"].pid) == before["sleeps"]
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+    assert processes.queued(started["spins"].pid) == 0.0
 
 
 def test_a_long_wait_is_seen(place: Path) -> None:

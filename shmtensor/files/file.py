@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -29,7 +30,7 @@ _NEWLINE: Final = 10
 _SHOWN: Final = 20  # bytes of what was found that a message shows
 
 
-class File:
+class File(ABC):
     """Numbers and strings in a file: text with a space between two numbers and a newline after each write, at first.
 
     In pedantic mode, which is the default, what goes wrong raises. In quiet mode it sets `has_error()`, and methods
@@ -63,14 +64,17 @@ class File:
     # -- what each kind has of its own --------------------------------------------------------------------------------
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The path, the command, or a word for memory, as messages have it (THDiskFile_name)."""
         raise NotImplementedError
 
+    @abstractmethod
     def is_opened(self) -> bool:
         """Whether it is open. Does not block."""
         raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Write out what is pending and close the file. May block as a write does.
 
@@ -474,4 +478,4 @@ def _counted(what: str, count: int) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-numbers.install(File)
+numbers.install(File)  # type: ignore[type-abstract]
