@@ -120,7 +120,7 @@ PATIENCE = 0.002  # seconds for a reply that may not come
 
 
 def real(random_: random.Random) -> p.Message:
-    """A message as a client might send it, but for STOP."""
+    """A message as a client might send it, but for STOP and RESTART."""
     number = random_.choice([0, 1, 2, 3, 5, 2**32, 2**63, random_.getrandbits(64)])
     name = random_.choice([b"/a", b"/torch_1_2", b"/" + b"x" * 62])
     return random_.choice(
@@ -157,7 +157,7 @@ def mutated(data: bytes, random_: random.Random) -> bytes:
             changed += random_.randbytes(random_.choice([1, 4, 64, 300]))
         elif changed:
             changed[random_.randrange(len(changed))] ^= 1 << random_.randrange(8)
-    if bytes(changed[:4]) == p.MAGIC and len(changed) >= 6 and changed[4] == p.Stop.TYPE:
+    if bytes(changed[:4]) == p.MAGIC and len(changed) >= 6 and changed[4] in (p.Stop.TYPE, p.Restart.TYPE):
         changed[4] = p.List.TYPE
     return bytes(changed)
 

@@ -25,7 +25,7 @@ static_assert(sizeof(EmbryoMessage) == 24);
 struct QuietHello {
     char magic[4] = {'S', 'H', 'M', 'T'};
     std::uint32_t type = 1, request = 0, body = 16;
-    std::uint32_t protocol = 3, layout = kLayoutVersion, quiet = 1, reserved = 0;
+    std::uint32_t protocol = 4, layout = kLayoutVersion, quiet = 1, reserved = 0;
 };
 static_assert(sizeof(QuietHello) == 32);
 

@@ -31,7 +31,7 @@ from manager_world import BOUND, until
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import _native, errors
-from shmtensor.manager import client, connection, journal, launch
+from shmtensor.manager import client, connection, journal, launch, protocol
 
 HERE = Path(__file__).parent
 RUN_SECONDS = 60.0
@@ -63,13 +63,16 @@ def call(frame, event, _argument):
     return line if "/shmtensor/manager/" in name and frame.f_code.co_flags & 1 else None  # functions alone
 sys.settrace(call)
 """
+ANEW = f"import shmtensor.manager.handover as h; h._PROGRAM = {TRACER!r} + h._PROGRAM; "
+"""One that is restarted is traced as well."""
+SERVICE = TRACER + ANEW + "from shmtensor.manager.__main__ import main; main(['serve', '--address', sys.argv[1]])"
 
 
 class Scenario:
     """What a client does, from a manager's start to the end of the last one. Runs in a process of its own."""
 
     def __init__(self, directory: str) -> None:
-        launch._PROGRAM = TRACER + "\n" + launch._PROGRAM
+        launch._PROGRAM = TRACER + launch._PROGRAM.replace("launch.background", ANEW + "launch.background")
         self.path = os.fsencode(Path(directory) / "x.sock")
         self.ctx = mp.get_context("fork")
 
@@ -121,6 +124,8 @@ class Scenario:
         self.again(lambda: self.manager.bind(b"/other", tensor.storage()._region))
         assert self.again(lambda: self.manager.open(b"/mine")) is tensor.storage()._region
         self.use_names(tensor)
+        self.hand_over()
+        assert self.again(lambda: self.manager.open(b"/mine")) is tensor.storage()._region
         late = self.ctx.Process(target=work, args=(tasks, results))
         late.start()
         tasks.put(tensor)
@@ -140,6 +145,30 @@ class Scenario:
         assert self.again(lambda: self.manager.export(block)) == name
         with contextlib.suppress(errors.UnknownHandle):  # asked again, it is gone already
             self.again(lambda: self.manager.unexport(name))
+
+    def hand_over(self) -> None:
+        """A restart; a service that takes the place of the manager in the background, and is stopped."""
+        self.again(self.manager.stats)
+        with contextlib.suppress(errors.ManagerError), connection.Observer(self.path) as observer:
+            observer.request(protocol.Restart())
+            observer.wait_closed()
+        self.again(self.manager.stats)
+        words = [sys.executable, "-c", SERVICE, os.fsdecode(self.path)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as service:
+            assert service.stdout is not None
+            if service.stdout.readline():
+                self.serve_again()
+            service.terminate()
+        self.serve_again()
+
+    def serve_again(self) -> None:
+        """As the supervisor of a service does, in whose place no client may start another manager."""
+
+        def serve() -> None:
+            launch.start(self.path)
+            self.manager.list(5.0)
+
+        self.again(serve)
 
     def use_other_memory(self, tensor: Any) -> None:
         """A segment of its own in /dev/shm, and a child that is never started."""

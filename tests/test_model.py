@@ -16,7 +16,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 MODELS = ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "lock", "cast", "cast-rows"]
-MODELS += ["takeover", "handover", "lost-rings"]
+MODELS += ["takeover", "handover", "lost-rings", "succession"]
 
 
 @pytest.mark.parametrize("model", MODELS)

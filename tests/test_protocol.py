@@ -34,6 +34,8 @@ REQUESTS = [
     p.Event(3),
     p.Bind(1, 2, 3, b"/my.queue"),
     p.Rejoin(3, 3, 7, 1, 2**64 - 1),
+    p.Restart(),
+    p.Succeed(),
 ]
 REPLIES = [
     p.Welcome(3, 99, 2**64 - 1, 1),
@@ -47,6 +49,7 @@ REPLIES = [
     p.Ok(),
     p.Segment(1, 1 << 30, p.DEDICATED | p.RING),
     p.Signal(),
+    p.Seat(p.OWN),
     p.Error(p.STALE, 0, "gone: naïve"),
 ]
 

@@ -17,6 +17,7 @@ from handover import Handover, LostRings
 from holds import Holds, TwoClients
 from lock import Lock
 from ring import Ending, Transfer
+from succession import Succession
 from takeover import Takeover
 from tickets import Tickets
 
@@ -35,6 +36,7 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "takeover": (Takeover, 3, 2, 2),
     "handover": (Handover, 3, 2, 2),
     "lost-rings": (LostRings, 3, 1, 1),
+    "succession": (Succession, 4, 3, 2),
 }
 
 

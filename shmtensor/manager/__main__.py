@@ -227,38 +227,48 @@ def _gc(options: argparse.Namespace) -> int:
 
 
 def _restart(options: argparse.Namespace) -> int:
-    pid = None
+    before = None
     try:
         with _observe(options, ANSWER_SECONDS) as observer:
-            address = observer.address
-            figures = json.loads(observer.document(protocol.Stats()))
-            observer.request(protocol.Stop())
+            address, before = observer.address, observer.welcome.pid
+            observer.request(protocol.Restart())
             observer.wait_closed(ANSWER_SECONDS)
-        pid, idle_exit, max_clients = figures["pid"], figures["idle_exit"], figures["max_clients"]
-        # For when it has no clients, whose group would say so; the new manager is our child.
-        for variable, nbytes in (
-            (addresses.MAX_BYTES_VARIABLE, figures["max_bytes"]),
-            (addresses.MAX_BYTES_PER_CLIENT_VARIABLE, figures["max_bytes_per_client"]),
-        ):
-            os.environ[variable] = str(nbytes or "")
     except ManagerTimeout:
         address = _candidates(options)[0]
-        idle_exit, max_clients = launch.kill(address)
-    launch.succeed(address, idle_exit, max_clients)
+        launch.succeed(address, *launch.kill(address))
+        before = None
     with Observer(address) as observer:
         after = observer.welcome.pid
-    document = {"address": os.fsdecode(address), "before": pid, "after": after}
-    was = "did not answer, and was killed" if pid is None else f"was pid {pid}"
-    _say(options, document, f"the manager at {os.fsdecode(address)} is pid {after} now; the one before {was}")
-    return 0
+    shown = os.fsdecode(address)
+    text = f"the manager at {shown} has started anew (pid {after})"
+    if before is None:
+        text = f"the manager at {shown} is pid {after} now; the one before did not answer, and was killed"
+    elif before != after:
+        text = (
+            f"the new manager at {shown} did not start (the log of pid {before} says why): pid {after} goes on in its "
+            "place, in the background"
+        )
+    _say(options, {"address": shown, "before": before, "after": after}, text)
+    return 0 if before in (None, after) else 1
 
 
 def _stop(options: argparse.Namespace) -> int:
     with _observe(options) as observer:
+        figures = json.loads(observer.document(protocol.Stats()))
         observer.request(protocol.Stop())
         pid, address = observer.welcome.pid, os.fsdecode(observer.address)
         observer.wait_closed()
-    _say(options, {"address": address, "pid": pid, "stopped": True}, f"stopped the manager at {address} (pid {pid})")
+    heir = None
+    if figures["clients"] or figures["embryos"] or figures["live_blocks"]:  # else asking could start the next one
+        try:
+            with Observer(address) as observer:
+                heir = observer.welcome.pid
+        except NothingThere:
+            pass  # they have ended meanwhile
+    text = f"stopped the manager at {address} (pid {pid})"
+    if heir is not None:
+        text += f"; its memory is in use still, and pid {heir} goes on in the background until it is not"
+    _say(options, {"address": address, "pid": pid, "stopped": True, "heir": heir}, text)
     return 0
 
 

@@ -5,7 +5,7 @@ carries the reason why not, and no zombie or long-lived child is left to it.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH100, PTH108, PTH110, PTH116, PTH118, PTH120, PTH123, PTH202, PTH208, SIM105
+# ruff: noqa: PTH108, PTH110, PTH116, PTH118, PTH120, PTH123, PTH202, PTH208, SIM105
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from time import monotonic, sleep, time
 
 from shmtensor.errors import ManagerTimeout, ManagerUnavailable
 from shmtensor.manager import address as addresses
-from shmtensor.manager import journal
+from shmtensor.manager import handover, journal
+from shmtensor.manager.handover import Seat
 from shmtensor.manager.journal import Past
 
 TYPE_CHECKING = False
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shmtensor._native import Group
+    from shmtensor.manager.server import Server
 
 START_SECONDS = 10.0
 """A start, and the wait for someone else's, may take this long."""
@@ -113,12 +115,8 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clien
         raise _cannot_start("sys.executable is empty, so there is no interpreter to run it with")
     import subprocess
 
-    import shmtensor
-
-    paths = [os.path.dirname(os.path.abspath(path)) for path in shmtensor.__path__]
-    paths += [os.path.abspath(path) for path in sys.path if path and path not in paths]
     limits = ["" if value is None else repr(value) for value in (idle_exit, max_clients)]
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), *limits, *paths]
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), *limits, *handover.import_paths()]
     try:
         child = subprocess.Popen(
             command,
@@ -153,10 +151,12 @@ def kill(address: bytes) -> tuple[float | None, int | None]:
     fd = _open_lock(addresses.lock_path(address))
     deadline = monotonic() + SUCCEED_SECONDS
     try:
-        words = os.pread(fd, 100, 0).decode("ascii", "replace").split()
-        if len(words) != 3:
-            raise ManagerUnavailable(f"there is no manager to kill at {os.fsdecode(address)}")
-        while not _try_lock(fd):
+        while True:
+            words = os.pread(fd, 100, 0).decode("ascii", "replace").split()
+            if len(words) != 3:
+                raise ManagerUnavailable(f"there is no manager to kill at {os.fsdecode(address)}")
+            if _try_lock(fd):
+                break
             _kill_if(int(words[0]), os.fstat(fd))
             if monotonic() > deadline:
                 raise ManagerTimeout(f"the manager at {os.fsdecode(address)} (pid {words[0]}) does not die")
@@ -234,24 +234,24 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def _take_life_lock(address: bytes, is_served: bool) -> int:
-    """The lock that says "a manager serves this address", held until this process ends. Raises AlreadyRunning.
-
-    Args:
-        is_served: somebody listens there for us, so that an answer says nothing.
+def _take_seat(seat: Seat) -> None:
+    """Take the lock that says "a manager serves this address", which is held from then on, from nobody or from a
+    manager in the background, with all that it has. Blocks up to 3 s. Raises AlreadyRunning.
     """
-    path = addresses.lock_path(address)
+    path = addresses.lock_path(seat.address)
+    is_served = seat.listener is not None  # somebody listens there for us, so that an answer says nothing
     deadline = monotonic() + SUCCEED_SECONDS
     while True:
         fd = _open_lock(path)
         # A leaving manager unlinks the file: what we locked must still be what others will find.
         if _try_lock(fd) and _is_still(path, os.fstat(fd)):
-            return fd
+            seat.lock = fd
+            return
         os.close(fd)
-        if monotonic() > deadline:
-            raise AlreadyRunning(f"a manager runs at {os.fsdecode(address)} already")
-        if not is_served and os.path.exists(address) and _answers(address):
-            raise AlreadyRunning(f"a manager runs at {os.fsdecode(address)} already")
+        if not seat.is_private and handover.ask(seat):
+            return
+        if monotonic() > deadline or (not is_served and os.path.exists(seat.address) and _answers(seat.address)):
+            raise AlreadyRunning(f"a manager runs at {os.fsdecode(seat.address)} already")
         sleep(_POLL_SECONDS)
 
 
@@ -291,14 +291,18 @@ def _remove_old_log(log: bytes) -> None:
         pass  # as in `_sweep`
 
 
-def _left_behind(address: bytes) -> tuple[Past, Group | None]:
-    """What the manager before wrote down at `address`, and its group if that lives; the caller holds the lock."""
+def _left_behind(address: bytes, keeper: int = 0) -> tuple[Past, Group | None]:
+    """What the manager before wrote down at `address`, and its group if that lives; the caller holds the lock.
+
+    Args:
+        keeper: the process that has it for sure; 0: none is known.
+    """
     past = journal.read(addresses.journal_path(address))
     if past.group is None:
         return past, None
     from shmtensor.manager.takeover import find_group
 
-    return past, find_group(past.group, addresses.own_uid())
+    return past, find_group(past.group, addresses.own_uid(), keeper)
 
 
 def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | None:
@@ -475,14 +479,16 @@ def serve(
 ) -> None:
     """Serve at `address` in this process until stopped or idle; `ready` is called when connections are accepted.
 
-    A group whose manager was killed, or left while it had clients, is taken over with all that its clients have.
+    A group whose manager was killed is taken over with all that its clients have. A manager in the background is asked
+    for its place, with all that it has itself, unless `is_private`. When this manager is stopped while anything lives,
+    a child of this process goes on in the background, and this process returns.
 
     Args:
         listener: what listens there already, and stays when this manager ends; None: we make it, and remove it.
         max_bytes: payload that may be reserved in all; None: as in a group that is taken over, else as
             SHMTENSOR_MAX_BYTES says, else without a bound.
         max_bytes_per_client: the same of each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
-        is_private: whoever finds this manager gone may start another.
+        is_private: it runs in the background; whoever finds it gone may start another.
         log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
@@ -490,7 +496,7 @@ def serve(
             quota in the environment is no size.
     """
     quotas = (_quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE))
-    directory = os.fsencode(addresses.own_directory(os.path.dirname(os.fsdecode(address))))
+    addresses.own_directory(os.path.dirname(os.fsdecode(address)))
     found = _in_the_way(address, listener is not None)
     if found:
         raise ManagerUnavailable(
@@ -498,87 +504,180 @@ def serve(
             f"move it away, or give another address (`--address`, {addresses.MANAGER_VARIABLE}, "
             f"{addresses.RUNTIME_VARIABLE})"
         )
-    lock = _take_life_lock(address, listener is not None)
-    past = Past()
-    has_heirs = True  # as long as nobody has looked
+    seat = Seat(
+        address,
+        listener=listener,
+        is_own=listener is None,
+        is_private=is_private,
+        idle_exit=idle_exit,
+        max_clients=max_clients,
+        log=log,
+    )
+    _take_seat(seat)
+    seat.ready = ready
+    _rule(seat, quotas, (max_bytes, max_bytes_per_client))
+
+
+def again(text: str) -> None:
+    """What the interpreter runs that `handover.restart` put in the place of a manager's."""
+    try:
+        seat = handover.executed(text)
+        if seat.is_private:
+            _detach()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keeper
+        _rule(seat, (0, 0), (None, None))
+    except ManagerUnavailable as problem:
+        sys.exit(f"{LOG_HEAD.decode()}{os.getpid()}]: it cannot start anew: {problem}")
+
+
+def _rule(seat: Seat, quotas: tuple[int, int], asked: tuple[int | None, int | None]) -> None:
+    """Be the manager in `seat`, by one server after the other, until another process is or nobody needs one.
+
+    Args:
+        quotas: of a new group.
+        asked: quotas that hold in a group that is taken over as well.
+    """
     try:
         # Not before the lock: a manager that leaves takes its log along if it is empty.
-        shown = _open_log(address) if log is None else log
-        from shmtensor.manager.server import MAX_CLIENTS, Server
-
-        try:
-            words = (os.getpid(), "-" if idle_exit is None else idle_exit, "-" if max_clients is None else max_clients)
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, " ".join(map(str, words)).encode(), 0)  # for `kill`
-        except OSError as problem:
-            raise ManagerUnavailable(
-                f"the lock file of {os.fsdecode(address)} cannot be written: {problem.strerror}"
-            ) from None
+        if seat.log is None:
+            seat.log = _open_log(seat.address)
         _raise_descriptor_limit()
-        past, group = _left_behind(address)
-        if group is None:
-            _clear(address, past)
-            has_heirs = False
-        _sweep(directory, address)
-        is_own = listener is None
-        if listener is None:
-            _remove(address)
-            listener = _listen(address)
-        made = os.stat(address)
-        try:
-            server = Server(
-                address,
-                listener,
-                past=past,
-                group=group,
-                is_private=is_private,
-                max_clients=MAX_CLIENTS if max_clients is None else max_clients,
-                idle_exit=idle_exit,
-                log=shown,
-            )
-        except OSError as problem:
-            listener.close()
-            if is_own:
-                _remove(address)
-            if problem.errno == errno.EXDEV:
-                raise ManagerUnavailable(
-                    f"the group at {os.fsdecode(address)} belongs to another PID namespace, where process ids mean "
-                    "others: start its next manager there"
-                ) from None
-            raise ManagerUnavailable(
-                f"the group's shared memory cannot be made, or not be taken over: {problem.strerror}"
-                + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
-            ) from None
-        if group is not None:
-            quotas = group.quotas()
-        chosen = (max_bytes, max_bytes_per_client)
-        server.group.set_quotas(*(kept if asked is None else asked for kept, asked in zip(quotas, chosen, strict=True)))
-        with server:
-            ready()
-            try:
-                server.run()
-            finally:
-                past = server.past
-                has_heirs = server.replaced or bool(server.state.clients or server.state.embryos)
-                # The path goes first: whoever looks from now on finds nothing and starts another manager.
-                if is_own and _is_still(address, made):
-                    _remove(address)
+        server: Server | None = None
+        while server is None or (server.is_to_be_followed and _goes_on(seat, server)):
+            server = _open_server(seat, server, quotas, asked)
+            asked = (None, None)
+            with server:
+                seat.taken()
+                try:
+                    server.run()
+                finally:
+                    seat.dead = None if server.replaced or server.has_heirs else server.past
+                    if not server.is_to_be_followed:
+                        # The path goes first: whoever looks from now on finds nothing and starts another manager.
+                        _remove_socket(seat)
+        server.close()
     except ManagerUnavailable:
         raise
     except BaseException:
-        if log is None:
+        if seat.is_private:
             import traceback
 
             print(f"{LOG_HEAD.decode()}{os.getpid()}]: failed", file=sys.stderr)
             traceback.print_exc()
         raise
     finally:
-        if not has_heirs:
+        if not seat.is_others:
+            _clear_away(seat)
+        seat.close()
+
+
+def _open_server(
+    seat: Seat, before: Server | None, quotas: tuple[int, int], asked: tuple[int | None, int | None]
+) -> Server:
+    """A server in `seat`, with what `before` has, or `seat.keeper`, or else what is left. Raises ManagerUnavailable."""
+    address = seat.address
+    from shmtensor.manager.server import MAX_CLIENTS, Server
+
+    try:
+        words = (os.getpid(), *("-" if each is None else each for each in (seat.idle_exit, seat.max_clients)))
+        os.ftruncate(seat.lock, 0)
+        os.pwrite(seat.lock, " ".join(map(str, words)).encode(), 0)  # for `kill`
+    except OSError as problem:
+        raise ManagerUnavailable(
+            f"the lock file of {os.fsdecode(address)} cannot be written: {problem.strerror}"
+        ) from None
+    if before is None:
+        past, group = _left_behind(address, seat.keeper)
+        seat.dead = None
+        if group is None:
+            if seat.keeper:
+                raise ManagerUnavailable(
+                    "the group of the manager before cannot be found; is another version installed now?"
+                )
             _clear(address, past)
-        if _is_still(addresses.lock_path(address), os.fstat(lock)):
-            _remove_empty_log(address)
-            _remove(addresses.lock_path(address))
-        os.close(lock)
+            seat.dead = past
+        _sweep(os.path.dirname(address), address)
+    else:
+        past, group = journal.read(addresses.journal_path(address)), before.group
+        past = past if past.group == before.group_id else before.past
+    if seat.listener is None:
+        _remove(address)
+        seat.listener = _listen(address)
+    seat.made = _stat(address)
+    try:
+        server = Server(
+            address,
+            seat.listener,
+            past=past,
+            group=group,
+            before=before,
+            keeper=seat.keeper,
+            is_private=seat.is_private,
+            max_clients=MAX_CLIENTS if seat.max_clients is None else seat.max_clients,
+            idle_exit=seat.idle_exit,
+            log=seat.log or "",
+        )
+    except OSError as problem:
+        if problem.errno == errno.EXDEV:
+            raise ManagerUnavailable(
+                f"the group at {os.fsdecode(address)} belongs to another PID namespace, where process ids mean "
+                "others: start its next manager there"
+            ) from None
+        raise ManagerUnavailable(
+            f"the group's shared memory cannot be made, or not be taken over: {problem.strerror}"
+            + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
+        ) from None
+    kept = quotas if group is None else group.quotas()
+    server.group.set_quotas(*(mine if each is None else each for mine, each in zip(kept, asked, strict=True)))
+    return server
+
+
+def _goes_on(seat: Seat, server: Server) -> bool:
+    """Have another process follow `server`; True: it is this one that goes on, as the heir or since there is none."""
+    try:
+        if server.asker is not None:
+            seat.is_others = handover.give(seat, server.asker, server.request_id)
+            return not seat.is_others
+        if server.is_restarting:
+            handover.restart(seat)
+            _say("the new manager did not start; the one before goes on in the background")
+        else:
+            _say("its memory is in use still: a process in the background goes on until it is not")
+            if not handover.leave(seat):
+                return False
+    except OSError as problem:
+        what = "start anew" if server.is_restarting else "leave another in its place"
+        _say(f"it cannot {what}: {problem.strerror}")
+        return server.is_restarting
+    _go_to_background(seat)
+    return True
+
+
+def _say(text: str) -> None:
+    print(f"{LOG_HEAD.decode()}{os.getpid()}]: {text}", file=sys.stderr, flush=True)
+
+
+def _clear_away(seat: Seat) -> None:
+    """Remove what lies at the address, of a manager that ends and leaves nobody in its place."""
+    if seat.dead is not None:
+        _clear(seat.address, seat.dead)
+    _remove_socket(seat)
+    if _is_still(addresses.lock_path(seat.address), os.fstat(seat.lock)):
+        _remove_empty_log(seat.address)
+        _remove(addresses.lock_path(seat.address))
+
+
+def _remove_socket(seat: Seat) -> None:
+    """Remove the socket file if it is ours, and not that of a manager that has taken this one's place."""
+    if seat.is_own and seat.made is not None and _is_still(seat.address, seat.made):
+        _remove(seat.address)
+
+
+def _stat(path: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
 
 
 def _is_still(path: bytes, found: os.stat_result) -> bool:
@@ -678,6 +777,23 @@ def _detach() -> None:
 def _write(name: str, content: bytes) -> None:
     with open(f"/proc/self/{name}", "wb", buffering=0) as file:
         file.write(content)
+
+
+def _go_to_background(seat: Seat) -> None:
+    """Serve on as a manager in the background does: what else this process was started for has ended."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    if not stat.S_ISREG(os.fstat(2).st_mode):  # a file goes on to be the log
+        try:
+            seat.log = _open_log(seat.address)
+        except ManagerUnavailable:
+            os.dup2(null, 2)
+    os.close(null)
+    _detach()
+    if not seat.is_private:
+        seat.is_private, seat.idle_exit = True, IDLE_EXIT_SECONDS
 
 
 def _open_log(address: bytes) -> str:

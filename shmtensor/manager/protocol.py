@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar, Self
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Manager and client must agree on it exactly. Header, HELLO and ERROR never change; any other change of a message, and
 any new message, flag or error code, raises it by one."""
 
@@ -34,6 +34,7 @@ DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
 NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
 RING = 4  # CREATE, SEGMENT: its one block is a ring, made by the manager
 PRIVATE = 1  # WELCOME: should this manager end, whoever needs one starts it anew
+OWN = 1  # SEAT: the socket file is the manager's own, to be removed when it ends
 
 MALFORMED = 1
 VERSION = 2
@@ -299,6 +300,20 @@ class Rejoin(Message):
     FIELDS = ("protocol", "layout", "slot", "generation", "group")
 
 
+@dataclass(frozen=True)
+class Restart(Message):
+    """Ask the manager to start anew, in the same process, and to keep all that it has."""
+
+    TYPE = 17
+
+
+@dataclass(frozen=True)
+class Succeed(Message):
+    """Ask a manager in the background for its place. The sender says GOODBYE once it serves there."""
+
+    TYPE = 18
+
+
 # ----------------------------------------------------------------------------------------------------------- replies
 
 
@@ -409,6 +424,20 @@ class Signal(Message):
 
 
 @dataclass(frozen=True)
+class Seat(Message):
+    """The place of the manager: the lock of its address, held, and the listening socket."""
+
+    flags: int
+    TYPE = 137
+    FORMAT = Struct("<I")
+    DESCRIPTORS = 2
+    FIELDS = ("flags",)
+
+    def check(self) -> None:
+        _check_flags(self, self.flags, OWN, 0)
+
+
+@dataclass(frozen=True)
 class Error(Message):
     """Refused: a code from this module, a detail (errno, or the manager's protocol version), a text for the user."""
 
@@ -438,11 +467,11 @@ REQUESTS: dict[int, type[Message]] = {
     cls.TYPE: cls
     for cls in (
         *(Hello, Embryo, Create, Map, Return, Export, Lookup, Unexport, List, Stats, Collect, Stop, Goodbye),
-        *(Event, Bind, Rejoin),
+        *(Event, Bind, Rejoin, Restart, Succeed),
     )
 }
 REPLIES: dict[int, type[Message]] = {
-    cls.TYPE: cls for cls in (Welcome, Segment, Handle, Block, Document, Collected, Ok, Signal, Error)
+    cls.TYPE: cls for cls in (Welcome, Segment, Handle, Block, Document, Collected, Ok, Signal, Seat, Error)
 }
 
 

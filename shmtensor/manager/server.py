@@ -60,6 +60,8 @@ _OBSERVER_MAY = (
     protocol.Stats,
     protocol.Collect,
     protocol.Stop,
+    protocol.Restart,
+    protocol.Succeed,
     protocol.Lookup,
     protocol.Goodbye,
 )
@@ -80,6 +82,8 @@ class Server:
         *,
         past: Past | None = None,
         group: _native.Group | None = None,
+        before: Server | None = None,
+        keeper: int = 0,
         is_private: bool = False,
         max_clients: int = MAX_CLIENTS,
         idle_exit: float | None = None,
@@ -89,9 +93,11 @@ class Server:
 
         Args:
             address: path of the socket.
-            listener: bound to it and listening; closed at the end of the `with`.
+            listener: bound to it and listening.
             past, group: what the manager before wrote down, and the group that it left; None: a new group.
-            is_private: whoever finds this manager gone may start another.
+            before: that manager, if it was this process's; it is over, and what it has is taken from it.
+            keeper: the process that has what that manager had; 0: none, or nobody knows.
+            is_private: it runs in the background: whoever finds this manager gone may start another.
             max_clients: more are refused.
             idle_exit: end this many seconds after the last client; None: never.
             log: where the daemon's stderr goes, for STATS.
@@ -121,6 +127,14 @@ class Server:
         self.refused = 0
         self.stopping = False
         self.replaced = False
+        self.is_to_be_followed = False
+        """Once it has ended in order: another process is to go on from there, with all that this one has."""
+        self.is_restarting = False
+        self.asker: Connection | None = None
+        """Who asked to have this manager's place."""
+        self.request_id = 0
+        """Of that request, which is still to be answered."""
+        self._is_idle_end = False
         self._connections: dict[int, Connection] = {}  # by descriptor of the socket
         self._by_slot: dict[int, Connection] = {}
         self._took_over = group is not None
@@ -133,7 +147,7 @@ class Server:
         self._watch = Watch(self.state, self._poll, self._uid)
         self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         if group is not None:
-            self._take_over()
+            self._take_over(before, keeper)
 
     # ---------------------------------------------------------------------------------------------------------- loop
 
@@ -152,8 +166,31 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Serve nobody any more, and give up the group. What there is of memory is kept until `close`."""
         signal.set_wakeup_fd(-1)
-        self._close()
+        for connection in self._connections.values():
+            connection.drop_waiting()
+            if connection is not self.asker:
+                connection.sock.close()
+        self._connections.clear()
+        self._watch.close()
+        self._journal.close()
+        self.group.leave()
+        self._poll.close()
+        for fd in (self._spare, self._wake, self._wake_write):
+            if fd >= 0:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Let go of all memory, after the `with`. Peers keep what they have mapped."""
+        self.state.release_all()
+
+    @property
+    def has_heirs(self) -> bool:
+        """Whether anything is left for another manager to look after."""
+        if self._is_idle_end or self.state.clients or self.state.embryos:
+            return not self._is_idle_end
+        return any(segment.figures()[0] for segment in self.state.segments.values())
 
     def run(self) -> None:
         """Serve until stopped, idle or replaced."""
@@ -169,6 +206,7 @@ class Server:
         else:
             self._flush()
             self._keep_journal()
+            self.is_to_be_followed = self.is_restarting or self.asker is not None or self.has_heirs
 
     def _turn(self) -> None:
         found = self._poll.poll(self._next_wait(), 64)
@@ -241,7 +279,7 @@ class Server:
             if self.state.clients or self.state.embryos:
                 self._idle_since = now
             elif not self._strangers and now >= self._leave_at():  # but those who only look on do not keep it
-                self.stopping = True
+                self._is_idle_end = self.stopping = True
 
     def _keep_journal(self) -> None:
         """See to it that who follows finds the journal: somebody may have cleared the directory."""
@@ -259,21 +297,6 @@ class Server:
         for connection in list(self._connections.values()):
             if connection.out:
                 self._send_more(connection)
-
-    def _close(self) -> None:
-        self.listener.close()
-        for connection in list(self._connections.values()):
-            connection.drop_waiting()
-            connection.sock.close()
-        self._connections.clear()
-        self._watch.close()
-        self.state.release_all()
-        self._journal.close()
-        self.group.leave()
-        self._poll.close()
-        for fd in (self._spare, self._wake, self._wake_write):
-            if fd >= 0:
-                os.close(fd)
 
     def _note(self, text: str) -> None:
         print(f"shmtensor-manager[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
@@ -401,10 +424,15 @@ class Server:
 
     # --------------------------------------------------------------------------------------------------- taking over
 
-    def _take_over(self) -> None:
-        """Go on where the manager before was killed, with what its clients have; bury those who died since."""
+    def _take_over(self, before: Server | None, keeper: int) -> None:
+        """Go on where the manager before ended, with what it has if it can be found, and what its clients have.
+
+        Those who died since are buried.
+        """
         clients = self.state.take_over()
-        self._adopt(client.pid for client in clients)
+        if before is not None:
+            before.state.pass_on(self.state)
+        self._adopt([keeper, *(client.pid for client in clients)])
         for client in clients:
             self._watch.alone(client)
         self._look_after()
@@ -519,6 +547,10 @@ class Server:
             raise Refusal(protocol.DENIED, f"{type(message).__name__} is not open to observers, who have no slot")
         if isinstance(message, protocol.Stop):
             self._on_stop(connection, request_id)
+        elif isinstance(message, protocol.Restart):
+            self._on_restart(connection, request_id)
+        elif isinstance(message, protocol.Succeed):
+            self._on_succeed(connection, request_id)
         elif isinstance(message, protocol.Goodbye):
             self._on_goodbye(connection, request_id)
         else:
@@ -694,6 +726,19 @@ class Server:
         self._note(f"stopped by pid {connection.pid}")
         self._reply(connection, protocol.Ok(), request_id)
         self.stopping = True
+
+    def _on_restart(self, connection: Connection, request_id: int) -> None:
+        if not os.access(sys.executable or "", os.X_OK):
+            raise Refusal(protocol.UNSUPPORTED, f"its interpreter {sys.executable!r} cannot be run any more")
+        self._note(f"starts anew, which pid {connection.pid} asked for")
+        self._reply(connection, protocol.Ok(), request_id)
+        self.is_restarting = self.stopping = True
+
+    def _on_succeed(self, connection: Connection, request_id: int) -> None:
+        if not self.is_private:
+            raise Refusal(protocol.DENIED, f"pid {os.getpid()} was started to serve here, and does")
+        self._note(f"leaves its place to pid {connection.pid}")
+        self.asker, self.request_id, self.stopping = connection, request_id, True
 
     def _on_goodbye(self, connection: Connection, request_id: int) -> None:
         if connection.kind == CLIENT:

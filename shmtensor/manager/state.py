@@ -387,6 +387,13 @@ class State:
                 self._reaps.append((dead, number))
         return segment
 
+    def pass_on(self, heir: State) -> None:
+        """Give all segments to the state of the next manager, which is in the same process."""
+        for segment in self.segments.values():
+            if heir.adopt_segment(segment.books, segment.payload, segment.name, segment.ring) is None:
+                self.outside.release(segment)  # the last one had destroyed it
+        self.segments.clear()
+
     def complete(self) -> None:
         """All that the manager before had sent has been found: now its numbers may be others'.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from itertools import chain
 from re import compile as regex
 from time import monotonic, sleep
 
@@ -83,9 +84,9 @@ def sockets(uid: int) -> set[int]:
     return found
 
 
-def find_group(group_id: int, uid: int) -> _native.Group | None:
-    """The group segment, from any process of this user that has it; None when nobody has."""
-    for pid in _processes(uid):
+def find_group(group_id: int, uid: int, keeper: int = 0) -> _native.Group | None:
+    """The group segment, from any process of this user that has it, `keeper` first; None when nobody has."""
+    for pid in chain([keeper] if keeper else [], _processes(uid)):
         for path, target in _descriptors(pid):
             match = _MEMFD.fullmatch(target)
             if match is None or match[2] is not None or int(match[1], 16) != group_id:
