@@ -194,3 +194,25 @@ def test_sizes_and_times_for_people() -> None:
         "2 h 10 min",
         "1 d 3 h",
     ]
+
+
+def test_names_of_what_was_freed_are_neither_counted_nor_listed(here: World) -> None:
+    here.serve()
+    code = (
+        "from shmtensor.manager import client; import shmtensor.multiprocessing as mp; q = mp.Queue(name='work')\n"
+        "m = client.default(); b = m.allocate(64); m.export(b); m.bind(b'/mine', b); input(); del b\n"
+        "print(flush=True); input()"
+    )
+    user = here.script(code)
+    until(lambda: json.loads(here.command("status", "--json").stdout)["names"] == 3, "three names")
+    tell(user)
+    assert user.stdout is not None and user.stdout.readline() == "\n"
+    assert json.loads(here.command("status", "--json").stdout)["names"] == 1
+    document = json.loads(here.command("ls", "--json").stdout)
+    assert document["names_total"] == len(document["names"]) == 1
+    assert sum(row["names"] for row in document["segments"]) == 1
+    tell(user)
+    assert user.wait(BOUND) == 0
+    until(lambda: not json.loads(here.command("ls", "--json").stdout)["segments"], "what it had to be gone")
+    assert json.loads(here.command("status", "--json").stdout)["names"] == 0
+    assert json.loads(here.command("ls", "--json").stdout)["names"] == []

@@ -47,7 +47,7 @@ def figures(state: State) -> dict[str, Any]:
         "segments": len(state.segments),
         "rings": len(state.rings),
         "orphans": len(state.orphans) - len(state.rings),
-        "names": len(state.names),
+        "names": len(state.living_names()),
         "payload_bytes": payload,
         "reserved_bytes": reserved,
         "live_blocks": live_blocks,
@@ -64,7 +64,7 @@ def listing(state: State) -> dict[str, Any]:
     named: dict[int, list[str]] = {}
     chosen = []
     exported = set(state.by_block.values())
-    for name, triple in state.names.items():
+    for name, triple in state.living_names().items():
         named.setdefault(triple[0], []).append(name.decode())
         if name not in exported:
             chosen.append({"name": name.decode(), "segment": triple[0], "block": triple[1], "generation": triple[2]})

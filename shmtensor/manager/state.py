@@ -688,6 +688,10 @@ class State:
         if self._is_live(triple) is None:
             raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
 
+    def living_names(self) -> dict[bytes, tuple[int, int, int]]:
+        """The names that stand for something. That of a block that was freed stays known, for LOOKUP to say so."""
+        return {name: triple for name, triple in self.names.items() if self._is_live(triple) is not None}
+
     def _name(self, name: bytes, triple: tuple[int, int, int], slot: int) -> None:
         """From now on the name stands for the block, and may be taken back by the client in `slot`."""
         if len(self.names) >= self._purge_at:
