@@ -277,7 +277,7 @@ def test_a_restart_that_cannot_start_loses_nothing(here: World, heir: str) -> No
     unread = Unread(here, path, event=True)
     done = here.command("restart", "--address", os.fsdecode(path))
     assert done.returncode == 1
-    assert "did not start" in done.stdout and "background" in done.stdout
+    assert "did not start" in done.stderr and "background" in done.stderr
     assert service.wait(BOUND) != 0
     said = service.stderr.read()
     assert "did not start" in said

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from shmtensor.errors import ManagerError, ManagerTimeout, ShmTensorError
+from shmtensor.errors import ManagerError, ManagerTimeout, ManagerUnavailable, ShmTensorError
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
 from shmtensor.manager.connection import REQUEST_SECONDS, Observer
@@ -240,16 +240,16 @@ def _restart(options: argparse.Namespace) -> int:
     with Observer(address) as observer:
         after = observer.welcome.pid
     shown = os.fsdecode(address)
+    if before not in (None, after):
+        raise ManagerUnavailable(
+            f"the new manager at {shown} did not start (the log of pid {before} says why): pid {after} goes on in its "
+            "place, in the background, and nothing is lost"
+        )
     text = f"the manager at {shown} has started anew (pid {after})"
     if before is None:
         text = f"the manager at {shown} is pid {after} now; the one before did not answer, and was killed"
-    elif before != after:
-        text = (
-            f"the new manager at {shown} did not start (the log of pid {before} says why): pid {after} goes on in its "
-            "place, in the background"
-        )
     _say(options, {"address": shown, "before": before, "after": after}, text)
-    return 0 if before in (None, after) else 1
+    return 0
 
 
 def _stop(options: argparse.Namespace) -> int:
