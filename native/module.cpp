@@ -304,6 +304,17 @@ NB_MODULE(_native, m) {
             return ticks;
         },
         nb::arg("pid"));
+    m.def("directory_watch", [] {
+        int fd = -1;
+        if (const int error = os::directory_watch(&fd)) raise_os(error);
+        return fd;
+    });
+    m.def(
+        "watch_directory",
+        [](int watch, const nb::bytes& path) {
+            if (const int error = os::watch_directory(watch, path.c_str())) raise_os(error);
+        },
+        nb::arg("watch"), nb::arg("path"));
     m.def("set_threads_visible", &set_threads_visible, nb::arg("visible"));
     m.def(
         "memory_available",

@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -341,6 +342,18 @@ bool has_ended(int pid, std::uint64_t start_time) {
 int processors() {
     cpu_set_t set;
     return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int directory_watch(int* fd) {
+    const int made = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (made < 0) return errno;
+    *fd = made;
+    return 0;
+}
+
+int watch_directory(int watch, const char* path) {
+    const std::uint32_t events = IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+    return ::inotify_add_watch(watch, path, events) < 0 ? errno : 0;
 }
 
 }  // namespace shmtensor::os

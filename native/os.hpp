@@ -75,4 +75,9 @@ int start_time(int pid, std::uint64_t* ticks);
 bool has_ended(int pid, std::uint64_t start_time);
 int processors();  // that this process may run on
 
+// A close-on-exec descriptor that does not block and is readable after something was removed from a watched directory,
+// or moved out of it, or after this happened to the directory itself.
+int directory_watch(int* fd);
+int watch_directory(int watch, const char* path);  // once more of the same directory: nothing changes
+
 }  // namespace shmtensor::os

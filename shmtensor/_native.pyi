@@ -282,6 +282,14 @@ def memory_cgroups(root: str = "/") -> list[tuple[str, int, int]]:
 def process_start_time(pid: int) -> int:
     """Start time of a process in clock ticks since boot (field 22 of /proc/pid/stat). Raises ProcessLookupError."""
 
+def directory_watch() -> int:
+    """A new descriptor, the caller's to close, that is readable once `watch_directory` has something to tell. Reading
+    it does not block. Raises OSError."""
+
+def watch_directory(watch: int, path: bytes) -> None:
+    """Make `watch` readable when a file is removed from the directory or moved out of it, or the directory is itself
+    removed or moved. Raises OSError."""
+
 def atomic_load(array: NDArray[Any], index: int | tuple[int, ...], order: str, /) -> int:
     """Of an int32 or int64 element. All of these raise InvalidArgument, IndexOutOfRange, DTypeError, LayoutError of
     shmtensor.errors, and then have touched nothing; an ndarray is needed (TypeError)."""

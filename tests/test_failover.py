@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, World, is_alive, kill, until
+from manager_world import BOUND, World, is_alive, kill, line_of, tell, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -275,7 +275,7 @@ def test_a_child_that_was_being_spawned_comes_for_its_slot(manager: client.Manag
     code = (
         "import sys; from shmtensor.manager import client\n"
         "address, fd, slot, generation, group, *rest = sys.argv[1:]\n"
-        "m = client.adopt(address, int(fd), client.Place(int(slot), int(generation), int(group), True))\n"
+        "m = client.adopt(address, int(fd), client.Place(int(slot), int(generation), int(group)))\n"
         "b = m.redeem(*map(int, rest)); print(m.native.slot, bytes(memoryview(b)[:4]).hex())\n"
     )
     numbers = (fd, slot, generation, place.group, block.segment, block.index, block.generation, hold, mark)
@@ -425,8 +425,10 @@ def test_a_manager_that_was_stopped_and_replaced_acts_no_more(manager: client.Ma
     old = manager.stats().pid
     os.kill(old, signal.SIGSTOP)
     try:
-        # As when somebody clears a directory: the stopped one still has its lock, on a file that nobody finds.
-        Path(os.fsdecode(address.lock_path(manager.address))).unlink()
+        # As of one in another PID namespace: it still has its lock, on a file that nobody finds, and is not found itself.
+        lock = Path(os.fsdecode(address.lock_path(manager.address)))
+        lock.write_text("")
+        lock.unlink()
         Path(os.fsdecode(manager.address)).unlink()
         launch.start(manager.address)
         stats = manager.stats()  # finds out that its own is not the manager any more
@@ -526,23 +528,43 @@ def test_restart_of_one_that_does_not_answer(manager: client.Manager, here: Worl
     assert tensor.sum() == 1000
 
 
-def test_a_supervised_manager_is_awaited(here: World) -> None:
-    """The address of a service: its clients start none in its place, and find the next one."""
+def test_a_client_starts_the_next_manager_of_a_service(here: World) -> None:
+    """Nothing restarts it: the client goes on at once, with a manager that leaves after it."""
+    path = here.serve()
+    user = client.at(path)
+    block = user.allocate(64)
+    kill(here.server)
+    more = user.allocate(1 << 30)  # needs a segment
+    stats = user.stats()
+    assert (stats.epoch, stats.private, stats.clients) == (2, True, 1)
+    assert user.open(user.export(block)) is block
+    del block, more
+    user.close()
+    until(lambda: not here.managers(), "the manager to leave")
+
+
+def test_a_supervisor_and_the_clients_start_one_manager(here: World) -> None:
     path = here.serve()
     code = (
         "import os, sys; from shmtensor.manager import client\n"
         "m = client.at(sys.argv[1]); b = m.allocate(64); print('ready', flush=True); sys.stdin.readline()\n"
-        "print(m.stats().epoch, m.open(m.export(b)) is b, flush=True)\n"
+        "print(m.stats().epoch, m.open(m.export(b)) is b, m.stats().pid, flush=True); sys.stdin.readline()\n"
     )
-    process = here.script(code, os.fsdecode(path))
-    assert process.stdout is not None and process.stdin is not None
-    assert process.stdout.readline() == "ready\n"
+    processes = [here.script(code, os.fsdecode(path)) for _ in range(3)]
+    for process in processes:
+        assert line_of(process) == "ready"
     kill(here.server)
-    process.stdin.write("\n")
-    process.stdin.flush()
-    assert here.serve() == path  # which would be refused, had the client started one
-    out, err = process.communicate(timeout=BOUND)
-    assert (out, err) == ("2 True\n", "")
+    for process in processes:
+        tell(process)
+    supervised = here.popen("-m", "shmtensor.manager", "serve", "--json", "--address", os.fsdecode(path))
+    answers = [line_of(process).split() for process in processes]
+    assert len({pid for _epoch, _same, pid in answers}) == 1, answers
+    assert all(same == "True" for _epoch, same, _pid in answers)
+    if answers[0][2] != str(supervised.pid):
+        assert supervised.wait(BOUND) == 1, "it may come again"
+    for process in processes:
+        tell(process)
+        assert process.wait(BOUND) == 0
 
 
 def test_a_socket_that_is_passed_on_stays(here: World) -> None:
@@ -602,16 +624,26 @@ def test_what_is_passed_on_must_be_a_socket(here: World) -> None:
 # --------------------------------------------------------------------------------------------------------- nobody there
 
 
-def test_requests_say_so_when_no_manager_comes(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trouble", ["no interpreter", "another file"])
+def test_requests_say_at_once_why_no_manager_can_be_started(
+    here: World, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
     path = here.serve()
     user = client.at(path)
     block = user.allocate(64)
     kill(here.server)
-    monkeypatch.setattr(client, "REQUEST_SECONDS", 0.3)
-    with pytest.raises(errors.ManagerUnavailable, match="shmtensor-manager serve --address"):
-        user.list(0.3)
+    journal = Path(os.fsdecode(address.journal_path(path)))
+    said = journal.read_text()
+    if trouble == "another file":
+        journal.write_text("of somebody")
+    else:
+        monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setattr(client, "sleep", None)  # nothing is waited for
+    with pytest.raises(errors.ManagerUnavailable, match="would replace it|executable is empty"):
+        user.list()
     assert memoryview(block)[:1] is not None
     again = user.allocate(64)
+    journal.write_text(said)
     del block, again
     user.close()
 

@@ -335,7 +335,7 @@ def test_a_spawned_child_adopts_its_embryo(here: World) -> None:
         "os.set_inheritable(fd, True)\n"
         "child = ('import sys; from shmtensor.manager import client\\n'\n"
         "  'a, fd, slot, generation, *rest = sys.argv[1:]\\n'\n"
-        "  'm = client.adopt(a, int(fd), client.Place(int(slot), int(generation), 0, False))\\n'\n"
+        "  'm = client.adopt(a, int(fd), client.Place(int(slot), int(generation), 0))\\n'\n"
         "  'assert m.native.slot == int(slot)\\n'\n"
         "  'assert client.default() is m; b = m.redeem(*map(int, rest)); print(bytes(memoryview(b)[:3]))')\n"
         "numbers = [fd, slot, generation, block.segment, block.index, block.generation, hold, mark]\n"

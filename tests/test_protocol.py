@@ -39,7 +39,7 @@ REQUESTS = [
 ]
 REPLIES = [
     p.Welcome(3, 99, 2**64 - 1, 1),
-    p.Welcome(3, 99, 2**64 - 1, 2, p.PRIVATE),
+    p.Welcome(3, 99, 2**64 - 1, 2),
     p.Segment(1, 4096, p.DEDICATED),
     p.Segment(1, 4096, p.NAMED, 0, b"/torch_1_2"),
     p.Handle(b"/torch_1_2"),

@@ -13,7 +13,7 @@ import sys
 from shmtensor.errors import ManagerError, ManagerTimeout, ManagerUnavailable, ShmTensorError
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
-from shmtensor.manager.connection import REQUEST_SECONDS, Observer
+from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, Observer
 from shmtensor.manager.shortage import command_of, parse_size, size
 
 TYPE_CHECKING = False

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 STRATEGIES = ("file_descriptor", "file_system")
-_LOOK_SECONDS = 0.02
-"""A manager that others start is looked for this often."""
+_PAUSE_SECONDS = 0.02
+"""Between two tries, where one manager after the other ends before it answers."""
 _MOST_PAUSE = 0.05
 """Between two looks for a name that others make; seconds."""
 
@@ -105,8 +105,6 @@ class Place:
     slot: int
     generation: int
     group: int
-    may_start: bool
-    """Whether it is ours to start a manager where there is none."""
 
 
 class Manager:
@@ -126,26 +124,22 @@ class Manager:
         """Introduce this process on the connected socket `fd` and take that over. Blocks up to `timeout` seconds.
 
         Args:
-            place: of this process, if it has one already.
+            place: of the embryo whose socket that is; None: it is another.
         Raises:
-            NothingThere, ProtocolError, QuotaExceeded, ManagerTimeout: see `connection.hello` and `rejoin`.
+            What `_join` does.
         """
         self.address = address
         self._recovering = threading.RLock()
         self._pause = self._not_before = 0.0  # of `_need_manager`, after it failed
         self._requests = Requests(address, self._late)
+        fd, welcome, group_fd = _join(self._requests, monotonic() + timeout, place, fd)
         try:
-            if place is None:
-                welcome, group_fd = hello(self._requests, fd, 0, timeout)
-            else:
-                welcome, group_fd = rejoin(self._requests, fd, place.slot, place.generation, place.group, timeout)
-            try:
-                group = _native.Group.open(group_fd)
-            finally:
-                os.close(group_fd)
+            group = _native.Group.open(group_fd)
         except BaseException:
             os.close(fd)
             raise
+        finally:
+            os.close(group_fd)
         self.native = _native.Client(
             group, welcome.slot, fd, welcome.epoch, self._need_segment, self._need_mapping, self._need_manager
         )
@@ -180,47 +174,36 @@ class Manager:
         """From now on: this connection."""
         group, epoch = self.native.group, welcome.epoch
         requests.is_current = lambda: group.epoch == epoch
-        self._may_start = bool(welcome.flags & protocol.PRIVATE)
         self._requests = requests
 
     def _recover(self, broken: Requests, deadline: float) -> None:
         """Have a connection again to whoever is the manager of this group, in place of `broken`. Blocks.
 
         Raises:
-            ManagerUnavailable: there is none, and by `deadline` nobody had started one.
+            ManagerUnavailable: there is none and none can be started, or those that were started ended at once.
             ManagerError: the manager there serves another group, or took this process for dead.
         """
         # In this order: who is in the middle of a request (and may have to recover, too) has the first of them.
         with Bounded(broken.lock, deadline, self.address), Bounded(self._recovering, deadline, self.address):
-            while self._requests is broken:
-                place = self.place_of(self.native.slot, self.native.generation)
-                fd = _reach(self.address, place.may_start, deadline)
-                requests = Requests(self.address, self._late)
-                left = max(0.1, deadline - monotonic())
-                try:
-                    welcome, group = rejoin(requests, fd, place.slot, place.generation, place.group, left)
-                except NothingThere:  # it left as we came
-                    os.close(fd)
-                    if monotonic() >= deadline:
-                        raise
-                    continue
-                except BaseException:
-                    os.close(fd)
-                    raise
-                os.close(group)
-                before = self.native.connection
-                owned = broken.owns(before)
-                if owned and broken.depth:  # a signal handler's: the request that it interrupted uses it still
-                    broken.abandoned, owned = before, False
-                self.native.reconnect(fd, welcome.epoch, owned)
-                self._use(requests, welcome)
+            if self._requests is not broken:
+                return
+            requests = Requests(self.address, self._late)
+            fd, welcome, group = _join(requests, deadline, self.place_of(self.native.slot, self.native.generation))
+            os.close(group)
+            # `broken`, unless a signal handler that needed it did the same meanwhile: this one came later.
+            current, before = self._requests, self.native.connection
+            owned = current.owns(before)
+            if owned and current.depth:  # a signal handler's: the request that it interrupted uses it still
+                current.abandoned, owned = before, False
+            self.native.reconnect(fd, welcome.epoch, owned)
+            self._use(requests, welcome)
 
     def place_of(self, slot: int, generation: int) -> Place:
         """A slot of this group: ours, or that of a child in the making."""
-        return Place(slot, generation, self.native.group.group_id, self._may_start)
+        return Place(slot, generation, self.native.group.group_id)
 
     def _need_manager(self) -> None:
-        """The group has no manager: see to it that there is one, as far as that takes no waiting for others."""
+        """The group has no manager: see to it that there is one, which takes a start, but no waiting for others."""
         now = monotonic()
         if now < self._not_before:
             return
@@ -430,7 +413,7 @@ class Manager:
         Raises:
             UnknownHandle: nothing has the name. ManagerError: another process asked for it first, and lives.
         """
-        self._request(protocol.Unexport(name))
+        self._undo(protocol.Unexport(name))
 
     def bind(self, name: bytes, block: _native.Block) -> None:
         """Let `name` stand for a block, so that other processes can `open` it. It does not keep the block alive.
@@ -527,7 +510,16 @@ class Manager:
         Raises:
             InvalidArgument: blocks in it live.
         """
-        self._request(protocol.Return(segment))
+        self._undo(protocol.Return(segment))
+
+    def _undo(self, message: protocol.Message) -> None:
+        """As `_request`. Asked again, the next manager may say that the one before had done it."""
+        asked = self._requests
+        try:
+            self._request(message)
+        except (errors.UnknownHandle, errors.StaleHandle):
+            if self._requests is asked:
+                raise
 
     # -------------------------------------------------------------------------------------------------------- reports
 
@@ -558,8 +550,11 @@ class Manager:
         return reply
 
     def stop(self) -> None:
-        """Ask the manager to end. What is mapped goes on working; a private one is started again by who needs it."""
-        self._request(protocol.Stop())
+        """Ask the manager to end. What is mapped goes on working; who needs a manager starts another."""
+        try:
+            self._requests.request(self.native.connection, protocol.Stop())
+        except ConnectionGone:
+            pass  # it has ended: the next one must not
 
     def close(self) -> None:
         """Leave the group: say goodbye, release everything, unmap. Raises InvalidArgument while Blocks are alive."""
@@ -574,13 +569,13 @@ class Manager:
                 del _managers[self.address]
             if _default is self:
                 _default = None
-        self._may_start = False  # not to say goodbye to it
         try:
             if not self.native.is_led:
+                os.close(connect(self.address, 0.0))  # where there is none, none is started to say goodbye to it
                 self._recover(self._requests, monotonic())
             self._requests.request(self.native.connection, protocol.Goodbye())
         except errors.ManagerError:
-            pass  # it is gone already; one that follows will see when this process ends
+            pass  # it is gone already; one that follows sees when this process ends
         self.native.close()
 
 
@@ -609,7 +604,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def at(address: bytes | str, timeout: float = REQUEST_SECONDS) -> Manager:
-    """The manager at `address`; connects on first use and never starts one. Blocks up to `timeout` seconds.
+    """The manager at `address`; connects on first use. Blocks up to `timeout` seconds.
+
+    It starts a manager only in place of one that ends before it has answered.
 
     Raises:
         ManagerUnavailable: nothing there, not a socket, another user's.
@@ -635,11 +632,45 @@ def of(native: _native.Client) -> Manager | None:
     return None
 
 
-def _reach(address: bytes, may_start: bool, deadline: float) -> int:
-    """A connection to the manager that is at the address now; one is started if we may. Blocks up to `deadline`.
+def _join(requests: Requests, deadline: float, place: Place | None, fd: int = -1) -> tuple[int, protocol.Welcome, int]:
+    """Be a client of the manager at the address of `requests`. Blocks.
+
+    A manager that ends before it answers is followed by another, and that one is asked, until `deadline`.
+
+    Args:
+        place: of this process in the group, if it has one; None: it gets one.
+        fd: a connection on which nothing was said yet; taken over. An embryo's `place` comes with it.
+    Returns:
+        (connection, welcome, the group segment's descriptor).
+    Raises:
+        What `_reach`, `connection.hello` and `connection.rejoin` do; NothingThere not before the deadline.
+    """
+    has_place = place is not None and fd < 0
+    while True:
+        if fd < 0:
+            fd = _reach(requests.address, deadline)
+        requests.renew(fd)
+        left = max(0.1, deadline - monotonic())
+        try:
+            if place is None or not has_place:
+                return fd, *hello(requests, fd, 0, left)
+            return fd, *rejoin(requests, fd, place.slot, place.generation, place.group, left)
+        except NothingThere:
+            os.close(fd)
+            if monotonic() >= deadline:
+                raise
+        except BaseException:
+            os.close(fd)
+            raise
+        has_place, fd = place is not None, -1
+        sleep(max(0.0, min(_PAUSE_SECONDS, deadline - monotonic())))
+
+
+def _reach(address: bytes, deadline: float) -> int:
+    """A connection to the manager that is at the address now; where there is none, one is started. Blocks.
 
     Raises:
-        ManagerUnavailable: there is none, or none could be started. ManagerTimeout.
+        ManagerUnavailable: none can be started, or those that were ended at once, until `deadline`. ManagerTimeout.
     """
     attempts = 0
     while True:
@@ -648,27 +679,23 @@ def _reach(address: bytes, may_start: bool, deadline: float) -> int:
             return connect(address, left)
         except NothingThere:
             pass
-        if may_start:
-            directory = addresses.own_directory(os.path.dirname(os.fsdecode(address)))
-            with launch.StartLock(directory, left):
-                try:  # another process may have started it while we waited
-                    return connect(address, left)
-                except NothingThere:
-                    if left <= 0 and attempts:
-                        raise _nobody(address) from None
-                    attempts += 1
-                    launch.start(address)
-        elif left <= 0:
-            raise _nobody(address)
-        else:
-            sleep(min(left, _LOOK_SECONDS))
+        directory = addresses.own_directory(os.path.dirname(os.fsdecode(address)))
+        with launch.StartLock(directory, left):
+            try:  # another process may have started it while we waited
+                return connect(address, left)
+            except NothingThere:
+                if left <= 0 and attempts:
+                    raise _nobody(address) from None
+                attempts += 1
+                launch.start(address)
 
 
 def _nobody(address: bytes) -> errors.ManagerUnavailable:
     shown = os.fsdecode(address)
     return errors.ManagerUnavailable(
-        f"the manager at {shown} has ended, and no other has come in its place; memory that is mapped goes on working. "
-        f"Start one there: `shmtensor-manager serve --address {shown}`"
+        f"the manager at {shown} has ended, and each one that was started in its place ended at once; memory that is "
+        f"mapped goes on working. {os.fsdecode(addresses.log_path(address))} may say why, or `shmtensor-manager serve "
+        f"--address {shown}`"
     )
 
 
@@ -678,8 +705,7 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
     Args:
         place: of the embryo, for another manager than the one that the parent told.
     Raises:
-        ManagerUnavailable: the manager has ended, and no other has come in its place.
-        InvalidArgument: this process is a client at that address already.
+        What `_join` does. InvalidArgument: this process is a client at that address already.
     """
     path = addresses.check_address(address)
     with _lock:
@@ -687,11 +713,7 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
             os.close(fd)
             raise errors.InvalidArgument(f"this process is a client of the manager at {os.fsdecode(path)} already")
         os.set_inheritable(fd, False)
-        try:
-            manager = Manager(path, fd)
-        except NothingThere:
-            manager = Manager(path, _reach(path, place.may_start, monotonic() + REQUEST_SECONDS), place=place)
-        _managers[path] = manager
+        manager = _managers[path] = Manager(path, fd, place=place)
         return manager
 
 

@@ -5,7 +5,7 @@ carries the reason why not, and no zombie or long-lived child is left to it.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH108, PTH110, PTH116, PTH118, PTH120, PTH123, PTH202, PTH208, SIM105
+# ruff: noqa: PTH108, PTH110, PTH116, PTH118, PTH120, PTH123, PTH208, SIM105
 
 from __future__ import annotations
 
@@ -16,11 +16,24 @@ import signal
 import socket
 import stat
 import sys
+from _thread import get_ident
 from time import monotonic, sleep, time
 
 from shmtensor.errors import ManagerTimeout, ManagerUnavailable
 from shmtensor.manager import address as addresses
 from shmtensor.manager import handover, journal
+from shmtensor.manager.guard import (
+    Guard,
+    Life,
+    is_life,
+    is_still,
+    listen,
+    open_lock,
+    open_log,
+    remove,
+    remove_empty_log,
+    try_lock,
+)
 from shmtensor.manager.handover import Seat
 from shmtensor.manager.journal import Past
 
@@ -42,8 +55,8 @@ KEEP_LOG_SECONDS = 7 * 86400.0
 LOG_HEAD = b"shmtensor-manager["
 """So begins what a manager logs."""
 _POLL_SECONDS = 0.005
-_BACKLOG = 4096
 _READY = b"ready"
+_KILLED = b"it died while it started\n"
 _FIRST_INHERITED = 3  # as systemd passes descriptors
 
 # The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs);
@@ -60,31 +73,43 @@ class AlreadyRunning(ManagerUnavailable):
 # ------------------------------------------------------------------------------------------------- the starter's side
 
 _start_locks: set[int] = set()  # descriptors of the lock that this process has, or waits with
+_starters: set[tuple[str, int]] = set()  # (path of the lock, thread) of each
 
 
 def _after_fork() -> None:
     # The child would keep its parent's lock for life.
     while _start_locks:
         os.close(_start_locks.pop())
+    _starters.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 class StartLock:
-    """One process at a time starts managers in `directory`. Blocks up to `seconds`; use in a `with`."""
+    """One process at a time starts managers in `directory`. Blocks up to `seconds`; use in a `with`.
+
+    A signal handler in a thread that has it, or waits for it, goes on without: that thread cannot give it back
+    meanwhile, and of two managers that start at once one ends.
+    """
 
     def __init__(self, directory: str, seconds: float = START_SECONDS) -> None:
         self.path = os.path.join(directory, "start.lock")
         self.seconds = seconds
+        self._fd = -1
+        self._starter = (self.path, get_ident())
 
     def __enter__(self) -> StartLock:
         """Raises ManagerTimeout, ManagerUnavailable."""
-        self._fd = _open_lock(os.fsencode(self.path))
-        _start_locks.add(self._fd)
+        if self._starter in _starters:
+            return self
+        fd = open_lock(os.fsencode(self.path))
+        _start_locks.add(fd)
+        _starters.add(self._starter)
+        self._fd = fd
         deadline = monotonic() + self.seconds
         try:
-            while not _try_lock(self._fd):
+            while not try_lock(self._fd):
                 if monotonic() > deadline:
                     raise ManagerTimeout(
                         f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
@@ -98,6 +123,7 @@ class StartLock:
 
     def __exit__(self, *_: object) -> None:
         if self._fd in _start_locks:  # a child has closed it
+            _starters.discard(self._starter)
             _start_locks.discard(self._fd)
             fcntl.flock(self._fd, fcntl.LOCK_UN)  # for copies that a child forked just now has still
             os.close(self._fd)
@@ -106,6 +132,8 @@ class StartLock:
 def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clients: int | None = None) -> None:
     """Start a manager at `address` in the background and wait until it accepts connections (up to 10 s).
 
+    One that is killed on the way is started again.
+
     Args:
         idle_exit, max_clients: as for `serve`.
     Raises:
@@ -113,10 +141,26 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clien
     """
     if not sys.executable:
         raise _cannot_start("sys.executable is empty, so there is no interpreter to run it with")
-    import subprocess
-
     limits = ["" if value is None else repr(value) for value in (idle_exit, max_clients)]
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), *limits, *handover.import_paths()]
+    deadline = monotonic() + START_SECONDS
+    while True:
+        out, said, code = _run(command, deadline)
+        if out == _READY:  # not by the exit code, which a program that ignores SIGCHLD never learns
+            return
+        was_killed = said == _KILLED or (not said and code < 0)
+        if not was_killed or monotonic() > deadline:
+            lines = said.decode("utf-8", "replace").strip().splitlines()
+            raise _cannot_start(lines[-1] if lines else f"it ended with code {code} and said nothing")
+
+
+def _run(command: list[str], deadline: float) -> tuple[bytes, bytes, int]:
+    """What the command wrote to stdout and stderr until it closed both, and its exit code.
+
+    Raises ManagerUnavailable.
+    """
+    import subprocess
+
     try:
         child = subprocess.Popen(
             command,
@@ -131,13 +175,11 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clien
         raise _cannot_start(f"{problem.strerror} ({sys.executable} could not be run)") from None
     with child:
         try:
-            out, said = child.communicate(timeout=START_SECONDS)
+            out, said = child.communicate(timeout=max(0.0, deadline - monotonic()))
         except subprocess.TimeoutExpired:
             child.kill()
             raise _cannot_start(f"it was not ready within {START_SECONDS:g} s") from None
-    if out != _READY:  # not by the exit code, which a program that ignores SIGCHLD never learns
-        lines = said.decode("utf-8", "replace").strip().splitlines()
-        raise _cannot_start(lines[-1] if lines else f"it ended with code {child.returncode} and said nothing")
+    return out, said, child.returncode
 
 
 def kill(address: bytes) -> tuple[float | None, int | None]:
@@ -148,22 +190,22 @@ def kill(address: bytes) -> tuple[float | None, int | None]:
     Raises:
         ManagerTimeout: it does not die. ManagerUnavailable: nobody knows which process it is.
     """
-    fd = _open_lock(addresses.lock_path(address))
+    fd = open_lock(addresses.lock_path(address))
     deadline = monotonic() + SUCCEED_SECONDS
     try:
         while True:
-            words = os.pread(fd, 100, 0).decode("ascii", "replace").split()
-            if len(words) != 3:
+            life = Life.read(fd)
+            if life is None:
                 raise ManagerUnavailable(f"there is no manager to kill at {os.fsdecode(address)}")
-            if _try_lock(fd):
+            if try_lock(fd):
                 break
-            _kill_if(int(words[0]), os.fstat(fd))
+            _kill_if(life.pid, os.fstat(fd))
             if monotonic() > deadline:
-                raise ManagerTimeout(f"the manager at {os.fsdecode(address)} (pid {words[0]}) does not die")
+                raise ManagerTimeout(f"the manager at {os.fsdecode(address)} (pid {life.pid}) does not die")
             sleep(_POLL_SECONDS)
     finally:
         os.close(fd)
-    return None if words[1] == "-" else float(words[1]), None if words[2] == "-" else int(words[2])
+    return life.idle_exit, life.max_clients
 
 
 def _kill_if(pid: int, lock: os.stat_result) -> None:
@@ -174,7 +216,7 @@ def _kill_if(pid: int, lock: os.stat_result) -> None:
         return
     try:
         for entry in os.listdir(f"/proc/{pid}/fd"):
-            if _is_still(b"/proc/%d/fd/%s" % (pid, entry.encode()), lock):
+            if is_still(b"/proc/%d/fd/%s" % (pid, entry.encode()), lock):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 return
     except OSError:
@@ -209,50 +251,66 @@ def _cannot_start(why: str) -> ManagerUnavailable:
 # ------------------------------------------------------------------------------------------------- the manager's side
 
 
-def _open_lock(path: bytes) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as problem:
-        raise ManagerUnavailable(
-            f"the lock file {os.fsdecode(path)} cannot be opened: {problem.strerror}; set "
-            f"{addresses.RUNTIME_VARIABLE} to a "
-            f"directory that you can write to"
-        ) from None
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as problem:
-        raise ManagerUnavailable(
-            f"the file system of the runtime directory refuses flock: {problem.strerror}; set "
-            f"{addresses.RUNTIME_VARIABLE} to a "
-            f"directory on a local one"
-        ) from None
-    return True
-
-
 def _take_seat(seat: Seat) -> None:
     """Take the lock that says "a manager serves this address", which is held from then on, from nobody or from a
-    manager in the background, with all that it has. Blocks up to 3 s. Raises AlreadyRunning.
+    manager in the background, with all that it has. Blocks up to 3 s.
+
+    A manager of which somebody has removed the lock file is looked for, and asked to put it back.
+
+    Raises:
+        AlreadyRunning. ManagerUnavailable: the file cannot be written, or a manager lives that does not put it back.
     """
-    path = addresses.lock_path(seat.address)
+    shown, path = os.fsdecode(seat.address), addresses.lock_path(seat.address)
     is_served = seat.listener is not None  # somebody listens there for us, so that an answer says nothing
     deadline = monotonic() + SUCCEED_SECONDS
     while True:
-        fd = _open_lock(path)
-        # A leaving manager unlinks the file: what we locked must still be what others will find.
-        if _try_lock(fd) and _is_still(path, os.fstat(fd)):
-            seat.lock = fd
-            return
+        fd, lost = open_lock(path), None
+        if try_lock(fd):
+            lost = _claim(fd, seat)
+            if lost == os.getpid():
+                seat.lock = fd
+                return
         os.close(fd)
-        if not seat.is_private and handover.ask(seat):
+        if lost is not None:
+            from shmtensor.manager.takeover import ask_to_look
+
+            ask_to_look(lost)
+        elif not seat.is_private and handover.ask(seat):
             return
+        if monotonic() > deadline and lost is not None:
+            raise ManagerUnavailable(
+                f"the files of the manager at {shown} were removed; it lives (pid {lost}), but has not put them back "
+                f"within {SUCCEED_SECONDS:g} s. If it is stopped, let it go on (`kill -CONT {lost}`), or else end it "
+                f"(`kill -KILL {lost}`)"
+            )
         if monotonic() > deadline or (not is_served and os.path.exists(seat.address) and _answers(seat.address)):
-            raise AlreadyRunning(f"a manager runs at {os.fsdecode(seat.address)} already")
+            raise AlreadyRunning(f"a manager runs at {shown} already")
         sleep(_POLL_SECONDS)
+
+
+def _claim(lock: int, seat: Seat) -> int | None:
+    """Whose the address is, of which we have just locked the file: our own pid, or that of a manager that lost it.
+
+    None: the file is not at its path any more.
+    """
+    from shmtensor.manager.takeover import find_manager
+
+    path, found = addresses.lock_path(seat.address), os.fstat(lock)
+    try:
+        Life.of(seat).write(lock)  # before the look at the path: whoever removes the file after that finds us by it
+    except OSError as problem:
+        if is_still(path, found):
+            remove(path)
+        os.close(lock)
+        raise ManagerUnavailable(f"the lock file {os.fsdecode(path)} cannot be written: {problem.strerror}") from None
+    # A manager that leaves unlinks the file: what we locked must still be what others will find.
+    if not is_still(path, found):
+        return None
+    other = find_manager(seat.address, found.st_dev)
+    if other is None:
+        return os.getpid()
+    remove(path)
+    return other
 
 
 def _answers(address: bytes) -> bool:
@@ -265,20 +323,6 @@ def _answers(address: bytes) -> bool:
         except OSError:
             return False
     return True
-
-
-def _remove(path: bytes) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-
-
-def _remove_empty_log(address: bytes) -> None:
-    """The caller holds the lock of the address: nobody writes to its log."""
-    log = addresses.log_path(address)
-    if os.path.exists(log) and not os.path.getsize(log):
-        _remove(log)
 
 
 def _remove_old_log(log: bytes) -> None:
@@ -322,15 +366,9 @@ def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | 
             return each, "the journal of a manager"
     path = addresses.lock_path(address)
     found = journal.head(path)
-    if found is None or (found and not _is_life(found)):
+    if found is None or (found and not is_life(found)):
         return path, "the lock file of a manager"
     return None
-
-
-def _is_life(found: bytes) -> bool:
-    """Whether that is what a manager writes into its lock: pid, idle_exit and max_clients."""
-    words = found.split(b" ")
-    return len(words) == 3 and words[0].isdigit() and not b"".join(words).strip(b"0123456789.e+-")
 
 
 def runs_at(address: bytes) -> bool:
@@ -340,7 +378,7 @@ def runs_at(address: bytes) -> bool:
         is_ours = os.lstat(path).st_uid == os.geteuid()
     except OSError:
         return False
-    return is_ours and _is_life(journal.head(path) or b"") and _answers(address)
+    return is_ours and is_life(journal.head(path) or b"") and _answers(address)
 
 
 def _clear(address: bytes, past: Past) -> None:
@@ -353,7 +391,7 @@ def _clear(address: bytes, past: Past) -> None:
     path = addresses.journal_path(address)
     for each in (path, path + b".new"):
         if journal.is_free(each) and journal.read(each).group in (None, past.group):
-            _remove(each)
+            remove(each)
 
 
 def _sweep(directory: bytes, own: bytes) -> None:
@@ -370,17 +408,17 @@ def _sweep(directory: bytes, own: bytes) -> None:
         if _in_the_way(address):
             continue
         try:
-            fd = _open_lock(addresses.lock_path(address))
+            fd = open_lock(addresses.lock_path(address))
         except ManagerUnavailable:
             continue
         try:
-            if _try_lock(fd):
+            if try_lock(fd):
                 past, group = _left_behind(address)
                 if group is None:
                     _clear(address, past)
-                    _remove(address)
-                    _remove_empty_log(address)
-                    _remove(addresses.lock_path(address))
+                    remove(address)
+                    remove_empty_log(address)
+                    remove(addresses.lock_path(address))
         except (OSError, ManagerUnavailable):
             pass  # someone else's trouble; it must not keep this manager from starting
         finally:
@@ -413,24 +451,6 @@ def inherited_listener() -> socket.socket | None:
             "socket with a path (in a systemd socket unit: ListenSequentialPacket=)"
         )
     listener.set_inheritable(False)
-    return listener
-
-
-def _listen(address: bytes) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    previous = os.umask(0o177)
-    try:
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as problem:
-        listener.close()
-        raise ManagerUnavailable(
-            f"the socket {os.fsdecode(address)} cannot be made: {problem.strerror}; set "
-            f"{addresses.RUNTIME_VARIABLE} to a directory "
-            f"that can hold sockets"
-        ) from None
-    finally:
-        os.umask(previous)
     return listener
 
 
@@ -488,14 +508,14 @@ def serve(
         max_bytes: payload that may be reserved in all; None: as in a group that is taken over, else as
             SHMTENSOR_MAX_BYTES says, else without a bound.
         max_bytes_per_client: the same of each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
-        is_private: it runs in the background; whoever finds it gone may start another.
+        is_private: it runs in the background, because a client needed it.
         log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
     Raises:
         AlreadyRunning: a manager serves this address.
         ManagerUnavailable: directory, lock or socket are refused, somebody's file lies where one of ours would, or a
             quota in the environment is no size.
     """
-    quotas = (_quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE))
+    of_new_group = own_quotas()
     addresses.own_directory(os.path.dirname(os.fsdecode(address)))
     found = _in_the_way(address, listener is not None)
     if found:
@@ -515,7 +535,7 @@ def serve(
     )
     _take_seat(seat)
     seat.ready = ready
-    _rule(seat, quotas, (max_bytes, max_bytes_per_client))
+    _rule(seat, of_new_group, (max_bytes, max_bytes_per_client))
 
 
 def again(text: str) -> None:
@@ -540,7 +560,7 @@ def _rule(seat: Seat, quotas: tuple[int, int], asked: tuple[int | None, int | No
     try:
         # Not before the lock: a manager that leaves takes its log along if it is empty.
         if seat.log is None:
-            seat.log = _open_log(seat.address)
+            seat.log = open_log(seat.address)
         _raise_descriptor_limit()
         server: Server | None = None
         while server is None or (server.is_to_be_followed and _goes_on(seat, server)):
@@ -579,9 +599,7 @@ def _open_server(
     from shmtensor.manager.server import MAX_CLIENTS, Server
 
     try:
-        words = (os.getpid(), *("-" if each is None else each for each in (seat.idle_exit, seat.max_clients)))
-        os.ftruncate(seat.lock, 0)
-        os.pwrite(seat.lock, " ".join(map(str, words)).encode(), 0)  # for `kill`
+        Life.of(seat).write(seat.lock)
     except OSError as problem:
         raise ManagerUnavailable(
             f"the lock file of {os.fsdecode(address)} cannot be written: {problem.strerror}"
@@ -601,13 +619,13 @@ def _open_server(
         past, group = journal.read(addresses.journal_path(address)), before.group
         past = past if past.group == before.group_id else before.past
     if seat.listener is None:
-        _remove(address)
-        seat.listener = _listen(address)
+        remove(address)
+        seat.listener = listen(address)
     seat.made = _stat(address)
     try:
         server = Server(
             address,
-            seat.listener,
+            Guard(seat),
             past=past,
             group=group,
             before=before,
@@ -662,15 +680,15 @@ def _clear_away(seat: Seat) -> None:
     if seat.dead is not None:
         _clear(seat.address, seat.dead)
     _remove_socket(seat)
-    if _is_still(addresses.lock_path(seat.address), os.fstat(seat.lock)):
-        _remove_empty_log(seat.address)
-        _remove(addresses.lock_path(seat.address))
+    if is_still(addresses.lock_path(seat.address), os.fstat(seat.lock)):
+        remove_empty_log(seat.address)
+        remove(addresses.lock_path(seat.address))
 
 
 def _remove_socket(seat: Seat) -> None:
     """Remove the socket file if it is ours, and not that of a manager that has taken this one's place."""
-    if seat.is_own and seat.made is not None and _is_still(seat.address, seat.made):
-        _remove(seat.address)
+    if seat.is_own and seat.made is not None and is_still(seat.address, seat.made):
+        remove(seat.address)
 
 
 def _stat(path: bytes) -> os.stat_result | None:
@@ -678,15 +696,6 @@ def _stat(path: bytes) -> os.stat_result | None:
         return os.stat(path)
     except OSError:
         return None
-
-
-def _is_still(path: bytes, found: os.stat_result) -> bool:
-    """Whether the file at `path` is the one that was found before, and not another's by now."""
-    try:
-        now = os.stat(path)
-    except OSError:
-        return False
-    return (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
 
 
 def background(address_text: str, idle: str, clients: str) -> None:
@@ -704,7 +713,7 @@ def background(address_text: str, idle: str, clients: str) -> None:
         if said == _READY:
             os.write(1, _READY)
             os._exit(0)
-        os.write(2, said or b"it died while it started\n")
+        os.write(2, said or _KILLED)
         os._exit(1)
     os.close(read_end)
     os.dup2(0, 1)  # the starter waits for the end of it
@@ -787,23 +796,10 @@ def _go_to_background(seat: Seat) -> None:
     os.dup2(null, 1)
     if not stat.S_ISREG(os.fstat(2).st_mode):  # a file goes on to be the log
         try:
-            seat.log = _open_log(seat.address)
+            seat.log = open_log(seat.address)
         except ManagerUnavailable:
             os.dup2(null, 2)
     os.close(null)
     _detach()
     if not seat.is_private:
         seat.is_private, seat.idle_exit = True, IDLE_EXIT_SECONDS
-
-
-def _open_log(address: bytes) -> str:
-    """Send stderr to the log beside the socket; gives its path. Raises ManagerUnavailable."""
-    path = addresses.log_path(address)
-    shown = os.fsdecode(path)
-    try:
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as problem:
-        raise ManagerUnavailable(f"the log {shown} cannot be written: {problem.strerror}") from None
-    os.dup2(log, 2)
-    os.close(log)
-    return shown

@@ -33,7 +33,7 @@ OBSERVER = 2  # HELLO: no slot, no segments
 DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
 NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
 RING = 4  # CREATE, SEGMENT: its one block is a ring, made by the manager
-PRIVATE = 1  # WELCOME: should this manager end, whoever needs one starts it anew
+PRIVATE = 1  # WELCOME: this manager was started on demand and runs in the background
 OWN = 1  # SEAT: the socket file is the manager's own, to be removed when it ends
 
 MALFORMED = 1

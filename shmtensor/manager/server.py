@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from shmtensor.manager.guard import Guard
+
 MAX_CLIENTS = 4096
 STALL_SECONDS = 5.0
 """A client whose socket takes no reply for this long is disconnected."""
@@ -46,8 +48,8 @@ KEPT_DESCRIPTORS = 16
 """New connections leave so many descriptors to what those ask for who are served already."""
 MAX_STRANGERS = 1024
 """Connections that have not said HELLO yet; of more, the oldest is closed."""
-JOURNAL_SECONDS = 1.0
-"""The journal is looked for once in this time, as often as there is anything to do, and each minute at least."""
+GUARD_SECONDS = 1.0
+"""The files at the address are looked at once in this time while there is anything to do, and each minute at least."""
 IDLE_SECONDS = 60.0
 """The loop turns at least this often."""
 PACKETS_PER_TURN = 16
@@ -73,12 +75,12 @@ def _who(pid: int) -> tuple[int, int, bool]:
 
 
 class Server:
-    """The manager at one address. Make it with a listening socket, `run()` it, and leave it by its `with`."""
+    """The manager at one address. Make it with a guard that listens there, `run()` it, and leave it by its `with`."""
 
     def __init__(
         self,
         address: bytes,
-        listener: socket.socket,
+        guard: Guard,
         *,
         past: Past | None = None,
         group: _native.Group | None = None,
@@ -89,22 +91,23 @@ class Server:
         idle_exit: float | None = None,
         log: str = "",
     ) -> None:
-        """Serve on `listener` once `run` is called, inside a `with`. Raises OSError: no memory for it.
+        """Serve on the guard's listener once `run` is called, inside a `with`. Raises OSError: no memory for it.
 
         Args:
             address: path of the socket.
-            listener: bound to it and listening.
+            guard: of the files there.
             past, group: what the manager before wrote down, and the group that it left; None: a new group.
             before: that manager, if it was this process's; it is over, and what it has is taken from it.
             keeper: the process that has what that manager had; 0: none, or nobody knows.
-            is_private: it runs in the background: whoever finds this manager gone may start another.
+            is_private: it runs in the background, because a client needed it.
             max_clients: more are refused.
             idle_exit: end this many seconds after the last client; None: never.
             log: where the daemon's stderr goes, for STATS.
         """
         self._uid = own_uid()
         self.address = address
-        self.listener = listener
+        self.listener = guard.listener
+        self._guard = guard
         self.idle_exit = idle_exit
         self.is_private = is_private
         self.log = log
@@ -116,8 +119,7 @@ class Server:
         self.past = past if past is not None and group is not None else Past()
         self.past.group = self.group_id
         self._journal = Journal(journal_path(address), self.past)
-        self._journal_at = monotonic() + JOURNAL_SECONDS
-        self._journal_problem = ""
+        self._guard_at = 0.0
         memory = Memory(self.group_id, self._journal)
         self.state = State(self.group, memory, max_clients)
         self._service = Service(self.state, memory, self._facts, self._search)
@@ -155,14 +157,21 @@ class Server:
         """End after the current turn of the loop; may be called from a signal handler."""
         self.stopping = True
 
+    def _look_soon(self, *_: object) -> None:
+        """Look at the files at the address in this turn of the loop: somebody misses them."""
+        self._guard_at = 0.0
+
     def __enter__(self) -> Server:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
                 signal.signal(number, self.stop)
+        signal.signal(signal.SIGURG, self._look_soon)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self.listener.setblocking(False)
         self._poll.register(self.listener.fileno(), _READ)
         self._poll.register(self._wake, _READ)
+        if self._guard.changes >= 0:
+            self._poll.register(self._guard.changes, _READ)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -175,6 +184,7 @@ class Server:
         self._connections.clear()
         self._watch.close()
         self._journal.close()
+        self._guard.close()
         self.group.leave()
         self._poll.close()
         for fd in (self._spare, self._wake, self._wake_write):
@@ -195,6 +205,7 @@ class Server:
     def run(self) -> None:
         """Serve until stopped, idle or replaced."""
         try:
+            self._keep_files()  # from now on we are told of changes
             while not self.stopping:
                 self._turn()
         except PermissionError:
@@ -205,7 +216,7 @@ class Server:
             self._note("another manager has taken this one's place")
         else:
             self._flush()
-            self._keep_journal()
+            self._keep_files()
             self.is_to_be_followed = self.is_restarting or self.asker is not None or self.has_heirs
 
     def _turn(self) -> None:
@@ -227,7 +238,10 @@ class Server:
             elif fd == self._wake:
                 os.read(self._wake, 512)
             elif fd == self.listener.fileno():
-                self._accept()
+                self._accept(self.listener)
+            elif fd == self._guard.changes:
+                os.read(fd, 65536)
+                self._look_soon()
         self.state.work()
         self._look_after()
 
@@ -240,6 +254,8 @@ class Server:
         look = self._watch.next_look(now)
         if look is not None:
             waits.append(look)
+        if self._guard.is_hindered:
+            waits.append(self._guard_at - now)
         if not self.state.is_complete:
             waits.append(self._started + BACK_SECONDS - now)
         if self._strangers:
@@ -261,9 +277,9 @@ class Server:
         """What is due by the clock."""
         now = monotonic()
         self._watch.look(now)
-        if now >= self._journal_at:
-            self._journal_at = now + JOURNAL_SECONDS
-            self._keep_journal()
+        if now >= self._guard_at:
+            self._guard_at = now + GUARD_SECONDS
+            self._keep_files()
         if not self.state.is_complete and (
             now - self._started > BACK_SECONDS or not any(one.detached for one in self.state.clients.values())
         ):
@@ -281,17 +297,20 @@ class Server:
             elif not self._strangers and now >= self._leave_at():  # but those who only look on do not keep it
                 self._is_idle_end = self.stopping = True
 
-    def _keep_journal(self) -> None:
-        """See to it that who follows finds the journal: somebody may have cleared the directory."""
-        problem = ""
-        try:
-            if self.group.leads and self._journal.keep():
-                self._note("the journal was taken away, and is put back")
-        except OSError as refused:
-            problem = f"the journal was taken away, and cannot be put back: {refused.strerror}"
-            if problem != self._journal_problem:
-                self._note(problem)
-        self._journal_problem = problem
+    def _keep_files(self) -> None:
+        """See to it that clients, and who follows, find what they look for: somebody may have cleared the directory."""
+        if not self.group.leads:
+            return
+        for note in self._guard.keep(self._journal):
+            self._note(note)
+        if self._guard.listener is not self.listener:
+            before, self.listener = self.listener, self._guard.listener
+            self.listener.setblocking(False)
+            self._poll.register(self.listener.fileno(), _READ)
+            while self._accept(before):  # nobody finds that one any more
+                pass
+            self._poll.unregister(before.fileno())
+            before.close()
 
     def _flush(self) -> None:
         for connection in list(self._connections.values()):
@@ -303,18 +322,19 @@ class Server:
 
     # --------------------------------------------------------------------------------------------------- connections
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> bool:
+        """False: all that had connected there have been accepted, or cannot be now."""
         for _ in range(PACKETS_PER_TURN):
             try:
-                sock, _from = self.listener.accept()
+                sock, _from = listener.accept()
             except BlockingIOError:
-                return
+                return False
             except OSError as problem:
                 if problem.errno not in _LIMITS:
-                    return
+                    return False
                 if not self._drop_oldest_stranger():
                     self._refuse_for_descriptors()
-                return
+                return False
             pid, uid = peers.credentials(sock)
             refusal = None
             if uid != self._uid:
@@ -335,6 +355,7 @@ class Server:
                 continue
             self._add(connection)
             self._strangers[sock.fileno()] = connection
+        return True
 
     def _drop_oldest_stranger(self) -> bool:
         """Make room for somebody who may say hello at once, as all clients do. False: nobody has been silent so far."""

@@ -7,7 +7,7 @@ just now: it asks nobody, and waits for nobody. The names of the memfds say what
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH115, PTH116, PTH208, SIM105
+# ruff: noqa: PTH115, PTH116, PTH119, PTH123, PTH208, SIM105
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from re import compile as regex
 from time import monotonic, sleep
 
 from shmtensor import _native
+from shmtensor.manager.address import lock_path, own_uid
+from shmtensor.manager.guard import Life
 from shmtensor.manager.peers import still_maps
 from shmtensor.manager.rings import Ring
 
@@ -101,6 +103,48 @@ def find_group(group_id: int, uid: int, keeper: int = 0) -> _native.Group | None
             finally:
                 os.close(fd)
     return None
+
+
+def find_manager(address: bytes, device: int) -> int | None:
+    """The process that serves `address` and whose lock file, on that device, is not at its path any more.
+
+    It is known by the lock that it has, and by what it wrote into the file (`guard.Life`). None: there is no such
+    process in this PID namespace.
+    """
+    name = os.fsdecode(os.path.basename(lock_path(address)))
+    for pid in _lockers() - {os.getpid()}:
+        for path, target in _descriptors(pid):
+            if os.path.basename(target.removesuffix(" (deleted)")) != name:
+                continue
+            fd = _open(path)
+            if fd < 0:
+                continue
+            try:
+                life = Life.read(fd)
+                if life is not None and (life.pid, life.address) == (pid, address) and os.fstat(fd).st_dev == device:
+                    return pid
+            finally:
+                os.close(fd)
+    return None
+
+
+def _lockers() -> set[int]:
+    """The processes that took a lock with flock; all of this user where that cannot be seen."""
+    try:
+        with open("/proc/locks", "rb") as file:
+            # number: kind how access pid device:inode range
+            rows = [line.split() for line in file if b" FLOCK " in line]
+    except OSError:
+        return set(_processes(own_uid()))
+    return {int(row[4]) for row in rows if len(row) > 4 and row[4].isdigit()}
+
+
+def ask_to_look(pid: int) -> None:
+    """Have the manager in that process look for its files. Nothing happens to one that does not know this signal."""
+    try:
+        os.kill(pid, signal.SIGURG)
+    except OSError:
+        pass  # it has ended
 
 
 def end_predecessor(group: _native.Group) -> None:

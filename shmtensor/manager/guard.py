@@ -1,0 +1,270 @@
+"""The files by which clients and the next manager find a manager, which puts them back if they are removed.
+
+They are the directory (mode 0700), the lock file (flock on it is held for life; it says by which process), the socket
+and the journal. What another program has put in the place of one of them stays.
+"""
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH108, PTH116, PTH120, SIM105
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+
+from shmtensor import _native
+from shmtensor.errors import ManagerUnavailable
+from shmtensor.manager import address as addresses
+from shmtensor.manager import journal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shmtensor.manager.handover import Seat
+
+LIFE_BYTES = 200
+"""No lock file of a manager is longer."""
+_BACKLOG = 4096
+
+
+# -------------------------------------------------------------------------------------------------------- the lock file
+
+
+class Life:
+    """What a manager writes into its lock file."""
+
+    __slots__ = ("address", "idle_exit", "max_clients", "pid")
+
+    def __init__(self, pid: int, idle_exit: float | None, max_clients: int | None, address: bytes) -> None:
+        self.pid = pid
+        self.idle_exit = idle_exit
+        self.max_clients = max_clients
+        self.address = address
+
+    @classmethod
+    def of(cls, seat: Seat) -> Life:
+        """What this process writes, when it has the seat."""
+        return cls(os.getpid(), seat.idle_exit, seat.max_clients, seat.address)
+
+    def write(self, lock: int) -> None:
+        """Write it into the locked file. The lock is listed as this process's from then on, whoever took it.
+
+        Raises OSError.
+        """
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # nobody else can have it in between
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        numbers = ("-" if value is None else repr(value) for value in (self.idle_exit, self.max_clients))
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, " ".join((str(self.pid), *numbers)).encode() + b" " + self.address, 0)
+
+    @classmethod
+    def read(cls, lock: int) -> Life | None:
+        """What the manager that has, or had, the lock wrote there; None: nothing yet."""
+        found = os.pread(lock, LIFE_BYTES, 0)
+        words = found.split(b" ", 3)
+        if len(words) != 4 or not is_life(found):
+            return None
+        idle_exit = None if words[1] == b"-" else float(words[1])
+        max_clients = None if words[2] == b"-" else int(words[2])
+        return cls(int(words[0]), idle_exit, max_clients, words[3])
+
+
+def is_life(found: bytes) -> bool:
+    """Whether that is the beginning of what a manager writes into its lock file: pid, idle_exit and max_clients."""
+    words = found.split(b" ")[:3]
+    return len(words) == 3 and words[0].isdigit() and not b"".join(words).strip(b"0123456789.e+-")
+
+
+def open_lock(path: bytes) -> int:
+    """Raises ManagerUnavailable."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as problem:
+        raise ManagerUnavailable(
+            f"the lock file {os.fsdecode(path)} cannot be opened: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a directory that you can write to"
+        ) from None
+
+
+def try_lock(fd: int) -> bool:
+    """False: another process has it. Raises ManagerUnavailable."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as problem:
+        raise ManagerUnavailable(
+            f"the file system of the runtime directory refuses flock: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a directory on a local one"
+        ) from None
+    return True
+
+
+def is_still(path: bytes, found: os.stat_result) -> bool:
+    """Whether the file at `path` is the one that was found before, and not another's by now."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
+
+
+def open_log(address: bytes) -> str:
+    """Send stderr to the log beside the socket; gives its path. Raises ManagerUnavailable."""
+    path = addresses.log_path(address)
+    shown = os.fsdecode(path)
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as problem:
+        raise ManagerUnavailable(f"the log {shown} cannot be written: {problem.strerror}") from None
+    os.dup2(log, 2)
+    os.close(log)
+    return shown
+
+
+def listen(address: bytes) -> socket.socket:
+    """A socket that listens at `address`, mode 0600. Raises ManagerUnavailable: something lies there, say."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    previous = os.umask(0o177)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as problem:
+        listener.close()
+        raise ManagerUnavailable(
+            f"the socket {os.fsdecode(address)} cannot be made: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a directory that can hold sockets"
+        ) from None
+    finally:
+        os.umask(previous)
+    return listener
+
+
+# -------------------------------------------------------------------------------------------------------------- keeping
+
+
+class Guard:
+    """The files of the manager in this process. `close` it at last.
+
+    Attributes:
+        changes: a descriptor that is readable when `keep` may have something to do; -1: the system has none to spare.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        """Keep the files of a seat that has its lock and its listener. What is put back is the seat's from then on."""
+        self._seat = seat
+        self._address = seat.address
+        self._directory = os.path.dirname(seat.address)
+        self._home = os.stat(self._directory)
+        self._problems: list[str] = []
+        try:
+            self.changes = _native.directory_watch()
+        except OSError:
+            self.changes = -1
+
+    @property
+    def listener(self) -> socket.socket:
+        """What listens at the address; another one once it had to be made again."""
+        assert self._seat.listener is not None
+        return self._seat.listener
+
+    @property
+    def is_hindered(self) -> bool:
+        """Whether something could not be put back when last looked for."""
+        return bool(self._problems)
+
+    def keep(self, kept_journal: journal.Journal) -> list[str]:
+        """Put back what is not there any more; gives what the log should say. Does not block."""
+        notes, problems = [], []
+        steps: tuple[tuple[str, Callable[[], bool]], ...] = (
+            ("directory", self._keep_directory),
+            ("lock file", self._keep_lock),
+            ("log", self._keep_log),
+            ("socket", self._keep_socket),
+            ("journal", kept_journal.keep),
+        )
+        for what, keep in steps:
+            try:
+                if keep():
+                    notes.append(f"the {what} was taken away, and is put back")
+            except OSError as refused:
+                problems.append(f"the {what} was taken away, and cannot be put back: {refused.strerror or refused}")
+                if what in ("directory", "lock file"):
+                    break  # it has to be ours before anything else may be put there
+        notes += [problem for problem in problems if problem not in self._problems]
+        self._problems = problems
+        return notes
+
+    def _keep_directory(self) -> bool:
+        is_there = is_still(self._directory, self._home)
+        if not is_there:
+            addresses.own_directory(os.fsdecode(self._directory))
+            self._home = os.stat(self._directory)
+        if self.changes >= 0:
+            try:  # before anything is looked for in it
+                _native.watch_directory(self.changes, self._directory)
+            except OSError:
+                pass  # as without `changes`
+        return not is_there
+
+    def _keep_lock(self) -> bool:
+        path = addresses.lock_path(self._address)
+        if is_still(path, os.fstat(self._seat.lock)):
+            return False
+        found = journal.head(path, LIFE_BYTES)
+        if found is None or (found and not is_life(found)):
+            raise FileExistsError(errno.EEXIST, "the file of another program lies there")
+        lock = open_lock(path)
+        try:
+            if not try_lock(lock):
+                raise BlockingIOError(errno.EAGAIN, "another process has one there")
+            Life.of(self._seat).write(lock)
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(self._seat.lock)
+        self._seat.lock = lock
+        return True
+
+    def _keep_log(self) -> bool:
+        path = addresses.log_path(self._address)
+        if self._seat.log != os.fsdecode(path) or os.path.lexists(path):
+            return False
+        open_log(self._address)
+        return True
+
+    def _keep_socket(self) -> bool:
+        seat = self._seat
+        if seat.made is not None and is_still(self._address, seat.made):
+            return False
+        if os.path.lexists(self._address):
+            raise FileExistsError(errno.EEXIST, "another file lies there")
+        seat.listener, seat.is_own = listen(self._address), True
+        seat.made = os.stat(self._address)
+        return True
+
+    def close(self) -> None:
+        """Keep nothing any more. Does not block."""
+        if self.changes >= 0:
+            os.close(self.changes)
+
+
+def remove(path: bytes) -> None:
+    """Remove a file that may be gone already."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def remove_empty_log(address: bytes) -> None:
+    """The caller holds the lock of the address: nobody writes to its log."""
+    log = addresses.log_path(address)
+    try:
+        if not os.stat(log).st_size:
+            remove(log)
+    except FileNotFoundError:
+        pass
