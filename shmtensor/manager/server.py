@@ -119,7 +119,7 @@ class Server:
         self.past = past if past is not None and group is not None else Past()
         self.past.group = self.group_id
         self._journal = Journal(journal_path(address), self.past)
-        self._guard_at = 0.0
+        self._guard_at = monotonic() + GUARD_SECONDS
         memory = Memory(self.group_id, self._journal)
         self.state = State(self.group, memory, max_clients)
         self._service = Service(self.state, memory, self._facts, self._search)
