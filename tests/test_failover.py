@@ -425,7 +425,7 @@ def test_a_manager_that_was_stopped_and_replaced_acts_no_more(manager: client.Ma
     old = manager.stats().pid
     os.kill(old, signal.SIGSTOP)
     try:
-        # As of one in another PID namespace: it still has its lock, on a file that nobody finds, and is not found itself.
+        # As of one in another PID namespace: it has its lock, on a file that nobody finds, and is not found itself.
         lock = Path(os.fsdecode(address.lock_path(manager.address)))
         lock.write_text("")
         lock.unlink()
@@ -639,7 +639,7 @@ def test_requests_say_at_once_why_no_manager_can_be_started(
     else:
         monkeypatch.setattr(sys, "executable", "")
     monkeypatch.setattr(client, "sleep", None)  # nothing is waited for
-    with pytest.raises(errors.ManagerUnavailable, match="would replace it|executable is empty"):
+    with pytest.raises(errors.ManagerUnavailable, match=r"would replace it|executable is empty"):
         user.list()
     assert memoryview(block)[:1] is not None
     again = user.allocate(64)

@@ -145,7 +145,7 @@ def test_a_manager_that_is_not_told_looks_when_it_is_looked_for(
     launch.start(path)
     made = client.at(path)
     pid = made.stats().pid
-    assert not [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "inotify" in os.readlink(fd)]
+    assert not [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "inotify" in str(fd.readlink())]
     for _ in range(3):
         clear(home)
         launch.start(path)

@@ -703,7 +703,8 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
     """Become a client on the socket that a spawned child inherited from its parent's `embryo()`; takes fd over.
 
     Args:
-        place: of the embryo, for another manager than the one that the parent told.
+        fd: the next manager knows the embryo by its socket, should this one end: keep a copy open until this returns.
+        place: of the embryo, for that manager.
     Raises:
         What `_join` does. InvalidArgument: this process is a client at that address already.
     """

@@ -86,6 +86,11 @@ def sockets(uid: int) -> set[int]:
     return found
 
 
+def has_socket(pid: int, inode: int) -> bool:
+    """Whether the process has the socket of that number; 0: of none."""
+    return inode != 0 and any(target == f"socket:[{inode}]" for _path, target in _descriptors(pid))
+
+
 def find_group(group_id: int, uid: int, keeper: int = 0) -> _native.Group | None:
     """The group segment, from any process of this user that has it, `keeper` first; None when nobody has."""
     for pid in chain([keeper] if keeper else [], _processes(uid)):

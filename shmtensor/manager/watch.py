@@ -60,7 +60,7 @@ class Watch:
     def disconnected(self, slot: int) -> None:
         """A client has lost its connection: it lives on without one if it uses memory, and is dead otherwise."""
         client = self._state.clients.get(slot)
-        if client is not None and self._still_maps(client):
+        if client is not None and self._may_use(client):
             client.detached = True
             self._detached[slot] = monotonic() + DETACHED_SECONDS
         else:
@@ -85,7 +85,7 @@ class Watch:
         for slot in [slot for slot, due in self._detached.items() if now >= due]:
             client = self._state.clients.get(slot)
             # One that cannot be seen has to be believed.
-            if client is not None and (client.pid == 0 or self._still_maps(client)):
+            if client is not None and (client.pid == 0 or self._may_use(client)):
                 self._detached[slot] = now + DETACHED_SECONDS
             else:
                 self.bury(slot)
@@ -107,8 +107,11 @@ class Watch:
         self._slot_of.clear()
         self._pidfd_of.clear()
 
-    def _still_maps(self, client: Client) -> bool:
-        return peers.still_maps(client.pid, client.start_time, self._group_inode)
+    def _may_use(self, client: Client) -> bool:
+        """Whether the process uses the group's memory, or is a spawned child that has not been told where that is."""
+        if peers.still_maps(client.pid, client.start_time, self._group_inode):
+            return True
+        return takeover.has_socket(client.pid, self._state.group.socket(client.slot))
 
     def _look_for_embryos(self) -> None:
         """Give up the embryos for which nobody can come any more: no process has their socket."""
