@@ -126,13 +126,13 @@ class Manager:
         Args:
             place: of the embryo whose socket that is; None: it is another.
         Raises:
-            What `_join` does.
+            What `_introduce` does.
         """
         self.address = address
         self._recovering = threading.RLock()
         self._pause = self._not_before = 0.0  # of `_need_manager`, after it failed
         self._requests = Requests(address, self._late)
-        fd, welcome, group_fd = _join(self._requests, monotonic() + timeout, place, fd)
+        fd, welcome, group_fd = _introduce(self._requests, monotonic() + timeout, place, fd)
         try:
             group = _native.Group.open(group_fd)
         except BaseException:
@@ -188,7 +188,7 @@ class Manager:
             if self._requests is not broken:
                 return
             requests = Requests(self.address, self._late)
-            fd, welcome, group = _join(requests, deadline, self.place_of(self.native.slot, self.native.generation))
+            fd, welcome, group = _introduce(requests, deadline, self.place_of(self.native.slot, self.native.generation))
             os.close(group)
             # `broken`, unless a signal handler that needed it did the same meanwhile: this one came later.
             current, before = self._requests, self.native.connection
@@ -632,7 +632,9 @@ def of(native: _native.Client) -> Manager | None:
     return None
 
 
-def _join(requests: Requests, deadline: float, place: Place | None, fd: int = -1) -> tuple[int, protocol.Welcome, int]:
+def _introduce(
+    requests: Requests, deadline: float, place: Place | None, fd: int = -1
+) -> tuple[int, protocol.Welcome, int]:
     """Be a client of the manager at the address of `requests`. Blocks.
 
     A manager that ends before it answers is followed by another, and that one is asked, until `deadline`.
@@ -706,7 +708,7 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
         fd: the next manager knows the embryo by its socket, should this one end: keep a copy open until this returns.
         place: of the embryo, for that manager.
     Raises:
-        What `_join` does. InvalidArgument: this process is a client at that address already.
+        What `_introduce` does. InvalidArgument: this process is a client at that address already.
     """
     path = addresses.check_address(address)
     with _lock:
