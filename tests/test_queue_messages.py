@@ -248,6 +248,7 @@ def test_many_messages_of_which_one_finds_no_hold_entry_leave_the_books_right(q:
             sink.put(full)
     most = sink.stats().messages
     said = str(caught.value)
+    del caught  # it keeps this frame, and the queue in it
     assert f"all {DEDICATED_HOLDS} entries" in said and most == DEDICATED_HOLDS - 1
     assert re.search(f"Most entries: {most} by messages in ring \\d+; 1 by pid {os.getpid()} ", said)
     assert "maxsize" in said and "raise the limit" not in said and "bytes" not in said
