@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -76,34 +75,29 @@ class Scenario:
         self.path = os.fsencode(Path(directory) / "x.sock")
         self.ctx = mp.get_context("fork")
 
-    def again(self, what: Callable[[], Any]) -> Any:
-        """The request, made again when the manager that was started for it is the one that is killed."""
-        for _ in range(3):
-            try:
-                return what()
-            except errors.ManagerUnavailable as problem:
-                last = problem
-        raise last
-
     def join(self) -> client.Manager:
         launch.start(self.path)
-        return client.at(self.path)
+        try:
+            return client.at(self.path)
+        except connection.NothingThere:  # it was killed as soon as it had said that it is there
+            launch.start(self.path)
+            return client.at(self.path)
 
     def run(self) -> None:
-        self.manager = client._default = self.again(self.join)
+        self.manager = client._default = self.join()
         self.share()
         gc.collect()  # what was raised on the way may hold on to queues
         until(lambda: self.clients() == {os.getpid()}, "all children to be reaped")
-        until(lambda: self.again(self.manager.stats).rings == 0, "the queues to go")
-        assert self.again(self.manager.stats).live_blocks == 0, self.again(self.manager.list)
-        assert not self.again(self.manager.list)["in_flight"]
+        until(lambda: self.manager.stats().rings == 0, "the queues to go")
+        assert self.manager.stats().live_blocks == 0, self.manager.list()
+        assert not self.manager.list()["in_flight"]
         self.manager.close()
         until(lambda: not self.is_served(), "the last manager to leave")
 
     def share(self) -> None:
         """Tensors, queues, processes, names; two managers."""
-        tensor = self.again(lambda: shmtensor.full((1000,), 3.0, shared=True))
-        tasks, results = self.again(self.ctx.Queue), self.again(self.ctx.Queue)
+        tensor = shmtensor.full((1000,), 3.0, shared=True)
+        tasks, results = self.ctx.Queue(), self.ctx.Queue()
         workers = [self.ctx.Process(target=work, args=(tasks, results)) for _ in range(2)]
         for worker in workers:
             worker.start()
@@ -112,17 +106,16 @@ class Scenario:
         for _ in range(3):
             assert mp.connection.wait([results._reader], BOUND)
             assert (results.get(timeout=BOUND).numpy() == 4.0).all()
-        with contextlib.suppress(errors.NameTaken):  # asked again, it is ours already
-            self.again(lambda: self.manager.bind(b"/mine", tensor.storage()._region))
+        self.manager.bind(b"/mine", tensor.storage()._region)
         self.use_names(tensor)
         self.use_other_memory(tensor)
         workers[0].kill()
         workers[0].join(BOUND)
         until(lambda: workers[0].pid not in self.clients(), "the dead worker to be reaped")
         # Another manager takes over, and is perhaps the one that is killed.
-        os.kill(self.again(self.manager.stats).pid, signal.SIGKILL)
-        self.again(lambda: self.manager.bind(b"/other", tensor.storage()._region))
-        assert self.again(lambda: self.manager.open(b"/mine")) is tensor.storage()._region
+        os.kill(self.manager.stats().pid, signal.SIGKILL)
+        self.manager.bind(b"/other", tensor.storage()._region)
+        assert self.manager.open(b"/mine") is tensor.storage()._region
         self.use_names(tensor)
         self.hand_over()
         assert self.again(lambda: self.manager.open(b"/mine")) is tensor.storage()._region
@@ -137,14 +130,13 @@ class Scenario:
             assert worker.exitcode == 0, worker.exitcode
 
     def use_names(self, tensor: Any) -> None:
-        self.again(self.manager.stats)
-        self.again(lambda: self.manager.gc(1000.0))
-        name = self.again(lambda: self.manager.export(tensor.storage()._region))
-        block = self.again(lambda: self.manager.open(name))
+        self.manager.stats()
+        self.manager.gc(1000.0)
+        name = self.manager.export(tensor.storage()._region)
+        block = self.manager.open(name)
         assert block is tensor.storage()._region
-        assert self.again(lambda: self.manager.export(block)) == name
-        with contextlib.suppress(errors.UnknownHandle):  # asked again, it is gone already
-            self.again(lambda: self.manager.unexport(name))
+        assert self.manager.export(block) == name
+        self.manager.unexport(name)
 
     def hand_over(self) -> None:
         """A restart; a service that takes the place of the manager in the background, and is stopped."""
@@ -173,7 +165,7 @@ class Scenario:
     def use_other_memory(self, tensor: Any) -> None:
         """A segment of its own in /dev/shm, and a child that is never started."""
         client.set_strategy("file_system")
-        big = self.again(lambda: shmtensor.zeros(_native.DEDICATED_FROM + 1, dtype="uint8", shared=True))
+        big = shmtensor.zeros(_native.DEDICATED_FROM + 1, dtype="uint8", shared=True)
         client.set_strategy("file_descriptor")
         del big
         slot, _generation, fd = self.manager.native.embryo()
@@ -181,7 +173,7 @@ class Scenario:
         os.close(fd)
 
     def clients(self) -> set[int]:
-        return {row["pid"] for row in self.again(self.manager.list)["clients"]}
+        return {row["pid"] for row in self.manager.list()["clients"]}
 
     def is_served(self) -> bool:
         with contextlib.suppress(errors.ManagerError), connection.Observer(self.path) as observer:

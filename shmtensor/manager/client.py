@@ -44,6 +44,9 @@ _PAUSE_SECONDS = 0.02
 _MOST_PAUSE = 0.05
 """Between two looks for a name that others make; seconds."""
 
+_LEAST_SECONDS = 0.1
+"""A manager that was found, or started, has so long to answer, whatever was left of the bound."""
+
 _strategy = "file_descriptor"
 
 
@@ -166,7 +169,7 @@ class Manager:
         while True:
             requests = self._requests
             try:
-                return requests.ask(self.native.connection, message, max(0.0, deadline - monotonic()))
+                return requests.ask(self.native.connection, message, max(_LEAST_SECONDS, deadline - monotonic()))
             except ConnectionGone:
                 self._recover(requests, deadline)
 
@@ -652,7 +655,7 @@ def _introduce(
         if fd < 0:
             fd = _reach(requests.address, deadline)
         requests.renew(fd)
-        left = max(0.1, deadline - monotonic())
+        left = max(_LEAST_SECONDS, deadline - monotonic())
         try:
             if place is None or not has_place:
                 return fd, *hello(requests, fd, 0, left)
