@@ -339,10 +339,12 @@ def test_who_asks_for_a_place_and_does_not_take_it(here: World) -> None:
     unread = Unread(here, path, event=True)
     here.server.terminate()
     assert here.server.wait(BOUND) == 0
-    for epoch in (3, 4):
+    for epoch, more in ((3, False), (4, True)):
         wire = Wire(path)
         wire.hello(p.OBSERVER)
         wire.send(p.Succeed(), 5)
+        if more:  # which does not say that it serves
+            wire.send(p.Stats(), 6)
         number, seat, descriptors = wire.receive()
         assert (number, seat) == (5, p.Seat(p.OWN))
         for fd in descriptors:

@@ -38,6 +38,7 @@ HEIRS = 3
 """A manager that ends tries so often to leave a child in its place."""
 ASK_SECONDS = 1.0
 """A manager in the background gives its place to another within this time, or not now."""
+_SERVES = protocol.encode(protocol.Goodbye())
 _PROGRAM = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.launch as launch;launch.again(sys.argv[1])"
 
 
@@ -98,7 +99,7 @@ class Seat:
         line, self.line, self.keeper = self.line, None, 0
         if line is not None:
             try:
-                line.send(protocol.encode(protocol.Goodbye()), socket.MSG_NOSIGNAL)
+                line.send(_SERVES, socket.MSG_NOSIGNAL)
             except OSError:
                 pass  # it was killed, and nothing is lacking
             line.close()
@@ -121,7 +122,7 @@ def stand_by(line: socket.socket, heir: int) -> bool:
     poll.register(line, select.POLLIN)
     try:
         if poll.poll(HEIR_SECONDS * 1000):
-            return bool(line.recv(protocol.MAX_REQUEST_BYTES, socket.MSG_DONTWAIT))
+            return line.recv(protocol.MAX_REQUEST_BYTES, socket.MSG_DONTWAIT) == _SERVES
         if heir >= 0:
             signal.pidfd_send_signal(heir, signal.SIGKILL)
             poll.poll(HEIR_SECONDS * 1000)
