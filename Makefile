@@ -77,6 +77,7 @@ SECONDS ?= 60
 KILLS ?= 1000
 stress: native
 	build/native/failpoints
+	build/native/reach
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
 	for structure in ring cast sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done

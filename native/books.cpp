@@ -226,6 +226,8 @@ std::uint32_t Books::add_hold(std::uint32_t index, std::uint32_t slot, HoldKind 
     const std::uint32_t taken = pop_free_hold();
     if (taken == kNone) return kNone;
     SHMTENSOR_POINT("books.add_hold.entry_taken");
+    if (kind == HoldKind::message && header().lent.load(std::memory_order_relaxed) == 0)
+        header().lent.store(1, std::memory_order_relaxed);
     Hold& e = hold(taken);
     e.mark.store(mark, std::memory_order_relaxed);
     e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
@@ -337,6 +339,17 @@ std::uint32_t Books::expire_tickets(std::uint32_t before) {
         ++released;
     }
     return released;
+}
+
+bool Books::owners(std::vector<std::uint32_t>& rings) const {
+    const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
+    for (std::uint32_t i = 0; i < holds; ++i) {
+        const std::uint64_t word = has_hold(i) ? hold(i).word.load(std::memory_order_acquire) : 0;
+        if (word == 0) continue;
+        if (owner_of(word) < kFirstRing || rings.size() == rings.capacity()) return false;
+        rings.push_back(owner_of(word));
+    }
+    return true;
 }
 
 const char* Books::check() const {

@@ -80,6 +80,9 @@ class Books {
     // `rebuild`: then derive all that follows from the holds that are left, whatever stood there.
     std::uint32_t reap(std::uint32_t slot, bool rebuild = false);
     std::uint32_t expire_tickets(std::uint32_t before);
+    // The owners of all holds, one for each, up to the room that there is. False when that does not do, or when a slot
+    // is among them.
+    bool owners(std::vector<std::uint32_t>& rings) const;
     // First broken invariant in words, or nullptr.
     const char* check() const;
 

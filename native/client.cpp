@@ -134,11 +134,15 @@ void Client::unmap_retired() {
 // pre: private lock held; nothing of the segment is held here. One with a hold that still has to end stays.
 void Client::unmap_unless_awaited(Segment& s) {
     if (std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; })) return;
+    decltype(segments_)::node_type gone;  // unmapped once the table is free again
+    const std::lock_guard table(table_);
+    // Somebody may have its books from find(), who came upon it in a message. Then it was lent before, which shows
+    // here, as both had the table's lock in between.
+    const BooksHeader& h = s.books.header();
+    if (h.lent.load(std::memory_order_relaxed) != 0 && h.retired.load() == 0) return;
     if (last_ == &s) last_ = nullptr;
     mapped_.erase(s.payload);
     if (s.readonly) mapped_.erase(s.readonly);
-    decltype(segments_)::node_type gone;  // unmapped once the table is free again
-    const std::lock_guard table(table_);
     gone = segments_.extract(s.id);
 }
 
@@ -248,6 +252,9 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
             if (s.books.is_ticket(ticket->first, ticket->second, index)) s.books.release(ticket->first, s.owned);
         } else if (ticket && s.books.redeem(ticket->first, ticket->second, index, slot_)) {
             hold = ticket->first;
+        } else if (!group_.may_open(s.books.header().sealed.load(std::memory_order_relaxed))) {
+            s.books.unlock();
+            return Status::gone;
         } else {
             hold = s.books.add_hold(index, slot_, HoldKind::client, 0);
         }
@@ -383,9 +390,12 @@ void Client::release(Block* block) {
     if (!deferred_.empty()) finish_deferred();
     // Whoever does nothing after this release would keep the block if it were put off. A stopped holder costs one wait.
     const bool done = end_hold(s, block->hold, deferred_.empty() ? kMoment : 0);
-    // A dropped queue must not keep its two descriptors until the next segment is mapped. Rings do not travel in
-    // messages, so nobody has this segment's books from find(); any other segment waits until it is retired.
-    if (done && !s.owned && s.held_count == 0 && s.is_ring()) unmap_unless_awaited(s);
+    // A dropped queue must not keep its two descriptors until the next segment is mapped. Any other segment waits until
+    // it is retired, and so does a queue that came in a message: another may bring it again.
+    if (done && s.held_count == 0 && s.is_ring()) {
+        unmap_unless_awaited(s);
+        unmap_retired();
+    }
     yield_to_others();
 }
 

@@ -118,6 +118,40 @@ bool Group::is_led() const {
     return leader() != 0;
 }
 
+std::uint32_t Group::begin_look() {
+    std::uint64_t word = header().looks.load();
+    std::uint32_t next = 0;
+    do {
+        next = look_of(word) + 1;
+        if (next == 0) next = 1;
+    } while (!header().looks.compare_exchange_weak(word, looks_word(ended_of(word), next)));
+    return next;
+}
+
+bool Group::decide(std::uint32_t look) {
+    std::uint64_t word = header().looks.load();
+    do {
+        if (look_of(word) != look || !leads()) return false;
+    } while (!header().looks.compare_exchange_weak(word, looks_word(look, look)));
+    return true;
+}
+
+bool Group::has_ended(std::uint32_t sealed) const {
+    return sealed != 0 && sealed == ended_of(header().looks.load());
+}
+
+bool Group::may_open(std::uint32_t sealed) {
+    if (sealed == 0) [[likely]]
+        return true;
+    std::uint64_t word = header().looks.load();
+    do {
+        if (sealed == ended_of(word)) return false;
+        if (sealed != look_of(word)) return true;
+    } while (!header().looks.compare_exchange_weak(word, looks_word(ended_of(word), look_of(word) + 1)));
+    SHMTENSOR_POINT("group.may_open.void");
+    return true;
+}
+
 // Counted first and looked at then: of two who pass the limit together, at least one sees the other. [SYNC: quota]
 const char* Group::charge(std::uint32_t index, std::uint64_t bytes, bool each, std::uint64_t* room) {
     const std::uint64_t mine = slot(index).reserved.fetch_add(bytes) + bytes;

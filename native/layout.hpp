@@ -82,8 +82,24 @@ struct GroupHeader {
     // CLOCK_MONOTONIC, seconds, of the last time that a client was refused memory: the others then give back what they
     // keep for later. Written by whoever was refused.
     std::atomic<std::uint32_t> pressed;
+
+    // Looks of managers for rings that nobody can reach: ended << 32 | look.
+    //   look   the last one begun. Void once there is a later one: the next manager's, or as somebody opened a ring
+    //   that
+    //          was sealed with its number
+    //   ended  the last one that was decided. Rings sealed with its number are no more: nobody opens them
+    std::atomic<std::uint64_t> looks;
 };
 static_assert(sizeof(GroupHeader) <= kPage);
+constexpr std::uint32_t look_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word);
+}
+constexpr std::uint32_t ended_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 32);
+}
+constexpr std::uint64_t looks_word(std::uint32_t ended, std::uint32_t look) {
+    return std::uint64_t{ended} << 32 | look;
+}
 
 // Life of a slot:  free -> client                      (manager, on hello)
 //                  free -> embryo                      (a client, before it forks or spawns)
@@ -197,6 +213,10 @@ struct BooksHeader {
     std::uint32_t dedicated;
     std::uint32_t owner_generation;      // of that slot
     std::atomic<std::uint32_t> retired;  // 1: the manager has given the segment up; unmap it when nothing of it is held
+    // 1: a message may hold blocks of it, or may have. Under the lock; never 0 again.
+    std::atomic<std::uint32_t> lent;
+    // A ring's: the look that found that only messages may hold it (GroupHeader::looks); 0: none. Under the lock.
+    std::atomic<std::uint32_t> sealed;
 
     Lock lock;
 

@@ -496,6 +496,11 @@ NB_MODULE(_native, m) {
                 return now < seconds ? 0u : Locked_(self).books.expire_tickets(now - seconds);
             },
             nb::arg("seconds"))
+        .def_prop_ro("is_lent", [](Books& self) { return self.is_open() && self.header().lent.load() != 0; })
+        .def(
+            "has_ended",
+            [](Books& self, Group& group) { return self.is_open() && group.has_ended(self.header().sealed.load()); },
+            nb::arg("group"))
         .def("retire",
              [](Books& self) {
                  if (!self.is_open()) throw nb::value_error("these books are closed");

@@ -12,6 +12,7 @@
 
 #include "module.hpp"
 #include "os.hpp"
+#include "reach.hpp"
 #include "ring.hpp"
 
 namespace shmtensor {
@@ -128,6 +129,19 @@ void add_ring(nb::module_& m) {
             },
             nb::arg("slot"), nb::arg("books"))
         .def("close", &RingMemory::close);
+
+    m.def(
+        "end_unreached",
+        [](Group& group, nb::list pairs) {
+            std::vector<Reached> rings;
+            for (const nb::handle pair : pairs) {
+                auto& books = nb::cast<Books&>(pair[1]);
+                if (!books.is_open()) throw nb::value_error("these books are closed");
+                rings.push_back({&nb::cast<RingMemory&>(pair[0]).ring(), &books});
+            }
+            return end_unreached(group, rings);
+        },
+        nb::arg("group"), nb::arg("rings"));
 }
 
 }  // namespace shmtensor

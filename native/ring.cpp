@@ -215,6 +215,21 @@ bool Ring::is_written(const Found& found) const {
     return found.holds == 0 || (os::next_written(fd_, begin, end, &from, &to) && from == begin && to == end);
 }
 
+std::vector<std::uint64_t> Ring::version() const {
+    const RingHeader& h = header();
+    std::vector<std::uint64_t> words;
+    const std::uint32_t rows = std::min(h.readers_high.load(std::memory_order_acquire), kReaders);
+    words.reserve(4 + 2 * rows);
+    for (const auto* word : {&h.head.word, &h.tail.word, &h.get_undo.word, &h.put_undo.word})
+        words.push_back(word->load(std::memory_order_acquire));
+    const auto* readers = reinterpret_cast<const Reader*>(at_ + kReadersAt);
+    for (std::uint32_t i = 0; i < rows; ++i) {
+        words.push_back(readers[i].owner.load(std::memory_order_acquire));
+        words.push_back(readers[i].cursor.word.load(std::memory_order_acquire));
+    }
+    return words;
+}
+
 Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
     RingHeader& h = header();
     for (const bool getting : {false, true}) {

@@ -118,6 +118,9 @@ class Ring {
     std::vector<std::uint64_t> segments_to_undo(std::uint32_t slot) const;
     Ringed settle(std::uint32_t slot, Shelf& shelf);
 
+    // What changes with every put, get and read, and with who reads: read twice, it tells whether there was any.
+    std::vector<std::uint64_t> version() const;
+
     // First broken invariant in words, or nullptr. pre: nobody uses the ring.
     const char* check(Shelf& shelf) const;
 

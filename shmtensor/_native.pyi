@@ -163,6 +163,11 @@ class Books:
         is not the group's manager any more): nothing was done."""
     def expire_tickets(self, seconds: int) -> int:
         """Release the in-flight holds of slot 0 that are at least `seconds` old; gives how many. Raises LockBusy."""
+    @property
+    def is_lent(self) -> bool:
+        """Whether messages may hold blocks of it, or may have."""
+    def has_ended(self, group: Group) -> bool:
+        """Whether `end_unreached` has ended the ring that the segment is."""
     def retire(self) -> None:
         """Tell every process that maps the segment to unmap it as soon as nothing of it is held there."""
     def live(self, block: int, generation: int) -> int | None:
@@ -176,6 +181,11 @@ class Books:
         Raises LockBusy, also when there are more than `limit` holds."""
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
+
+def end_unreached(group: Group, rings: list[tuple[RingMemory, Books]]) -> int:
+    """End those rings that only messages in one another hold, and give how many these are: nobody opens them any more,
+    and what they hold is to be released. All that are lent must be among the rings. Does not wait: what is locked is
+    left for the next time, and so is all as long as one that ended before is among the rings."""
 
 @final
 class RingMemory:

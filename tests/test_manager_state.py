@@ -46,6 +46,11 @@ class Books:
         self._check()
         return self._drop(slot)
 
+    is_lent = False
+
+    def has_ended(self, group: object) -> bool:
+        return False
+
     def expire_tickets(self, seconds: float) -> int:
         self._check()
         return self._drop((0, _native.HOLD_TICKET)) if seconds == 0 else 0

@@ -15,7 +15,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, timeout=110, check=False)
 
 
-MODELS = ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "lock", "cast", "cast-rows"]
+MODELS = ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "cycles", "lock", "cast", "cast-rows"]
 MODELS += ["takeover", "handover", "lost-rings", "succession"]
 
 

@@ -16,6 +16,7 @@ from fork import Failover, Forking
 from handover import Handover, LostRings
 from holds import Holds, TwoClients
 from lock import Lock
+from reach import Cycles
 from ring import Ending, Transfer
 from succession import Succession
 from takeover import Takeover
@@ -30,6 +31,7 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "failover": (Failover, 5, 3, 2),
     "ring": (Transfer, 4, 2, 1),
     "ring-end": (Ending, 3, 2, 1),
+    "cycles": (Cycles, 2, 0, 1),
     "lock": (Lock, 2, 1, 1),
     "cast": (Broadcast, 2, 1, 1),
     "cast-rows": (Rows, 2, 0, 1),

@@ -23,7 +23,8 @@ constexpr int kGroupFd = 50, kConnectionFd = 51, kOwnBooks = 52, kOwnPayload = 5
 constexpr std::uint64_t kOwnId = 2, kPeerId = 1;  // the role's arena, the harness's arena
 constexpr std::uint32_t kHarness = 1, kRole = 2, kLate = 3;
 constexpr int kBlocks = 6;
-constexpr const char* kElsewhere[] = {"ring.", "sync.", "cast."};  // points of programs of their own
+// Points of programs of their own.
+constexpr const char* kElsewhere[] = {"ring.", "sync.", "cast.", "reach.", "group.may_open."};
 const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "heir"};
 
 struct Named {

@@ -154,7 +154,7 @@ def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk
                                 "segment": segment.id,
                                 "block": index,
                                 "generation": generation,
-                                "bytes": size,
+                                "bytes": size if segment.ring is None else nbytes,
                                 "slot": owner,
                                 "age_seconds": age,
                             }

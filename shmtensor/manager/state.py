@@ -5,8 +5,9 @@ back) it asks for through the `Outside` it was made with. It never waits: a segm
 tried again by a later `work()`.
 
 An *owner* of holds is a slot or a ring. Undo first, then release: what a dead slot left unfinished in rings is undone
-before anything it holds is released. A ring that no process holds any more ends likewise: what its messages hold is
-released in every segment, then its own segment goes, then its number may be another ring's.
+before anything it holds is released. A ring that nobody holds any more ends likewise: what its messages hold is
+released in every segment, then its own segment goes, then its number may be another ring's. So do rings that only
+messages in one another hold.
 
     SLOT   a slot is in `clients` or `embryos`, or dying (in `_dead`), or none of these and FREE in the group table (an
            embryo or forked child that was not announced is the one exception: `strangers`)
@@ -34,6 +35,7 @@ from shmtensor._native import (
     SLOT_EMBRYO,
     SLOT_FREE,
     LockBusy,
+    end_unreached,
     set_threads_visible,
 )
 from shmtensor.manager import protocol
@@ -436,8 +438,8 @@ class State:
     def _release(self, owner: int) -> None:
         """Begin to release what a settled slot, or a ring that nobody holds any more, holds in every segment."""
         numbers: Iterable[int] = self.segments
-        if owner >= FIRST_RING:  # rings do not travel in messages
-            numbers = [number for number, segment in self.segments.items() if segment.ring is None]
+        if owner >= FIRST_RING:  # most rings never were in a message
+            numbers = [number for number, one in self.segments.items() if one.ring is None or one.books.is_lent]
         before = len(self._reaps)
         self._reaps.extend((owner, number) for number in numbers)
         self._left[owner] = len(self._reaps) - before
@@ -510,6 +512,7 @@ class State:
             self._sweep_at = now + SWEEP_SECONDS
             for number in list(self.orphans):
                 self._settle(self.segments[number])
+            self._end_unreached()
             self._accounted = False
         if not self._accounted:
             self._account()
@@ -621,9 +624,9 @@ class State:
         self._destroy(segment)
 
     def _settle(self, segment: Segment) -> None:
-        """End an orphan without live blocks; give back the gaps of one that lost some."""
+        """End an orphan without live blocks, or a ring out of reach; give back the gaps of one that lost some."""
         live, _bytes, _reserved = segment.books.stats()
-        if not live:
+        if not live or self._has_ended(segment):
             self._end(segment)
         elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
             try:
@@ -638,12 +641,25 @@ class State:
             self._give_back(segment, end, segment.nbytes)
             segment.trimmed_at = live
 
+    def _has_ended(self, segment: Segment) -> bool:
+        return segment.ring is not None and segment.books.has_ended(self.group)
+
+    def _end_unreached(self) -> None:
+        """End the rings that only messages in one another hold."""
+        if not self.is_complete:  # one that comes late may hold any of them
+            return
+        segments = [self.segments[ring.segment] for ring in self.rings.values()]
+        lent = [segment for segment in segments if segment.books.is_lent]
+        if lent and end_unreached(self.group, [(one.ring.memory, one.books) for one in lent if one.ring is not None]):
+            for segment in lent:
+                self._settle(segment)
+
     def _end(self, segment: Segment) -> bool:
-        """Destroy an orphan without live blocks. False: a ring, which goes once its messages' holds are released."""
+        """Destroy an orphan that nobody needs. False: a ring, which goes once its messages' holds are released."""
         if segment.ring is None:
             self._destroy(segment)
         elif segment.ring.number not in self._left:
-            # Nobody holds the ring, so nobody puts into it, and what its number holds becomes no more.
+            # Nobody can reach the ring, so nobody puts into it, and what its number holds becomes no more.
             self._release(segment.ring.number)
         return segment.id not in self.segments
 
@@ -677,7 +693,7 @@ class State:
         """The bytes of a live block; None: it is not live. The numbers may be any, from a client or the journal."""
         number, block, generation = triple
         segment = self.segments.get(number)
-        if segment is None or not (0 <= block < _NUMBERS and 0 <= generation < _NUMBERS):
+        if segment is None or self._has_ended(segment) or not (0 <= block < _NUMBERS and 0 <= generation < _NUMBERS):
             return None
         return segment.books.live(block, generation)
 
@@ -790,6 +806,7 @@ class State:
                     tickets += segment.books.expire_tickets(whole)
                 except LockBusy:
                     busy += 1
+        self._end_unreached()
         for number in list(self.orphans):
             segment = self.segments[number]
             live, _bytes, reserved = segment.books.stats()

@@ -1,0 +1,238 @@
+// Rings in messages of rings: what the manager ends, killed and replaced at every point of its look, under a client
+// that opens one meanwhile.
+//
+//   reach     the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
+//
+// Three rings, each in a message of the one before, the first in one of the last. The harness is the next manager.
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <array>
+
+#include "../failpoint.hpp"
+#include "../reach.hpp"
+#include "matrix.hpp"
+#include "world.hpp"
+
+using namespace world;
+
+namespace {
+
+constexpr std::uint32_t kRings = 3;
+const std::vector<std::string> kRoles = {"manager", "manager beside an opener", "opener"};
+
+struct OneRing {
+    Books books;
+    int fd = -1;
+    std::byte* at = nullptr;
+    Ring ring;
+
+    void make(std::uint32_t index, std::uint32_t slot) {
+        want(books.create("ring-books", index + 1, 0, 0, kRingBytes, true) == 0, "books.create");
+        want(os::memfd("ring", kRingBytes, &fd) == 0 && os::reserve(fd, 0, kFirstRingBytes) == 0, "memfd");
+        want(os::map_shared(fd, kRingBytes, &at) == 0, "map");
+        Ring::make(at, kFirstRing + index);
+        want(ring.open(at, kRingBytes, fd), "ring.open");
+        std::uint32_t reserved = 0;
+        Refusal refusal;
+        want(books.reserve_blocks(1, refusal) == 0 && books.reserve_holds(&reserved, refusal) == 0, "reserve");
+        want(books.lock(0, 0), "lock");
+        books.grow_holds(reserved);
+        want(books.hand_out(0, 0, kRingBytes, slot) == 0, "hand_out");
+        books.unlock();
+    }
+    ~OneRing() {
+        os::unmap(at, kRingBytes);
+        os::close(fd);
+    }
+};
+
+struct World {
+    Group group;
+    std::array<OneRing, kRings> rings;
+
+    World() {
+        want(group.create(7) == 0, "group.create");
+        const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
+        for (std::uint32_t i = 0; i < kRings; ++i) rings[i].make(i, slot);
+    }
+    std::size_t look() {
+        std::vector<Reached> all;
+        for (OneRing& one : rings) all.push_back({&one.ring, &one.books});
+        return end_unreached(group, all);
+    }
+    std::size_t ended() const {
+        std::size_t count = 0;
+        for (const OneRing& one : rings) count += group.has_ended(one.books.header().sealed.load());
+        return count;
+    }
+    void bury(std::uint32_t slot) {
+        for (OneRing& one : rings) {
+            want(!one.ring.names(slot), "nobody dies in a transfer here");
+            want(one.books.lock(0, 5000), "the lock of a segment cannot be had");
+            one.books.reap(slot);
+            one.books.unlock();
+        }
+        set_state(group, slot, SlotState::free);
+    }
+};
+
+struct Member {
+    World& world;
+    std::uint32_t slot;
+    Connection connection;
+    Client client;
+    struct Mine final : Shelf {
+        explicit Mine(Client& c) : client(c) {}
+        Books* find(std::uint64_t segment) override { return client.find(segment); }
+        Client& client;
+    } shelf{client};
+
+    Member(World& w, std::uint32_t s) : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
+        for (std::uint32_t i = 0; i < kRings; ++i) {
+            const OneRing& one = w.rings[i];
+            want(client.add_segment(i + 1, ::fcntl(one.books.fd(), F_DUPFD_CLOEXEC, 3),
+                                    ::fcntl(one.fd, F_DUPFD_CLOEXEC, 3), kRingBytes, true, false) == 0,
+                 "add_segment");
+        }
+    }
+    void put(std::uint32_t into, const Block& block) {
+        Letter letter;
+        letter.mark = client.new_mark();
+        MessageHold hold{};
+        want(insist([&](unsigned p) { return client.lend(block, letter.mark, p, &hold); }) == Status::ok, "lend");
+        letter.holds.push_back(hold);
+        std::size_t done = 0;
+        want(world.rings[into].ring.put({&letter, 1}, slot, shelf, 1000, &done) == Ringed::ok, "put");
+    }
+    // The ring in the oldest message of one.
+    Block* get(std::uint32_t from) {
+        Letter letter;
+        letter.body.reserve(1);
+        letter.holds.reserve(4);
+        std::size_t done = 0;
+        want(world.rings[from].ring.get({&letter, 1}, slot, shelf, 1000, &done) == Ringed::ok, "get");
+        Block* block = nullptr;
+        want(letter.holds.size() == 1 && client.receive(letter.holds[0], &block) == Status::ok, "a ring is gone");
+        return block;
+    }
+    Status open(std::uint32_t index, Block** block) {
+        return insist([&](unsigned p) { return client.attach(index + 1, 0, 1, p, block); });
+    }
+};
+
+// Every ring in the one before it; nobody holds any.
+void tie(World& world) {
+    Member first(world, 1);
+    std::array<Block*, kRings> blocks{};
+    for (std::uint32_t i = 0; i < kRings; ++i)
+        want(first.client.receive({i + 1, 0, 1, 0, 0}, &blocks[i]) == Status::ok, "receive");
+    for (std::uint32_t i = 0; i < kRings; ++i) first.put(i, *blocks[(i + 1) % kRings]);
+    want(world.group.lead() == 0 && world.look() == 0, "what a process holds was ended");
+    for (Block* block : blocks) first.client.release(block);
+    want(first.client.close(), "close");
+    world.group.leave();
+    set_state(world.group, 1, SlotState::free);
+}
+
+// Opens the first ring and goes round: all of them have to be there.
+void go_round(Member& me, Block* here, const std::string& what) {
+    for (std::uint32_t i = 0; i < kRings; ++i) {
+        Block* next = me.get(i);
+        want(next->segment->id == (i + 1) % kRings + 1, what + ": a message has another ring");
+        me.put(i, *next);
+        me.client.release(here);
+        here = next;
+    }
+    me.client.release(here);
+}
+
+void play(World& world, const std::string& role, std::uint32_t slot) {
+    if (role == "opener") {
+        Member me(world, slot);
+        Block* block = nullptr;
+        if (me.open(0, &block) == Status::ok) go_round(me, block, role);
+        return;
+    }
+    want(world.group.lead() == 0, "lead");
+    world.look();
+}
+
+bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
+    const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
+    World world;
+    tie(world);
+    const std::uint32_t slot = world.group.claim(SlotState::client, 1, 1, 0);
+    std::uint32_t look = 0;
+    if (role == "opener") {  // in the middle of a look
+        want(world.group.lead() == 0, "lead");
+        look = world.group.begin_look();
+        for (OneRing& one : world.rings) one.books.header().sealed.store(look);
+    }
+    const pid_t pid = ::fork();
+    want(pid >= 0, "fork");
+    if (pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        failpoint::arm(point + ":" + std::to_string(nth) + ":" + action);
+        play(world, role, slot);
+        std::_Exit(0);
+    }
+    int status = 0;
+    want(::waitpid(pid, &status, WUNTRACED) == pid, what);
+    const bool stopped = WIFSTOPPED(status);
+    const bool passed = stopped || WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) == 70);
+    if (!passed) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
+
+    if (role == "opener") {
+        want(!world.group.decide(look) && world.ended() == 0, what + ": a look is decided though a ring was opened");
+    } else if (role == "manager beside an opener") {
+        // Somebody opens a ring now. Either it has ended, and so have all, or it stays, whatever the manager goes on to
+        // do.
+        const std::uint32_t late = world.group.claim(SlotState::client, 1, 1, 0);
+        {
+            Member me(world, late);
+            Block* block = nullptr;
+            const bool gone = me.open(0, &block) == Status::gone;
+            want(world.ended() == (gone ? kRings : 0), what + ": some have ended and some have not");
+            if (stopped) {
+                ::kill(pid, SIGCONT);
+                want(::waitpid(pid, &status, 0) == pid && WIFEXITED(status), what);
+            }
+            want(world.ended() == (gone ? kRings : 0), what + ": a ring is ended that is held");
+            if (!gone) go_round(me, block, what);
+            want(me.client.close(), what);
+        }
+        world.bury(late);
+    }
+    if (role != "opener") want(world.group.lead() == 0, what + ": the next manager cannot lead");
+    if (stopped && role == "manager") {  // it goes on when it has been replaced
+        const std::size_t before = world.ended();
+        want(before == kRings || world.look() == kRings, what + ": the next manager does not end them");
+        ::kill(pid, SIGCONT);
+        want(::waitpid(pid, &status, 0) == pid && WIFEXITED(status), what);
+    } else if (stopped && role == "opener") {
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, &status, 0);
+    }
+    world.bury(slot);
+    want(world.ended() == kRings || world.look() == kRings, what + ": rings that nobody can reach are not ended");
+    want(world.ended() == kRings, what + ": not all have ended");
+    for (OneRing& one : world.rings) {
+        want(one.books.lock(0, 5000), what + ": a lock cannot be had");
+        for (std::uint32_t i = 0; i < kRings; ++i) one.books.reap(kFirstRing + i);
+        const char* wrong = one.books.check();
+        one.books.unlock();
+        if (wrong) fail(what + ": " + wrong);
+        want(one.books.header().live_blocks == 0, what + ": a ring is held still");
+    }
+    return passed;
+}
+
+}  // namespace
+
+int main() {
+    ::alarm(600);
+    const auto points = points_where(
+        [](const std::string& point) { return point.starts_with("reach.") || point.starts_with("group.may_open."); });
+    return world::matrix(points, points, kRoles, {1, 2, 3}, 3, run);
+}
