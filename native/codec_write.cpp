@@ -391,7 +391,8 @@ class Encoder {
     }
     void add(Block* block) {
         parcel_.blocks.push_back(block);
-        parcel_.bytes += block->bytes;
+        if (!block->segment->is_ring())
+            parcel_.bytes += block->bytes;  // a queue's memory is its own, not the message's
         block->message = message_;
         block->number = static_cast<std::uint32_t>(parcel_.blocks.size() - 1);
     }

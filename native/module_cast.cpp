@@ -238,7 +238,7 @@ void add_cast(nb::module_& m) {
     m.attr("POLICY_DROP_OLDEST") = static_cast<int>(Policy::drop_oldest);
     m.attr("POLICY_RAISE") = static_cast<int>(Policy::raise);
 
-    nb::class_<PyCast>(m, "Cast", nb::is_final())
+    nb::class_<PyCast>(m, "Cast", nb::is_final(), nb::is_weak_referenceable())
         .def(nb::init<nb::object>(), nb::arg("ring"))
         .def("reader", &reader, nb::arg("from_oldest"))
         .def("readers", [](PyCast& self) {

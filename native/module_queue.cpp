@@ -635,7 +635,7 @@ void add_queue(nb::module_& m) {
                     error("StallWarning")};
     m.attr("RING_BYTES") = kRingBytes;
 
-    nb::class_<PyRing>(m, "Ring", nb::is_final())
+    nb::class_<PyRing>(m, "Ring", nb::is_final(), nb::is_weak_referenceable())
         .def(
             "__init__",
             [](PyRing* self, nb::object client, nb::object block, nb::object need_event) {

@@ -7,6 +7,7 @@ all readers have read it, or as the policy for slow readers says. A process may 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from dataclasses import dataclass
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
@@ -34,6 +35,10 @@ __all__ = ["Broadcast", "BroadcastReader", "BroadcastStats", "Empty", "Full", "R
 
 _POLICIES: Final = {"block": POLICY_BLOCK, "drop_oldest": POLICY_DROP_OLDEST, "raise": POLICY_RAISE}
 _NAMES: Final = {number: name for name, number in _POLICIES.items()}
+
+
+_casts: Final[weakref.WeakValueDictionary[Ring, Cast]] = weakref.WeakValueDictionary()
+"""Those in use here: a broadcast that arrives once more has the Ring of the first, which makes room by one Cast."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,10 @@ class Broadcast(RingObject, Generic[Message]):
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
-        self._cast = Cast(self._ring)
+        cast = _casts.get(self._ring)
+        if cast is None:
+            cast = _casts[self._ring] = Cast(self._ring)
+        self._cast = cast
         self._waits: bool | None = None  # not known yet
         self._closed = False
 
@@ -351,4 +359,6 @@ class BroadcastReader(Generic[Message]):
         return shown(self, self._name, facts | bounds_of(self._ring))
 
     def __reduce__(self) -> Any:
-        raise TypeError("a reader is its process's alone; send the Broadcast to a child, and call reader() there")
+        raise TypeError(
+            "a BroadcastReader belongs to its process and cannot be sent; send the Broadcast, and call reader() there"
+        )

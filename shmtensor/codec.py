@@ -44,17 +44,19 @@ class _Message(threading.local):
 
 _message = _Message()
 
-_registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+_registered: tuple[dict[Any, Any], dict[Any, Any], int] = ({}, {}, 0)
 _reducers: dict[type, Any] = {}
 
 
 def reducers() -> dict[type, Any]:
-    """What multiprocessing's pickler has just now, but storages and arrays go by block. Does not block."""
+    """What multiprocessing's pickler has, but storages, arrays, queues and locks go by block. Does not block."""
     global _registered, _reducers
-    if (copyreg.dispatch_table, ForkingPickler._extra_reducers) != _registered:  # type: ignore[attr-defined]
-        known = (copyreg.dispatch_table.copy(), ForkingPickler._extra_reducers.copy())  # type: ignore[attr-defined]
+    shared = reductions.shared_classes
+    if (copyreg.dispatch_table, ForkingPickler._extra_reducers, len(shared)) != _registered:  # type: ignore[attr-defined]
+        known = (copyreg.dispatch_table.copy(), ForkingPickler._extra_reducers.copy(), len(shared))  # type: ignore[attr-defined]
         _reducers = {
             np.ndarray: reduce_array,
+            **dict.fromkeys(shared, reduce_shared),
             **known[0],
             **known[1],
             Tensor: reductions.reduce_tensor,
@@ -71,6 +73,11 @@ def reduce_storage(shared: Storage) -> Rebuild:
         if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
             return rebuild_storage, (pickle.PickleBuffer(region), BY_DTYPE[shared.dtype].name, shared.size())
     return reductions.reduce_storage(shared)
+
+
+def reduce_shared(shared: reductions.Shared) -> Any:
+    """A queue or lock whose block goes out of band, when the message can name it."""
+    return reductions.reduce_out_of_band(shared, _message.native or default_client())
 
 
 def reduce_array(array: NDArray[Any]) -> Rebuild:

@@ -15,9 +15,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from multiprocessing import connection, context, pool, util
+from multiprocessing import connection, pool, util
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def _arrive(number: int) -> int:
     return number
 
 
-class Receipt:
+class Receipt(reductions.Shared):
     """The task that a worker has in its hands, as its number + 1 (0: none). Written by the worker alone."""
 
     def __init__(self) -> None:
@@ -74,12 +74,10 @@ class Receipt:
         self._cell = memoryview(block).cast("B").cast("Q")
 
     def __getstate__(self) -> Any:
-        context.assert_spawning(self)
-        return reductions.block_ticket(self.block)
+        return self._share(self.block)
 
     def __setstate__(self, state: Any) -> None:
-        where, numbers = state
-        self._open(client.at(where).redeem(*numbers))
+        self._open(reductions.received(state)[1])
 
     def read(self) -> int:
         """Number + 1. Does not block."""
@@ -343,6 +341,16 @@ class _Crew:
             else:
                 self._settle(*message)
             message = None
+
+
+def _refuse_result(result: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"the {type(result).__name__} of a pool belongs to the process that made the pool; send what its get() returns"
+    )
+
+
+for _result in (pool.ApplyResult, pool.MapResult, pool.IMapIterator, pool.IMapUnorderedIterator):
+    ForkingPickler.register(_result, _refuse_result)
 
 
 def _death_of(worker: Any) -> WorkerDied:

@@ -13,20 +13,17 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import context
 from multiprocessing.util import register_after_fork
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from . import reductions
-from ._native import BlockGone, LockBusy, Refused, Ring
+from ._native import Block, BlockGone, LockBusy, Refused, Ring
 from .errors import InvalidArgument
 from .manager import client
 
 if TYPE_CHECKING:
     import typing_extensions  # of which every type checker knows
-
-    from ._native import Block
 
     Message = typing_extensions.TypeVar("Message", default=Any)  # a plain mp.Queue() is for anything
 else:
@@ -74,6 +71,10 @@ def bound(value: Any, name: str, most: int) -> int:
     return 0 if number <= 0 or number > most else number
 
 
+_rings: Final[weakref.WeakValueDictionary[Block, Ring]] = weakref.WeakValueDictionary()
+"""Those in use here: a queue that arrives once more has the Ring, and so the event, that this process has already."""
+
+
 def shown(thing: object, name: str | None, facts: dict[str, Any]) -> str:
     """A repr: the name, of what has one, and facts."""
     if name is not None:
@@ -86,8 +87,8 @@ def bounds_of(ring: Ring) -> dict[str, int]:
     return dict(zip(("maxsize", "maxbytes"), ring.limits(), strict=True))
 
 
-class RingObject:
-    """What lives in a ring and is found by name, inherited, or given to a child that is being started."""
+class RingObject(reductions.Shared):
+    """What lives in a ring and is found by name, inherited, sent, or given to a child that is being started."""
 
     _KIND: int
     _name: str | None = None
@@ -124,7 +125,10 @@ class RingObject:
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         self._manager = manager
-        self._ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
+        ring = _rings.get(block)
+        if ring is None:
+            ring = _rings[block] = Ring(manager.native, block, functools.partial(manager.event, block.segment))
+        self._ring = ring
 
     def __repr__(self) -> str:
         try:
@@ -138,13 +142,10 @@ class RingObject:
         return {"messages": self._ring.size(), **bounds_of(self._ring)}
 
     def __getstate__(self) -> Any:
-        context.assert_spawning(self)
-        return reductions.block_ticket(self._ring.block)
+        return self._share(self._ring.block)
 
     def __setstate__(self, state: Any) -> None:
-        where, numbers = state
-        manager = client.at(where)
-        self._open(manager, manager.redeem(*numbers))
+        self._open(*reductions.received(state))
 
 
 def _require_same(found: tuple[int, int], asked: tuple[int, int], name: str | None) -> None:

@@ -4,7 +4,7 @@ A message names the block and carries a *ticket*: a hold on it, owned by the gro
 the receiver turns into its own. So the sender may drop the tensor, or exit, as soon as the message is written. (If the
 manager is killed as well before another process has mapped the memory, receiving raises SegmentLost.) While a process
 is being spawned, the ticket belongs to the child in the making (its embryo slot), and ends with it should it never come
-to life.
+to life. Queues, locks and the like cross in the same way.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from . import _tensor, storage
-from ._native import VIEW_PERSONAL
+from ._native import VIEW_PERSONAL, Client
 from .allocators import MapAllocator, MapFlags
 from .allocators.managed import allocate
 from .dtypes import BY_DTYPE, dtype_of, each_type
-from .errors import InvalidArgument, ManagerUnavailable, SegmentLost, StaleHandle
+from .errors import InvalidArgument, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
 from .manager import client, protocol
 from .memory import RECEIVED, region_address, shared_block
 
@@ -96,7 +96,9 @@ class _Message(threading.local):
     """The message that this thread is pickling."""
 
     tickets: list[tuple[storage.Block, int, int]] | None = None
-    """(block, hold, mark) of the tickets in it."""
+    """(block, hold, mark) of the tickets in it; None: no message is being pickled."""
+    native: Client | None = None
+    """The client whose blocks leave the pickle out of band, for the object that is being reduced."""
 
 
 _message = _Message()
@@ -105,7 +107,8 @@ _message = _Message()
 def dump(pickler: pickle.Pickler, message: Any) -> None:
     """ForkingPickler.dump, which takes the tickets of a message back that it could not pickle to its end."""
     outer = _message.tickets
-    made = _message.tickets = []
+    made: list[tuple[storage.Block, int, int]] = []
+    _message.tickets = made
     try:
         pickle.Pickler.dump(pickler, message)
     except BaseException:
@@ -140,6 +143,60 @@ def block_ticket(block: storage.Block) -> Rebuild:
     if owner == 0 and _message.tickets is not None:
         _message.tickets.append((block, hold, mark))
     return where, (block.segment, block.index, block.generation, hold, mark)
+
+
+shared_classes: set[type[Shared]] = set()
+"""The classes that follow, and their subclasses."""
+
+
+class Shared:
+    """An object in a block of shared memory that crosses by handle, as tensors do: a queue, a lock.
+
+    A subclass puts `_share(block)` into its state, and takes the block back by `received`.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        shared_classes.add(cls)
+
+    def _share(self, block: storage.Block) -> Any:
+        """What stands for the block in a message, or in what a child is given. Raises RuntimeError: in plain pickle."""
+        if block.client is _message.native:
+            return pickle.PickleBuffer(block)
+        if _message.tickets is None and get_spawning_popen() is None:
+            raise RuntimeError(
+                f"{type(self).__name__} objects should only be shared between processes through inheritance or in "
+                "messages: give it to a Process or Pool, or send it through a queue or pipe; plain pickle goes by "
+                "value, and this has none"
+            )
+        return block_ticket(block)
+
+
+def reduce_out_of_band(shared: Shared, native: Client) -> Any:
+    """Reduce an object whose block, if it is of that client, leaves the pickle out of band."""
+    outer = _message.native
+    _message.native = native
+    try:
+        return shared.__reduce_ex__(5)
+    finally:
+        _message.native = outer
+
+
+def received(state: Any) -> tuple[client.Manager, storage.Block]:
+    """The block that `Shared._share` named, and its manager.
+
+    Raises:
+        StaleHandle: the message was read before, and the block has been freed since. MessageDamaged: no block came.
+        ManagerError, OutOfMemory: as Manager.redeem.
+    """
+    if isinstance(state, tuple):
+        where, numbers = state
+        manager = client.at(where)
+        return manager, manager.redeem(*numbers)
+    block = state.obj if isinstance(state, memoryview) else state
+    if not isinstance(block, storage.Block):
+        raise MessageDamaged(f"a message names the block of a queue or lock where it has a {type(block).__name__}")
+    return storage.manager_of(block), block
 
 
 def reduce_storage(shared: storage.Storage) -> Rebuild:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from math import isnan
-from multiprocessing import context, process
+from multiprocessing import process
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -51,17 +51,8 @@ def _make(
         raise InvalidArgument(f"{name!r} is the name of an object of another kind ({problem}); use another") from None
 
 
-class _Shared:
-    """What is given to a child that is being started, and to nobody else."""
-
-    def _ticket(self, block: _native.Block) -> Any:
-        context.assert_spawning(self)
-        return reductions.block_ticket(block)
-
-
-def _redeem(ticket: Any) -> _native.Block:
-    where, numbers = ticket
-    return client.at(where).redeem(*numbers)
+def _received(state: Any) -> _native.Block:
+    return reductions.received(state)[1]
 
 
 def _shown(thing: object, facts: Callable[[], str]) -> str:
@@ -74,7 +65,7 @@ def _shown(thing: object, facts: Callable[[], str]) -> str:
     return f"<{type(thing).__name__}({known}{'' if name is None else f', name={name!r}'})>"
 
 
-class SemLock(_Shared):
+class SemLock(reductions.Shared):
     """What locks and semaphores share."""
 
     _semlock: Any
@@ -91,7 +82,7 @@ class SemLock(_Shared):
         self._semlock.release()
 
     def __getstate__(self) -> Any:
-        return self._ticket(self._semlock.block)
+        return self._share(self._semlock.block)
 
     def _holder(self) -> tuple[str, Any]:
         """(who holds it, how often), as the standard locks are shown."""
@@ -130,8 +121,8 @@ class Lock(SemLock):
         self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
         self._name = name
 
-    def __setstate__(self, ticket: Any) -> None:
-        self._use(_native.Mutex(_redeem(ticket), False, False))
+    def __setstate__(self, state: Any) -> None:
+        self._use(_native.Mutex(_received(state), False, False))
 
     @property
     def owner_died(self) -> bool:
@@ -160,8 +151,8 @@ class RLock(SemLock):
         self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
         self._name = name
 
-    def __setstate__(self, ticket: Any) -> None:
-        self._use(_native.Mutex(_redeem(ticket), True, False))
+    def __setstate__(self, state: Any) -> None:
+        self._use(_native.Mutex(_received(state), True, False))
 
     @property
     def owner_died(self) -> bool:
@@ -224,8 +215,8 @@ class Semaphore(SemLock):
             )
         self._name = name
 
-    def __setstate__(self, ticket: Any) -> None:
-        self._use(_native.Units(_redeem(ticket), self._BOUNDED, False))
+    def __setstate__(self, state: Any) -> None:
+        self._use(_native.Units(_received(state), self._BOUNDED, False))
 
     def get_value(self) -> int:
         """Free units just now. Does not block."""
@@ -255,7 +246,7 @@ class _Number:
         self.get_value = value
 
 
-class Condition(_Shared):
+class Condition(reductions.Shared):
     """A condition: `wait`, `wait_for`, `notify`, `notify_all` with its lock held. At most 504 threads can wait.
 
     A waiter that is killed takes no notification with it, and keeps nobody who notifies.
@@ -295,11 +286,11 @@ class Condition(_Shared):
         self._woken_count = self._wait_semaphore = _Number(lambda: 0)
 
     def __getstate__(self) -> Any:
-        return self._ticket(self._crowd.block), self._lock
+        return self._share(self._crowd.block), self._lock
 
     def __setstate__(self, state: Any) -> None:
-        ticket, lock = state
-        self._use(lock, _native.Crowd(_redeem(ticket), False))
+        block, lock = state
+        self._use(lock, _native.Crowd(_received(block), False))
 
     def __enter__(self) -> Any:
         return self._lock.__enter__()
@@ -359,7 +350,7 @@ class Condition(_Shared):
         self.notify(SEM_VALUE_MAX)
 
 
-class Event(_Shared):
+class Event(reductions.Shared):
     """A flag that processes wait for: `set`, `clear`, `is_set`, `wait`.
 
     Raises:
@@ -378,10 +369,10 @@ class Event(_Shared):
         self._name = name
 
     def __getstate__(self) -> Any:
-        return self._ticket(self._flag.block)
+        return self._share(self._flag.block)
 
-    def __setstate__(self, ticket: Any) -> None:
-        self._flag = _native.Flag(_redeem(ticket), False)
+    def __setstate__(self, state: Any) -> None:
+        self._flag = _native.Flag(_received(state), False)
 
     def is_set(self) -> bool:
         """Whether it is set. Does not block."""
@@ -408,7 +399,7 @@ class Event(_Shared):
         return f"<{type(self).__qualname__} at {id(self):#x} {'' if name is None else f'name={name!r} '}{status}>"
 
 
-class Barrier(threading.Barrier):
+class Barrier(reductions.Shared, threading.Barrier):
     """A number of parties that wait for each other. Should one die while it waits, the barrier breaks for the others.
 
     Raises:
@@ -443,13 +434,11 @@ class Barrier(threading.Barrier):
         self._crowd = crowd
 
     def __getstate__(self) -> Any:
-        context.assert_spawning(self)
-        ticket = reductions.block_ticket(self._crowd.block)
-        return self._parties, self._action, self._timeout, self._cond, ticket
+        return self._parties, self._action, self._timeout, self._cond, self._share(self._crowd.block)
 
     def __setstate__(self, state: Any) -> None:
-        parties, action, timeout, cond, ticket = state
-        self._use(parties, action, timeout, cond, _native.Crowd(_redeem(ticket), False))
+        parties, action, timeout, cond, block = state
+        self._use(parties, action, timeout, cond, _native.Crowd(_received(block), False))
 
     def __repr__(self) -> str:
         try:

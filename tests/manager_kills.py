@@ -101,6 +101,7 @@ class Scenario:
         workers = [self.ctx.Process(target=work, args=(tasks, results)) for _ in range(2)]
         for worker in workers:
             worker.start()
+        kept = self.send_queues(tensor)
         for _ in range(3):
             tasks.put(tensor)
         for _ in range(3):
@@ -123,11 +124,25 @@ class Scenario:
         late.start()
         tasks.put(tensor)
         assert (results.get(timeout=BOUND).numpy() == 4.0).all()
+        other = kept.get(timeout=BOUND)
+        assert (other.get(timeout=BOUND).numpy() == 3.0).all()
+        assert other.get(timeout=BOUND)._ring is kept._ring
+        other.put(other)
         for _ in range(2):
             tasks.put(None)
         for worker in (workers[1], late):
             worker.join(BOUND)
             assert worker.exitcode == 0, worker.exitcode
+
+    def send_queues(self, tensor: Any) -> Any:
+        """Queues in each other: two that are dropped, two of which one is kept, given back here."""
+        for _ in range(2):
+            one, other = self.again(self.ctx.Queue), self.again(self.ctx.Queue)
+            for holder, held in ((one, other), (other, one)):
+                holder.put(tensor)
+                holder.put(held)
+            assert (one.get(timeout=BOUND).numpy() == 3.0).all()
+        return one
 
     def use_names(self, tensor: Any) -> None:
         self.manager.stats()

@@ -22,6 +22,7 @@ from manager_world import BOUND, World, live_in_arenas, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
+from shmtensor import queues
 from shmtensor.manager import client
 
 KILLS = int(os.environ.get("SHMTENSOR_KILLS", "100"))
@@ -39,6 +40,10 @@ def checksum(value: Any) -> int:
         return zlib.crc32(repr([checksum(item) for item in value]).encode())
     if isinstance(value, shmtensor.Tensor):
         value = value.numpy()
+    if isinstance(value, queues.SimpleQueue):  # in a message; it has one
+        inside = value.get()
+        value.put(inside)
+        return checksum(inside)
     return zlib.crc32(value.tobytes() if isinstance(value, np.ndarray) else value)
 
 
@@ -52,6 +57,12 @@ def make_value(kind: int, size: int, fill: int) -> Any:
         return os.urandom(size * 4)
     if kind == 3:  # many holds: long in the moving
         return [shmtensor.full((4,), fill + i) for i in range(min(size, 500))]
+    if kind == 5:  # lives in the message alone, and once in itself too
+        inner = mp.SimpleQueue()
+        inner.put(shmtensor.full((size,), fill))
+        if fill % 2:
+            inner.put(inner)
+        return inner
     values = {"t": shmtensor.full((size,), fill), "a": np.full(size % 100, fill), "b": bytes(size % 300)}
     values["t2"] = values["t"]  # twice: goes through pickle
     return values
@@ -64,7 +75,7 @@ def produce(q: Any, number: int, journal: int, seed: int) -> None:
     while True:
         batch = []
         for i in range(choose.choice((1, 1, 1, 4))):
-            value = make_value(choose.randrange(5), choose.choice((1, 50, 1000, 20_000)), choose.randrange(256))
+            value = make_value(choose.randrange(6), choose.choice((1, 50, 1000, 20_000)), choose.randrange(256))
             batch.append((number, message + i, checksum(value), value))
         if len(batch) == 1:
             q.put(batch[0])
