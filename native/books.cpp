@@ -35,8 +35,8 @@ int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, 
         os::close(fd);
         return error;
     }
-    fd_ = fd;
-    if (const int error = os::reserve(fd_, 0, kPage)) return error;
+    file_ = os::Descriptor(fd);
+    if (const int error = os::reserve(file_, at_, 0, kPage)) return error;
     BooksHeader& h = header();
     h.magic = kBooksMagic;
     h.version = kLayoutVersion;
@@ -54,9 +54,9 @@ int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, 
 int Books::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated) {
     shape_ = shape_of(dedicated);
     payload_bytes_ = payload_bytes;
-    std::uint64_t bytes = 0;
-    if (const int error = os::size_of(fd, &bytes)) return error;
-    if (bytes != shape_.bytes) return EINVAL;
+    os::Facts facts;
+    if (const int error = os::facts_of(fd, &facts)) return error;
+    if (facts.bytes != shape_.bytes) return EINVAL;
     if (const int error = os::map_shared(fd, shape_.bytes, &at_)) return error;
     const BooksHeader& h = header();
     if (h.magic != kBooksMagic || h.version != kLayoutVersion || h.segment != segment ||
@@ -65,14 +65,14 @@ int Books::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool
         at_ = nullptr;
         return EINVAL;
     }
-    fd_ = fd;
+    file_ = os::Descriptor(fd);
     return 0;
 }
 
 int Books::open_found(int fd) {
-    std::uint64_t bytes = 0;
-    if (const int error = os::size_of(fd, &bytes)) return error;
-    if (!os::is_sealed(fd) || bytes < kPage) return EINVAL;
+    os::Facts facts;
+    if (const int error = os::facts_of(fd, &facts)) return error;
+    if (!os::is_sealed(fd) || facts.bytes < kPage) return EINVAL;
     std::byte* at = nullptr;
     if (const int error = os::map_shared(fd, kPage, &at)) return error;
     const auto& h = *reinterpret_cast<const BooksHeader*>(at);
@@ -85,9 +85,8 @@ int Books::open_found(int fd) {
 
 void Books::close() {
     if (at_) os::unmap(at_, shape_.bytes);
-    os::close(fd_);
     at_ = nullptr;
-    fd_ = -1;
+    file_.close();
 }
 
 bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
@@ -96,8 +95,8 @@ bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
     if (locked == Locked::busy) return false;
     apart_ = apart;
     if (apart) {
-        note_written(fd_, shape_.holds_at, shape_.holds * sizeof(Hold), written_holds_);
-        note_written(fd_, shape_.blocks_at, shape_.blocks * sizeof(BlockRecord), written_blocks_);
+        note_written(fd(), shape_.holds_at, shape_.holds * sizeof(Hold), written_holds_);
+        note_written(fd(), shape_.blocks_at, shape_.blocks * sizeof(BlockRecord), written_blocks_);
     }
     if (locked == Locked::after_death) {
         // Whoever is killed in here leaves the lock marked again, and the next one starts over.
@@ -163,18 +162,20 @@ int Books::reserve_holds(std::uint32_t* reserved, Refusal& refusal) const {
     // In steps that grow with the table, so that forking a client of many blocks asks seldom.
     const std::uint32_t want = std::min(shape_.holds, have + std::max(kHoldStep, have / 2 / kHoldStep * kHoldStep));
     *reserved = want;
-    return limits::reserve(fd_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)), refusal);
+    return limits::reserve(file_, at_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)),
+                           refusal);
 }
 
 int Books::reserve_blocks(std::uint32_t count, Refusal& refusal) const {
-    return limits::reserve(fd_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)), refusal);
+    return limits::reserve(file_, at_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)),
+                           refusal);
 }
 
 std::uint64_t Books::live_size(std::uint32_t index, std::uint32_t generation) const {
     if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return 0;
     const std::uint64_t page = (shape_.blocks_at + index * sizeof(BlockRecord)) / kPage * kPage;
     std::uint64_t from = 0, to = 0;
-    if (!os::next_written(fd_, page, page + kPage, &from, &to)) return 0;
+    if (!os::next_written(fd(), page, page + kPage, &from, &to)) return 0;
     const BlockRecord& r = block(index);
     const bool live =
         r.count.load(std::memory_order_relaxed) > 0 && r.generation.load(std::memory_order_relaxed) == generation;

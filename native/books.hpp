@@ -37,7 +37,10 @@ class Books {
     void close();
 
     bool is_open() const { return at_ != nullptr; }
-    int fd() const { return fd_; }
+    int fd() const { return file_.number(); }
+    // Whether its descriptor stands for another file by now. With one of the same file again, it does not any more.
+    bool is_lost() const { return !file_.is_ours(); }
+    void regain(Books& again) { file_.regain(std::move(again.file_)); }
     const Shape& shape() const { return shape_; }
     BooksHeader& header() const { return *reinterpret_cast<BooksHeader*>(at_); }
     BlockRecord& block(std::uint32_t index) const {
@@ -93,7 +96,7 @@ class Books {
     std::uint32_t pop_free_hold();
 
     std::byte* at_ = nullptr;
-    int fd_ = -1;
+    os::Descriptor file_;
     Shape shape_{};
     std::uint64_t payload_bytes_ = 0;
     bool apart_ = false;  // by whom the lock was taken last: the manager

@@ -98,23 +98,27 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
                         bool owned) {
     auto segment = std::make_unique<Segment>();
     segment->id = id;
-    segment->payload_fd = payload;
+    segment->file = os::Descriptor(payload);
     segment->payload_bytes = payload_bytes;
     segment->dedicated = dedicated;
     if (const int error = segment->books.open(control, id, payload_bytes, dedicated)) {
         os::close(control);
         return error;
     }
-    std::uint64_t bytes = 0;
-    if (const int error = os::size_of(payload, &bytes)) return error;
-    if (bytes < payload_bytes) {  // no memfd, and somebody truncated it: a touch would be SIGBUS
+    os::Facts facts;
+    if (const int error = segment->file.facts(&facts)) return error;
+    if (facts.bytes < payload_bytes) {  // no memfd, and somebody truncated it: a touch would be SIGBUS
         if (owned) return ESTALE;
     } else if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) {
         return error;
     }
     const std::lock_guard guard(private_);
     unmap_retired();
-    if (segments_.contains(id)) return 0;
+    if (const auto found = segments_.find(id); found != segments_.end()) {
+        found->second->file.regain(std::move(segment->file));
+        found->second->books.regain(segment->books);
+        return 0;
+    }
     segment->held.resize(dedicated ? 1 : 0);
     if (owned) heap_.adopt(*segment);
     if (segment->payload) mapped_.emplace(segment->payload, segment.get());
@@ -195,6 +199,8 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
         if (patience_ms == 0) return Status::slow;
         yield_to_others();
         room = heap_.thorough(bytes, refusal_);
+        if (heap_.take_lost()) epoch_ = 0;  // we come back to the manager, and ask for them again
+        if (!room && refusal_.error == EBADF) return Status::need_segment;  // an old kernel: not in this one any more
         if (!room && !refusal_.error) return Status::need_segment;
         if (!room && refusal_.error == ESTALE) return Status::lost;
         if (!room) {
@@ -403,7 +409,7 @@ int Client::readonly_of(const Block& block, std::byte** at) {
     const std::lock_guard guard(private_);
     Segment& s = *block.segment;
     if (!s.readonly) {
-        if (const int error = os::map_readonly(s.payload_fd, s.payload_bytes, &s.readonly)) return error;
+        if (const int error = os::map_readonly(s.payload, s.payload_bytes, &s.readonly)) return error;
         mapped_.emplace(s.readonly, &s);
     }
     *at = s.readonly + block.offset;
@@ -518,36 +524,38 @@ void Client::yield_to_others() {
 int Client::embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket) {
     const std::lock_guard guard(private_);
     std::uint64_t word = 0;
-    const int error = make_embryo(slot, &word, socket);
+    os::Descriptor theirs;
+    const int error = make_embryo(slot, &word, &theirs);
     *generation = generation_of(word);
+    *socket = theirs.release();
     return error;
 }
 
 void Client::reconnect(int connection, std::uint32_t epoch, bool close) {
     const std::lock_guard guard(private_);
-    if (close) connection_.close();
-    connection_ = os::Socket(connection);
+    if (!close) connection_.release();
+    connection_ = os::Descriptor(connection);
     epoch_ = epoch;
 }
 
 // pre: private lock held.
-int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket) {
-    int theirs = -1;
+int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, os::Descriptor* socket) {
+    os::Descriptor theirs;
     if (const int error = os::socket_pair(socket, &theirs)) return error;
     *slot = group_.claim(SlotState::embryo, 0, 0, slot_, word);
     SHMTENSOR_POINT("client.embryo.claimed");
     if (*slot != kNone) {
-        group_.slot(*slot).socket.store(os::socket_inode(*socket));
+        group_.slot(*slot).socket.store(socket->inode());
         EmbryoMessage message;
         message.slot = *slot;
         message.generation = generation_of(*word);
         // Should nobody get it, then the child finds its socket closed, and the manager finds the child by its slot.
-        if (connection_.send(&message, sizeof message, theirs) != 0) epoch_ = 0;  // we come back, and say so
+        if (os::send(connection_, &message, sizeof message, theirs.number()) != 0)
+            epoch_ = 0;  // we come back, and say so
     }
     SHMTENSOR_POINT("client.embryo.announced");
-    os::close(theirs);
     if (*slot != kNone) return 0;
-    os::close(*socket);
+    socket->close();
     return ENOSPC;
 }
 
@@ -599,7 +607,7 @@ void Client::prepare_fork() {
 }
 
 void Client::after_fork_in_parent() {
-    os::close(fork_.socket);  // when the fork failed, this tells the manager so
+    fork_.socket.close();  // when the fork failed, this tells the manager so
     if (may_touch()) fork_ = {};
     SHMTENSOR_POINT("client.fork.parent");
     table_.unlock();
@@ -626,8 +634,7 @@ bool Client::become(std::uint32_t slot, std::uint64_t word) {
 
 void Client::after_fork_in_child() {
     // The inherited connection is the parent's; while we kept it open, the manager would not see the parent close it.
-    connection_.close();
-    connection_ = os::Socket(fork_.socket);
+    connection_ = std::move(fork_.socket);
     *intact_ = 1;
     held_ = fork_.complete && become(fork_.slot, fork_.word);
     if (fork_.complete && !held_) fork_.error = ESTALE;
@@ -642,7 +649,7 @@ void Client::after_fork_in_child() {
                 if (block) block->hold = block->embryo_hold;
         const QuietHello hello;
         // When nobody has the other end, we look for the manager as soon as we want something.
-        if (connection_.send(&hello, sizeof hello, -1) != 0) epoch_ = 0;
+        if (os::send(connection_, &hello, sizeof hello, -1) != 0) epoch_ = 0;
         SHMTENSOR_POINT("client.fork.child");
     } else {
         connection_.close();
@@ -652,6 +659,14 @@ void Client::after_fork_in_child() {
 }
 
 // --------------------------------------------------------------------------------------------------------- inspection
+
+std::vector<std::uint64_t> Client::lost() {
+    const std::lock_guard guard(private_);
+    std::vector<std::uint64_t> found;
+    for (const auto& [id, segment] : segments_)
+        if (!segment->file.is_ours() || segment->books.is_lost()) found.push_back(id);
+    return found;
+}
 
 Client::Stats Client::stats() {
     const std::lock_guard guard(private_);

@@ -65,7 +65,8 @@ class Client {
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
-    // Takes over both descriptors, whatever the result. 0 or errno (EINVAL: not what the arguments say).
+    // Takes over both descriptors, whatever the result. 0 or errno (EINVAL: not what the arguments say). Of a segment
+    // that is mapped already they replace those that are lost.
     int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
                     bool owned);
 
@@ -107,6 +108,9 @@ class Client {
     // False when there is another manager than the one we are connected to, or none.
     bool is_led() const { return epoch_ == group_.epoch() && group_.is_led(); }
 
+    // The segments of which a descriptor stands for another file by now: this process cannot hand them over.
+    std::vector<std::uint64_t> lost();
+
     struct Stats {
         std::uint64_t mapped, owned, blocks, bytes, reserved, free;
     };
@@ -117,7 +121,7 @@ class Client {
     Group& group() const { return group_; }
     std::uint32_t slot() const { return slot_; }
     std::uint32_t generation() const { return generation_; }  // of the slot, when it became ours
-    int connection() const { return connection_.fd(); }
+    int connection() const { return connection_.number(); }
     // False in a process that was cloned without the fork hooks, or whose fork could not be registered, and once
     // closed.
     bool may_touch() const { return alive() && held_; }
@@ -136,7 +140,7 @@ class Client {
     Status enter(std::unique_lock<std::mutex>& guard, unsigned patience_ms);
     Segment* known(std::uint64_t id);
     Block* holder_of(const std::byte* data, std::uint64_t bytes, bool* readonly) const;
-    int make_embryo(std::uint32_t* slot, std::uint64_t* word, int* socket);
+    int make_embryo(std::uint32_t* slot, std::uint64_t* word, os::Descriptor* socket);
     Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
                       const std::pair<std::uint32_t, std::uint32_t>* ticket);
     Status more_holds(Segment& s, unsigned patience_ms);
@@ -158,7 +162,7 @@ class Client {
     Group& group_;
     std::uint32_t slot_;
     std::uint32_t generation_;
-    os::Socket connection_;
+    os::Descriptor connection_;
     std::atomic<std::uint32_t> epoch_;  // of the manager at the other end; 0: there is none
     std::byte* page_ = nullptr;
     volatile unsigned char* intact_;  // on a page that is wiped in a child nobody told us about
@@ -181,7 +185,7 @@ class Client {
     struct {
         std::uint32_t slot = kNone;
         std::uint64_t word = 0;
-        int socket = -1;
+        os::Descriptor socket;
         int error = 0;
         bool complete = false;
     } fork_;

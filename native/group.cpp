@@ -9,18 +9,16 @@
 
 #include "failpoint.hpp"
 #include "lock.hpp"
-#include "os.hpp"
 
 namespace shmtensor {
 
 Group::~Group() {
     leave();  // a mutex that is held must not be unmapped
     if (at_) os::unmap(at_, kGroupBytes);
-    os::close(fd_);
 }
 
 int Group::map(int fd) {
-    fd_ = fd;
+    file_ = os::Descriptor(fd);
     return os::map_shared(fd, kGroupBytes, &at_);
 }
 
@@ -30,7 +28,7 @@ int Group::create(std::uint64_t group_id) {
     int fd = -1;
     if (const int error = os::memfd(name, kGroupBytes, &fd)) return error;
     if (const int error = map(fd)) return error;
-    if (const int error = os::reserve(fd, 0, kGroupBytes)) return error;
+    if (const int error = os::reserve(file_, at_, 0, kGroupBytes)) return error;
     GroupHeader& h = *new (at_) GroupHeader{};
     h.magic = kGroupMagic;
     h.version = kLayoutVersion;
@@ -44,15 +42,19 @@ int Group::create(std::uint64_t group_id) {
 }
 
 int Group::open(int fd) {
-    std::uint64_t bytes = 0;
-    if (const int error = os::size_of(fd, &bytes)) return error;
-    if (bytes != kGroupBytes) return EINVAL;
+    os::Facts facts;
+    if (const int error = os::facts_of(fd, &facts)) return error;
+    if (facts.bytes != kGroupBytes) return EINVAL;
     const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) return errno;
     if (const int error = map(copy)) return error;
     const bool ours =
         header().magic == kGroupMagic && header().version == kLayoutVersion && header().slots == kMaxSlots;
     return ours ? 0 : EINVAL;
+}
+
+void Group::regain(int fd) {
+    if (!file_.is_ours()) file_.regain(os::Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 3)));
 }
 
 std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent,

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "layout.hpp"
+#include "os.hpp"
 
 namespace shmtensor {
 
@@ -18,7 +19,8 @@ class Group {
     int create(std::uint64_t group_id);  // makes the memfd; 0 or errno
     int open(int fd);  // duplicates fd; EINVAL when what lies there is no group segment of this version
 
-    int fd() const { return fd_; }
+    int fd() const { return file_.number(); }
+    void regain(int fd);  // with a descriptor of the same group, which is duplicated if ours is lost
     std::uint64_t id() const { return header().group_id; }
     GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(at_); }
     Slot& slot(std::uint32_t index) const { return reinterpret_cast<Slot*>(at_ + kSlotsAt)[index]; }
@@ -65,7 +67,7 @@ class Group {
    private:
     int map(int fd);
 
-    int fd_ = -1;
+    os::Descriptor file_;
     std::byte* at_ = nullptr;
     std::uint32_t hint_ = 1;   // where the next search starts; only a hint
     std::uint32_t leads_ = 0;  // the epoch in which this object's thread is the manager; 0: it is not

@@ -106,20 +106,28 @@ void Heap::settle() {
 
 int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
     const std::uint64_t from = page_down(offset), to = page_up(offset + bytes);
-    std::uint64_t size = 0;
-    if (os::size_of(segment.payload_fd, &size) == 0 && size < segment.payload_bytes) {
+    os::Facts facts;
+    const bool known = segment.file.facts(&facts) == 0;
+    if (known && facts.bytes < segment.payload_bytes) {
         refusal = {ESTALE, to - from, "", 0};  // reserving would make it long again, and hide that its content is gone
         return refusal.error;
     }
     if (!charge(to - from, refusal)) return refusal.error;
     SHMTENSOR_POINT("heap.reserve.charged");
-    if (limits::reserve(segment.payload_fd, from, to - from, refusal) == 0) {
+    // A range begins and ends in pages that its neighbours may use.
+    const std::uint64_t inner_from = page_up(offset), inner_to = std::max(inner_from, page_down(offset + bytes));
+    if (limits::reserve(segment.file, segment.payload, from, to - from, refusal) == 0) {
         SHMTENSOR_POINT("heap.reserve.done");
-        if (segment.dedicated) segment.reserved += to - from;
-        note_reserved(segment);
+        note_reserved(segment, inner_to - inner_from, 0);
+    } else if (!known && inner_to > inner_from) {
+        punch(segment, inner_from, inner_to);  // without its descriptor, a part may have pages by now
     }
     settle();
     return refusal.error;
+}
+
+bool Heap::punch(Segment& segment, std::uint64_t from, std::uint64_t to) {
+    return os::punch(segment.file, segment.payload, from, to - from) == 0;
 }
 
 // A segment made for what is then refused would stay behind, with its descriptors.
@@ -129,9 +137,15 @@ bool Heap::is_refused(std::uint64_t bytes, Refusal& refusal) {
     return limits::ask(bytes, refusal) != 0;
 }
 
-// A dedicated segment's pages are a prefix that is counted; an arena's lie anywhere, so the file is asked.
-void Heap::note_reserved(Segment& segment) {
-    if (!segment.dedicated) os::reserved_of(segment.payload_fd, &segment.reserved);
+// A dedicated segment's pages are a prefix that is counted; an arena's lie anywhere, so the file is asked. Without its
+// descriptor they are counted, with a page too many here and there.
+void Heap::note_reserved(Segment& segment, std::uint64_t more, std::uint64_t less) {
+    segment.reserved = std::min(segment.reserved + more - std::min(segment.reserved, less), segment.payload_bytes);
+    os::Facts facts;
+    const bool known = segment.file.facts(&facts) == 0;
+    if (!segment.dedicated && known) segment.reserved = facts.reserved;
+    if (!known && !segment.lost) lost_ = true;
+    segment.lost = !known;
     segment.books.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
 }
 
@@ -169,7 +183,10 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
         if (nodes <= s->blocks_reserved) continue;
         const std::uint32_t want = std::min(s->books.shape().blocks, nodes + kRecordStep);
         if (want == s->blocks_reserved) continue;
-        if (s->books.reserve_blocks(want, refusal) != 0) return {};
+        if (const int error = s->books.reserve_blocks(want, refusal)) {
+            if (error == EBADF) continue;  // its descriptor is lost, and the kernel an old one
+            return {};
+        }
         s->blocks_reserved = want;
     }
     if (bytes > kDedicatedFrom) {
@@ -219,8 +236,8 @@ void Heap::put_back(const Room& room) {
         std::uint64_t warm = 0;
         for (const Segment* other : owned_)
             if (other->dedicated && other->free) warm += other->reserved;
-        if (warm > kKeptWarm && s.reserved > 0 && os::punch(s.payload_fd, 0, s.payload_bytes) == 0) s.reserved = 0;
-        note_reserved(s);
+        const bool excess = warm > kKeptWarm && s.reserved > 0 && punch(s, 0, s.payload_bytes);
+        note_reserved(s, 0, excess ? s.reserved : 0);
         settle();
         return;
     }
@@ -249,18 +266,20 @@ std::uint64_t Heap::trim() {
     std::uint64_t given = 0;
     for (Segment* s : owned_) {
         const std::uint64_t before = s->reserved;
+        std::uint64_t less = 0;
         if (s->dedicated) {
-            if (s->free && s->reserved > 0 && os::punch(s->payload_fd, 0, s->payload_bytes) == 0) s->reserved = 0;
+            if (s->free && s->reserved > 0 && punch(*s, 0, s->payload_bytes)) less = s->reserved;
         } else {
             for (std::uint32_t node = 0; node < s->ranges->node_count(); ++node) {
                 const auto range = (*s->ranges)[node];
                 const std::uint64_t from = page_up(range.offset), to = page_down(range.offset + range.bytes);
                 if (to <= from || !s->ranges->take_whole(node)) continue;
-                const bool punched = os::punch(s->payload_fd, from, to - from) == 0;
+                const bool punched = punch(*s, from, to);
+                if (punched && range.state == Ranges::State::warm) less += to - from;
                 s->ranges->give(node, punched ? Ranges::State::cold : range.state);
             }
         }
-        note_reserved(*s);
+        note_reserved(*s, 0, less);
         given += before - std::min(before, s->reserved);
     }
     settle();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "group.hpp"
@@ -47,21 +48,25 @@ class Heap {
     std::uint64_t reserved_bytes() const;
     std::uint64_t free_bytes() const;  // of the reserved ones
     const std::vector<Segment*>& segments() const { return owned_; }
+    // Whether the descriptor of a segment was found to be lost since the last call.
+    bool take_lost() { return std::exchange(lost_, false); }
     const char* check() const;
 
    private:
     Room quick_dedicated(std::uint64_t bytes, bool warm_only);
     Room search(std::uint64_t bytes, Refusal& refusal);
     Room grow(Segment& arena, std::uint64_t bytes, Refusal& refusal);
-    void note_reserved(Segment& segment);
+    void note_reserved(Segment& segment, std::uint64_t more, std::uint64_t less);
     bool charge(std::uint64_t bytes, Refusal& refusal);
     void settle();
     bool is_refused(std::uint64_t bytes, Refusal& refusal);
     int reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
+    bool punch(Segment& segment, std::uint64_t from, std::uint64_t to);
     bool empty_bins();
 
     Group& group_;
     const std::uint32_t& slot_;
+    bool lost_ = false;
     std::uint64_t charged_ = 0;  // bytes that count for our slot; between two calls those of all segments' `reserved`
     std::vector<Segment*> owned_;
     std::vector<Room> bins_[kBins];  // freed blocks by size, newest last; still `taken` in their Ranges

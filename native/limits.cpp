@@ -6,8 +6,6 @@
 #include <cstring>
 #include <sstream>
 
-#include "os.hpp"
-
 namespace shmtensor::limits {
 namespace {
 
@@ -152,9 +150,9 @@ int ask(std::uint64_t bytes, Refusal& refusal) {
     return refusal.error;
 }
 
-int reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
+int reserve(const os::Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
     if (ask(bytes, refusal) != 0) return refusal.error;
-    refusal.error = os::reserve(fd, offset, bytes);
+    refusal.error = os::reserve(file, at, offset, bytes);
     if (refusal.error) refusal.limit = refusal.error == ENOSPC ? "size of the shared-memory file system" : "kernel";
     return refusal.error;
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "os.hpp"
+
 namespace shmtensor {
 
 // Why memory was refused.
@@ -34,8 +36,8 @@ std::uint64_t available(const char** limit, const std::string& root = "/");
 
 // Whether there is memory for so many bytes, and for everybody's next steps besides. 0 or ENOMEM.
 int ask(std::uint64_t bytes, Refusal& refusal);
-// Pages for a range of a file, if that may be asked for. 0 or errno. pre: offset and bytes are page multiples.
-int reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
+// Pages for a range of a file that is mapped at `at`, if that may be asked for. 0 or errno. pre: as os::reserve.
+int reserve(const os::Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
 
 }  // namespace limits
 }  // namespace shmtensor

@@ -333,6 +333,30 @@ NB_MODULE(_native, m) {
         },
         nb::arg("root") = "/");
 
+    m.def(
+        "map_over",
+        [](nb::handle buffer, int fd, bool shared, bool writable) {
+            const nb::object view = nb::steal(PyMemoryView_FromObject(buffer.ptr()));
+            if (!view.is_valid()) throw nb::python_error();
+            const Py_buffer& memory = *PyMemoryView_GET_BUFFER(view.ptr());
+            const auto bytes = static_cast<std::uint64_t>(memory.len);
+            if (const int error = os::map_over(static_cast<std::byte*>(memory.buf), fd, bytes, shared, writable))
+                raise_os(error);
+        },
+        nb::arg("buffer"), nb::arg("fd"), nb::arg("shared"), nb::arg("writable"));
+
+    nb::class_<os::Descriptor>(m, "Descriptor", nb::is_final())
+        .def(
+            "__init__",
+            [](os::Descriptor* self, int fd) {
+                new (self) os::Descriptor(fd);
+                if (self->number() < 0) raise_os(EBADF);
+            },
+            nb::arg("fd"))
+        .def_prop_ro("number", &os::Descriptor::number)
+        .def_prop_ro("is_ours", &os::Descriptor::is_ours)
+        .def("close", &os::Descriptor::close);
+
     nb::class_<Group>(m, "Group", nb::is_final())
         .def_static(
             "create",
@@ -354,6 +378,7 @@ NB_MODULE(_native, m) {
             },
             nb::arg("fd"))
         .def_prop_ro("fd", &Group::fd)
+        .def("regain", &Group::regain, nb::arg("fd"))
         .def_prop_ro("group_id", &Group::id)
         .def_prop_ro("epoch", &Group::epoch)
         .def_prop_ro("is_led", &Group::is_led)
@@ -523,10 +548,10 @@ NB_MODULE(_native, m) {
         .def(
             "note_reserved",
             [](Books& self, int payload) {
-                std::uint64_t bytes = 0;
+                os::Facts facts;
                 if (!self.is_open()) throw nb::value_error("these books are closed");
-                if (const int error = os::reserved_of(payload, &bytes)) raise_os(error);
-                self.header().reserved_bytes.store(bytes, std::memory_order_relaxed);
+                if (const int error = os::facts_of(payload, &facts)) raise_os(error);
+                self.header().reserved_bytes.store(facts.reserved, std::memory_order_relaxed);
             },
             nb::arg("payload"))
         .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds)
@@ -541,7 +566,6 @@ NB_MODULE(_native, m) {
         .def_prop_ro("offset", [](PyBlock& b) { return b.block->offset; })
         .def_prop_ro("client",
                      [](PyBlock& b) { return nb::borrow(nb::handle(static_cast<PyObject*>(b.block->client->face))); })
-        .def("descriptor", [](PyBlock& b) { return b.block->segment->payload_fd; })
         .def(
             "array",
             [](nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
@@ -589,6 +613,7 @@ NB_MODULE(_native, m) {
             },
             nb::arg("segment"), nb::arg("control"), nb::arg("payload"), nb::arg("payload_bytes"), nb::arg("dedicated"),
             nb::arg("owned"))
+        .def("lost", [](PyClient& self) { return self.client.lost(); })
         .def(
             "allocate", [](nb::handle object, std::uint64_t bytes) { return face_of(allocate(object, bytes)); },
             nb::arg("nbytes"))

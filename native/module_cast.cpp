@@ -129,7 +129,7 @@ struct PyReader {
     PyReader(const PyReader&) = delete;
     ~PyReader() {
         close();
-        if (view >= 0 && os::view_show(view, event)) os::close(view);
+        if (view >= 0 && os::view_show(view, *event)) os::close(view);
     }
 
     bool is_mine() const {
@@ -153,18 +153,18 @@ struct PyReader {
         require();
         event = event_of(cast.ring_object);
         // One that the program has closed, perhaps to have something else under its number, is not ours any more.
-        if (view < 0 || !os::view_show(view, event))
-            if (const int error = os::view_open(event, &view)) raise_os(error);
+        if (view < 0 || !os::view_show(view, *event))
+            if (const int error = os::view_open(*event, &view)) raise_os(error);
         settle();
         return view;
     }
     // After each read: the view, if somebody asked for it, is readable when there is something to read, and else not.
     void settle() {
         if (view < 0 || cast.cast.lag(seat) > 0) return;
-        if (!os::view_clear(view, event)) {
+        if (!os::view_clear(view, *event)) {
             view = -1;
         } else if (cast.cast.lag(seat) > 0) {  // put in between: what its sender wrote may have been before the look
-            os::view_show(view, event);
+            os::view_show(view, *event);
         }
     }
 
@@ -172,8 +172,8 @@ struct PyReader {
     PyCast& cast;
     Seat seat;
     bool closed = false;
-    int event = -1,
-        view = -1;  // the ring's, and this reader's of it, once somebody asked; the view lives as long as this
+    Event event;    // the ring's, once somebody asked
+    int view = -1;  // this reader's of it; lives as long as this
 };
 
 std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {

@@ -79,11 +79,10 @@ struct PyRing {
           self(*nb::inst_ptr<PyClient>(client_object)),
           block(*nb::inst_ptr<PyBlock>(block_object)->block) {
         if (block.client != &self.client) throw nb::value_error("the block belongs to another client");
-        if (!ring.open(block.data(), block.bytes, block.segment->payload_fd))
+        if (!ring.open(block.data(), block.bytes, block.segment->file))
             raise(queue_errors.damaged, "the block is no queue of this version; open it with what made it");
     }
     PyRing(const PyRing&) = delete;
-    ~PyRing() { os::close(event); }
     Client& client() const { return self.client; }
 
     nb::object client_object, block_object, need_event;
@@ -91,7 +90,7 @@ struct PyRing {
     Block& block;
     Ring ring;
     MakeRoom make_room;
-    int event = -1;
+    Event event;
 };
 
 }  // namespace
@@ -164,19 +163,18 @@ void Stall::warn(bool getting) const {
 
 namespace {
 
-void announce(PyRing& self) {
+// False: its descriptor is lost.
+bool announce(PyRing& self) {
     Look look(self.self, self.client_object, 0);
+    const Event event = self.event;
     const Unlocked unlocked;
-    self.ring.announce(self.event, self.client().slot(), look, kSlice);
+    return self.ring.announce(*event, self.client().slot(), look, kSlice);
 }
 
-int event_of(PyRing& self) {
-    if (self.event >= 0) return self.event;
-    const int made = nb::cast<int>(self.need_event());
-    if (self.event >= 0) {  // another thread was here
-        os::close(made);
-        return self.event;
-    }
+Event event_of(PyRing& self) {
+    if (self.event && self.event->is_ours()) return self.event;
+    Event made = std::make_shared<const os::Descriptor>(nb::cast<int>(self.need_event()));
+    if (self.event && self.event->is_ours()) return self.event;  // another thread was here
     self.event = made;
     announce(self);  // what came before anybody watched
     return made;
@@ -201,19 +199,17 @@ class Watchers {
     explicit Watchers(PyRing& self) : self_(self) {}
     // Before each try.
     void prepare() {
-        if (is_watched() && self_.event < 0 && !asked_) ask();
+        if (is_watched() && !self_.event && !asked_) ask();
     }
     // After a put, a get, and a get that found nothing. The message is in, or out, by now.
     void tell() {
         if (!is_watched()) return;
-        if (self_.event < 0 && !asked_) {
-            try {
-                ask();
-            } catch (const nb::python_error& error) {
-                postpone(error);
-            }
+        if ((self_.event && announce(self_)) || asked_) return;
+        try {
+            ask();  // says it, too
+        } catch (const nb::python_error& error) {
+            postpone(error);
         }
-        if (self_.event >= 0) announce(self_);
     }
 
    private:
@@ -459,7 +455,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
             case Ringed::empty: {
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) {
-                    if (self.event >= 0) watchers.tell();
+                    if (self.event) watchers.tell();
                     return 0;
                 }
                 {
@@ -609,7 +605,7 @@ RingParts parts_of(nb::handle object) {
     return {self.self, self.client_object, self.ring, self.make_room};
 }
 
-int event_of(nb::handle object) {
+Event event_of(nb::handle object) {
     return event_of(*nb::inst_ptr<PyRing>(object));
 }
 
@@ -678,7 +674,7 @@ void add_queue(nb::module_& m) {
         .def("taken", [](PyRing& self) { return self.ring.taken(); })
         .def("await_room", &await_room, nb::arg("timeout"), nb::arg("taken"))
         .def("await_done", &await_done, nb::arg("timeout") = nb::none())
-        .def("event", [](PyRing& self) { return event_of(self); })
+        .def("event", [](PyRing& self) { return event_of(self)->number(); })
         .def("limits",
              [](PyRing& self) {
                  const RingHeader& h = self.ring.header();

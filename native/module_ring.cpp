@@ -43,12 +43,15 @@ class RingMemory {
     explicit RingMemory(int fd) { map(fd); }
     RingMemory(int fd, std::uint32_t number) {
         if (number < kFirstRing || number > kLastRing) throw nb::value_error("no ring can have this number");
-        Refusal refusal;
-        if (const int error = limits::reserve(fd, 0, kFirstRingBytes, refusal)) raise_os(error);
         std::byte* at = nullptr;
         if (const int error = os::map_shared(fd, kFirstRingBytes, &at)) raise_os(error);
-        Ring::make(at, number);
+        Refusal refusal;
+        os::Descriptor file(fd);
+        const int error = limits::reserve(file, at, 0, kFirstRingBytes, refusal);
+        file.release();  // the caller's
+        if (!error) Ring::make(at, number);
         os::unmap(at, kFirstRingBytes);
+        if (error) raise_os(error);
         map(fd);
     }
     RingMemory(const RingMemory&) = delete;
@@ -61,20 +64,23 @@ class RingMemory {
     void close() {
         if (at_) os::unmap(at_, kRingBytes);
         at_ = nullptr;
+        file_.release();  // the caller's
     }
 
    private:
     void map(int fd) {
-        std::uint64_t bytes = 0;
-        if (const int error = os::size_of(fd, &bytes)) raise_os(error);
-        if (bytes != kRingBytes) throw nb::value_error("the descriptor is not a ring: it has another size");
+        os::Facts facts;
+        if (const int error = os::facts_of(fd, &facts)) raise_os(error);
+        if (facts.bytes != kRingBytes) throw nb::value_error("the descriptor is not a ring: it has another size");
         if (const int error = os::map_shared(fd, kRingBytes, &at_)) raise_os(error);
-        if (ring_.open(at_, kRingBytes, fd)) return;
+        file_ = os::Descriptor(fd);
+        if (ring_.open(at_, kRingBytes, file_)) return;
         close();
         throw nb::value_error("the descriptor is not a ring of this layout version");
     }
 
     std::byte* at_ = nullptr;
+    os::Descriptor file_;
     Ring ring_;
 };
 

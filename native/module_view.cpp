@@ -22,7 +22,7 @@ enum class ViewKind {
 };
 
 // Smaller blocks are copied for a personal view: that costs less than a mapping, of which a process has a limited
-// number. From here on blocks begin at a page.
+// number. From here on blocks begin at a page. Larger ones are copied, too, where the segment's descriptor is lost.
 constexpr std::uint64_t kMappedFrom = kPagedFrom;
 
 // A NumPy array has either this as its base, or, where it aliases with all rights, the Block itself.
@@ -39,24 +39,27 @@ struct PyView {
         } else if (kind == ViewKind::readonly || kind == ViewKind::frozen) {
             error = b.client->readonly_of(b, &data);
         } else if (bytes >= kMappedFrom) {
-            error = os::map_private(b.segment->payload_fd, b.offset, bytes, &data);
-        } else {
+            const os::Descriptor file = b.segment->file.duplicate();
+            mapped = file.number() >= 0;
+            if (mapped) error = os::map_private(file.number(), b.offset, bytes, &data);
+        }
+        if (kind == ViewKind::personal && !mapped) {
             data = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kLine}, std::nothrow));
             if (data) std::memcpy(data, b.data(), bytes);
             error = data ? 0 : ENOMEM;
         }
         if (error) raise_os(error);
-        if (!copied()) block = nb::borrow(from);
+        if (kind != ViewKind::personal || mapped) block = nb::borrow(from);
         count(+1);
     }
     PyView(const PyView&) = delete;
     ~PyView() {
         count(-1);
         if (kind != ViewKind::personal || !data) return;
-        if (copied())
-            ::operator delete(data, std::align_val_t{kLine});
-        else
+        if (mapped)
             os::unmap(data, bytes);
+        else
+            ::operator delete(data, std::align_val_t{kLine});
     }
 
     // So that whoever comes upon the bytes in another way gets no wider rights.
@@ -65,7 +68,6 @@ struct PyView {
         Block& b = *nb::inst_ptr<PyBlock>(block)->block;
         (kind == ViewKind::lent ? b.lent : b.frozen) += static_cast<std::uint32_t>(by);
     }
-    bool copied() const { return kind == ViewKind::personal && bytes < kMappedFrom; }
     bool writable() const { return kind == ViewKind::lent || kind == ViewKind::personal; }
     // nullptr, or whose memory this is, of which a clone without the fork hooks holds nothing.
     const Client* untouchable() const {
@@ -77,7 +79,8 @@ struct PyView {
     ViewKind kind;
     std::byte* data = nullptr;
     std::uint64_t bytes;
-    nb::object block;  // kept while the view lives; invalid where the bytes were copied
+    bool mapped = false;  // a personal one: pages of the segment's, and no copy
+    nb::object block;     // kept while the view lives; invalid where the bytes were copied
 };
 
 nb::object view_of(nb::handle block, bool readonly, std::byte** data) {

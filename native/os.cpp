@@ -38,6 +38,8 @@ int memfd(const char* name, std::uint64_t bytes, int* fd) {
 
 namespace {
 
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which the headers of an older C library lack
+
 int map(int fd, std::uint64_t offset, std::uint64_t bytes, int rights, int kind, std::byte** at) {
     void* mapped = ::mmap(nullptr, bytes, rights, kind, fd, static_cast<off_t>(offset));
     if (mapped == MAP_FAILED) return errno;
@@ -57,8 +59,16 @@ int map_shared(int fd, std::uint64_t bytes, std::byte** at) {
     return map(fd, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, at);
 }
 
-int map_readonly(int fd, std::uint64_t bytes, std::byte** at) {
-    return map(fd, 0, bytes, PROT_READ, MAP_SHARED, at);
+int map_readonly(std::byte* from, std::uint64_t bytes, std::byte** at) {
+    void* mapped = ::mremap(from, 0, bytes, MREMAP_MAYMOVE);  // of length 0: shared pages are mapped once more
+    if (mapped == MAP_FAILED) return errno;
+    if (::mprotect(mapped, bytes, PROT_READ) != 0) {
+        const int error = errno;
+        ::munmap(mapped, bytes);
+        return error;
+    }
+    *at = static_cast<std::byte*>(mapped);
+    return 0;
 }
 
 int map_private(int fd, std::uint64_t offset, std::uint64_t bytes, std::byte** at) {
@@ -66,6 +76,12 @@ int map_private(int fd, std::uint64_t offset, std::uint64_t bytes, std::byte** a
     const int error = map(fd, offset - lead, lead + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, at);
     if (!error) *at += lead;
     return error;
+}
+
+int map_over(std::byte* at, int fd, std::uint64_t bytes, bool shared, bool writable) {
+    const int rights = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void* mapped = ::mmap(at, bytes, rights, MAP_FIXED | (shared ? MAP_SHARED : MAP_PRIVATE), fd, 0);
+    return mapped == MAP_FAILED ? errno : 0;
 }
 
 void unmap(std::byte* at, std::uint64_t bytes) {
@@ -78,24 +94,94 @@ bool is_sealed(int fd) {
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-int size_of(int fd, std::uint64_t* bytes) {
+namespace {
+
+Facts facts_in(const struct stat& found) {
+    // 512: the unit of st_blocks, whatever st_blksize says
+    return {static_cast<std::uint64_t>(found.st_size), static_cast<std::uint64_t>(found.st_blocks) * 512};
+}
+
+}  // namespace
+
+int facts_of(int fd, Facts* facts) {
     struct stat found{};
     if (::fstat(fd, &found) != 0) return errno;
-    *bytes = static_cast<std::uint64_t>(found.st_size);
+    *facts = facts_in(found);
     return 0;
 }
 
-int reserved_of(int fd, std::uint64_t* bytes) {
+Descriptor::Descriptor(int fd) {
     struct stat found{};
-    if (::fstat(fd, &found) != 0) return errno;
-    *bytes = static_cast<std::uint64_t>(found.st_blocks) * 512;  // the unit of st_blocks, whatever st_blksize says
+    if (fd < 0 || ::fstat(fd, &found) != 0) return;
+    fd_ = fd;
+    device_ = found.st_dev;
+    inode_ = found.st_ino;
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+    if (this == &other) return *this;
+    close();
+    device_ = other.device_;
+    inode_ = other.inode_;
+    fd_ = other.release();
+    return *this;
+}
+
+bool Descriptor::is_ours() const {
+    Facts facts;
+    return this->facts(&facts) == 0;
+}
+
+int Descriptor::facts(Facts* facts) const {
+    struct stat found{};
+    const int fd = fd_;
+    if (fd < 0 || ::fstat(fd, &found) != 0 || found.st_dev != device_ || found.st_ino != inode_) return EBADF;
+    *facts = facts_in(found);
     return 0;
 }
 
-int reserve(int fd, std::uint64_t offset, std::uint64_t bytes) {
-    while (::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
-        if (errno != EINTR) return errno;
+Descriptor Descriptor::duplicate() const {
+    // Compared before, too: closing the duplicate of a stranger's file would end the locks of this process on it
+    // (fcntl(2)).
+    if (!is_ours()) return {};
+    Descriptor copy(::fcntl(fd_, F_DUPFD_CLOEXEC, 3));
+    if (copy.device_ != device_ || copy.inode_ != inode_) return {};
+    return copy;
+}
+
+void Descriptor::regain(Descriptor&& again) {
+    if (again.device_ == device_ && again.inode_ == inode_ && !is_ours()) fd_ = again.release();
+}
+
+int Descriptor::release() {
+    return fd_.exchange(-1);
+}
+
+void Descriptor::close() {
+    if (is_ours()) ::close(fd_);
+    fd_ = -1;
+}
+
+int reserve(const Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes) {
+    const Descriptor own = file.duplicate();
+    if (own.number() >= 0) {
+        while (::fallocate(own.number(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
+            if (errno != EINTR) return errno;
+        return 0;
+    }
+    while (::madvise(at + offset, bytes, kPopulateWrite) != 0) {
+        if (errno == EINTR) continue;
+        // What would have been SIGBUS: the file system is full, or somebody truncated the file.
+        return errno == EFAULT ? ENOSPC : errno == EINVAL ? EBADF : errno;
+    }
     return 0;
+}
+
+int punch(const Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes) {
+    if (::madvise(at + offset, bytes, MADV_REMOVE) == 0) return 0;
+    const int error = errno;
+    const Descriptor own = file.duplicate();  // which can be done to pages that are locked (mlockall), too
+    return own.number() >= 0 ? punch(own.number(), offset, bytes) : error;
 }
 
 int punch(int fd, std::uint64_t offset, std::uint64_t bytes) {
@@ -130,33 +216,37 @@ std::string text_of(const std::string& path) {
 }
 
 // Non-blocking: a counter that is full is readable all the same, one that is empty is clear.
-void event_set(int fd) {
+bool event_set(const Descriptor& event) {
     const char one = 1;
-    while (::write(fd, &one, sizeof one) < 0 && errno == EINTR) {  // a full one is readable
+    if (!event.is_ours()) return false;
+    while (::write(event.number(), &one, sizeof one) < 0 && errno == EINTR) {  // a full one is readable
     }
+    return true;
 }
 
-void event_clear(int fd) {
+bool event_clear(const Descriptor& event) {
     char bytes[kPage];
     ssize_t got = 0;
     do {
-        got = ::read(fd, bytes, sizeof bytes);
+        if (!event.is_ours()) return false;
+        got = ::read(event.number(), bytes, sizeof bytes);
     } while (got == sizeof bytes || (got < 0 && errno == EINTR));
+    return true;
 }
 
 // An epoll instance, which can itself be watched: EPOLLET makes it readable with each write to the event, and asking it
 // takes that back. To set what is watched already says nothing new but this: whether it is.
 namespace {
 
-bool view_control(int view, int event, int operation) {
+bool view_control(int view, const Descriptor& event, int operation) {
     struct epoll_event wanted{};
     wanted.events = EPOLLIN | EPOLLET;
-    return ::epoll_ctl(view, operation, event, &wanted) == 0;
+    return event.is_ours() && ::epoll_ctl(view, operation, event.number(), &wanted) == 0;
 }
 
 }  // namespace
 
-int view_open(int event, int* view) {
+int view_open(const Descriptor& event, int* view) {
     const int made = ::epoll_create1(EPOLL_CLOEXEC);
     if (made < 0) return errno;
     if (!view_control(made, event, EPOLL_CTL_ADD)) {
@@ -168,11 +258,11 @@ int view_open(int event, int* view) {
     return 0;
 }
 
-bool view_show(int view, int event) {
+bool view_show(int view, const Descriptor& event) {
     return view_control(view, event, EPOLL_CTL_MOD);
 }
 
-bool view_clear(int view, int event) {
+bool view_clear(int view, const Descriptor& event) {
     // A stranger's descriptor of this number, were it an epoll instance too, would lose what it is asked for.
     if (!view_show(view, event)) return false;
     struct epoll_event taken;
@@ -181,12 +271,7 @@ bool view_clear(int view, int event) {
     return true;
 }
 
-std::uint64_t socket_inode(int fd) {
-    struct stat found{};
-    return ::fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
-}
-
-int socket_pair(int* ours, int* theirs) {
+int socket_pair(Descriptor* ours, Descriptor* theirs) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return errno;
     const int on = 1;
@@ -196,12 +281,14 @@ int socket_pair(int* ours, int* theirs) {
         ::close(pair[1]);
         return error;
     }
-    *ours = pair[0];
-    *theirs = pair[1];
+    *ours = Descriptor(pair[0]);
+    *theirs = Descriptor(pair[1]);
     return 0;
 }
 
-int send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
+int send(const Descriptor& socket, const void* message, std::size_t bytes, int fd) {
+    const Descriptor own = socket.duplicate();
+    if (own.number() < 0) return EBADF;
     iovec part{const_cast<void*>(message), bytes};
     alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
     msghdr header{};
@@ -216,23 +303,13 @@ int send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
         control->cmsg_len = CMSG_LEN(sizeof(int));
         std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
     }
-    while (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    while (::sendmsg(own.number(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         if (errno != EINTR) return errno;
     return 0;
 }
 
 void close(int fd) {
     if (fd >= 0) ::close(fd);
-}
-
-int Socket::send(const void* message, std::size_t bytes, int fd) const {
-    return is_ours() ? send_with_fd(fd_, message, bytes, fd) : EBADF;
-}
-
-void Socket::close() {
-    if (is_ours()) ::close(fd_);
-    fd_ = -1;
-    inode_ = 0;
 }
 
 int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {

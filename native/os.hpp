@@ -5,56 +5,82 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace shmtensor::os {
 
 // A close-on-exec memfd of `bytes` (sparse), sealed against shrinking and growing.
 int memfd(const char* name, std::uint64_t bytes, int* fd);
-int map_shared(int fd, std::uint64_t bytes, std::byte** at);    // read-write; left out of core dumps
-int map_readonly(int fd, std::uint64_t bytes, std::byte** at);  // the same pages, which fault when written to
+int map_shared(int fd, std::uint64_t bytes, std::byte** at);  // read-write; left out of core dumps
+// The pages of a shared mapping once more, which fault when written to.
+int map_readonly(std::byte* from, std::uint64_t bytes, std::byte** at);
 // Pages of this process alone, which begin as those of the file. `at` is the byte at `offset`, in whatever page.
 int map_private(int fd, std::uint64_t offset, std::uint64_t bytes, std::byte** at);
+// Pages of a file in place of those that are mapped at `at`.
+int map_over(std::byte* at, int fd, std::uint64_t bytes, bool shared, bool writable);
 void unmap(std::byte* at, std::uint64_t bytes);  // the whole pages that the range touches
-int size_of(int fd, std::uint64_t* bytes);
-bool is_sealed(int fd);                         // a memfd that nobody can make smaller
-int reserved_of(int fd, std::uint64_t* bytes);  // bytes of the file that have pages
-// Reserve the pages of a range, so that touching them cannot fail later. pre: offset and bytes are page multiples.
-int reserve(int fd, std::uint64_t offset, std::uint64_t bytes);
-// Give the pages of a range back; it reads as zeros and must be reserved again before use.
-int punch(int fd, std::uint64_t offset, std::uint64_t bytes);
+bool is_sealed(int fd);                          // a memfd that nobody can make smaller
 // A private page that reads 0 in a process that was cloned without pthread_atfork hooks.
 int wipe_on_fork_page(std::byte** at);
 
 std::string text_of(const std::string& path);  // a small file of text; empty when it cannot be read
 
-void event_set(int fd);    // a pipe becomes readable
-void event_clear(int fd);  // and is not
+struct Facts {
+    std::uint64_t bytes = 0;     // size of the file
+    std::uint64_t reserved = 0;  // bytes of it that have pages
+};
+int facts_of(int fd, Facts* facts);
 
-// A view of an event, for one of many who watch it: a descriptor that is readable once something was written to the
-// event, and until the view is cleared. So the event is never cleared for the others.
-int view_open(int event, int* view);
-bool view_show(int view, int event);   // readable, if the event is. False: `view` is no view of this event any more
-bool view_clear(int view, int event);  // not readable until something is written to the event. False: as view_show
-
-std::uint64_t socket_inode(int fd);       // 0: it is none, or closed
-int socket_pair(int* ours, int* theirs);  // SEQPACKET, close-on-exec; `theirs` is told to pass credentials on
-int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);  // fd < 0: none; never blocks
-void close(int fd);
-
-// A socket that is ours for as long as its descriptor stands for it: a program may close every descriptor that it did
-// not open itself, and have a file of its own under the number.
-class Socket {
+// A descriptor that is kept, and what it was opened for. A program may at any moment close every descriptor that it did
+// not open itself, and have a file of its own under the number: so nothing is done to a number, closing it included,
+// before device and inode have been compared. Where more than a moment lies between the two, to a duplicate, which no
+// other thread's reuse can reach.
+class Descriptor {
    public:
-    explicit Socket(int fd) : fd_(fd), inode_(socket_inode(fd)) {}
-    int fd() const { return fd_; }
-    int send(const void* message, std::size_t bytes, int fd) const;  // as send_with_fd; EBADF: it is not ours any more
+    Descriptor() = default;
+    explicit Descriptor(int fd);  // takes it over; one that is closed already is none
+    Descriptor(Descriptor&& other) noexcept { *this = std::move(other); }
+    Descriptor& operator=(Descriptor&& other) noexcept;
+    ~Descriptor() { close(); }
+
+    int number() const { return fd_; }  // -1: none. What it stands for by now is another matter.
+    std::uint64_t inode() const { return inode_; }
+    bool is_ours() const;
+    int facts(Facts* facts) const;  // 0; EBADF: it is not ours any more
+    Descriptor duplicate() const;   // none if it is not ours any more, or no descriptor is left
+    // Stand for the same file by another number from now on, if the one before is lost. Other threads may use it.
+    void regain(Descriptor&& again);
+    int release();  // its number, which is the caller's from now on
     void close();
 
    private:
-    bool is_ours() const { return inode_ != 0 && socket_inode(fd_) == inode_; }
-    int fd_;
-    std::uint64_t inode_;
+    std::atomic<int> fd_ = -1;
+    std::uint64_t device_ = 0, inode_ = 0;
 };
+
+// Of a file that is mapped at `at` (its byte 0), by its descriptor, or without it if that is lost.
+// Reserve the pages of a range, so that touching them cannot fail later. pre: offset and bytes are page multiples.
+// EBADF: the descriptor is lost, and the kernel (before 5.14) cannot do without.
+int reserve(const Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes);
+// Give the pages of a range back; it reads as zeros and must be reserved again before use.
+int punch(const Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes);
+int punch(int fd, std::uint64_t offset, std::uint64_t bytes);
+
+bool event_set(const Descriptor& event);    // a pipe becomes readable. False: it is lost
+bool event_clear(const Descriptor& event);  // and is not
+
+// A view of an event, for one of many who watch it: a descriptor that is readable once something was written to the
+// event, and until the view is cleared. So the event is never cleared for the others.
+int view_open(const Descriptor& event, int* view);
+// Readable, if the event is. False: `view` is no view of this event any more, or the event is lost.
+bool view_show(int view, const Descriptor& event);
+// Not readable until something is written to the event. False: as view_show
+bool view_clear(int view, const Descriptor& event);
+
+int socket_pair(Descriptor* ours, Descriptor* theirs);  // SEQPACKET, close-on-exec; `theirs` passes credentials on
+// With the descriptor `fd` (< 0: none); never blocks. EBADF: the socket is not ours any more.
+int send(const Descriptor& socket, const void* message, std::size_t bytes, int fd);
+void close(int fd);
 
 // Sleep until somebody wakes the word, at most timeout_ns, if it is still `expected`. 0, or EAGAIN (it is not),
 // ETIMEDOUT, EINTR. Between processes: the word may lie in shared memory.

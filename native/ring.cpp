@@ -76,10 +76,10 @@ void Ring::make(std::byte* at, std::uint32_t number) {
     init_lock(h->get_lock);
 }
 
-bool Ring::open(std::byte* at, std::uint64_t bytes, int fd) {
+bool Ring::open(std::byte* at, std::uint64_t bytes, const os::Descriptor& file) {
     at_ = at;
     bytes_ = bytes;
-    fd_ = fd;
+    file_ = &file;
     if (bytes != kRingBytes) return false;
     const RingHeader& h = header();
     number_ = h.number;
@@ -212,7 +212,10 @@ bool Ring::is_written(const Found& found) const {
     const auto begin = static_cast<std::uint64_t>(list - at_);
     const std::uint64_t end = begin + std::uint64_t{found.holds} * sizeof(MessageHold);
     std::uint64_t from = 0, to = 0;
-    return found.holds == 0 || (os::next_written(fd_, begin, end, &from, &to) && from == begin && to == end);
+    if (found.holds == 0) return true;
+    const os::Descriptor own = file_->duplicate();
+    if (own.number() < 0) return true;  // a client's: it may touch what was never written, as it reads zeros there
+    return os::next_written(own.number(), begin, end, &from, &to) && from == begin && to == end;
 }
 
 std::vector<std::uint64_t> Ring::version() const {
@@ -364,7 +367,7 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
         refusal.limit = limit;
     } else {
         SHMTENSOR_POINT("ring.reserve.charged");
-        if (limits::reserve(fd_, have, want - have, refusal) == 0) {
+        if (limits::reserve(*file_, at_, have, want - have, refusal) == 0) {
             SHMTENSOR_POINT("ring.reserve.done");
             std::uint64_t now = have;
             if (h.reserved_bytes.compare_exchange_strong(now, want)) {
@@ -538,15 +541,16 @@ int Ring::await_done(std::uint64_t timeout_ns) {
     return await(h.done, seen, h.joiners_asleep, timeout_ns, [&] { return is_all_done() || h.done.load() != seen; });
 }
 
-void Ring::announce(int event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+bool Ring::announce(const os::Descriptor& event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     const bool locked = take(true, slot, shelf, patience_ms) == Ringed::ok;
-    bool some = size() > 0;
+    bool some = size() > 0, ours = true;
     if (!some || to_all_) {
-        os::event_clear(event);
+        ours = os::event_clear(event);
         some = size() > 0;  // a put does not wait for this lock
     }
-    if (some) os::event_set(event);
+    if (some) ours = os::event_set(event);
     if (locked) drop_lock(header().get_lock);
+    return ours;
 }
 
 bool Ring::is_all_done() const {

@@ -76,8 +76,8 @@ class Ring {
    public:
     // Write the header of a new ring into zeroed memory, of which the first kFirstRingBytes are reserved.
     static void make(std::byte* at, std::uint32_t number);
-    // False when what lies there is no ring of this version. `bytes` of the file `fd` are mapped.
-    bool open(std::byte* at, std::uint64_t bytes, int fd);
+    // False when what lies there is no ring of this version. `bytes` of the file are mapped; it must outlive the ring.
+    bool open(std::byte* at, std::uint64_t bytes, const os::Descriptor& file);
 
     RingHeader& header() const { return *reinterpret_cast<RingHeader*>(at_); }
     std::uint32_t number() const { return number_; }
@@ -111,7 +111,8 @@ class Ring {
     // get_lock, so that no message is announced once it has been taken. (Without it, if that cannot be had in time.)
     // For each message of a broadcast the event is emptied and written to: after a publication there always is a write
     // to an empty pipe, by this process or another, which is what views of the event need (os::view_open).
-    void announce(int event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    // False: the event's descriptor is lost.
+    bool announce(const os::Descriptor& event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
 
     // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
     bool names(std::uint32_t slot) const;
@@ -151,7 +152,7 @@ class Ring {
 
     std::byte* at_ = nullptr;
     std::uint64_t bytes_ = 0;
-    int fd_ = -1;
+    const os::Descriptor* file_ = nullptr;
     std::uint32_t number_ = 0;  // as it was when the ring was opened
     bool to_all_ = false;       // a message is for all who wait or watch, and not for one of them
     // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.

@@ -18,7 +18,8 @@ struct Segment {
     Books books;
     std::byte* payload = nullptr;   // nullptr: truncated by somebody, so that only what the books say can be used
     std::byte* readonly = nullptr;  // the payload once more, in pages that cannot be written; once a view asked for it
-    int payload_fd = -1;
+    os::Descriptor file;            // of the payload
+    bool lost = false;              // it was not ours any more when an owner looked last
     std::uint64_t payload_bytes = 0;
     bool dedicated = false;
 
@@ -41,7 +42,6 @@ struct Segment {
     ~Segment() {
         if (payload) os::unmap(payload, payload_bytes);
         if (readonly) os::unmap(readonly, payload_bytes);
-        os::close(payload_fd);
     }
 };
 

@@ -3,6 +3,7 @@
 Imports no NumPy until an array is asked for.
 """
 
+import mmap
 from collections.abc import Callable
 from typing import Any, final, overload
 
@@ -70,6 +71,23 @@ class NotHeld(ForkedWithoutHold):
     """This process was cloned without the fork hooks, or its fork could not be registered, or the client is closed."""
 
 @final
+class Descriptor:
+    """A descriptor that is kept, and the file it was opened for.
+
+    A program may close every descriptor that it did not open, and have a file of its own under the number.
+    """
+    def __init__(self, fd: int) -> None:
+        """Takes fd over, and closes it when this object goes. Raises OSError if it is closed."""
+    @property
+    def number(self) -> int:
+        """-1 once closed. Whether it still stands for the same file is another matter."""
+    @property
+    def is_ours(self) -> bool:
+        """Whether the number still stands for the file that it was opened for."""
+    def close(self) -> None:
+        """Close it, if it is ours."""
+
+@final
 class Group:
     """The group segment: a header and the table of slots, mapped by the manager and by every client."""
     @staticmethod
@@ -80,6 +98,8 @@ class Group:
         """Map the group segment behind fd (duplicated). Raises ValueError if magic, version or size are off."""
     @property
     def fd(self) -> int: ...
+    def regain(self, fd: int) -> None:
+        """Keep a duplicate of fd, if it is of the same segment and this program closed the one that was kept."""
     @property
     def group_id(self) -> int: ...
     @property
@@ -278,6 +298,9 @@ def make_payload(name: str, nbytes: int) -> int:
 def punch(fd: int, offset: int, nbytes: int) -> None:
     """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
 
+def map_over(buffer: mmap.mmap, fd: int, shared: bool, writable: bool) -> None:
+    """Let the whole pages of buffer be those of a file, from its start. Raises OSError."""
+
 def set_threads_visible(visible: bool) -> None:
     """Say whether every thread that may hold a lock shows in this process's PID namespace: then a lock whose word names
     a thread that does not exist is told to be garbage, and taken."""
@@ -396,8 +419,6 @@ class Block:
         """A writable ndarray over the block, `offset` and `strides` in bytes; its base is this Block.
 
         Raises ValueError out of bounds, TypeError for a dtype of Python objects."""
-    def descriptor(self) -> int:
-        """The payload's descriptor (owned by the client; duplicate it to keep it)."""
 
 def overlaps(array: NDArray[Any], /) -> bool:
     """Whether several elements of an ndarray may be the same memory, so that writing to it means nothing."""
@@ -479,7 +500,10 @@ class Client:
     def add_segment(
         self, segment: int, control: int, payload: int, payload_bytes: int, dedicated: bool, owned: bool
     ) -> None:
-        """Map a segment; takes over both descriptors. Adding one that is known closes them and does nothing."""
+        """Map a segment; takes over both descriptors. Of one that is known they replace those that are lost, or are
+        closed."""
+    def lost(self) -> list[int]:
+        """Segments of which this program closed a descriptor, so that the next manager cannot find them here."""
     def allocate(self, nbytes: int) -> Block:
         """A block of at least 1 byte; 64-byte aligned, page-aligned from 64 KiB. No system call when warm memory fits.
         The content is arbitrary. Raises Refused, ValueError, and what need_segment raises."""

@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from . import _tensor, storage
-from ._native import VIEW_PERSONAL, Client
+from ._native import VIEW_PERSONAL, Client, Descriptor
 from .allocators import MapAllocator, MapFlags
 from .allocators.managed import allocate
 from .dtypes import BY_DTYPE, dtype_of, each_type
-from .errors import InvalidArgument, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
+from .errors import InvalidArgument, ManagerError, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
 from .manager import client, protocol
 from .memory import RECEIVED, region_address, shared_block
 
@@ -39,38 +39,32 @@ class Embryo:
 
     def __init__(self, manager: client.Manager) -> None:
         self.address = manager.address
-        self.slot, generation, self._fd = manager.native.embryo()
+        self.slot, generation, socket = manager.native.embryo()
+        self._socket = Descriptor(socket)
         self._place = manager.place_of(self.slot, generation)
 
     def close(self) -> None:
         """Close the parent's copy of the socket, once the child has its own or has failed to start."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    __del__ = close
+        self._socket.close()
 
     def __reduce__(self) -> Rebuild:
-        return _arrive, (self.address, reduction.DupFd(self._fd), self._place)
+        if not self._socket.is_ours:
+            raise ManagerError("the socket of a child that is being started was closed by this program; start it again")
+        return _arrive, (self.address, reduction.DupFd(self._socket.number), self._place)
 
 
-_kept: list[int] = []
+_kept: list[Descriptor] = []
 """Sockets of embryos in a process that had become a client on its own before its arguments arrived. Each stays open:
 the manager takes its end of file as the end of what the embryo holds."""
 
 
 def _arrive(address: bytes, socket: Any, place: client.Place) -> bytes:
     fd: int = socket.detach()
-    spare = os.dup(fd)
+    spare = Descriptor(os.dup(fd))
     try:
         client.adopt(address, fd, place)
     except InvalidArgument:  # a client at this address already; adopt() has closed its descriptor
         _kept.append(spare)
-    except BaseException:
-        os.close(spare)
-        raise
-    else:
-        os.close(spare)
     return address
 
 

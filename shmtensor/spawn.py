@@ -20,11 +20,11 @@ import sys
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, reduction
 from typing import Any
 
+from ._native import Descriptor
 from .errors import InvalidArgument, ShmTensorError
 
 GRACE_SECONDS = 30.0
@@ -75,11 +75,11 @@ class _Report:
     """One text from a child to its parent, in a memory file. None of its methods block."""
 
     def __init__(self, fd: int | None = None) -> None:
-        self._fd = os.memfd_create("shmtensor-report") if fd is None else fd
-        self.close = weakref.finalize(self, os.close, self._fd)
+        self._file = Descriptor(os.memfd_create("shmtensor-report") if fd is None else fd)
+        self.close = self._file.close
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Report._arrive, (reduction.DupFd(self._fd),)
+        return _Report._arrive, (reduction.DupFd(self._file.number),)
 
     @classmethod
     def _arrive(cls, duplicate: Any) -> _Report:
@@ -89,14 +89,19 @@ class _Report:
 
     def write(self, text: str) -> None:
         data = text.encode(errors="backslashreplace")
-        with open(self._fd, "wb", closefd=False) as file:
+        if not self._file.is_ours:  # the program closed it
+            sys.stderr.write(text)
+            return
+        with open(self._file.number, "wb", closefd=False) as file:
             file.seek(0)  # the position is one for all processes that have this file
             file.write(bytes(_LENGTH.size) + data)
-        os.pwrite(self._fd, _LENGTH.pack(len(data)), 0)  # from here on it counts
+        os.pwrite(self._file.number, _LENGTH.pack(len(data)), 0)  # from here on it counts
 
     def read(self) -> str | None:
-        """The text; None when there is none, or not all of it."""
-        with open(self._fd, "rb", closefd=False) as file:
+        """The text; None when there is none, or not all of it, or when this program closed the file."""
+        if not self._file.is_ours:
+            return None
+        with open(self._file.number, "rb", closefd=False) as file:
             file.seek(0)
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size).ljust(_LENGTH.size, b"\0"))
             return file.read(length).decode() if length else None

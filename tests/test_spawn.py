@@ -220,7 +220,7 @@ def test_an_interrupted_child_has_not_succeeded() -> None:
 def test_half_a_report_is_none() -> None:
     report = _Report()
     assert report.read() is None
-    os.pwrite(report._fd, b"\0" * 8 + b"Traceback (most", 0)  # killed before its length was written
+    os.pwrite(report._file.number, b"\0" * 8 + b"Traceback (most", 0)  # killed before its length was written
     assert report.read() is None
     report.write("whole\n")
     assert report.read() == "whole\n"

@@ -46,7 +46,7 @@ std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
 struct World {
     Group group;
     std::deque<Arena> arenas;  // number i + 1
-    int ring_fd = -1;
+    os::Descriptor ring_file;
     std::byte* ring_at = nullptr;
     Ring ring;
     Board* board = nullptr;
@@ -54,18 +54,19 @@ struct World {
     explicit World(int count = 4) {
         want(group.create(7) == 0, "group.create");
         for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
-        want(os::memfd("ring", kRingBytes, &ring_fd) == 0, "memfd");
-        want(os::reserve(ring_fd, 0, kFirstRingBytes) == 0, "reserve");
-        want(os::map_shared(ring_fd, kRingBytes, &ring_at) == 0, "map");
+        int fd = -1;
+        want(os::memfd("ring", kRingBytes, &fd) == 0, "memfd");
+        ring_file = os::Descriptor(fd);
+        want(os::map_shared(fd, kRingBytes, &ring_at) == 0, "map");
+        want(os::reserve(ring_file, ring_at, 0, kFirstRingBytes) == 0, "reserve");
         Ring::make(ring_at, kFirstRing);
-        want(ring.open(ring_at, kRingBytes, ring_fd), "ring.open");
+        want(ring.open(ring_at, kRingBytes, ring_file), "ring.open");
         void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         want(at != MAP_FAILED, "mmap");
         board = static_cast<Board*>(at);  // zeroes; to write them would cost more than a run
     }
     ~World() {
         os::unmap(ring_at, kRingBytes);
-        os::close(ring_fd);
         ::munmap(board, sizeof(Board));
     }
     World(const World&) = delete;
@@ -112,7 +113,7 @@ struct Member {
     Member(World& w, std::uint32_t s, int owned)
         : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
         for (std::size_t i = 0; i < w.arenas.size(); ++i) w.arenas[i].add_to(client, static_cast<int>(i) + 1 == owned);
-        want(ring.open(w.ring_at, kRingBytes, w.ring_fd), "open");
+        want(ring.open(w.ring_at, kRingBytes, w.ring_file), "open");
     }
 
     template <class Again>

@@ -10,18 +10,18 @@ import os
 import re
 import secrets
 import stat
-import sys
 import weakref
 from enum import IntFlag
 from typing import Any, Final, Self
 
 import posix_ipc
 
-from .._native import memory_available
+from .._native import Descriptor, map_over, memory_available
 from ..errors import InvalidArgument, MappingError, OutOfMemory
 from ..hooks import relieve
 from .protocol import AllocatorStats, Meter, Region, mapped_meter, require_size
 
+_NORESERVE: Final = 0x4000  # MAP_NORESERVE of sys/mman.h
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
 
 
@@ -59,30 +59,36 @@ class MappedRegion(mmap.mmap):
     forked child never removes a name of its parent's.
     """
 
-    fd: int
-    """Descriptor of the memory with KEEPFD, owned by the region; else -1."""
     label: str
     """Path, name or descriptor, for messages."""
     identity: tuple[int, int]
     """Device and inode: tells whether a name stands for the same memory elsewhere."""
     released: weakref.finalize[Any, Any]
+    kept: Descriptor | None
+    """Of the memory, with KEEPFD."""
 
     def __new__(cls, fileno: int, nbytes: int, flags: MapFlags, label: str) -> Self:
         kind = mmap.MAP_SHARED if flags & (MapFlags.SHARED | MapFlags.SHAREDMEM) else mmap.MAP_PRIVATE
         rights = mmap.PROT_READ if flags & MapFlags.READONLY else mmap.PROT_READ | mmap.PROT_WRITE
-        # Before Python 3.13 mmap always keeps a descriptor of its own.
-        extra: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        self = super().__new__(cls, fileno, nbytes, flags=kind, prot=rights, **extra)
-        self.fd = -1
+        # Of no file at first: a mapping that Python makes of one keeps a descriptor of its own, and closes that number
+        # whatever it stands for by then.
+        self = super().__new__(cls, -1, nbytes, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=rights)
+        map_over(self, fileno, kind == mmap.MAP_SHARED, bool(rights & mmap.PROT_WRITE))
+        self.kept = None
         self.label = label
         status = os.fstat(fileno)
         self.identity = status.st_dev, status.st_ino
         return self
 
+    @property
+    def fd(self) -> int:
+        """Descriptor of the memory with KEEPFD, owned by the region; else, and once the program closed it, -1."""
+        return self.kept.number if self.kept is not None and self.kept.is_ours else -1
+
     def release(self) -> None:
         """Remove the name if it is ours and close the descriptor; the memory stays mapped. Does not block."""
         self.released()
-        self.fd = -1
+        self.kept = None
 
 
 class MapAllocator:
@@ -209,10 +215,10 @@ class MapAllocator:
         elif self._flags & MapFlags.SHAREDMEM:
             doomed = created
         if self._flags & MapFlags.KEEPFD:
-            region.fd = fd
+            region.kept = Descriptor(fd)
         else:
             os.close(fd)
-        region.released = weakref.finalize(region, _release, region.fd, doomed, os.getpid())
+        region.released = weakref.finalize(region, _release, region.kept, doomed, os.getpid())
         return region, created is not None
 
     def _open(self) -> tuple[int, str, str | None]:
@@ -234,21 +240,21 @@ class MapAllocator:
         exclusive = bool(flags & MapFlags.EXCLUSIVE) or context is None
         try:
             if flags & MapFlags.NOCREATE:
-                return _open_name(name, flags, 0), name, None
+                return open_name(name, flags, 0), name, None
             if not exclusive:
                 # Open first, to know whether a name is new: only a new one is removed again when something fails.
                 with contextlib.suppress(FileNotFoundError):
-                    return _open_name(name, flags, 0), name, None
+                    return open_name(name, flags, 0), name, None
                 if not self.shared:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             while True:
                 try:
-                    return _open_name(name, flags, os.O_CREAT | os.O_EXCL), name, name
+                    return open_name(name, flags, os.O_CREAT | os.O_EXCL), name, name
                 except FileExistsError:
                     if exclusive:
                         raise
                 with contextlib.suppress(FileNotFoundError):  # another process created it meanwhile
-                    return _open_name(name, flags, 0), name, None
+                    return open_name(name, flags, 0), name, None
         except OSError as error:
             raise _failed(error, f"opening {name} with {flags!r}") from error
         except ValueError as error:
@@ -311,7 +317,7 @@ class MapAllocator:
         return self._meter.stats()
 
 
-def _open_name(name: str, flags: MapFlags, create: int) -> int:
+def open_name(name: str, flags: MapFlags, create: int = 0) -> int:
     """A descriptor of a file or shared-memory object; raises OSError, ValueError."""
     if flags & MapFlags.SHAREDMEM:
         try:
@@ -363,8 +369,8 @@ def unlink_name(name: str, sharedmem: bool) -> None:
             os.unlink(name)  # noqa: PTH108
 
 
-def _release(fd: int, doomed: str | None, pid: int) -> None:
-    if fd >= 0:
-        os.close(fd)
+def _release(kept: Descriptor | None, doomed: str | None, pid: int) -> None:
+    if kept is not None:
+        kept.close()
     if doomed is not None and os.getpid() == pid:
         unlink_name(doomed, True)

@@ -16,8 +16,9 @@ import weakref
 from collections.abc import Iterator
 from typing import Final
 
+from .._native import Descriptor
 from ..errors import InvalidArgument, StaleHandle
-from .map import MapAllocator, MapFlags, MappedRegion, unlink_name
+from .map import MapAllocator, MapFlags, MappedRegion, open_name, unlink_name
 from .protocol import AllocatorStats, Meter, Region, require_size
 
 PREFIX: Final = 64
@@ -51,6 +52,10 @@ class RefcountedMapAllocator:
         self._meter = Meter()
 
     @property
+    def _sharedmem(self) -> bool:
+        return bool(self._map.flags & MapFlags.SHAREDMEM)
+
+    @property
     def context(self) -> str | int | None:
         """The path or name."""
         return self._map.context
@@ -74,8 +79,9 @@ class RefcountedMapAllocator:
             raise InvalidArgument(f"{mapping.label} has {len(mapping)} bytes, less than the prefix of {PREFIX}")
         # From here on the count decides when the name goes, not the map allocator.
         mapping.released.detach()
+        place = _Place(mapping, self._sharedmem)
         try:
-            with _locked(mapping.fd):
+            with place.locked():
                 (count,) = _COUNT.unpack_from(mapping)
                 if count <= 0 and not created:
                     raise StaleHandle(
@@ -84,16 +90,16 @@ class RefcountedMapAllocator:
                     )
                 _COUNT.pack_into(mapping, 0, count + 1)
         except BaseException:
-            os.close(mapping.fd)
+            place.kept.close()
             raise
-        sharedmem = bool(self._map.flags & MapFlags.SHAREDMEM)
-        mapping.released = weakref.finalize(mapping, _leave, mapping.fd, mapping.label, sharedmem, os.getpid())
+        mapping.released = weakref.finalize(mapping, place.leave, os.getpid())
         self._meter.add(len(mapping) - PREFIX)
         return memoryview(mapping)[PREFIX:]
 
     def incref(self, region: Region) -> int:
         """Count one reference more by hand (one in flight); gives the new count. Blocks as malloc does."""
-        return _change(_mapping_of(region), 1)
+        mapping = _mapping_of(region)
+        return _change(_Place(mapping, self._sharedmem), mapping, 1)
 
     def decref(self, region: Region) -> int:
         """Take back one `incref`; gives the new count. Blocks as malloc does.
@@ -101,7 +107,8 @@ class RefcountedMapAllocator:
         Raises:
             InvalidArgument: the count is 1, this region's own: free the region instead.
         """
-        return _change(_mapping_of(region), -1)
+        mapping = _mapping_of(region)
+        return _change(_Place(mapping, self._sharedmem), mapping, -1)
 
     def realloc(self, region: Region, nbytes: int) -> Region:
         """Always an error, as in TH.
@@ -135,35 +142,58 @@ def _mapping_of(region: Region) -> MappedRegion:
     return mapping
 
 
-@contextlib.contextmanager
-def _locked(fd: int) -> Iterator[None]:
-    # A fresh open file description: flock does not exclude holders of the same one (threads, forked children).
-    own = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(own, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(own)
+class _Place:
+    """Where the count of a mapping lies: its file, as far as that can be had again."""
+
+    __slots__ = ("_identity", "_name", "_sharedmem", "kept")
+
+    def __init__(self, mapping: MappedRegion, sharedmem: bool) -> None:
+        assert mapping.kept is not None
+        self.kept = mapping.kept
+        self._identity = mapping.identity
+        self._name = mapping.label
+        self._sharedmem = sharedmem
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """The file, locked; raises StaleHandle if its descriptor is closed and its name stands for another."""
+        # A fresh open file description: flock does not exclude holders of the same one (threads, forked children).
+        number = self.kept.number
+        if self.kept.is_ours:
+            own = Descriptor(os.open(f"/proc/self/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
+        else:
+            own = Descriptor(open_name(self._name, MapFlags.SHAREDMEM if self._sharedmem else MapFlags.SHARED))
+        try:
+            found = os.fstat(own.number)
+            if (found.st_dev, found.st_ino) != self._identity:
+                raise StaleHandle(
+                    f"the descriptor of {self._name} was closed by this program, and the name stands for another object"
+                )
+            fcntl.flock(own.number, fcntl.LOCK_EX)
+            yield own.number
+        finally:
+            own.close()
+
+    def leave(self, pid: int) -> None:
+        """Count this opener out; runs when its mapping may be gone already, so it works on the file."""
+        try:
+            if os.getpid() != pid:
+                return  # a forked child has the mapping but was never counted
+            with self.locked() as file:
+                (count,) = _COUNT.unpack(os.pread(file, _COUNT.size, 0))
+                os.pwrite(file, _COUNT.pack(count - 1), 0)
+                if count <= 1:
+                    unlink_name(self._name, self._sharedmem)
+        except (StaleHandle, FileNotFoundError):
+            pass  # nobody can come upon the count any more
+        finally:
+            self.kept.close()
 
 
-def _change(mapping: MappedRegion, by: int) -> int:
-    with _locked(mapping.fd):
+def _change(place: _Place, mapping: MappedRegion, by: int) -> int:
+    with place.locked():
         (count,) = _COUNT.unpack_from(mapping)
         if count + by < 1:
             raise InvalidArgument(f"{mapping.label} has a count of {count}, its own; free the region instead")
         _COUNT.pack_into(mapping, 0, count + by)
         return int(count) + by
-
-
-def _leave(fd: int, name: str, sharedmem: bool, pid: int) -> None:
-    """Count this opener out; runs when its mapping may be gone already, so it works on the descriptor."""
-    try:
-        if os.getpid() != pid:
-            return  # a forked child has the mapping but was never counted
-        with _locked(fd):
-            (count,) = _COUNT.unpack(os.pread(fd, _COUNT.size, 0))
-            os.pwrite(fd, _COUNT.pack(count - 1), 0)
-            if count <= 1:
-                unlink_name(name, sharedmem)
-    finally:
-        os.close(fd)

@@ -22,6 +22,7 @@ from shmtensor.manager import address as addresses
 from shmtensor.manager import launch, protocol, shortage
 from shmtensor.manager.connection import (
     REQUEST_SECONDS,
+    SLICE_SECONDS,
     Bounded,
     ConnectionGone,
     NothingThere,
@@ -139,7 +140,7 @@ class Manager:
         try:
             group = _native.Group.open(group_fd)
         except BaseException:
-            os.close(fd)
+            self._requests.close(fd)
             raise
         finally:
             os.close(group_fd)
@@ -192,6 +193,7 @@ class Manager:
                 return
             requests = Requests(self.address, self._late)
             fd, welcome, group = _introduce(requests, deadline, self.place_of(self.native.slot, self.native.generation))
+            self.native.group.regain(group)
             os.close(group)
             # `broken`, unless a signal handler that needed it did the same meanwhile: this one came later.
             current, before = self._requests, self.native.connection
@@ -200,6 +202,19 @@ class Manager:
                 current.abandoned, owned = before, False
             self.native.reconnect(fd, welcome.epoch, owned)
             self._use(requests, welcome)
+        self._regain(max(deadline, monotonic() + SLICE_SECONDS))
+
+    def _regain(self, deadline: float) -> None:
+        """Have descriptors again in place of those that this program closed, for the manager that follows. Blocks."""
+        for segment in self.native.lost():
+            try:
+                reply, descriptors = self._requests.ask(
+                    self.native.connection, protocol.Map(segment), max(0.0, deadline - monotonic())
+                )
+                if not isinstance(reply, protocol.Error):
+                    self._add(self.native, reply, descriptors, owned=False)
+            except (errors.ShmTensorError, OSError):
+                return  # what is mapped is good without them
 
     def place_of(self, slot: int, generation: int) -> Place:
         """A slot of this group: ours, or that of a child in the making."""
@@ -661,11 +676,11 @@ def _introduce(
                 return fd, *hello(requests, fd, 0, left)
             return fd, *rejoin(requests, fd, place.slot, place.generation, place.group, left)
         except NothingThere:
-            os.close(fd)
+            requests.close(fd)
             if monotonic() >= deadline:
                 raise
         except BaseException:
-            os.close(fd)
+            requests.close(fd)
             raise
         has_place, fd = place is not None, -1
         sleep(max(0.0, min(_PAUSE_SECONDS, deadline - monotonic())))

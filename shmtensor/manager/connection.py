@@ -201,7 +201,7 @@ class Requests:
         self.depth -= 1
         if not self.depth and self.abandoned >= 0:
             fd, self.abandoned = self.abandoned, -1
-            os.close(fd)
+            self.close(fd)
 
     @property
     def _shown(self) -> str:
@@ -284,6 +284,11 @@ class Requests:
         """Whether the descriptor is that of our connection, and not in use for something else. Does not block."""
         return self._known is not None and self._known == _identity(fd)
 
+    def close(self, fd: int) -> None:
+        """Close the connection, unless this program did so, and uses the number for something else."""
+        if self._known is None or self.owns(fd):
+            os.close(fd)
+
     def _wait(self, fd: int, event: int, message: protocol.Message, deadline: float, timeout: float) -> None:
         left = deadline - monotonic()
         if left <= 0:
@@ -293,6 +298,7 @@ class Requests:
         # What was said before is still to be read.
         if not poll.poll(max(1, min(left, SLICE_SECONDS) * 1000)) and not self.is_current():
             raise self._lost("another manager has taken its place")
+        self._check(fd)
 
     def _send(self, fd: int, data: bytes, message: protocol.Message, deadline: float, timeout: float) -> None:
         sock = _over(fd)
@@ -494,7 +500,7 @@ class Observer:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            self._requests.close(fd)
 
     def __enter__(self) -> Observer:
         return self

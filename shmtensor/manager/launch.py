@@ -19,6 +19,7 @@ import sys
 from _thread import get_ident
 from time import monotonic, sleep, time
 
+from shmtensor._native import Descriptor
 from shmtensor.errors import ManagerTimeout, ManagerUnavailable
 from shmtensor.manager import address as addresses
 from shmtensor.manager import handover, journal
@@ -72,14 +73,14 @@ class AlreadyRunning(ManagerUnavailable):
 
 # ------------------------------------------------------------------------------------------------- the starter's side
 
-_start_locks: set[int] = set()  # descriptors of the lock that this process has, or waits with
+_start_locks: set[Descriptor] = set()  # of the lock that this process has, or waits with
 _starters: set[tuple[str, int]] = set()  # (path of the lock, thread) of each
 
 
 def _after_fork() -> None:
     # The child would keep its parent's lock for life.
     while _start_locks:
-        os.close(_start_locks.pop())
+        _start_locks.pop().close()
     _starters.clear()
 
 
@@ -96,37 +97,46 @@ class StartLock:
     def __init__(self, directory: str, seconds: float = START_SECONDS) -> None:
         self.path = os.path.join(directory, "start.lock")
         self.seconds = seconds
-        self._fd = -1
         self._starter = (self.path, get_ident())
+        self._file: Descriptor | None = None
 
     def __enter__(self) -> StartLock:
         """Raises ManagerTimeout, ManagerUnavailable."""
         if self._starter in _starters:
             return self
-        fd = open_lock(os.fsencode(self.path))
-        _start_locks.add(fd)
-        _starters.add(self._starter)
-        self._fd = fd
         deadline = monotonic() + self.seconds
+        file = self._open()
         try:
-            while not try_lock(self._fd):
+            while not try_lock(file.number):
                 if monotonic() > deadline:
                     raise ManagerTimeout(
                         f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
                         f"see what it waits for, or set {addresses.MANAGER_VARIABLE} to a running manager"
                     )
                 sleep(_POLL_SECONDS)
+                if not file.is_ours:  # another thread closed it
+                    _start_locks.discard(file)
+                    file = self._open()
         except BaseException:
             self.__exit__()
             raise
         return self
 
+    def _open(self) -> Descriptor:
+        self._file = file = Descriptor(open_lock(os.fsencode(self.path)))
+        _start_locks.add(file)
+        _starters.add(self._starter)
+        return file
+
     def __exit__(self, *_: object) -> None:
-        if self._fd in _start_locks:  # a child has closed it
-            _starters.discard(self._starter)
-            _start_locks.discard(self._fd)
-            fcntl.flock(self._fd, fcntl.LOCK_UN)  # for copies that a child forked just now has still
-            os.close(self._fd)
+        file, self._file = self._file, None
+        if file is None:  # that of a signal handler, which has none of its own
+            return
+        _starters.discard(self._starter)
+        _start_locks.discard(file)
+        if file.is_ours:  # else a child has closed it, or the program
+            fcntl.flock(file.number, fcntl.LOCK_UN)  # for copies that a child forked just now has still
+            file.close()
 
 
 def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clients: int | None = None) -> None:
