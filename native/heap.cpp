@@ -107,8 +107,7 @@ void Heap::settle() {
 int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal) {
     const std::uint64_t from = page_down(offset), to = page_up(offset + bytes);
     os::Facts facts;
-    const bool known = segment.file.facts(&facts) == 0;
-    if (known && facts.bytes < segment.payload_bytes) {
+    if (segment.file.facts(&facts) == 0 && facts.bytes < segment.payload_bytes) {
         refusal = {ESTALE, to - from, "", 0};  // reserving would make it long again, and hide that its content is gone
         return refusal.error;
     }
@@ -119,8 +118,8 @@ int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, R
     if (limits::reserve(segment.file, segment.payload, from, to - from, refusal) == 0) {
         SHMTENSOR_POINT("heap.reserve.done");
         note_reserved(segment, inner_to - inner_from, 0);
-    } else if (!known && inner_to > inner_from) {
-        punch(segment, inner_from, inner_to);  // without its descriptor, a part may have pages by now
+    } else if (inner_to > inner_from) {
+        punch(segment, inner_from, inner_to);  // a part may have pages by now
     }
     settle();
     return refusal.error;

@@ -46,7 +46,7 @@ struct RingParts {
 RingParts parts_of(nb::handle ring);  // raises TypeError
 
 using Event = std::shared_ptr<const os::Descriptor>;  // shared with calls that use it without the GIL
-Event event_of(nb::handle ring);  // asks the manager the first time, and raises what that raises
+Event event_of(nb::handle ring);                      // asks the manager the first time, and raises what that raises
 
 // The value of a message that others get as well. Takes over its holds; what is in the letter is over.
 nb::object read_common(nb::handle ring, Letter& letter);

@@ -250,7 +250,7 @@ int view_open(const Descriptor& event, int* view) {
     const int made = ::epoll_create1(EPOLL_CLOEXEC);
     if (made < 0) return errno;
     if (!view_control(made, event, EPOLL_CTL_ADD)) {
-        const int error = errno;
+        const int error = event.is_ours() ? errno : EBADF;
         ::close(made);
         return error;
     }

@@ -219,9 +219,9 @@ def memory() -> None:
     strangers.check("allocating")
     blocks.append(memory.allocate(257 * MIB))
     strangers.check("allocating a large block")
-    many = [memory.allocate(64) for _ in range(20_000)]  # more records and hold entries than there are pages for
+    many = [memory.manager.allocate(64) for _ in range(20_000)]  # more records and entries than there are pages for
     strangers.check("allocating many")
-    for block in (*blocks, *many[::999]):
+    for block in blocks:
         assert bytes(memoryview(block)[-9:]) == bytes([block.nbytes % 251]) * 9
     del block, blocks, many
     assert st.empty_cache() > 256 * MIB
@@ -258,6 +258,30 @@ def without_the_manager() -> None:
         os.kill(memory.pid, signal.SIGCONT)
     assert float(kept.sum()) == 2_100_000.0
     strangers.check("all")
+
+
+def named() -> None:
+    """Memory with names in /dev/shm, which is a file system that can be full."""
+    client.set_strategy("file_system")
+    memory = Memory()
+    kept = st.full((300_000,), 7.0, shared=True)
+    warm = memory.manager.allocate(5 * MIB)
+    del warm
+    strangers = take()
+    assert st.empty_cache() >= 5 * MIB
+    strangers.check("giving back")
+    os.kill(memory.pid, signal.SIGSTOP)  # nobody to ask for a descriptor
+    try:
+        for _ in range(3):
+            blocks = [memory.manager.allocate(size) for size in (100, 70_000, 5 * MIB)]
+            strangers.check("allocating")
+            del blocks
+            st.empty_cache()
+            strangers.check("giving back")
+    finally:
+        os.kill(memory.pid, signal.SIGCONT)
+    assert float(kept.sum()) == 2_100_000.0
+    memory.check()
 
 
 def views() -> None:
@@ -367,6 +391,7 @@ def broadcast() -> None:
     pid = child(partial(read, cast, ready))
     until(lambda: float(ready[0]) == 1, "the child to read")
     reader = cast.reader()
+    assert reader.fileno() >= 0
     strangers = take()
     for number in range(50):
         cast.put(st.full((50_000,), float(number), shared=True))
@@ -377,6 +402,10 @@ def broadcast() -> None:
     assert float(ready[1]) == 1
     for number in range(25, 50):
         assert float(reader.get(timeout=BOUND).sum()) == number * 50_000.0
+    strangers.check("a watched broadcast")
+    assert not readable(reader.fileno()) and reader.fileno() not in strangers.numbers
+    cast.put(1)
+    assert readable(reader.fileno()) and reader.get(timeout=BOUND) == 1 and not readable(reader.fileno())
     for _ in range(100):
         cast.put(b"w" * 20_000)
     strangers.check("growing a broadcast")

@@ -16,6 +16,7 @@ PROGRAM = str(Path(__file__).parent / "strangers_world.py")
 SCENARIOS = (
     "memory",
     "without_the_manager",
+    "named",
     "views",
     "queues",
     "grown_without_the_manager",
