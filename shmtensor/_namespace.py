@@ -43,7 +43,8 @@ from .special import *
 from .statistical import *
 from .storage import Storage as Storage
 
-_OF_FILES = ("load", "save")  # which are many modules, and seldom wanted
+_ON_DEMAND = {"load": "files", "save": "files", "pickling": "plain_pickle", "set_pickling": "plain_pickle"}
+# Those modules import many others, and are seldom wanted.
 # What is generated from the table of types: of those that NumPy has now, of the others when they are asked for.
 if TYPE_CHECKING:
     from ._core import BFloat16Tensor as BFloat16Tensor
@@ -83,6 +84,8 @@ if TYPE_CHECKING:
     from .dtypes import uint64 as uint64
     from .files import load as load
     from .files import save as save
+    from .plain_pickle import pickling as pickling
+    from .plain_pickle import set_pickling as set_pickling
     from .storage import BFloat16Storage as BFloat16Storage
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
@@ -103,8 +106,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        if name in _OF_FILES:
-            return getattr(_load("files"), name)
+        if name in _ON_DEMAND:
+            return getattr(_load(_ON_DEMAND[name]), name)
         if name in dtypes.BY_NAME or name == "bool_":
             return getattr(dtypes, name)
         for suffix, module in (("Storage", storage), ("Tensor", _core)):

@@ -11,7 +11,7 @@ import contextlib
 import os
 import pickle
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 import numpy as np
@@ -63,6 +63,10 @@ from .sharing import Sharing
 _of_block: Final[weakref.WeakValueDictionary[tuple[int, DType], Storage]] = weakref.WeakValueDictionary()
 # The same of those with a view of the block that other processes have too, by the kind of view.
 _of_view: Final[weakref.WeakValueDictionary[tuple[int, int, DType], Storage]] = weakref.WeakValueDictionary()
+
+
+plain_reducer: Callable[[Storage], tuple[Any, ...] | None] | None = None
+"""How plain pickle writes a storage, or None for by value; `plain_pickle` sets it once somebody asks for handles."""
 
 
 class Storage(Content, Sharing):
@@ -520,10 +524,15 @@ class Storage(Content, Sharing):
     # -- by value -----------------------------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """By value. Tensors and parts pickled together keep sharing, since pickle makes one copy of an object."""
+        """By value, unless `shmtensor.pickling` says otherwise.
+
+        Tensors and parts pickled together keep sharing, since pickle makes one copy of an object.
+        """
         if self._view is not None:
             root, first = self._view
             return _rebuild_part, (root, first, self.size())
+        if plain_reducer is not None and (reduced := plain_reducer(self)) is not None:
+            return reduced
         data = pickle.PickleBuffer(flat_bytes(self).data) if protocol >= 5 else self._flat.tobytes()
         return _rebuild_storage, (BY_DTYPE[self.dtype].name, data)
 
@@ -631,13 +640,21 @@ def storage_of(array: NDArray[Any]) -> Storage:
 
 
 def _rebuild_storage(name: str, data: Any) -> Storage:
-    """Unpickle: a heap storage with these bytes. In-band buffers arrive as a bytearray, which becomes the memory."""
+    """Unpickle: a heap storage with these bytes.
+
+    Its memory is the bytearray in which an in-band buffer arrives, or an out-of-band buffer itself, as an array's is:
+    read-only if that is. Copied are `bytes`, which come of older protocols and of read-only memory, and a PickleBuffer,
+    which is the sender's own memory.
+    """
     dtype = dtype_of(name)
     flat = np.frombuffer(data, dtype) if len(memoryview(data)) else np.empty(0, dtype)
-    if type(data) is not bytearray:
-        flat = flat.copy()  # read-only, or memory that someone else keeps
-    storage = object.__new__(STORAGE_CLASSES[dtype])
-    storage._adopt(flat, data, default_allocator, OWN | StorageFlags.RESIZABLE)
+    flags = OWN | StorageFlags.RESIZABLE
+    if type(data) in (bytes, pickle.PickleBuffer) or not flat.flags.aligned:
+        flat = flat.copy()
+    elif type(data) is not bytearray:
+        flags = StorageFlags.REFCOUNTED
+    storage = object.__new__(Storage._class_of(dtype))
+    storage._adopt(flat, flat, default_allocator, flags)
     return storage
 
 
