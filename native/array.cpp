@@ -252,6 +252,29 @@ PyObject* view_of(PyObject* object, PyObject* shape, PyObject* strides, Py_ssize
     return view;
 }
 
+PyObject* element_view(PyObject* object, Py_ssize_t index) {
+    if (!object || Py_TYPE(object) != array_type_if_loaded()) return nullptr;
+    auto* array = reinterpret_cast<PyArrayObject*>(object);
+    const int axes = PyArray_NDIM(array);
+    if (axes == 0) return nullptr;
+    const npy_intp size = PyArray_DIM(array, 0);
+    if (index < 0) index += size;
+    if (index < 0 || index >= size) return nullptr;
+    PyArray_Descr* descr = PyArray_DESCR(array);
+    Py_INCREF(descr);
+    PyObject* view = PyArray_NewFromDescr(
+        &PyArray_Type, descr, axes - 1, PyArray_DIMS(array) + 1, PyArray_STRIDES(array) + 1,
+        PyArray_BYTES(array) + index * PyArray_STRIDE(array, 0), PyArray_FLAGS(array) & NPY_ARRAY_WRITEABLE, nullptr);
+    if (view && PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view), Py_NewRef(object)) < 0) Py_CLEAR(view);
+    return view;
+}
+
+PyObject* only_element(PyObject* object) {
+    auto* array = as_array(object);
+    if (!array || PyArray_SIZE(array) != 1) return nullptr;
+    return PyArray_GETITEM(array, PyArray_BYTES(array));
+}
+
 ArrayView view_array(PyObject* object) {
     auto* array = reinterpret_cast<PyArrayObject*>(object);
     PyArray_Descr* descr = PyArray_DESCR(array);

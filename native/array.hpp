@@ -28,6 +28,14 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
 // may be the same memory. Returns a new reference, or nullptr with an exception set.
 PyObject* view_of(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_t offset);
 
+// The view of the elements of an exact ndarray at `index` (negative: from the end) of its first axis, without that
+// axis. A new reference; nullptr where there is no such index or axis, or it is no ndarray, without an exception, and
+// with one where memory ran out.
+PyObject* element_view(PyObject* array, Py_ssize_t index);
+// The element of an exact ndarray that has only one, as a Python value: a new reference. nullptr without an exception:
+// there is not exactly one.
+PyObject* only_element(PyObject* array);
+
 // Whether several elements of an exact ndarray may be the same memory, so that writing to it means nothing. False with
 // an exception set: it is none.
 bool overlaps(PyObject* array, bool* result);

@@ -43,7 +43,7 @@ enum class Tag : std::uint8_t {
     tuple,        // count value*
     list,         // count value*
     dict,         // count (key value)*
-    tensor,       // array block offset, strides in bytes as zigzag (form bit 6); form bit 7: requires_grad
+    tensor,       // array block offset, strides in bytes as zigzag (form bit 6); form bit 7: 0
     small_array,  // array, elements; form bit 6: Fortran order
     array,        // array block; form bit 6: Fortran order
     end

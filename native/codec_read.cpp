@@ -261,6 +261,7 @@ class Decoder {
         PyObject* base = face(&block);
         if (!base || !number(&offset) || !need_tensors()) return nullptr;
         Py_ssize_t strides[kAxes];
+        if (form.bits & kBit7) return damaged();
         const bool strided = form.bits & kBit6;
         for (int i = 0; strided && i < form.axes; ++i) {
             std::uint64_t zigzag = 0;
@@ -271,7 +272,7 @@ class Decoder {
         if (!array_fits(form.type, form.axes, form.sizes, steps, offset, block->bytes)) return damaged();
         const Ref view(array_at(base, block->data() + offset, form.type, form.axes, form.sizes, steps, false));
         if (!view) return nullptr;
-        return make_tensor(view.get(), Py_None, tensors.settled, form.bits & kBit7);
+        return make_tensor(view.get(), Py_None, tensors.settled);
     }
 
     PyObject* array(bool in_block) {

@@ -292,26 +292,9 @@ class Encoder {
         return written == count ? Written::ok : Written::needs_pickle;
     }
 
-    // The view of a tensor over the memory where its storage is now; a new reference.
-    Ref array_of(PyObject* t) {
-        PyObject *array = slot(t, tensors.array), *storage = slot(t, tensors.storage_of),
-                 *epoch = slot(t, tensors.epoch);
-        if (storage && PyObject_TypeCheck(storage, tensors.storage)) {
-            PyObject* now = slot(storage, tensors.storage_epoch);
-            if (now != epoch && !(now && epoch && PyObject_RichCompareBool(now, epoch, Py_EQ) == 1))
-                return Ref(PyObject_CallMethodNoArgs(t, tensors.live));
-        } else if (storage != Py_None) {
-            array = nullptr;
-        }
-        if (!array) PyErr_SetString(PyExc_AttributeError, "a tensor that was never made whole");
-        return Ref::to(array);
-    }
-
     Written tensor(PyObject* t) {
-        PyObject* const grad = slot(t, tensors.requires_grad);
-        if (grad != Py_False && grad != Py_True) return Written::needs_pickle;
         for (bool moved = false;; moved = true) {
-            const Ref held = array_of(t);
+            const Ref held(live_array(t));
             if (!held) return Written::failed;
             if (Py_TYPE(held.get()) != arrays()) return Written::needs_pickle;
             const ArrayView view = view_array(held.get());
@@ -325,7 +308,7 @@ class Encoder {
                 if (view.bytes != 0 && offset >= block->bytes) return Written::needs_pickle;
                 const bool strided = !view.c_order || view.bytes == 0;  // an empty array may have any strides
                 out_.tag(Tag::tensor);
-                shape(view, (strided ? kBit6 : 0) | (grad == Py_True ? kBit7 : 0));
+                shape(view, strided ? kBit6 : 0);
                 out_.number(number_of(block));
                 out_.number(offset);
                 for (int i = 0; strided && i < view.axes; ++i) out_.zigzag(view.strides[i]);

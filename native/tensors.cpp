@@ -2,6 +2,7 @@
 
 #include <structmember.h>
 
+#include "array.hpp"
 #include "ref.hpp"
 
 namespace shmtensor {
@@ -26,30 +27,113 @@ bool learn_tensors(PyObject* module) {
     TensorLayout l{};
     if (!type || !storage || !slot_offset(type.get(), "_array", &l.array) ||
         !slot_offset(type.get(), "_storage", &l.storage_of) || !slot_offset(type.get(), "_epoch", &l.epoch) ||
-        !slot_offset(type.get(), "requires_grad", &l.requires_grad) ||
         !slot_offset(storage.get(), "_epoch", &l.storage_epoch))
         return false;
     l.live = PyUnicode_InternFromString("_live");
     l.share_memory_ = PyUnicode_InternFromString("share_memory_");
+    l.index = PyUnicode_InternFromString("_index");
+    l.not_single = PyUnicode_InternFromString("_not_single");
     l.unmoved = PyLong_FromLong(0);
     l.settled = PyLong_FromLong(-1);
-    if (!l.live || !l.share_memory_ || !l.unmoved || !l.settled) return false;
+    if (!l.live || !l.share_memory_ || !l.index || !l.not_single || !l.unmoved || !l.settled) return false;
     l.tensor = reinterpret_cast<PyTypeObject*>(Py_NewRef(type.get()));
     l.storage = reinterpret_cast<PyTypeObject*>(Py_NewRef(storage.get()));
     tensors = l;
     return true;
 }
 
-// tensor(array, storage=None, epoch=0, requires_grad=False)
+// tensor(array, storage=None, epoch=0)
 PyObject* tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
-    if (count < 1 || count > 4) {
-        PyErr_Format(PyExc_TypeError, "tensor takes 1 to 4 arguments, not %zd", count);
+    if (count < 1 || count > 3) {
+        PyErr_Format(PyExc_TypeError, "tensor takes 1 to 3 arguments, not %zd", count);
         return nullptr;
     }
-    const int requires_grad = count > 3 ? PyObject_IsTrue(given[3]) : 0;
-    if (requires_grad < 0 || !need_tensors()) return nullptr;
-    return make_tensor(given[0], count > 1 ? given[1] : Py_None, count > 2 ? given[2] : tensors.unmoved, requires_grad);
+    if (!need_tensors()) return nullptr;
+    return make_tensor(given[0], count > 1 ? given[1] : Py_None, count > 2 ? given[2] : tensors.unmoved);
 }
+
+// ---- TensorBase: the methods of Tensor that programs call for each element
+// -------------------------------------------
+
+// The live array of what is a Tensor, as any subclass of TensorBase is but for its own kind. A new reference, or
+// nullptr with an exception set.
+PyObject* array_of(PyObject* self) {
+    if (!need_tensors()) return nullptr;
+    if (PyObject_TypeCheck(self, tensors.tensor)) return live_array(self);
+    PyErr_Format(PyExc_TypeError, "a shmtensor.Tensor is needed, not %.100s", Py_TYPE(self)->tp_name);
+    return nullptr;
+}
+
+// x[i] of an integer within the first axis; nullptr without an exception for all else, which Tensor._index is asked.
+PyObject* view_at(PyObject* self, PyObject* key) {
+    if (!PyLong_CheckExact(key) || !tensors.tensor || !PyObject_TypeCheck(self, tensors.tensor)) return nullptr;
+    PyObject *storage = slot(self, tensors.storage_of), *epoch = slot(self, tensors.epoch);
+    // A tensor without a storage makes one first, for itself and the view; one whose storage has moved follows it.
+    if (!storage || !epoch) return nullptr;
+    if (storage == Py_None ? epoch != tensors.settled : slot(storage, tensors.storage_epoch) != epoch) return nullptr;
+    Py_ssize_t index = PyLong_AsSsize_t(key);
+    if (index == -1 && PyErr_Occurred()) return PyErr_Clear(), nullptr;
+    const Ref view(element_view(slot(self, tensors.array), index));
+    return view ? make_tensor(view.get(), storage, epoch) : nullptr;
+}
+
+PyObject* subscript(PyObject* self, PyObject* key) {
+    PyObject* view = view_at(self, key);
+    if (view || PyErr_Occurred() || !need_tensors()) return view;
+    PyObject* arguments[] = {self, key};
+    return PyObject_VectorcallMethod(tensors.index, arguments, 2, nullptr);
+}
+
+// The only element as a Python value; `doing` is for the error where there is not exactly one.
+PyObject* element(PyObject* self, const char* doing) {
+    const Ref array(array_of(self));
+    if (!array) return nullptr;
+    if (PyObject* value = only_element(array.get()); value || PyErr_Occurred()) return value;
+    const Ref what(PyUnicode_FromString(doing));
+    return what ? PyObject_CallMethodOneArg(self, tensors.not_single, what.get()) : nullptr;
+}
+
+PyObject* item(PyObject* self, PyObject*) {
+    return element(self, "item() of");
+}
+PyObject* to_float(PyObject* self) {
+    const Ref value(element(self, "float() of"));
+    return value ? PyNumber_Float(value.get()) : nullptr;
+}
+PyObject* to_int(PyObject* self) {
+    const Ref value(element(self, "int() of"));
+    return value ? PyNumber_Long(value.get()) : nullptr;
+}
+int to_bool(PyObject* self) {
+    const Ref value(element(self, "truth of"));
+    return value ? PyObject_IsTrue(value.get()) : -1;
+}
+
+// NumPy exports the buffer of a view that is nobody else's, so that who asks a memoryview for its object and reshapes
+// that does not change the tensor.
+int export_buffer(PyObject* self, Py_buffer* buffer, int flags) {
+    buffer->obj = nullptr;
+    const Ref array(array_of(self));
+    const Ref view(array ? PyObject_CallMethod(array.get(), "view", nullptr) : nullptr);
+    return view ? PyObject_GetBuffer(view.get(), buffer, flags) : -1;
+}
+
+PyMethodDef base_methods[] = {
+    {"item", item, METH_NOARGS,
+     "item($self, /)\n--\n\nThe only element as a Python value. Does not block.\n\n"
+     "Raises InvalidArgument: there is not exactly one."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot base_slots[] = {
+    {Py_mp_subscript, reinterpret_cast<void*>(subscript)},
+    {Py_nb_float, reinterpret_cast<void*>(to_float)},
+    {Py_nb_int, reinterpret_cast<void*>(to_int)},
+    {Py_nb_bool, reinterpret_cast<void*>(to_bool)},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(export_buffer)},
+    {Py_tp_methods, base_methods},
+    {0, nullptr},
+};
+PyType_Spec base_spec = {"shmtensor._native.TensorBase", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, base_slots};
 
 PyMethodDef functions[] = {
     {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)), METH_FASTCALL, nullptr},
@@ -73,18 +157,32 @@ PyTypeObject* find_tensors() {
     return tensors.tensor;
 }
 
-PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch, bool requires_grad) {
+PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch) {
     PyObject* made = tensors.tensor->tp_alloc(tensors.tensor, 0);
     if (!made) return nullptr;
     slot(made, tensors.array) = Py_NewRef(array);
     slot(made, tensors.storage_of) = Py_NewRef(storage);
     slot(made, tensors.epoch) = Py_NewRef(epoch);
-    slot(made, tensors.requires_grad) = Py_NewRef(requires_grad ? Py_True : Py_False);
     return made;
 }
 
+PyObject* live_array(PyObject* t) {
+    PyObject *array = slot(t, tensors.array), *storage = slot(t, tensors.storage_of), *epoch = slot(t, tensors.epoch);
+    if (storage && PyObject_TypeCheck(storage, tensors.storage)) {
+        PyObject* now = slot(storage, tensors.storage_epoch);
+        if (now != epoch && !(now && epoch && PyObject_RichCompareBool(now, epoch, Py_EQ) == 1))
+            return PyObject_CallMethodNoArgs(t, tensors.live);
+    } else if (storage != Py_None) {
+        array = nullptr;
+    }
+    if (!array) PyErr_SetString(PyExc_AttributeError, "a tensor that was never made whole");
+    return Py_XNewRef(array);
+}
+
 bool add_tensors(PyObject* module) {
-    return PyModule_AddFunctions(module, functions) == 0;
+    const Ref base(PyType_FromSpec(&base_spec));
+    return base && PyModule_AddObjectRef(module, "TensorBase", base.get()) == 0 &&
+           PyModule_AddFunctions(module, functions) == 0;
 }
 
 }  // namespace shmtensor

@@ -8,9 +8,9 @@ namespace shmtensor {
 // Known once shmtensor._core has been imported by whoever.
 struct TensorLayout {
     PyTypeObject *tensor, *storage;
-    Py_ssize_t array, storage_of, epoch, requires_grad, storage_epoch;
-    PyObject *live, *share_memory_;  // names of methods
-    PyObject *unmoved, *settled;     // epochs: 0, _core.SETTLED
+    Py_ssize_t array, storage_of, epoch, storage_epoch;
+    PyObject *live, *share_memory_, *index, *not_single;  // names of methods
+    PyObject *unmoved, *settled;                          // epochs: 0, _core.SETTLED
 };
 extern TensorLayout tensors;
 
@@ -25,8 +25,12 @@ inline PyObject*& slot(PyObject* object, Py_ssize_t offset) {
 }
 
 // A tensor with the view `array` of `storage` (or None) as it lies since `epoch`. nullptr with an exception set.
-PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch, bool requires_grad);
+PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch);
+// The view of a tensor over the memory where its storage is now: a new reference, or nullptr with an exception set.
+PyObject* live_array(PyObject* tensor);
 
-bool add_tensors(PyObject* module);  // its function `tensor`; false with an exception set
+// Its function `tensor`, and `TensorBase`, under Tensor: what is called for single elements, and buffers. False with an
+// exception set.
+bool add_tensors(PyObject* module);
 
 }  // namespace shmtensor

@@ -14,19 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from itertools import repeat
+from operator import getitem
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._native import overlaps
+from ._native import TensorBase, overlaps
 from ._native import tensor as _tensor
 from .allocators.default import again as allocate_again
 from .allocators.default import out_of_heap
 from .conversion import INTEGERS, array_from, empty_array, integer, refused, shape_from
 from .devices import CPU, Device, device_of
 from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument, NotSupported, tensor_advice, type_name
 from .memory import address_of, moving
 from .storage import Storage, storage_of
 
@@ -52,7 +54,7 @@ class Size(int):
         return int, (int(self),)  # without the tensor
 
 
-class Tensor(Methods):
+class Tensor(TensorBase, Methods):
     """A view of a storage. A bare Tensor is of float32.
 
     `Tensor(2, 3)` has these sizes and arbitrary content; `Tensor([[1, 2], [3, 4]])` has these values; `Tensor(storage)`
@@ -65,13 +67,11 @@ class Tensor(Methods):
     """
 
     __module__ = "shmtensor"  # pickles name it so, and whoever loads one has all methods then
-    __slots__ = ("__weakref__", "_array", "_epoch", "_storage", "requires_grad")
+    __slots__ = ("__weakref__", "_array", "_epoch", "_storage")
 
     _array: NDArray[Any]  # the view; current while _epoch is the storage's
     _storage: Storage | None
     _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
-    requires_grad: bool
-    """Whether autograd records what happens to it."""
 
     def __new__(cls, *content: Any) -> Self:
         return cls._construct(content, None)
@@ -79,7 +79,6 @@ class Tensor(Methods):
     @classmethod
     def _construct(cls, content: tuple[Any, ...], dtype: DType | None) -> Self:
         self = object.__new__(cls)
-        self.requires_grad = False
         self._storage = None
         self._epoch = 0
         first = content[0] if len(content) == 1 else None
@@ -177,7 +176,9 @@ class Tensor(Methods):
 
         Raises:
             InvalidArgument: it would reach beyond the storage.
+            NotSupported: requires_grad.
         """
+        refuse_grad(requires_grad)
         kind = storage.dtype if dtype is None else dtype_of(dtype)
         width = kind.itemsize
         epoch, flat = storage._epoch, storage._flat
@@ -192,7 +193,7 @@ class Tensor(Methods):
             ) from error
         if not array.flags.c_contiguous and overlaps(array):
             array.flags.writeable = False
-        return _tensor(array, storage, epoch, requires_grad)
+        return _tensor(array, storage, epoch)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -236,6 +237,15 @@ class Tensor(Methods):
     def dtype(self) -> DType:
         """Type of the elements."""
         return self._array.dtype
+
+    @property
+    def requires_grad(self) -> bool:
+        """False: gradients are not recorded. Raises NotSupported: set to True."""
+        return False
+
+    @requires_grad.setter
+    def requires_grad(self, value: Any) -> None:
+        refuse_grad(value)
 
     @property
     def device(self) -> Device:
@@ -316,8 +326,7 @@ class Tensor(Methods):
     def __repr__(self) -> str:
         array = self._live()
         values = np.array2string(array, separator=", ", prefix="tensor(", threshold=1000)
-        grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({values}, shape={self.shape}, dtype={array.dtype.name}, memory={self.storage()._place()}{grad})"
+        return f"tensor({values}, shape={self.shape}, dtype={array.dtype.name}, memory={self.storage()._place()})"
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
@@ -331,29 +340,30 @@ class Tensor(Methods):
         """
         return self._live().view()
 
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's description of the memory. The address in it is good until the storage moves, as `data_ptr()` is."""
+        array = self._live()
+        if array.dtype.isbuiltin != 1:  # the protocol has no name for it; NumPy asks __array__ next
+            raise AttributeError(f"a tensor of {array.dtype.name} has no __array_interface__; view it as integers")
+        return array.__array_interface__
+
+    def tobytes(self) -> bytes:
+        """The elements, in order, as bytes of their own. Does not block."""
+        return self._live().tobytes()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self._live().view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
-    def item(self) -> Any:
-        """The only element as a Python value. Does not block. Raises InvalidArgument when there is not exactly one."""
-        if self._array.size != 1:
-            raise InvalidArgument(f"item() of a tensor of shape {self.shape}; index one element, or use tolist()")
-        return self._live().item()
+    def _not_single(self, doing: str) -> NoReturn:
+        """The error of TensorBase where it needs one element. Raises InvalidArgument."""
+        if doing == "truth of":
+            raise InvalidArgument(f"truth of a tensor of shape {self.shape} is ambiguous; use any or all of its values")
+        raise InvalidArgument(f"{doing} a tensor of shape {self.shape}; index one element, or use tolist()")
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python values. Does not block."""
         return self._live().tolist()
-
-    def __bool__(self) -> bool:
-        if self._array.size != 1:
-            raise InvalidArgument(f"truth of a tensor of shape {self.shape} is ambiguous; use any or all of its values")
-        return bool(self._live().item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -369,15 +379,17 @@ class Tensor(Methods):
         return len(self._array)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
+        return map(getitem, repeat(self), range(len(self)))
 
     def __contains__(self, value: Any) -> bool:
         return bool(np.any(self == value))
 
     # -- elements -----------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any) -> Tensor:
-        """Basic indexing gives a view (a tensor without axes for one element), indexing by arrays a copy, as in NumPy.
+    def _index(self, key: Any) -> Tensor:
+        """What `self[key]` is, where TensorBase does not know it: for all keys but an integer.
+
+        Basic indexing gives a view (a tensor without axes for one element), indexing by arrays a copy, as in NumPy.
 
         Does not block.
 
@@ -449,9 +461,7 @@ class Tensor(Methods):
         return Tensor._rebuild, self._parts()
 
     def __copy__(self) -> Tensor:
-        copy = self.clone()
-        copy.requires_grad = self.requires_grad
-        return copy
+        return self.clone()
 
     # -- changing it --------------------------------------------------------------------------------------------------
 
@@ -492,6 +502,15 @@ class Tensor(Methods):
 Tensor._rebuild.__module__ = Tensor.__module__
 
 
+def refuse_grad(requires_grad: Any) -> None:
+    """Nothing, when no gradients are asked for. Does not block. Raises NotSupported."""
+    if requires_grad:
+        raise NotSupported(
+            "asked for requires_grad=True; this version of shmtensor records no gradients: leave it out, or have torch "
+            "record them, over the same memory: torch.from_dlpack(x).requires_grad_()"
+        )
+
+
 def wrap(array: Any) -> Tensor:
     """A tensor of what NumPy gave: an array of its own, or a scalar. Does not block. Raises DTypeError."""
     if type(array) is not _ndarray:
@@ -506,7 +525,7 @@ def array_of(x: Any) -> NDArray[Any]:
     try:
         return x._live()  # type: ignore[no-any-return]
     except AttributeError:
-        raise DTypeError(f"expected a tensor, found a {type(x).__name__}; use shmtensor.asarray(values)") from None
+        raise DTypeError(f"expected a tensor, found a {type_name(x)}; {tensor_advice(x)}") from None
 
 
 FAILURES: Final = (AttributeError, IndexError, MemoryError, OverflowError, TypeError, ValueError)

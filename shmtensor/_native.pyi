@@ -431,10 +431,19 @@ def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...
     Raises ValueError: it would reach beyond the memory from the array's lowest to its highest element.
     """
 
-def tensor(
-    array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, requires_grad: bool = False, /
-) -> Tensor:
+def tensor(array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, /) -> Tensor:
     """A tensor with the view `array` of `storage` as that lies since `epoch`; nothing is checked."""
+
+class TensorBase:
+    """What programs call for each element, and the buffer protocol; only Tensor is derived from it."""
+    def __getitem__(self, key: Any, /) -> Tensor:
+        """A view without axes for one element; what is not an integer goes to `Tensor._index`."""
+    def __float__(self) -> float: ...
+    def __int__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def item(self) -> Any:
+        """The only element as a Python value. Does not block. Raises InvalidArgument: there is not exactly one."""
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class View:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from . import _native
 from ._core import Tensor, index_of
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
 
 Index: TypeAlias = int | tuple[int, ...]
 Order: TypeAlias = Literal["relaxed", "acquire", "release", "acq_rel", "seq_cst"]
@@ -147,5 +147,5 @@ def _index_array(index: Any) -> NDArray[np.int64]:
 
 def _array(tensor: Tensor) -> NDArray[Any]:
     if not isinstance(tensor, Tensor):
-        raise InvalidArgument(f"atomic operations are on a Tensor, not on {type(tensor).__name__}; see from_numpy()")
+        raise InvalidArgument(f"atomic operations are on a Tensor, not on {type_name(tensor)}; {tensor_advice(tensor)}")
     return tensor._live()

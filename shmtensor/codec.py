@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from . import _native, reductions
 from ._tensor import Tensor
 from .dtypes import BY_DTYPE, dtype_of
-from .errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
+from .errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
 from .manager import client
 from .reductions import Rebuild
 from .storage import STORAGE_CLASSES, Storage
@@ -103,7 +103,7 @@ def rebuild_storage(memory: memoryview, dtype: str, size: int) -> Storage:
     """
     block = memory.obj if isinstance(memory, memoryview) else memory
     if not isinstance(block, _native.Block):
-        raise MessageDamaged(f"a message names a storage's block where it has a {type(block).__name__}")
+        raise MessageDamaged(f"a message names a storage's block where it has a {type_name(block)}")
     return Storage._from_block(block, dtype_of(dtype), size)
 
 

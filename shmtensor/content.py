@@ -17,7 +17,7 @@ from .allocators.lease import lease
 from .allocators.protocol import Allocator, Region
 from .conversion import integer
 from .dtypes import TABLE, DType, ElementType, dtype_of, require_same
-from .errors import DeviceUnavailable, DTypeError, InvalidArgument, LayoutError
+from .errors import DeviceUnavailable, DTypeError, InvalidArgument, LayoutError, type_name
 from .memory import OWN, StorageFlags, checked_array, flat_bytes, flat_values, owner_of, put_bytes, shared_by
 
 if TYPE_CHECKING:
@@ -304,9 +304,7 @@ class Content(Conversions):
         try:
             return weakref.finalize(owner, function, *arguments)
         except TypeError as error:
-            raise DTypeError(
-                f"the memory is that of a {type(owner).__name__}, which cannot be watched: {error}"
-            ) from error
+            raise DTypeError(f"the memory is that of a {type_name(owner)}, which cannot be watched: {error}") from error
 
 
 def _conversion(row: ElementType) -> Callable[[Conversions], Storage]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, SETTLED, Tensor, array_of, failed, index_of
+from ._core import FAILURES, SETTLED, Tensor, array_of, failed, index_of, refuse_grad
 from ._native import tensor as _tensor
 from .allocators.default import out_of_heap
 from .allocators.managed import allocate, allocate_array
@@ -17,7 +17,7 @@ from .conversion import array_from, empty_array, shape_from
 from .devices import device_of
 from .dlpack import from_dlpack
 from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
-from .errors import DTypeError, InvalidArgument, LayoutError
+from .errors import DTypeError, InvalidArgument, LayoutError, type_name
 from .memory import checked_array
 
 __all__ = [
@@ -28,19 +28,23 @@ __all__ = [
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
 
-def from_numpy(array: NDArray[Any]) -> Tensor:
+def from_numpy(array: NDArray[Any], *, shared: bool = False) -> Tensor:
     """A tensor over the memory of an array, without a copy; each keeps it alive and sees the other's writes.
 
-    Does not block. Each call makes a storage of its own, so `share_memory_` of one tensor does not move another that
-    was made from the same array, nor the array.
+    Does not block, unless shared. Each call makes a storage of its own, so `share_memory_` of one tensor does not move
+    another that was made from the same array, nor the array.
 
     Args:
         array: any shape; writable, native byte order, strides non-negative multiples of the item size.
+        shared: as `asarray`: a copy in shared memory, of whatever layout, unless the array's memory is shared already.
 
     Raises:
         DTypeError: no ndarray, or an object, structured, byte-swapped or unsupported dtype.
         LayoutError: read-only, or strides that a tensor cannot have; the message says to copy.
+        OutOfMemory, ManagerError: shared, as `empty`.
     """
+    if shared and isinstance(array, np.ndarray):
+        return asarray(array, shared=True)
     if type(array) is not np.ndarray or not array.flags.carray or array.dtype not in BY_DTYPE:
         view = checked_array(array)
     else:
@@ -64,14 +68,17 @@ def empty(
         device: "cpu", the only one.
         shared: in shared memory of this process's manager (the first one blocks until the manager is ready) instead of
             the heap.
-        requires_grad: see Tensor.
+        requires_grad: False.
 
     Raises:
         InvalidArgument: sizes that are negative or impossible; no such device.
         DTypeError: no such type.
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
+        NotSupported: requires_grad=True; gradients are not recorded yet.
     """
+    if requires_grad:
+        refuse_grad(requires_grad)
     kind = DEFAULT if dtype is None else dtype_of(dtype)
     sizes: tuple[int, ...] = (shape, *more)
     if type(shape) is int and not more and 0 <= shape <= _PLAIN:  # most are
@@ -81,8 +88,8 @@ def empty(
     if device is not None:
         device_of(device)
     if shared:
-        return _tensor(allocate_array(nbytes, kind, sizes), None, SETTLED, requires_grad)
-    return _tensor(empty_array(sizes, kind), None, 0, requires_grad)
+        return _tensor(allocate_array(nbytes, kind, sizes), None, SETTLED)
+    return _tensor(empty_array(sizes, kind), None, 0)
 
 
 def zeros(
@@ -98,15 +105,14 @@ def zeros(
         made = empty(shape, *more, dtype=dtype, device=device, shared=True, requires_grad=requires_grad)
         made._array.fill(0)
         return made
+    refuse_grad(requires_grad)
     kind = dtype_of(dtype)
     device_of(device)
     sizes, nbytes = shape_from((shape, *more), kind.itemsize)
     try:
-        t = _tensor(np.zeros(sizes, kind))
+        return _tensor(np.zeros(sizes, kind))
     except MemoryError as error:
         raise out_of_heap(nbytes) from error
-    t.requires_grad = requires_grad
-    return t
 
 
 def ones(
@@ -161,31 +167,44 @@ def tensor(
     Raises:
         InvalidArgument: ragged nesting, or values outside the range of the type.
         DTypeError: values that are no numbers, or of an unsupported type.
-        OutOfMemory, ManagerError: as `empty`.
+        OutOfMemory, ManagerError, NotSupported: as `empty`.
     """
+    refuse_grad(requires_grad)
     values = array_from(data, None if dtype is None else dtype_of(dtype))
     device_of(device)
-    t = _shared(values) if shared else _tensor(values)
-    t.requires_grad = requires_grad
-    return t
+    return _shared(values) if shared else _tensor(values)
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+def asarray(
+    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None, shared: bool = False
+) -> Tensor:
     """A tensor of values, over the same memory where that is possible.
 
-    Does not block.
+    Does not block, unless shared.
 
     Args:
         obj: a tensor (given back as it is), an array, anything with `__dlpack__` or the buffer protocol, nested
             sequences or a number.
         dtype: default as `tensor`.
         copy: True: always a copy; False: never (raises InvalidArgument where one is needed); None: where one is needed.
+        shared: in shared memory, as `empty`; a copy is needed of what is not there yet.
 
     Raises:
         InvalidArgument, DTypeError: as `tensor`; no such device.
+        OutOfMemory, ManagerError: shared, as `empty`.
     """
     wanted = None if dtype is None else dtype_of(dtype)
     device_of(device)
+    if not shared:
+        return _over(obj, wanted, copy)
+    found = _over(obj, wanted, None if copy else copy)
+    if found.is_shared() and not copy:
+        return found
+    _allow(copy, f"a {type_name(obj)} that is not in shared memory")
+    return _shared(found._live())
+
+
+def _over(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
     if isinstance(obj, Tensor):
         if copy or (wanted is not None and wanted != obj.dtype):
             _allow(copy, f"a tensor of {obj.dtype.name} as {wanted}")
@@ -195,7 +214,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
         if hasattr(obj, "__dlpack__"):
             with suppress(BufferError):  # it has no memory to lend, or not here: the other ways may do
-                return asarray(from_dlpack(obj, copy=copy), dtype=wanted, copy=None if copy else copy)
+                return _over(from_dlpack(obj, copy=copy), wanted, None if copy else copy)
         if hasattr(obj, "__array__"):
             array = np.asarray(obj)
         else:
@@ -206,7 +225,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
             return from_numpy(array)
         except LayoutError as problem:
             _allow(copy, f"this array ({problem})")
-    _allow(copy, f"a {type(obj).__name__}")
+    _allow(copy, f"a {type_name(obj)}")
     return _tensor(array_from(array, wanted))
 
 
@@ -215,7 +234,7 @@ as_tensor = asarray
 
 def _allow(copy: bool | None, what: str) -> None:
     if copy is False:
-        raise InvalidArgument(f"{what} cannot be a tensor without a copy, and copy=False was asked for")
+        raise InvalidArgument(f"{what} cannot be this tensor without a copy, and copy=False was asked for")
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:

@@ -165,7 +165,10 @@ def dtype_of(spec: object) -> DType:
         return BY_NAME[spec].dtype
     try:
         dtype = np.dtype(spec)  # type: ignore[call-overload]
-    except TypeError as error:
+    except (
+        TypeError,
+        ValueError,
+    ) as error:  # of the latter where it has an attribute `dtype` that is another library's
         raise DTypeError(f"{spec!r} is not a dtype; use one of {supported_names()}") from error
     return require_supported(dtype)
 

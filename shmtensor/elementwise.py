@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ._core import FAILURES, OPERANDS, Tensor, again, array_of, failed, require_shape, wrap
 from ._native import tensor as _tensor
 from .dtypes import BY_DTYPE, require_supported
-from .errors import DTypeError
+from .errors import DTypeError, tensor_advice, type_name
 
 __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
@@ -80,7 +80,7 @@ def binary(name: str, function: Callable[..., Any]) -> Binary:
         if out is None and isinstance(x1, Tensor):
             result: Tensor = operate(x1, x2)
             if result is NotImplemented:
-                raise DTypeError(f"{name} of a tensor and a {type(x2).__name__}; give a tensor, an array or a number")
+                raise DTypeError(f"{name} of a tensor and a {type_name(x2)}; {tensor_advice(x2)}")
             return result
         a, b = _operand(name, x1), _operand(name, x2)
         target = None if out is None else array_of(out)
@@ -103,7 +103,7 @@ def _operand(name: str, x: Any) -> Any:
         return x._live()
     if isinstance(x, OPERANDS):
         return x
-    raise DTypeError(f"{name} of a {type(x).__name__}; give tensors, arrays or numbers")
+    raise DTypeError(f"{name} of a {type_name(x)}; {tensor_advice(x)}")
 
 
 def _described(compute: Any, name: str, function: Callable[..., Any]) -> Any:

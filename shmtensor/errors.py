@@ -13,6 +13,18 @@ observer: Callable[[ShmTensorError], None] | None = None
 """Is told of each error before it is raised (shmtensor.hooks); None: nobody wants to know."""
 
 
+def type_name(value: object) -> str:
+    """The class of a value as messages name it: with its module, unless that is Python's own or ours."""
+    kind = type(value)
+    ours = kind.__module__.partition(".")[0] in ("builtins", "shmtensor")
+    return kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def tensor_advice(value: object) -> str:
+    """What makes a tensor of a value that is not one, for messages."""
+    return f"use shmtensor.{'from_dlpack(x)' if hasattr(value, '__dlpack__') else 'asarray(values)'}"
+
+
 class ShmTensorError(Exception):
     """Base of all errors raised by shmtensor itself."""
 
@@ -52,6 +64,10 @@ class MappingError(ShmTensorError, OSError):
 
 class DeviceUnavailable(ShmTensorError, RuntimeError):
     """What was asked needs a device (a GPU, say) or its driver, and this machine or installation has none."""
+
+
+class NotSupported(ShmTensorError, NotImplementedError):
+    """Something that this version of shmtensor does not do, though its interface has a place for it."""
 
 
 class StaleHandle(ShmTensorError, LookupError):

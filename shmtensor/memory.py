@@ -18,7 +18,7 @@ from .allocators.managed import allocate
 from .allocators.protocol import MAX_BYTES, Allocator, Region
 from .conversion import integer
 from .dtypes import BY_DTYPE, DType, require_supported
-from .errors import DTypeError, InvalidArgument, LayoutError, MappingError, OutOfMemory
+from .errors import DTypeError, InvalidArgument, LayoutError, MappingError, OutOfMemory, tensor_advice, type_name
 
 FD_FLAGS: Final = MapFlags.SHAREDMEM | MapFlags.KEEPFD
 """How a storage that is shared by descriptor is mapped."""
@@ -95,7 +95,7 @@ def flat_bytes(buffer: Any) -> NDArray[np.uint8]:
     try:
         view = memoryview(buffer)
     except TypeError as error:
-        raise DTypeError(f"a {type(buffer).__name__} is no buffer; give bytes, an array or a storage") from error
+        raise DTypeError(f"a {type_name(buffer)} is no buffer; give bytes, an array or a storage") from error
     if not view.c_contiguous:
         raise LayoutError(f"a buffer of shape {view.shape} has gaps; pass bytes(buffer)")
     return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
@@ -112,9 +112,11 @@ def put_bytes(flat: NDArray[Any], raw: NDArray[np.uint8]) -> None:
 def owner_of(array: NDArray[Any]) -> Any:
     """The object under the views of an array, with which its memory goes: an ndarray, a lease, a block, a buffer."""
     base: Any = array
-    while isinstance(base, np.ndarray) and base.base is not None:
-        base = base.base
-    return base
+    while True:
+        under = base.base if isinstance(base, np.ndarray) else base.obj if type(base) is memoryview else None
+        if under is None:
+            return base
+        base = under
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -219,7 +221,7 @@ def flat_values(content: Any, dtype: DType) -> NDArray[Any]:
 
 def unfit(value: object, dtype: DType, error: Exception) -> InvalidArgument | DTypeError:
     """Our error for one of NumPy's about values: InvalidArgument for a wrong number or nesting, else DTypeError."""
-    shown = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
+    shown = repr(value) if len(repr(value)) < 80 else f"a {type_name(value)}"
     nesting = any(word in str(error) for word in ("broadcast", "inhomogeneous", "sequence"))
     kind = InvalidArgument if isinstance(error, ValueError) and nesting else DTypeError
     return kind(f"{shown} cannot be stored as {dtype.name}: {error}; give values of that type, as many as asked for")
@@ -243,7 +245,7 @@ def checked_array(array: NDArray[Any]) -> NDArray[Any]:
         LayoutError: read-only, or strides that are no multiples of the item size.
     """
     if not isinstance(array, np.ndarray):
-        raise DTypeError(f"expected a numpy.ndarray, found {type(array).__name__}; use shmtensor.tensor(values)")
+        raise DTypeError(f"expected a numpy.ndarray, found {type_name(array)}; {tensor_advice(array)}")
     if array.dtype not in BY_DTYPE:
         require_supported(array.dtype)
     if not array.flags.writeable:

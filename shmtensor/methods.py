@@ -24,7 +24,7 @@ from . import (
 from ._core import Tensor, array_of, index_of, indices_of
 from .conversion import array_from, shape_from
 from .dtypes import TABLE, ElementType
-from .errors import DTypeError
+from .errors import DTypeError, tensor_advice, type_name
 from .linalg import routines
 from .random import distributions, sampling
 from .storage import Storage
@@ -56,7 +56,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
         steps = _dense(shape) if stride is None else indices_of(stride, "strides")
         other = Tensor._rebuild(storage, first, shape, steps)
     else:
-        raise DTypeError(f"set_ to a {type(source).__name__}; give a storage or a tensor")
+        raise DTypeError(f"set_ to a {type_name(source)}; give a storage or a tensor: {tensor_advice(source)}")
     self._array, self._storage, self._epoch = other._live(), other.storage(), other._epoch
     return self
 
@@ -89,13 +89,13 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def detach(self: Tensor) -> Tensor:
-    """The same memory without requires_grad. Does not block."""
+    """A view of the same memory, of which no gradients are recorded. Does not block."""
     return self._share(self._live())
 
 
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
-    """Say whether autograd records what happens to it; gives self. Does not block."""
-    self.requires_grad = bool(requires_grad)
+    """Say that gradients are not recorded; returns self. Does not block. Raises NotSupported: True."""
+    self.requires_grad = requires_grad
     return self
 
 
@@ -173,7 +173,7 @@ def _binary_inplace(name: str, operate: Callable[..., Any]) -> Callable[..., Ten
     def compute(self: Tensor, other: Any) -> Tensor:
         result: Tensor = operate(self, other)
         if result is NotImplemented:  # as an operator may answer; nobody would look here
-            raise DTypeError(f"{name}_ of a tensor and a {type(other).__name__}; give a tensor, an array or a number")
+            raise DTypeError(f"{name}_ of a tensor and a {type_name(other)}; {tensor_advice(other)}")
         return result
 
     compute.__doc__ = f"`{name}` in place; gives self. Does not block.\n\n{elementwise.RAISES}"

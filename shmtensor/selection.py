@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, given, index_of, wrap
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
 
 __all__ = [
     "allclose",
@@ -87,7 +87,7 @@ def _value(value: Any) -> Any:
         return value._live()
     if isinstance(value, OPERANDS):
         return value
-    raise DTypeError(f"a value of type {type(value).__name__}; give a tensor, an array or a number")
+    raise DTypeError(f"a value of type {type_name(value)}; {tensor_advice(value)}")
 
 
 # -- by index ----------------------------------------------------------------------------------------------------------

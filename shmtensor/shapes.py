@@ -19,7 +19,7 @@ from ._native import strided
 from .allocators.protocol import MAX_BYTES
 from .conversion import INTEGERS, SEQUENCES, check_axes, empty_array, shape_from, view_shape
 from .dtypes import BY_DTYPE, dtype_of
-from .errors import IndexOutOfRange, InvalidArgument, LayoutError
+from .errors import IndexOutOfRange, InvalidArgument, LayoutError, type_name
 from .memory import address_of
 
 __all__ = [
@@ -552,7 +552,7 @@ def contiguous(x: Tensor, /) -> Tensor:
 
 def _arrays(tensors: Sequence[Tensor], doing: str) -> list[NDArray[Any]]:
     if not isinstance(tensors, SEQUENCES) or not tensors:
-        found = "no tensors" if isinstance(tensors, SEQUENCES) else f"a {type(tensors).__name__}"
+        found = "no tensors" if isinstance(tensors, SEQUENCES) else f"a {type_name(tensors)}"
         raise InvalidArgument(f"{doing} of {found}; give a list")
     return [array_of(x) for x in tensors]
 

@@ -25,7 +25,7 @@ from multiprocessing import connection, reduction
 from typing import Any
 
 from ._native import Descriptor
-from .errors import InvalidArgument, ShmTensorError
+from .errors import InvalidArgument, ShmTensorError, type_name
 
 GRACE_SECONDS = 30.0
 """From SIGTERM to SIGKILL where the caller names no grace period; torch's figure."""
@@ -271,7 +271,7 @@ def start_processes(
     if not callable(fn):
         raise InvalidArgument(f"fn has to be callable, as fn(i, *args), and {fn!r} is not; pass the function itself")
     if not isinstance(args, tuple | list):
-        raise InvalidArgument(f"args has to be a tuple or list, not {type(args).__name__}; write args=(value,) for one")
+        raise InvalidArgument(f"args has to be a tuple or list, not {type_name(args)}; write args=(value,) for one")
     if not isinstance(nprocs, int) or isinstance(nprocs, bool) or nprocs < 1:
         raise InvalidArgument(f"nprocs has to be a whole number of processes, 1 or more, not {nprocs!r}")
     methods = contexts.get_all_start_methods()

@@ -37,7 +37,7 @@ from .dtypes import (
     require_same,
     require_supported,
 )
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument, ShmTensorError
+from .errors import DTypeError, IndexOutOfRange, InvalidArgument, ShmTensorError, type_name
 from .memory import (
     OWN,
     PLACES,
@@ -49,6 +49,7 @@ from .memory import (
     flat_values,
     fresh_array,
     moving,
+    owner_of,
     region_over,
     shared_block,
     shared_by,
@@ -385,7 +386,7 @@ class Storage(Content, Sharing):
                 tensors in this process and others refer to it; or two storages over the same memory.
         """
         if not isinstance(other, Storage):
-            raise DTypeError(f"a {type(self).__name__} swaps with another one, not with a {type(other).__name__}")
+            raise DTypeError(f"a {type(self).__name__} swaps with another one, not with a {type_name(other)}")
         require_same(self.dtype, other.dtype, other._describe())
         if self is other:
             return self
@@ -615,10 +616,8 @@ def storage_of(array: NDArray[Any]) -> Storage:
 
     Does not block. The array has strides that are multiples of the item size. Raises DTypeError.
     """
-    base: Any = array.base
-    owned = base is None
-    while type(base) is np.ndarray:
-        base = base.base
+    base: Any = owner_of(array)
+    owned = array.base is None
     dtype = array.dtype
     block, kind = shared_block(base)
     if block is not None:

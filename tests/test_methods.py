@@ -121,7 +121,7 @@ def test_ternary():
 def test_apply_and_others():
     t = st.arange(4).view(2, 2).t()
     assert t.apply_(lambda v: v * 2) is t and t.tolist() == [[0, 4], [2, 6]]
-    t = st.ones(2, requires_grad=True)
+    t = st.ones(2)
     assert not t.detach().requires_grad and t.detach().storage() is t.storage()
     assert t.requires_grad_(False) is t and not t.requires_grad
     assert st.ones(2, 3).view_as(st.zeros(3, 2)).shape == (3, 2)

@@ -403,3 +403,26 @@ def test_what_was_refused_changes_nothing():
         with pytest.raises(ShmTensorError):
             change()
         np.testing.assert_array_equal(t.numpy(), expect)
+
+
+FOREIGN: Any = type("Tensor", (), {"__module__": "elsewhere.tensors"})
+"""A class of another library, which has the name of ours."""
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [
+        lambda x: st.sum(x),
+        lambda x: st.add(x, 1),
+        lambda x: st.maximum(st.ones(3), x),
+        lambda x: st.where(st.ones(3) > 0, x, 2),
+        lambda x: st.from_numpy(x),
+        lambda x: st.ones(3).set_(x),
+        lambda x: st.atomics.load(x, 0),
+        lambda x: st.random.normal_(x),
+        lambda x: st.save({"a": x}, "never.npz"),
+    ],
+)
+def test_a_class_of_another_library_is_shown_with_its_module(mistaken):
+    with pytest.raises(ShmTensorError, match=r"elsewhere\.tensors\.Tensor; .*use shmtensor\.asarray"):
+        mistaken(FOREIGN())

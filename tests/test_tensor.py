@@ -13,7 +13,7 @@ import pytest
 import shmtensor
 from shmtensor import Tensor, from_numpy
 from shmtensor.dtypes import ELEMENT_TYPES
-from shmtensor.errors import DTypeError, InvalidArgument, LayoutError, OutOfMemory, ShmTensorError
+from shmtensor.errors import DTypeError, InvalidArgument, LayoutError, NotSupported, OutOfMemory, ShmTensorError
 
 
 @pytest.fixture(params=[False, True], ids=["heap", "shared"])
@@ -42,7 +42,6 @@ def test_creation(shared):
         assert made.is_shared() is shared
     assert shmtensor.empty([4, 0, 2], shared=shared).shape == (4, 0, 2)
     assert shmtensor.empty(shared=shared).shape == shmtensor.empty((), shared=shared).shape == ()
-    assert shmtensor.zeros(2, dtype="int16", requires_grad=True, shared=shared).requires_grad
 
 
 def test_types_of_values():
@@ -432,9 +431,31 @@ def test_repr_says_shape_type_and_place(t, shared):
     assert "shape=(3, 4)" in text
     assert "dtype=float32" in text
     assert f"memory={'shared' if shared else 'heap'}" in text
-    assert "requires_grad" not in text
-    t.requires_grad = True
-    assert "requires_grad=True" in repr(t)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("make", ["empty", "zeros", "ones", "rand", "randn"])
+def test_gradients_are_refused(make: str, shared: bool) -> None:
+    function = getattr(shmtensor, make)
+    assert not function(2, requires_grad=False, shared=shared).requires_grad
+    with pytest.raises(NotSupported, match="records no gradients: leave it out"):
+        function(2, requires_grad=True, shared=shared)
+
+
+def test_gradients_are_refused_wherever_they_are_asked_for() -> None:
+    t = shmtensor.ones(2)
+    t.requires_grad = False
+    asked = (
+        lambda: shmtensor.tensor([1], requires_grad=True),
+        lambda: shmtensor.full((2,), 1, requires_grad=True),
+        lambda: t.requires_grad_(),
+        lambda: setattr(t, "requires_grad", True),
+        lambda: shmtensor.Tensor._rebuild(t.storage(), 0, (2,), (1,), True),  # a pickle
+    )
+    for ask in asked:
+        with pytest.raises(NotImplementedError):
+            ask()
+    assert not t.requires_grad and not t.requires_grad_(False).requires_grad
 
 
 # -- sharing
@@ -525,13 +546,11 @@ def test_one_storage_however_many_threads_ask():
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_pickle_is_by_value_and_keeps_sharing(t, protocol):
-    t.requires_grad = True
     whole, part = pickle.loads(pickle.dumps((t, t[1:, ::2]), protocol))
     assert whole.tolist() == t.tolist()
     assert part.tolist() == t[1:, ::2].tolist()
     assert whole.storage() is part.storage()
     assert not whole.is_shared()
-    assert whole.requires_grad and not part.requires_grad
     whole[2, 2] = -5
     assert part[1, 1].item() == -5
     assert t[2, 2].item() == 10

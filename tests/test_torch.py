@@ -64,3 +64,33 @@ def test_the_same_names_mean_the_same() -> None:
         assert one.stride() == other.stride()
         assert one.storage_offset() == other.storage_offset()
         assert one.tolist() == other.tolist()
+
+
+MISTAKEN: dict[str, Any] = {
+    "function": lambda x: shmtensor.sum(x),
+    "elementwise": lambda x: shmtensor.add(x, 1),
+    "with a tensor": lambda x: shmtensor.maximum(shmtensor.ones(3), x),
+    "in place": lambda x: shmtensor.ones(3).add_(x),
+    "condition": lambda x: shmtensor.where(x > 0, 1, 2),
+    "list": lambda x: shmtensor.stack([x]),
+    "out": lambda x: shmtensor.add(shmtensor.ones(3), 1, out=x),
+    "set_": lambda x: shmtensor.ones(3).set_(x),
+    "from_numpy": lambda x: shmtensor.from_numpy(x),
+    "atomics": lambda x: shmtensor.atomics.load(x, 0),
+    "random": lambda x: shmtensor.random.normal_(x),
+}
+
+
+@pytest.mark.parametrize("mistaken", MISTAKEN.values(), ids=list(MISTAKEN))
+def test_errors_say_whose_tensor_it_is(mistaken: Any) -> None:
+    with pytest.raises(shmtensor.errors.ShmTensorError, match=r"torch\.Tensor.*use shmtensor\.from_dlpack\(x\)"):
+        mistaken(torch.ones(3))
+
+
+def test_saving_a_state_dict_says_what_to_do(tmp_path: Any) -> None:
+    state = torch.nn.Linear(2, 3).state_dict()
+    for name in ("state.npz", "state.safetensors"):
+        with pytest.raises(shmtensor.errors.DTypeError, match=r"'weight': .* not a torch\.Tensor; use .*from_dlpack"):
+            shmtensor.save(state, tmp_path / name)
+    shmtensor.save({name: shmtensor.from_dlpack(value) for name, value in state.items()}, tmp_path / "state.npz")
+    assert shmtensor.load(tmp_path / "state.npz")["weight"].shape == (3, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidArgument, LayoutError
+from ..errors import InvalidArgument, LayoutError, type_name
 from .protocol import Allocator, Region
 
 
@@ -86,7 +86,7 @@ def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
             raise problem
     except TypeError as error:
         raise InvalidArgument(
-            f"the {_name(allocator)} allocator gave a {type(region).__name__}, which has no contiguous bytes; "
+            f"the {_name(allocator)} allocator gave a {type_name(region)}, which has no contiguous bytes; "
             "return an object with the buffer protocol"
         ) from error
     return np.asarray(Lease(allocator, region, view, address))[:nbytes]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .. import dtypes
 from ..conversion import empty_array, integer
 from ..dtypes import DType
-from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
+from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument, type_name
 from ..memory import element_count
 from ..storage import STORAGE_CLASSES, Storage
 from . import numbers, text
@@ -287,7 +287,7 @@ class File(ABC):
         """Write a string as it is, in UTF-8; gives the bytes written. May block as a write does. Raises OSError."""
         self._require("w")
         if not isinstance(string, str | bytes):
-            raise DTypeError(f"write_string was given a {type(string).__name__}; give str or bytes")
+            raise DTypeError(f"write_string was given a {type_name(string)}; give str or bytes")
         data = string.encode("utf-8", "surrogateescape") if isinstance(string, str) else string
         done = self._write_bytes(data)
         if done != len(data):

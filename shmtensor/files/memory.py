@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import int8
-from ..errors import DTypeError, InvalidArgument
+from ..errors import DTypeError, InvalidArgument, type_name
 from ..storage import STORAGE_CLASSES, Storage
 from .file import File
 
@@ -35,7 +35,7 @@ class MemoryFile(File):
         if storage is None:
             storage = STORAGE_CLASSES[int8]([0])
         elif not isinstance(storage, Storage) or storage.dtype != int8:
-            raise DTypeError(f"a memory file is in a CharStorage (int8), not a {type(storage).__name__}")
+            raise DTypeError(f"a memory file is in a CharStorage (int8), not a {type_name(storage)}")
         elif not storage.size() or storage[-1] != 0:
             raise InvalidArgument(
                 "the CharStorage of a memory file must end in 0; write one there (it is no part of the file)"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .. import dtypes
 from ..conversion import integer
 from ..dtypes import DType
-from ..errors import DTypeError, InvalidArgument, LayoutError
+from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
 from ..storage import STORAGE_CLASSES, Storage
 
 if TYPE_CHECKING:
@@ -117,17 +117,17 @@ def _flat(buffer: Any, dtype: DType, writing: bool) -> NDArray[Any]:
     try:
         flat = np.frombuffer(buffer, dtype) if memoryview(buffer).nbytes else np.empty(0, dtype)
     except TypeError as error:
-        raise DTypeError(f"a {type(buffer).__name__} has no memory to use: {error}; give a buffer or array") from error
+        raise DTypeError(f"a {type_name(buffer)} has no memory to use: {error}; give a buffer or array") from error
     except (BufferError, ValueError) as error:
-        raise LayoutError(f"numbers of {dtype.name} in a {type(buffer).__name__}: {error}") from error
+        raise LayoutError(f"numbers of {dtype.name} in a {type_name(buffer)}: {error}") from error
     if not writing and len(flat) and not flat.flags.writeable:
-        raise LayoutError(f"asked to read numbers into a read-only {type(buffer).__name__}; give one that is writable")
+        raise LayoutError(f"asked to read numbers into a read-only {type_name(buffer)}; give one that is writable")
     return flat
 
 
 def _storage(storage: Any, dtype: DType) -> Storage:
     if not isinstance(storage, Storage) or storage.dtype != dtype:
-        found = type(storage).__name__
+        found = type_name(storage)
         raise DTypeError(f"a {STORAGE_CLASSES[dtype].__name__} ({dtype.name}) was asked for, and a {found} given")
     return storage
 

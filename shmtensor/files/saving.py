@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._tensor import Tensor
 from ..dtypes import require_supported
-from ..errors import DTypeError, FileDamaged, InvalidArgument
+from ..errors import DTypeError, FileDamaged, InvalidArgument, tensor_advice, type_name
 from . import arrays, safetensors
 from .entries import Entry, map_tensors, read_tensor
 
@@ -50,7 +50,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         _replace(target, lambda file: arrays.write_npy(values, label, _writer(file)))
         return
     if not isinstance(obj, Mapping):
-        raise InvalidArgument(f"{label} holds tensors by name; give a dict of them, not a {type(obj).__name__}")
+        raise InvalidArgument(f"{label} holds tensors by name; give a dict of them, not a {type_name(obj)}")
     for key in obj:
         if not isinstance(key, str) or not _encodable(key) or (suffix == ".safetensors" and key == "__metadata__"):
             raise InvalidArgument(f"{label}: {key!r} cannot be the name of a tensor; give a plain string")
@@ -130,7 +130,7 @@ def _encodable(key: str) -> bool:
 def _array_of(value: Any, label: str) -> NDArray[Any]:
     """The elements of a tensor or array in the order of C."""
     if not isinstance(value, Tensor | np.ndarray):
-        raise DTypeError(f"{label}: a tensor or array can be saved, not a {type(value).__name__}")
+        raise DTypeError(f"{label}: a tensor or array can be saved, not a {type_name(value)}; {tensor_advice(value)}")
     array = value._live() if isinstance(value, Tensor) else value
     require_supported(array.dtype)
     return np.asarray(array, order="C")

@@ -20,7 +20,7 @@ from .._native import Twister
 from ..conversion import empty_array, integer, read_only
 from ..creation import empty
 from ..dtypes import DType, float64, int64
-from ..errors import DTypeError, InvalidArgument
+from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from .generator import Generator, between, deviation, generator_of, interval, probability, rate, spread
 
 METHODS: Final = (
@@ -78,7 +78,7 @@ def _fill(t: Tensor, name: str, pair: tuple[float, float], generator: Generator 
 
 def _require(doing: str, t: Tensor, kinds: str, wanted: str) -> NDArray[Any]:
     if not isinstance(t, Tensor):
-        raise DTypeError(f"{doing} of a {type(t).__name__}; give a tensor")
+        raise DTypeError(f"{doing} of a {type_name(t)}; {tensor_advice(t)}")
     if t.dtype.kind not in kinds:
         raise DTypeError(f"{doing} of a tensor of {t.dtype.name}; it takes {wanted}")
     return t._live()

@@ -14,7 +14,7 @@ from .._core import Tensor, wrap
 from .._native import RANDOM_STATE_BYTES, Twister
 from ..conversion import integer
 from ..dtypes import uint8
-from ..errors import DTypeError, InvalidArgument, ShmTensorError
+from ..errors import DTypeError, InvalidArgument, ShmTensorError, type_name
 
 STATE_BYTES: Final = RANDOM_STATE_BYTES
 """Elements of a saved state: the THGenerator of Torch7 on a 64-bit machine."""
@@ -177,7 +177,7 @@ class Generator:
             InvalidArgument: of another length, or no state of a generator; this one is as it was.
         """
         if not isinstance(state, Tensor) or state.dtype != uint8:
-            found = f"a tensor of {state.dtype.name}" if isinstance(state, Tensor) else type(state).__name__
+            found = f"a tensor of {state.dtype.name}" if isinstance(state, Tensor) else type_name(state)
             raise DTypeError(f"a state is a tensor of uint8, as get_state gives it; this is {found}")
         if state.shape != (STATE_BYTES,):
             raise InvalidArgument(f"a state has shape ({STATE_BYTES},); this tensor has shape {state.shape}")
@@ -283,7 +283,7 @@ def generator_of(generator: Any) -> Generator:
     if generator is None:
         return default_generator
     if not isinstance(generator, Generator):
-        raise DTypeError(f"generator is a {type(generator).__name__}; give a shmtensor.random.Generator")
+        raise DTypeError(f"generator is a {type_name(generator)}; give a shmtensor.random.Generator")
     return generator
 
 

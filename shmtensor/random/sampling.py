@@ -11,7 +11,7 @@ from .._core import Tensor, wrap
 from ..conversion import integer
 from ..creation import empty
 from ..dtypes import int64
-from ..errors import DTypeError, InvalidArgument
+from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from .distributions import normal_, random_, uniform_, whole_numbers
 from .generator import Generator, generator_of
 
@@ -89,7 +89,7 @@ def randint_like(
 
 def _shape(t: Any) -> tuple[int, ...]:
     if not isinstance(t, Tensor):
-        raise DTypeError(f"a {type(t).__name__} has no shape to follow; give a tensor")
+        raise DTypeError(f"a {type_name(t)} has no shape to follow; {tensor_advice(t)}")
     return t.shape
 
 
@@ -139,7 +139,7 @@ def _count(name: str, value: Any) -> int:
 def _weights(doing: str, weights: Tensor, axes: tuple[int, ...]) -> NDArray[np.float64]:
     """The weights as a matrix of float64, a row for each distribution."""
     if not isinstance(weights, Tensor) or weights.dtype.kind not in "fV":
-        what = f"a tensor of {weights.dtype.name}" if isinstance(weights, Tensor) else f"a {type(weights).__name__}"
+        what = f"a tensor of {weights.dtype.name}" if isinstance(weights, Tensor) else f"a {type_name(weights)}"
         raise DTypeError(f"{doing} with weights in {what}; give a floating-point tensor")
     if weights.dim() not in axes or not weights.shape[-1]:
         raise InvalidArgument(
