@@ -97,11 +97,11 @@ PyObject* item(PyObject* self, PyObject*) {
     return element(self, "item() of");
 }
 PyObject* to_float(PyObject* self) {
-    const Ref value(element(self, "float() of"));
+    const Ref value(element(self, "item() of"));
     return value ? PyNumber_Float(value.get()) : nullptr;
 }
 PyObject* to_int(PyObject* self) {
-    const Ref value(element(self, "int() of"));
+    const Ref value(element(self, "item() of"));
     return value ? PyNumber_Long(value.get()) : nullptr;
 }
 int to_bool(PyObject* self) {

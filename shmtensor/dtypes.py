@@ -165,10 +165,7 @@ def dtype_of(spec: object) -> DType:
         return BY_NAME[spec].dtype
     try:
         dtype = np.dtype(spec)  # type: ignore[call-overload]
-    except (
-        TypeError,
-        ValueError,
-    ) as error:  # of the latter where it has an attribute `dtype` that is another library's
+    except (TypeError, ValueError) as error:  # ValueError: an object with the `dtype` of another library
         raise DTypeError(f"{spec!r} is not a dtype; use one of {supported_names()}") from error
     return require_supported(dtype)
 

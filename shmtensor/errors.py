@@ -22,7 +22,8 @@ def type_name(value: object) -> str:
 
 def tensor_advice(value: object) -> str:
     """What makes a tensor of a value that is not one, for messages."""
-    return f"use shmtensor.{'from_dlpack(x)' if hasattr(value, '__dlpack__') else 'asarray(values)'}"
+    foreign = hasattr(value, "__dlpack__") and not type(value).__module__.startswith("numpy")
+    return f"use shmtensor.{'from_dlpack(x)' if foreign else 'asarray(values)'}"
 
 
 class ShmTensorError(Exception):

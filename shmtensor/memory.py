@@ -113,10 +113,13 @@ def owner_of(array: NDArray[Any]) -> Any:
     """The object under the views of an array, with which its memory goes: an ndarray, a lease, a block, a buffer."""
     base: Any = array
     while True:
-        under = base.base if isinstance(base, np.ndarray) else base.obj if type(base) is memoryview else None
-        if under is None:
+        # NumPy takes a tensor's memory as a memoryview, which is over the tensor's array.
+        found = base.obj if type(base) is memoryview else base
+        if not isinstance(found, np.ndarray):
             return base
-        base = under
+        if found.base is None:
+            return found
+        base = found.base
 
 
 def address_of(array: NDArray[Any]) -> int:
