@@ -64,16 +64,22 @@ PyObject* array_of(PyObject* self) {
     return nullptr;
 }
 
-// x[i] of an integer within the first axis; nullptr without an exception for all else, which Tensor._index is asked.
+// x[key] of an integer within the first axis or of a slice; nullptr without an exception for all else, which
+// Tensor._index is asked.
 PyObject* view_at(PyObject* self, PyObject* key) {
-    if (!PyLong_CheckExact(key) || !tensors.tensor || !PyObject_TypeCheck(self, tensors.tensor)) return nullptr;
+    const bool slice = PySlice_Check(key);
+    if (!(slice || PyLong_CheckExact(key)) || !tensors.tensor || !PyObject_TypeCheck(self, tensors.tensor))
+        return nullptr;
     PyObject *storage = slot(self, tensors.storage_of), *epoch = slot(self, tensors.epoch);
     // A tensor without a storage makes one first, for itself and the view; one whose storage has moved follows it.
     if (!storage || !epoch) return nullptr;
     if (storage == Py_None ? epoch != tensors.settled : slot(storage, tensors.storage_epoch) != epoch) return nullptr;
-    Py_ssize_t index = PyLong_AsSsize_t(key);
+    const Ref array = Ref::to(slot(self, tensors.array)), kept = Ref::to(storage), since = Ref::to(epoch);
+    if (!array) return nullptr;
+    const Py_ssize_t index = slice ? 0 : PyLong_AsSsize_t(key);
     if (index == -1 && PyErr_Occurred()) return PyErr_Clear(), nullptr;
-    const Ref view(element_view(slot(self, tensors.array), index));
+    const Ref view(slice ? PyObject_GetItem(array.get(), key) : element_view(array.get(), index));
+    if (!view && slice) PyErr_Clear();  // _index says what is wrong
     return view ? make_tensor(view.get(), storage, epoch) : nullptr;
 }
 

@@ -387,7 +387,7 @@ class Tensor(TensorBase, Methods):
     # -- elements -----------------------------------------------------------------------------------------------------
 
     def _index(self, key: Any) -> Tensor:
-        """What `self[key]` is, where TensorBase does not know it: for all keys but an integer.
+        """What `self[key]` is, where TensorBase does not know it: for all keys but an integer or a slice.
 
         Basic indexing gives a view (a tensor without axes for one element), indexing by arrays a copy, as in NumPy.
 

@@ -28,7 +28,7 @@ __all__ = [
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
 
-def from_numpy(array: NDArray[Any], *, shared: bool = False) -> Tensor:
+def from_numpy(array: NDArray[Any], shared: bool = False) -> Tensor:
     """A tensor over the memory of an array, without a copy; each keeps it alive and sees the other's writes.
 
     Does not block, unless shared. Each call makes a storage of its own, so `share_memory_` of one tensor does not move
