@@ -23,16 +23,18 @@ const std::vector<std::string> kRoles = {"manager", "manager beside an opener", 
 
 struct OneRing {
     Books books;
-    int fd = -1;
+    os::Descriptor file;
     std::byte* at = nullptr;
     Ring ring;
 
     void make(std::uint32_t index, std::uint32_t slot) {
         want(books.create("ring-books", index + 1, 0, 0, kRingBytes, true) == 0, "books.create");
-        want(os::memfd("ring", kRingBytes, &fd) == 0 && os::reserve(fd, 0, kFirstRingBytes) == 0, "memfd");
-        want(os::map_shared(fd, kRingBytes, &at) == 0, "map");
+        int fd = -1;
+        want(os::memfd("ring", kRingBytes, &fd) == 0, "memfd");
+        file = os::Descriptor(fd);
+        want(os::map_shared(fd, kRingBytes, &at) == 0 && os::reserve(file, at, 0, kFirstRingBytes) == 0, "map");
         Ring::make(at, kFirstRing + index);
-        want(ring.open(at, kRingBytes, fd), "ring.open");
+        want(ring.open(at, kRingBytes, file), "ring.open");
         std::uint32_t reserved = 0;
         Refusal refusal;
         want(books.reserve_blocks(1, refusal) == 0 && books.reserve_holds(&reserved, refusal) == 0, "reserve");
@@ -41,10 +43,7 @@ struct OneRing {
         want(books.hand_out(0, 0, kRingBytes, slot) == 0, "hand_out");
         books.unlock();
     }
-    ~OneRing() {
-        os::unmap(at, kRingBytes);
-        os::close(fd);
-    }
+    ~OneRing() { os::unmap(at, kRingBytes); }
 };
 
 struct World {
@@ -92,7 +91,7 @@ struct Member {
         for (std::uint32_t i = 0; i < kRings; ++i) {
             const OneRing& one = w.rings[i];
             want(client.add_segment(i + 1, ::fcntl(one.books.fd(), F_DUPFD_CLOEXEC, 3),
-                                    ::fcntl(one.fd, F_DUPFD_CLOEXEC, 3), kRingBytes, true, false) == 0,
+                                    ::fcntl(one.file.number(), F_DUPFD_CLOEXEC, 3), kRingBytes, true, false) == 0,
                  "add_segment");
         }
     }
