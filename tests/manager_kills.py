@@ -119,7 +119,7 @@ class Scenario:
         assert self.manager.open(b"/mine") is tensor.storage()._region
         self.use_names(tensor)
         self.hand_over()
-        assert self.again(lambda: self.manager.open(b"/mine")) is tensor.storage()._region
+        assert self.manager.open(b"/mine") is tensor.storage()._region
         late = self.ctx.Process(target=work, args=(tasks, results))
         late.start()
         tasks.put(tensor)
@@ -137,7 +137,7 @@ class Scenario:
     def send_queues(self, tensor: Any) -> Any:
         """Queues in each other: two that are dropped, two of which one is kept, given back here."""
         for _ in range(2):
-            one, other = self.again(self.ctx.Queue), self.again(self.ctx.Queue)
+            one, other = self.ctx.Queue(), self.ctx.Queue()
             for holder, held in ((one, other), (other, one)):
                 holder.put(tensor)
                 holder.put(held)
@@ -155,27 +155,18 @@ class Scenario:
 
     def hand_over(self) -> None:
         """A restart; a service that takes the place of the manager in the background, and is stopped."""
-        self.again(self.manager.stats)
+        self.manager.stats()
         with contextlib.suppress(errors.ManagerError), connection.Observer(self.path) as observer:
             observer.request(protocol.Restart())
             observer.wait_closed()
-        self.again(self.manager.stats)
+        self.manager.stats()
         words = [sys.executable, "-c", SERVICE, os.fsdecode(self.path)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as service:
             assert service.stdout is not None
             if service.stdout.readline():
-                self.serve_again()
+                self.manager.list(5.0)
             service.terminate()
-        self.serve_again()
-
-    def serve_again(self) -> None:
-        """As the supervisor of a service does, in whose place no client may start another manager."""
-
-        def serve() -> None:
-            launch.start(self.path)
-            self.manager.list(5.0)
-
-        self.again(serve)
+        self.manager.list(5.0)
 
     def use_other_memory(self, tensor: Any) -> None:
         """A segment of its own in /dev/shm, and a child that is never started."""

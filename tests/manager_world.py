@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from shmtensor import errors
 from shmtensor._native import LAYOUT_VERSION
 from shmtensor.manager import connection, protocol
 
@@ -50,6 +51,12 @@ def shm_names() -> set[str]:
     return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
 
 
+def _heed_signals() -> None:
+    """In a child: what a shell's background job, or nohup, has us ignore, it does not."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class World:
     """A runtime directory and the processes started in it."""
 
@@ -68,6 +75,7 @@ class World:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_heed_signals,
         )
         self.processes.append(process)
         return process
@@ -125,7 +133,16 @@ class World:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        until(lambda: not self.managers(), "managers on demand to leave")
+        until(self._is_over, "managers on demand to leave")
+
+    def _is_over(self) -> bool:
+        """Whether no manager is left here. One of which only this process is a client, for life, is killed."""
+        for path in self.directory.glob("*.sock"):
+            with suppress(errors.ShmTensorError):
+                found = self.observe(os.fsencode(path))
+                if {row["pid"] for row in found["clients"]} == {os.getpid()}:
+                    os.kill(found["stats"]["pid"], signal.SIGKILL)
+        return not self.managers()
 
     def managers(self) -> list[int]:
         """Pids of the managers that serve in this directory."""

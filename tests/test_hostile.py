@@ -225,7 +225,7 @@ def test_the_boundaries_of_every_number(watched: Watched) -> None:
         *(p.Hello(*version), p.Rejoin(*version, 0, 0, 0), p.Embryo(0, 0), p.Create(0), p.Map(0), p.Return(0)),
         *(p.Export(segment.segment, 0, 1), p.Export(ring.segment, 0, 1), p.Lookup(b"/bound"), p.Unexport(b"/none")),
         *(p.List(), p.Stats(), p.Collect(), p.Event(0), p.Bind(segment.segment, 0, 1, b"/x")),
-        *(p.Bind(ring.segment, 0, 1, b"/y"), p.Goodbye(), p.Stop()),
+        *(p.Bind(ring.segment, 0, 1, b"/y"), p.Goodbye(), p.Stop(), p.Restart(), p.Succeed()),
     )
     assert {type(base) for base in bases} == set(p.REQUESTS.values())
     null = os.open(os.devnull, os.O_RDONLY)

@@ -46,7 +46,7 @@ IN_THREADS = {"_death_of"} | {
 }
 ELSEWHERE = {"<module>", "_Arriving", "Receipt", "_Crew", "_Number", "Pool"}  # bodies of classes, run once
 ELSEWHERE |= {"Receipt.__init__", "Receipt.__getstate__", "_Crew.__init__", "Pool.__init__", "Pool._repopulate_pool"}
-ELSEWHERE |= {"_arrive", "_terminate"}
+ELSEWHERE |= {"_arrive", "_terminate", "_refuse_result"}
 
 NOT_REACHED = {
     ("work", "return"): "its parent has ended: test_workers_end_with_the_process_that_made_the_pool",
