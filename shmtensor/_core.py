@@ -29,7 +29,7 @@ from .conversion import INTEGERS, array_from, empty_array, integer, refused, sha
 from .devices import CPU, Device, device_of
 from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument, NotSupported, tensor_advice, type_name
-from .memory import address_of, moving
+from .memory import address_of, array_over, moving
 from .storage import Storage, storage_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Tensor(TensorBase, Methods):
                 assert storage._bases is not None
                 offset = address_of(old) - storage._bases[self._epoch]
                 try:
-                    self._array = np.ndarray(old.shape, old.dtype, flat, offset, old.strides)
+                    self._array = array_over(flat, old.shape, old.dtype, offset, old.strides)
                     if not old.flags.writeable and overlaps(old):
                         self._array.flags.writeable = False
                 except (TypeError, ValueError) as error:
@@ -185,7 +185,7 @@ class Tensor(TensorBase, Methods):
         if len(size) != len(stride) or offset < 0:
             raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
         try:
-            array: NDArray[Any] = np.ndarray(size, kind, flat, offset * width, tuple(s * width for s in stride))
+            array = array_over(flat, size, kind, offset * width, tuple(s * width for s in stride))
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements: "

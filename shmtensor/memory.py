@@ -48,6 +48,16 @@ PLACES: Final = {
 """Kind of view -> where that memory is, in a word."""
 
 
+def array_over(
+    flat: NDArray[Any], shape: tuple[int, ...], dtype: Any, offset: int, strides: tuple[int, ...]
+) -> NDArray[Any]:
+    """An array over a part of `flat`; offset and strides in bytes. Raises ValueError, TypeError: it reaches beyond."""
+    array: NDArray[Any] = np.ndarray(shape, dtype, flat, offset, strides)
+    if not flat.nbytes and array.size:  # NumPy looks at strides only where there is a buffer of at least a byte
+        raise ValueError("strides is incompatible with shape of requested array and size of buffer")
+    return array
+
+
 def empty_cache() -> int:
     """Give the memory that this process has freed, and keeps for what it allocates next, back to the system.
 

@@ -51,10 +51,11 @@ def shm_names() -> set[str]:
     return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
 
 
-def _heed_signals() -> None:
-    """In a child: what a shell's background job, or nohup, has us ignore, it does not."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+def _heeding_signals() -> list[str]:
+    """What a command begins with so that it does not ignore what a shell's background job, or nohup, has us ignore."""
+    names = ("SIGINT", "SIGHUP", "SIGTERM")
+    ignored = [name for name in names if signal.getsignal(signal.Signals[name]) is signal.SIG_IGN]
+    return ["env", f"--default-signal={','.join(ignored)}"] if ignored else []
 
 
 class World:
@@ -69,13 +70,12 @@ class World:
 
     def popen(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-W", "error", *arguments],
+            [*_heeding_signals(), sys.executable, "-W", "error", *arguments],
             env={**self.env, **(env or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=_heed_signals,
         )
         self.processes.append(process)
         return process

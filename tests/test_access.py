@@ -575,3 +575,31 @@ def test_a_small_private_copy_lets_its_block_go() -> None:
     assert client.default().native.stats()[2] == blocks + 1
     del large
     assert client.default().native.stats()[2] == blocks
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[500],
+        lambda x: x.sum(),
+        lambda x: x.fill_(7),
+        lambda x: x.numpy(),
+        lambda x: memoryview(x),
+        lambda x: x[1:].clone(),
+        lambda x: x.share_memory_(),
+    ],
+)
+def test_a_tensor_whose_storage_lost_its_elements_has_nothing_to_read(use: Callable[[Any], object]) -> None:
+    """NumPy does not look at strides where the buffer is empty."""
+    x = shmtensor.ones(1000)
+    x.storage().resize_(0)
+    with pytest.raises((errors.InvalidArgument, BufferError), match="beyond"):
+        use(x)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_storage_without_elements_is_nobodys_window(shared: bool) -> None:
+    empty = shmtensor.zeros(0, shared=shared)
+    with pytest.raises(errors.InvalidArgument, match="beyond"):
+        shmtensor.zeros(1).set_(empty.storage(), 0, (1000,), (1,))
+    assert shmtensor.zeros(1).set_(empty.storage(), 0, (0,), (1,)).tolist() == []

@@ -124,11 +124,14 @@ class Manager:
     is_private: bool
     """Whether the manager was started on demand, when this process came to it."""
 
-    def __init__(self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS, place: Place | None = None) -> None:
+    def __init__(
+        self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS, place: Place | None = None, starts: bool = True
+    ) -> None:
         """Introduce this process on the connected socket `fd` and take that over. Blocks up to `timeout` seconds.
 
         Args:
             place: of the embryo whose socket that is; None: it is another.
+            starts: as for `at`.
         Raises:
             What `_introduce` does.
         """
@@ -136,7 +139,7 @@ class Manager:
         self._recovering = threading.RLock()
         self._pause = self._not_before = 0.0  # of `_need_manager`, after it failed
         self._requests = Requests(address, self._late)
-        fd, welcome, group_fd = _introduce(self._requests, monotonic() + timeout, place, fd)
+        fd, welcome, group_fd = _introduce(self._requests, monotonic() + timeout, place, fd, starts)
         try:
             group = _native.Group.open(group_fd)
         except BaseException:
@@ -211,8 +214,9 @@ class Manager:
                 reply, descriptors = self._requests.ask(
                     self.native.connection, protocol.Map(segment), max(0.0, deadline - monotonic())
                 )
-                if not isinstance(reply, protocol.Error):
-                    self._add(self.native, reply, descriptors, owned=False)
+                if isinstance(reply, protocol.Segment):  # not `_add`, which gives a ring back that cannot be mapped
+                    (control, payload), dedicated = descriptors, bool(reply.flags & protocol.DEDICATED)
+                    self.native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, False)
             except (errors.ShmTensorError, OSError):
                 return  # what is mapped is good without them
 
@@ -568,10 +572,13 @@ class Manager:
         return reply
 
     def stop(self) -> None:
-        """Ask the manager to end. What is mapped goes on working; who needs a manager starts another."""
+        """Ask the manager to end. While anything lives another goes on in the background, in its place."""
         try:
+            if not self.native.is_led:  # this connection is that of one before, which has given its place to another
+                os.close(connect(self.address, 0.0))
+                self._recover(self._requests, monotonic() + REQUEST_SECONDS)
             self._requests.request(self.native.connection, protocol.Stop())
-        except ConnectionGone:
+        except (ConnectionGone, NothingThere):
             pass  # it has ended: the next one must not
 
     def close(self) -> None:
@@ -621,11 +628,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def at(address: bytes | str, timeout: float = REQUEST_SECONDS) -> Manager:
+def at(address: bytes | str, timeout: float = REQUEST_SECONDS, starts: bool = True) -> Manager:
     """The manager at `address`; connects on first use. Blocks up to `timeout` seconds.
 
-    It starts a manager only in place of one that ends before it has answered.
-
+    Args:
+        starts: another manager is started in place of one that ends before it has answered.
     Raises:
         ManagerUnavailable: nothing there, not a socket, another user's.
         ProtocolError: another version, or no manager at all.
@@ -638,7 +645,7 @@ def at(address: bytes | str, timeout: float = REQUEST_SECONDS) -> Manager:
     with _lock:
         manager = _managers.get(path)
         if manager is None:
-            manager = _managers[path] = Manager(path, connect(path, timeout), timeout)
+            manager = _managers[path] = Manager(path, connect(path, timeout), timeout, starts=starts)
         return manager
 
 
@@ -651,7 +658,7 @@ def of(native: _native.Client) -> Manager | None:
 
 
 def _introduce(
-    requests: Requests, deadline: float, place: Place | None, fd: int = -1
+    requests: Requests, deadline: float, place: Place | None, fd: int = -1, starts: bool = True
 ) -> tuple[int, protocol.Welcome, int]:
     """Be a client of the manager at the address of `requests`. Blocks.
 
@@ -660,6 +667,7 @@ def _introduce(
     Args:
         place: of this process in the group, if it has one; None: it gets one.
         fd: a connection on which nothing was said yet; taken over. An embryo's `place` comes with it.
+        starts: False: the first manager is the only one that is asked.
     Returns:
         (connection, welcome, the group segment's descriptor).
     Raises:
@@ -677,7 +685,7 @@ def _introduce(
             return fd, *rejoin(requests, fd, place.slot, place.generation, place.group, left)
         except NothingThere:
             requests.close(fd)
-            if monotonic() >= deadline:
+            if not starts or monotonic() >= deadline:
                 raise
         except BaseException:
             requests.close(fd)
@@ -783,7 +791,7 @@ def _find() -> Manager:
             token = addresses.group_apart("namespace")
     elif addresses.reason_apart(token) == "quota":
         try:
-            manager = at(shared)
+            manager = at(shared, starts=False)  # not to bring it our quotas
             if manager.native.group.quotas() == launch.own_quotas():
                 return manager
             manager.close()

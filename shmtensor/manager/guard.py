@@ -1,7 +1,7 @@
 """The files by which clients and the next manager find a manager, which puts them back if they are removed.
 
-They are the directory (mode 0700), the lock file (flock on it is held for life; it says by which process), the socket
-and the journal. What another program has put in the place of one of them stays.
+They are the directory (mode 0700), the lock file (flock on it is held for life; it says by which process), the log, the
+socket and the journal. What another program has put in the place of one of them stays.
 """
 
 # pathlib and contextlib cost time at every start of a manager.

@@ -156,11 +156,12 @@ def ask(seat: Seat) -> bool:
         return False
     assert isinstance(reply, protocol.Seat)
     seat.lock, seat.keeper, seat.line, seat.is_others = lock, welcome.pid, line, True
-    given = socket.socket(fileno=listener)
-    if seat.listener is None:
-        seat.listener, seat.is_own = given, bool(reply.flags & protocol.OWN)
-    else:
-        given.close()
+    given, is_own = socket.socket(fileno=listener), bool(reply.flags & protocol.OWN)
+    unused: socket.socket | None = given
+    if seat.listener is None or is_own:  # its own socket lies at the path, so that ours is found by nobody any more
+        unused, seat.listener, seat.is_own = seat.listener, given, is_own
+    if unused is not None:
+        unused.close()
     return True
 
 
@@ -203,7 +204,7 @@ def restart(seat: Seat) -> None:
     if child:
         seat.line, seat.keeper = line, child
         _execute(seat)
-    if stand_by(line, peers.peer_pidfd(line, 0)):
+    if stand_by(line, peers.peer_pidfd(line, os.getppid())):
         os._exit(0)
 
 

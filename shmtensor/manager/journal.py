@@ -98,15 +98,23 @@ def read(path: bytes) -> Past:
 class Journal:
     """The journal of this manager. Each call raises OSError, and then nothing has been written."""
 
-    def __init__(self, path: bytes, past: Past) -> None:
-        """Begin with what `past` says."""
+    def __init__(self, path: bytes, past: Past, may_wait: bool = False) -> None:
+        """Begin with what `past` says.
+
+        Args:
+            may_wait: where it cannot be written now, `keep` is to try again.
+        """
         self._path = path
         self._fd = -1
         self._now = past
         self._lines = 0
         self._nbytes = 0
         self._is_torn = False  # the last line was not written whole
-        self._write_anew()
+        try:
+            self._write_anew()
+        except OSError:
+            if not may_wait:
+                raise
 
     def _write_anew(self) -> None:
         facts = self._now.facts
@@ -137,8 +145,13 @@ class Journal:
             OSError: it cannot be written. FileExistsError: something else lies there, which stays.
         """
         try:
-            found, ours = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
-            if (found.st_dev, found.st_ino, found.st_size) == (ours.st_dev, ours.st_ino, self._nbytes):
+            found = os.stat(self._path, follow_symlinks=False)
+            ours = os.fstat(self._fd) if self._fd >= 0 else None
+            if ours is not None and (found.st_dev, found.st_ino, found.st_size) == (
+                ours.st_dev,
+                ours.st_ino,
+                self._nbytes,
+            ):
                 return False
         except FileNotFoundError:
             pass

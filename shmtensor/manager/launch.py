@@ -608,6 +608,7 @@ def _open_server(
     address = seat.address
     from shmtensor.manager.server import MAX_CLIENTS, Server
 
+    addresses.own_directory(os.path.dirname(os.fsdecode(address)))  # somebody may have removed it meanwhile
     try:
         Life.of(seat).write(seat.lock)
     except OSError as problem:
@@ -631,7 +632,8 @@ def _open_server(
     if seat.listener is None:
         remove(address)
         seat.listener = listen(address)
-    seat.made = _stat(address)
+    if seat.made is None:
+        seat.made = _socket_at(address)
     try:
         server = Server(
             address,
@@ -701,11 +703,12 @@ def _remove_socket(seat: Seat) -> None:
         remove(seat.address)
 
 
-def _stat(path: bytes) -> os.stat_result | None:
+def _socket_at(path: bytes) -> os.stat_result | None:
     try:
-        return os.stat(path)
+        found = os.stat(path)
     except OSError:
         return None
+    return found if stat.S_ISSOCK(found.st_mode) else None
 
 
 def background(address_text: str, idle: str, clients: str) -> None:
@@ -781,15 +784,10 @@ def _detach() -> None:
         except OSError:
             pass  # as far as this user may
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in (
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGCHLD,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGALRM,
-    ):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:  # a handler of the server before is as good as that of the next
+            signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -118,7 +118,7 @@ class Server:
         self.epoch = self.group.lead()
         self.past = past if past is not None and group is not None else Past()
         self.past.group = self.group_id
-        self._journal = Journal(journal_path(address), self.past)
+        self._journal = Journal(journal_path(address), self.past, before is not None)
         self._guard_at = monotonic() + GUARD_SECONDS
         memory = Memory(self.group_id, self._journal)
         self.state = State(self.group, memory, max_clients)

@@ -109,6 +109,8 @@ class Watch:
 
     def _may_use(self, client: Client) -> bool:
         """Whether the process uses the group's memory, or is a spawned child that has not been told where that is."""
+        if client.pid == os.getpid():  # a client's child, until it became this manager by exec
+            return False
         if peers.still_maps(client.pid, client.start_time, self._group_inode):
             return True
         return takeover.has_socket(client.pid, self._state.group.socket(client.slot))
