@@ -29,8 +29,8 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
 PyObject* view_of(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_t offset);
 
 // The view of the elements of an exact ndarray at `index` (negative: from the end) of its first axis, without that
-// axis. A new reference; nullptr where there is no such index or axis, or it is no ndarray, without an exception, and
-// with one where memory ran out.
+// axis. A new reference; nullptr without an exception: not an ndarray, no axis, or an index beyond it; nullptr with
+// one: no memory.
 PyObject* element_view(PyObject* array, Py_ssize_t index);
 // The element of an exact ndarray that has only one, as a Python value: a new reference. nullptr without an exception:
 // there is not exactly one.

@@ -83,8 +83,8 @@ class Books {
     // `rebuild`: then derive all that follows from the holds that are left, whatever stood there.
     std::uint32_t reap(std::uint32_t slot, bool rebuild = false);
     std::uint32_t expire_tickets(std::uint32_t before);
-    // The owners of all holds, one for each, up to the room that there is. False when that does not do, or when a slot
-    // is among them.
+    // The owner of each hold, into the capacity that `rings` has. False: the capacity is too small, or an owner is a
+    // slot.
     bool owners(std::vector<std::uint32_t>& rings) const;
     // First broken invariant in words, or nullptr.
     const char* check() const;

@@ -375,7 +375,7 @@ enum class Policy : std::uint32_t {
     unset = 0,        // nobody has chosen one so far
     block = 1,        // who puts waits for the slowest reader
     drop_oldest = 2,  // slow readers miss what has no room any more
-    raise = 3,        // who puts is told that there is no room
+    raise = 3,        // put raises at once
 };
 
 constexpr std::size_t kReadersAt = kPage;

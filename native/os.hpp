@@ -72,7 +72,7 @@ bool event_clear(const Descriptor& event);  // and is not
 // A view of an event, for one of many who watch it: a descriptor that is readable once something was written to the
 // event, and until the view is cleared. So the event is never cleared for the others.
 int view_open(const Descriptor& event, int* view);
-// Readable, if the event is. False: `view` is no view of this event any more, or the event is lost.
+// Readable, if the event is. False: `view` is not a view of this event (any more), or the event is lost.
 bool view_show(int view, const Descriptor& event);
 // Not readable until something is written to the event. False: as view_show
 bool view_clear(int view, const Descriptor& event);
