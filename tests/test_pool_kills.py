@@ -283,6 +283,15 @@ def memory() -> tuple[int, int]:
     return in_flight, manager.stats().live_blocks
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> Iterator[None]:
+    """Hundreds of collections look at what these tests made, and not at all that a long session has."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @contextmanager
 def nothing_left() -> Iterator[None]:
     gc.collect()  # what earlier tests left in cycles would be missed later
@@ -405,12 +414,13 @@ def reached_in_workers(
     reached = [place for place in tried if run(place, 1, "kill")]
     for action in ("stop", "exit"):
         for place in rng.sample(reached, min(sampled, len(reached))):
-            assert run(place, 1, action), place
+            assert any(run(place, 1, action) for _ in range(5)), place  # some lie behind a wait that may end early
     for place in rng.sample(reached, min(sampled, len(reached))):
         run(place, 2, "kill")
     return set(reached)
 
 
+@pytest.mark.timeout(400)  # some 200 kills
 def test_workers_killed_at_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "_LOOK", LOOK)
     tried = [place for place in PLACES if belongs(place, IN_WORKERS)]
@@ -530,6 +540,7 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
     return watcher.reached
 
 
+@pytest.mark.timeout(400)  # some 200 kills
 def test_workers_killed_while_a_thread_is_at_every_line(tmp_path: Path) -> None:
     tried = [place for place in PLACES if belongs(place, IN_THREADS)]
     reached: set[Place] = set()
