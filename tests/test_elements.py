@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,9 @@ def test_memoryview_is_over_the_same_memory(shared: bool) -> None:
     assert x[1][2][3].item() == -5
     assert memoryview(x[:, ::2]).strides == (48, 32, 4)
     assert bytes(x[0][0]) == x[0][0].tobytes() == np.arange(4, dtype=np.int32).tobytes()
-    view.obj.shape = (24,)  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # NumPy 2.5 on
+        view.obj.shape = (24,)  # type: ignore[attr-defined]
     assert x.shape == (2, 3, 4)
 
 
