@@ -251,7 +251,7 @@ class Ring:
 
         Raises QueueDamaged if the block holds no ring."""
     def bound(self, messages: int, nbytes: int) -> tuple[int, int]:
-        """Set the bounds that nobody has set so far (0: leave it as it is); gives those that the ring has then."""
+        """Set the bounds that nobody has set so far (0: leave it as it is). Returns those that the ring has then."""
     def policy(self, wanted: int = ...) -> int:
         """The POLICY_ that a broadcast has; `wanted` if nobody has chosen one so far."""
     @property

@@ -117,7 +117,7 @@ def _observe(options: argparse.Namespace, timeout: float = REQUEST_SECONDS) -> O
     """A connection to the manager that is chosen, or the only one.
 
     Raises:
-        ManagerError: what refused, that there is none, or which ones there are.
+        ManagerError: a manager refused, none runs, or several run (the message lists them).
     """
     candidates = _candidates(options)
     if len(candidates) > 1:

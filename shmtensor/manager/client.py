@@ -225,7 +225,7 @@ class Manager:
         return Place(slot, generation, self.native.group.group_id)
 
     def _need_manager(self) -> None:
-        """The group has no manager: see to it that there is one, which takes a start, but no waiting for others."""
+        """The group has no manager: find or start one, without waiting for other processes."""
         now = monotonic()
         if now < self._not_before:
             return
