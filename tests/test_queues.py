@@ -480,6 +480,10 @@ def test_made_or_opened_as_asked(kind: str) -> None:
     ):
         with pytest.raises(errors.InvalidArgument, match="create=False"):
             make(*bounds, **wrong)
+    with pytest.raises(errors.InvalidArgument, match="create='no'; give True"):
+        make(*bounds, name=name, create="no")
+    with pytest.raises(errors.UnknownHandle):
+        make(name=f"{name}.not", create=0)
 
 
 @pytest.mark.parametrize("kind", NAMED)

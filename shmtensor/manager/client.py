@@ -466,10 +466,15 @@ class Manager:
         Raises:
             NameTaken: create is True, and the name stands for a live block.
             UnknownHandle: create is False, and the name stands for none.
-            InvalidArgument: no name to open, or a timeout for what is not only opened.
+            InvalidArgument: create is none of True, False, None; no name to open; a timeout for what is not only opened.
             ManagerUnavailable: a name has no meaning in this process's group (docs/protocol.md, "Finding the manager").
             What else `open`, `bind` and `make` do.
         """
+        if create not in (True, False, None):
+            raise errors.InvalidArgument(
+                f"create={create!r}; give True (make it), False (open it) or None (open it, or else make it)"
+            )
+        create = None if create is None else bool(create)  # 0 and 1 are meant as well
         if timeout is not None and (create is not False or not timeout >= 0):
             raise errors.InvalidArgument(
                 f"timeout={timeout!r} with create={create!r}; a timeout of 0 seconds or more goes with create=False, "
