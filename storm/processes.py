@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +17,32 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 def adopt_orphans() -> None:
     """From now on, children of this process's children become its own when their parent is killed."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Cores:
+    """What the machine's cores have done so far, in seconds of one core."""
+
+    own: float
+    """For this process, and for those that have ended and that it has waited for."""
+    all: float
+    """For all processes, and for other machines on the same processor (steal)."""
+    there: float
+    """What they could have done."""
+
+    @classmethod
+    def now(cls) -> Cores:
+        usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")  # but idle and iowait
+        return cls(own, busy, time.monotonic() * (os.cpu_count() or 1))
+
+    def shares_since(self, before: Cores) -> tuple[float, float]:
+        """Which shares of the cores were used from `before` to this by (this process and its own, others)."""
+        there = self.there - before.there
+        own = self.own - before.own
+        return own / there, max(0.0, self.all - before.all - own) / there
 
 
 def children(pid: int) -> list[int]:

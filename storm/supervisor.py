@@ -65,6 +65,8 @@ class Findings:
     quiet: list[audit.Holdings] = field(default_factory=list)
     stranded_bytes: int = 0
     stranded_blocks: int = 0
+    late: list[str] = field(default_factory=list)
+    """What took longer than its bound of a second."""
     overdue: int = 0
     """Waits past their bound."""
     inherited: list[int] = field(default_factory=list)
@@ -128,7 +130,7 @@ class Supervisor:
         """How far it is."""
         return (
             f"{self.findings.killed} kills, {self.board.total(notes.VERIFIED)} messages verified, "
-            f"{len(self.journal.problems())} problems"
+            f"{len(self.journal.problems())} problems, {len(self.findings.late)} late"
         )
 
     def step(self) -> None:
@@ -349,7 +351,7 @@ class Supervisor:
         self.findings.releases.append(time.monotonic() - after)
         queued = processes.queued(self.manager_pid) - queued
         if self.findings.releases[-1] - queued > RELEASE_BOUND:
-            self.journal.problem(
+            self.findings.late.append(
                 f"a dead process's memory was free after {self.findings.releases[-1]:.2f} s, for {queued:.2f} s of "
                 "which the manager waited for a core"
             )
@@ -379,7 +381,7 @@ class Supervisor:
         self.findings.moments["any"] += 1
         queued = processes.queued(pid)
         if self.findings.managers[-1] - 2 * queued > MANAGER_BOUND:
-            self.journal.problem(
+            self.findings.late.append(
                 f"the next manager answered after {self.findings.managers[-1]:.2f} s, for {queued:.2f} s of which it "
                 "waited for a core"
             )

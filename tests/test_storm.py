@@ -102,6 +102,20 @@ def test_waiting_for_a_core_is_told_from_doing_nothing() -> None:
     assert processes.queued(started["spins"].pid) == 0.0
 
 
+def test_what_other_programs_compute_is_told_from_what_the_storm_does() -> None:
+    code = "import time; print(flush=True)\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
+    before = processes.Cores.now()
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdin is not None and other.stdout is not None
+    assert other.stdout.readline() and other.stdout.readline()
+    during = processes.Cores.now()
+    assert during.all - before.all > 0.4 and during.own - before.own < 0.4
+    assert during.shares_since(before)[1] > 0
+    other.communicate(b"\n")
+    after = processes.Cores.now()
+    assert after.own - before.own > 0.4  # waited for, it is ours
+
+
 def test_a_long_wait_is_seen(place: Path) -> None:
     _, row = waiting(place, notes.GET)
     assert row.waited() >= 10 * notes.SECOND
