@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api lint format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api lint format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
-	@echo "make test      build, install, run every test"
+	@echo "make test      build, install, try each feature: some minutes"
+	@echo "make test-all  after that the rest: every case, hundreds of kills, native programs, models, types"
 	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
 	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray and iceoryx2; prints and draws"
 	@echo "make model     the explicit-state models, with and without each safeguard"
@@ -25,9 +26,14 @@ help:
 demo: $(VENV)/.examples
 	$(BIN)/python examples/hogwild.py
 
-NATIVE_TESTS ?= $(abspath build/native)
-test: $(VENV)/.test native
-	SHMTENSOR_NATIVE_TESTS=$(NATIVE_TESTS) $(BIN)/python -m pytest $(TESTFLAGS)
+# As many tests side by side as there are cores; SELECT chooses among them by markers (pyproject.toml).
+JOBS ?= auto
+SELECT ?= not exhaustive
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(JOBS) -m "$(SELECT)" $(TESTFLAGS)
+
+test-all: test $(VENV)/.test-all native
+	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest -n $(JOBS) -m exhaustive $(TESTFLAGS)
 
 # Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
 METHODS ?= fork spawn forkserver
@@ -59,11 +65,12 @@ $(VENV)/.install: $(VENV)/.tools pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.examples $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: $(VENV)/.install
+$(VENV)/.examples $(VENV)/.test $(VENV)/.test-all $(VENV)/.dev: $(VENV)/.%: $(VENV)/.install
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[$(EXTRAS)]"
 	@touch $@
 $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.test: EXTRAS = test,examples
+$(VENV)/.test-all: EXTRAS = test-all
 $(VENV)/.dev: EXTRAS = dev
 
 native: build/native/.built

@@ -26,7 +26,7 @@ TITLE = "The storm: last audit"
 
 
 OTHERS: Final = 0.05
-"""A larger share of the cores that other programs use excuses who is late: a bound of a second is one for a machine at rest."""
+"""Where others use a larger share of the cores, who is late is excused: the bounds are for a machine at rest."""
 
 
 def main() -> int:

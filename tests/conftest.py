@@ -29,14 +29,22 @@ for _variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "XDG_RUNTIME_DIR"):
 os.environ["SHMTENSOR_RUNTIME_DIR"] = _directory
 
 
+def pytest_collection_finish() -> None:
+    """What pytest has collected stays: no collection of garbage need look through it."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    # Our own manager leaves after us, so its directory has to go from under it; it notices nothing.
+    shutil.rmtree(_directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left() -> Iterator[None]:
     before = shm_names()
     yield
     gc.collect()
     left = shm_names() - before
-    # Our own manager leaves after us, so its directory has to go from under it; it notices nothing.
-    shutil.rmtree(_directory, ignore_errors=True)
     assert not left, f"left in /dev/shm: {sorted(left)}"
 
 

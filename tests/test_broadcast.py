@@ -649,12 +649,14 @@ def test_figures() -> None:
 # --------------------------------------------------------------------------------------------------------------- native
 
 
+@pytest.mark.exhaustive
 def test_every_failpoint_in_every_role() -> None:
     done = program("cast")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 never reached" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_storm_of_kills() -> None:
     done = program("cast", "storm", "300")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,6 +13,8 @@ from manager_world import BOUND, World, until
 
 from shmtensor import _native
 
+pytestmark = pytest.mark.any_python
+
 MIB = 1 << 20
 GIB = 1 << 30
 MEMORY = "MemTotal: 16777216 kB\nMemFree: 100 kB\nMemAvailable: 8388608 kB\n"

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from manager_world import World
 from strangers_world import KINDS
+from tiers import first
 
 import shmtensor
 from shmtensor.manager import client
+
+pytestmark = pytest.mark.any_python
 
 PROGRAM = str(Path(__file__).parent / "strangers_world.py")
 SCENARIOS = (
@@ -39,13 +42,13 @@ def run(here: World, scenario: str, kind: str, directory: Path, **env: str) -> N
     assert (process.returncode, out, err) == (0, "done\n", ""), err
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", first(KINDS))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_files_under_our_numbers_are_left_alone(here: World, scenario: str, kind: str, tmp_path: Path) -> None:
     run(here, scenario, kind, tmp_path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", first(KINDS))
 def test_giving_back_under_pressure(here: World, kind: str, tmp_path: Path) -> None:
     run(here, "pressure", kind, tmp_path, SHMTENSOR_MAX_BYTES="64M")
 

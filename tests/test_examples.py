@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tiers import first
+
+pytestmark = pytest.mark.any_python
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 BOUND = 60.0  # seconds that anything here may take
@@ -159,7 +162,7 @@ def read_table(output: str) -> dict[int, float]:
 
 
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", first(["fork", "spawn", "forkserver"]))
 def test_hogwild_learns(place: Place, tmp_path: Path, method: str) -> None:
     plot = tmp_path / "plots" / "hogwild.png"
     process = place.start(
@@ -184,7 +187,7 @@ def test_hogwild_says_when_it_has_not_learnt_enough(place: Place, tmp_path: Path
 
 
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", first(["fork", "spawn"]))
 @pytest.mark.usefixtures("interruptible")
 def test_hogwild_stops_at_an_interrupt(place: Place, tmp_path: Path, method: str) -> None:
     process = place.start(

@@ -25,6 +25,8 @@ from shmtensor import errors
 from shmtensor.manager import address, client, launch
 from shmtensor.manager.connection import Observer
 
+pytestmark = pytest.mark.any_python
+
 METHODS = ("fork", "spawn", "forkserver")
 
 

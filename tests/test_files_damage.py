@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from shmtensor import load
 from shmtensor.errors import DTypeError, EndOfFile, FileDamaged, ShmTensorError
 
+pytestmark = pytest.mark.any_python
+
 HUGE = 1 << 40
 
 
@@ -306,7 +308,7 @@ def valid(suffix: str) -> list[bytes]:
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
 @pytest.mark.parametrize("mmap", [False, True])
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_the_bytes_are_it_is_tensors_or_our_error(
     tmp_path: Path, suffix: str, mmap: bool, data: st.DataObject

@@ -8,6 +8,8 @@ import sys
 import pytest
 from manager_world import BOUND, World
 
+pytestmark = pytest.mark.any_python
+
 TINY = 'mount -t tmpfs -o size=8m,mode=1777 tmpfs /dev/shm && exec "$@"'
 
 

@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 from manager_world import world
 
+pytestmark = pytest.mark.any_python
+
 FUZZ = Path(__file__).parent.parent / "fuzz"
 REPLAY = """
 import os, sys

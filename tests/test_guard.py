@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from manager_world import BOUND, World, is_alive, kill, line_of, tell, until
 
 from shmtensor import errors
 from shmtensor.manager import address, client, guard, launch
-from shmtensor.manager.connection import Observer
+from shmtensor.manager.connection import NothingThere, Observer
+
+pytestmark = pytest.mark.any_python
 
 NAMES = ("mine.sock", "mine.sock.lock", "mine.journal", "mine.log")
 
@@ -50,9 +53,16 @@ def clear(home: Path) -> None:
 
 
 def pid_at(manager: client.Manager) -> int:
-    """Of the manager that a stranger finds."""
-    with Observer(manager.address) as observer:
-        return observer.welcome.pid
+    """Of the manager that a stranger finds. A socket that was put back is there before anybody listens on it."""
+
+    def look() -> bool:
+        with suppress(NothingThere), Observer(manager.address) as observer:
+            found.append(observer.welcome.pid)
+        return bool(found)
+
+    found: list[int] = []
+    until(look, "somebody to listen")
+    return found[0]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 from manager_world import BOUND, Wire, World, kill, line_of, tell, until
+from tiers import first
 
 from shmtensor.manager import address, handover, launch
 from shmtensor.manager import protocol as p
 from shmtensor.manager.connection import Observer
+
+pytestmark = pytest.mark.any_python
 
 KEEPER = """
 import os, sys
@@ -103,7 +106,7 @@ def test_a_restart_keeps_what_nobody_has_received(here: World, strategy: str, ev
     assert unread.receive() == 3
 
 
-@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+@pytest.mark.parametrize("strategy", first(["file_descriptor", "file_system"]))
 @pytest.mark.parametrize("ends", ["SIGTERM", "SIGINT", "SIGHUP", "stop"])
 def test_who_is_stopped_and_started_again_keeps_what_nobody_has_received(here: World, ends: str, strategy: str) -> None:
     path = here.serve()

@@ -21,10 +21,13 @@ from typing import Any
 import numpy as np
 import pytest
 from manager_world import BOUND, Wire, World, is_alive, kill, until, world
+from tiers import first
 
 from shmtensor import _native, errors
 from shmtensor.manager import client, connection
 from shmtensor.manager import protocol as p
+
+pytestmark = pytest.mark.any_python
 
 GROWTH = 2048
 """KiB that the manager may grow by in a test: what Python's allocator keeps of a burst, and the first use of things."""
@@ -492,7 +495,7 @@ BOOKS = {
 }
 
 
-@pytest.mark.parametrize("what", BOOKS)
+@pytest.mark.parametrize("what", first(BOOKS, 3))
 def test_books_written_over(watched: Watched, what: str) -> None:
     """By a client that dies then: all of its memory is free again, without the manager having paid for a look."""
     assert watched.manager
@@ -506,7 +509,7 @@ def test_books_written_over(watched: Watched, what: str) -> None:
     watched.check()
 
 
-@pytest.mark.parametrize("what", BOOKS)
+@pytest.mark.parametrize("what", first(BOOKS, 3))
 def test_a_client_survives_the_books_of_another(watched: Watched, what: str) -> None:
     """Who attaches, allocates and releases in books that were written over gets an error at worst."""
     manager = watched.manager
@@ -598,7 +601,7 @@ RINGS = {
 }
 
 
-@pytest.mark.parametrize("what", RINGS)
+@pytest.mark.parametrize("what", first(RINGS, 3))
 def test_a_ring_written_over(watched: Watched, what: str) -> None:
     """By a client that dies inside a put and a get, so that the manager has to undo them."""
     block = watched.manager.create_ring()

@@ -12,6 +12,8 @@ from manager_world import BOUND, Wire, World, kill, line_of, tell, until
 from shmtensor._native import LAYOUT_VERSION
 from shmtensor.manager import client, protocol
 
+pytestmark = pytest.mark.any_python
+
 CONNECTIONS = 5_000
 CLIENTS = 1_000
 

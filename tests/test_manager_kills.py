@@ -6,9 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.any_python
+
 MOST = 12
 
 
+@pytest.mark.exhaustive
 def test_the_manager_may_be_killed_at_any_line() -> None:
     program = Path(__file__).with_name("manager_kills.py")
     done = subprocess.run(

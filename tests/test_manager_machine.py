@@ -17,6 +17,8 @@ from shmtensor.manager import state as state_module
 from shmtensor.manager.rings import Ring
 from shmtensor.manager.state import Refusal, Segment, State
 
+pytestmark = pytest.mark.any_python
+
 Hold = tuple[int, int]
 """Owner and kind."""
 WHICH = st.integers(0, 20)

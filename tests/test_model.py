@@ -8,7 +8,11 @@ import pytest
 
 RUN = Path(__file__).parent.parent / "native" / "model" / "run.py"
 
-pytestmark = pytest.mark.skipif(not RUN.exists(), reason="the models come with the source tree only")
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.any_python,
+    pytest.mark.skipif(not RUN.exists(), reason="the models come with the source tree only"),
+]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

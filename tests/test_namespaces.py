@@ -16,6 +16,8 @@ from ring_bytes import PUT_LOCK, RingBytes
 
 from shmtensor.manager import client, peers
 
+pytestmark = pytest.mark.any_python
+
 PYTHON = [sys.executable, "-W", "error", "-c"]
 PIDS = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 OWNER_DIED, WAITERS, THREAD = 0x40000000, 0x80000000, 0x3FFFFFFF

@@ -31,24 +31,27 @@ def mine() -> Iterator[native.Client]:
 def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     directory = os.environ.get("SHMTENSOR_NATIVE_TESTS")  # `make test` builds them and says where
     if not directory:
-        pytest.skip("the native tests are not built; run `make test`")
+        pytest.skip("the native tests are not built; run `make test-all`")
     return subprocess.run(
         [Path(directory) / name, *arguments], capture_output=True, text=True, timeout=BOUND * 5, check=False
     )
 
 
+@pytest.mark.exhaustive
 def test_every_failpoint_in_every_role() -> None:
     done = program("failpoints")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 never reached" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_stress_with_kills() -> None:
     done = program("stress", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "processes: ok" in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["ring", "reach", "cast", "sync"])
 def test_every_failpoint_of_a_structure_in_every_role(name: str) -> None:
     done = program(name)
@@ -56,6 +59,7 @@ def test_every_failpoint_of_a_structure_in_every_role(name: str) -> None:
     assert " 0 never reached" in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["ring", "cast", "sync"])
 def test_a_storm_of_kills_at_one_structure(name: str) -> None:
     done = program(name, "storm", "200")
@@ -63,6 +67,7 @@ def test_a_storm_of_kills_at_one_structure(name: str) -> None:
     assert "200 kills" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_ranges_and_books_against_a_model() -> None:
     done = program("ranges", "4")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -283,15 +283,6 @@ def memory() -> tuple[int, int]:
     return in_flight, manager.stats().live_blocks
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_heap() -> Iterator[None]:
-    """Hundreds of collections look at what these tests made, and not at all that a long session has."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @contextmanager
 def nothing_left() -> Iterator[None]:
     gc.collect()  # what earlier tests left in cycles would be missed later
@@ -420,6 +411,8 @@ def reached_in_workers(
     return set(reached)
 
 
+@pytest.mark.any_python
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)  # some 200 kills
 def test_workers_killed_at_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "_LOOK", LOOK)
@@ -540,6 +533,8 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
     return watcher.reached
 
 
+@pytest.mark.any_python
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)  # some 200 kills
 def test_workers_killed_while_a_thread_is_at_every_line(tmp_path: Path) -> None:
     tried = [place for place in PLACES if belongs(place, IN_THREADS)]

@@ -120,6 +120,7 @@ def read(journal: Path) -> list[tuple[int, int]]:
     return list(RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(120 * max(1, KILLS // 1000))
 def test_random_kills(here: World, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
     address = here.serve()

@@ -60,7 +60,7 @@ VALUES = [
     {},
     {1: (2, [3])},
     {1, 2},
-    frozenset("ab"),
+    frozenset({1, 2}),
     OrderedDict(a=1),
     range(3),
     len,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from manager_world import BOUND, World, kill, line_of, tell, until, world
+from tiers import first
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -486,7 +487,7 @@ def test_made_or_opened_as_asked(kind: str) -> None:
         make(name=f"{name}.not", create=0)
 
 
-@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("kind", first(NAMED, 2))
 def test_who_comes_first_may_wait_until_it_is_made(here: World, kind: str) -> None:
     code = "import sys, shmtensor.multiprocessing as mp\nmp.Queue(name='others')\nprint('looks', flush=True)\n"
     first = here.script(code + f"x = mp.{kind}(name='x', create=False, timeout=20)\nprint('has it', flush=True)")

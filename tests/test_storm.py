@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from manager_world import until
 
+pytestmark = pytest.mark.any_python
+
 ROOT = Path(__file__).resolve().parent.parent
 KILLS = int(os.environ.get("SHMTENSOR_STORM_KILLS", "40"))
 sys.path.insert(0, str(ROOT))
@@ -30,6 +32,7 @@ def place() -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.mark.exhaustive
 def test_storm(record_property: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "storm", "--kills", str(KILLS)], cwd=ROOT, capture_output=True, text=True, timeout=100

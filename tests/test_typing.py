@@ -15,6 +15,8 @@ import pytest
 import shmtensor
 import shmtensor.multiprocessing as mp
 
+pytestmark = pytest.mark.any_python
+
 GOOD = """
 from typing import Any, assert_type
 
@@ -112,6 +114,7 @@ def lines_that_are_wrong() -> set[tuple[str, int]]:
     return {("wrong.py", number) for number, line in enumerate(WRONG.split("\n"), 1) if line.endswith("# wrong")}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_mypy(where: Path) -> None:
     pytest.importorskip("mypy")
@@ -122,6 +125,7 @@ def test_mypy(where: Path) -> None:
     assert found == lines_that_are_wrong(), done.stdout + done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_pyright(where: Path) -> None:
     pytest.importorskip("basedpyright", reason="pyright as a package with all that it needs")

@@ -466,7 +466,7 @@ class Manager:
         Raises:
             NameTaken: create is True, and the name stands for a live block.
             UnknownHandle: create is False, and the name stands for none.
-            InvalidArgument: create is none of True, False, None; no name to open; a timeout for what is not only opened.
+            InvalidArgument: create is neither True, False nor None; no name to open; a timeout without create=False.
             ManagerUnavailable: a name has no meaning in this process's group (docs/protocol.md, "Finding the manager").
             What else `open`, `bind` and `make` do.
         """
