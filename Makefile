@@ -30,10 +30,10 @@ demo: $(VENV)/.examples
 JOBS ?= auto
 SELECT ?= not exhaustive
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) -m "$(SELECT)" $(TESTFLAGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 
 test-all: test $(VENV)/.test-all native
-	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest -n $(JOBS) -m exhaustive $(TESTFLAGS)
+	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m exhaustive $(TESTFLAGS)
 
 # Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
 METHODS ?= fork spawn forkserver
