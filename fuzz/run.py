@@ -2,7 +2,7 @@
 
     python fuzz/run.py --driver build/fuzz/driver --runs 1000000 --messages 100000
 
-The driver and the instrumented extension beside it are built by `make fuzz`. The seed corpus lies in fuzz/corpus; what
+The driver and the instrumented extension beside it are built by `make fuzz`. The seed corpus is fuzz/corpus.zip; what
 the fuzzer finds goes to a directory of its own, and with --keep the smallest inputs that reach the same are merged in.
 """
 
@@ -24,6 +24,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+import corpus  # noqa: E402
 
 from shmtensor._native import LAYOUT_VERSION  # noqa: E402
 from shmtensor.manager import protocol as p  # noqa: E402
@@ -70,8 +72,10 @@ def decoders(driver: Path, runs: int, seconds: int, keep: bool) -> bool:
     for extension in driver.parent.glob("_native*.so"):
         shutil.copy(extension, package / "shmtensor")
     manager = Manager()
-    found = driver.parent / "found"
+    found, seeds = driver.parent / "found", driver.parent / "corpus"
     found.mkdir(exist_ok=True)
+    shutil.rmtree(seeds, ignore_errors=True)
+    corpus.unpack(seeds)
     sites = [path for path in sys.path if path.endswith("-packages")]
     env = {
         **os.environ,
@@ -83,7 +87,7 @@ def decoders(driver: Path, runs: int, seconds: int, keep: bool) -> bool:
     before = uses(manager.process.pid)
     started = time.monotonic()
     command = [driver, "-max_len=4096", "-print_final_stats=1", "-verbosity=1", f"-artifact_prefix={found.parent}/"]
-    command += [f"-runs={runs}", f"-max_total_time={seconds}", "-rss_limit_mb=4096", found, HERE / "corpus"]
+    command += [f"-runs={runs}", f"-max_total_time={seconds}", "-rss_limit_mb=4096", found, seeds]
     log = driver.parent / "driver.log"
     with log.open("w+") as output:
         process = subprocess.Popen([str(word) for word in command], env=env, stdout=output, stderr=output)
@@ -106,11 +110,12 @@ def decoders(driver: Path, runs: int, seconds: int, keep: bool) -> bool:
     if process.returncode:
         print(text[-4000:])
     if keep and not process.returncode:
-        merge = [driver, "-merge=1", "-max_len=512", HERE / "corpus", found]
+        merge = [driver, "-merge=1", "-max_len=512", seeds, found]
         second = Manager()
         env["SHMTENSOR_FUZZ_MANAGER"] = second.address
         subprocess.run([str(word) for word in merge], env=env, check=True, capture_output=True)
         second.close()
+        corpus.pack(seeds)
     return not process.returncode
 
 
@@ -256,7 +261,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=int, default=3600, help="end the fuzzer after this many")
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="merge what was found into fuzz/corpus")
+    parser.add_argument("--keep", action="store_true", help="merge what was found into fuzz/corpus.zip")
     chosen = parser.parse_args()
     fine = decoders(chosen.driver.resolve(), chosen.runs, chosen.seconds, chosen.keep) if chosen.driver else True
     fine = (live(chosen.messages, chosen.seed) if chosen.messages else True) and fine

@@ -41,16 +41,25 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_the_corpus_again() -> None:
+def test_the_corpus_again(tmp_path: Path) -> None:
+    load("corpus").unpack(tmp_path)
     with world() as here:
         here.env["PYTHONPATH"] += f":{FUZZ}"
         address = os.fsdecode(here.serve())
-        assert int(here.run(REPLAY, address, str(FUZZ / "corpus"))) >= 10
+        assert int(here.run(REPLAY, address, str(tmp_path))) >= 10
         assert not here.observe(os.fsencode(address))["stats"]["clients"]
 
 
-def test_the_corpus_is_small() -> None:
-    assert sum(path.stat().st_size for path in (FUZZ / "corpus").iterdir()) < 200_000
+def test_the_corpus_is_small_and_the_same_inputs_are_the_same_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = load("corpus")
+    kept = corpus.ARCHIVE.read_bytes()
+    assert len(kept) < 200_000
+    corpus.unpack(tmp_path / "inputs")
+    monkeypatch.setattr(corpus, "ARCHIVE", tmp_path / "again.zip")
+    corpus.pack(tmp_path / "inputs")
+    assert corpus.ARCHIVE.read_bytes() == kept
 
 
 @pytest.mark.parametrize("seed", [1, 2])
