@@ -1,5 +1,5 @@
 """Model (c): fork and spawn with an embryo slot. Mirrors the fork hooks of native/client.cpp, native/group.cpp,
-manager/state.py, manager/server.py.
+manager/daemon/state.py, manager/daemon/server.py.
 
 What `holds` proves of one arena is taken for granted here: adding and releasing a hold is one step.
 """

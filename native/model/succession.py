@@ -1,5 +1,5 @@
-"""Model (i): a manager gives its place, and what only it has mapped, to the next one. Mirrors manager/handover.py,
-_rule, _goes_on and _take_seat in manager/launch.py.
+"""Model (i): a manager gives its place, and what only it has mapped, to the next one. Mirrors handover.py, and
+_rule, _goes_on and _take_seat in run.py, of manager/daemon.
 
 A segment with a message inside that nobody has received: its sender has ended, so the manager alone has it. A service
 is restarted (its process forks a keeper and becomes the heir by exec), stopped (a forked child is the heir) and started

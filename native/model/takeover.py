@@ -1,4 +1,5 @@
-"""Model (g): a manager that dies, or is stopped, is followed by another, and goes on. Mirrors manager/state.py, _reap.
+"""Model (g): a manager that dies, or is stopped, is followed by another, and goes on. Mirrors _reap in
+manager/daemon/state.py.
 
 Nothing marks a manager as stopped: it takes no step for as long as one likes, and then goes on where it was. One slot,
 whose client dies or lives, and which another process is given later; two segments with holds of that slot; a ring that

@@ -243,3 +243,23 @@ def log_path(address: bytes) -> bytes:
 def journal_path(address: bytes) -> bytes:
     """What the manager at `address` has written down for the next one."""
     return _base(address) + b".journal"
+
+
+def _quota(variable: str) -> int:
+    """A quota of the environment, in bytes; 0: none. Raises ManagerUnavailable."""
+    text = os.environ.get(variable)
+    if not text:
+        return 0
+    from shmtensor.manager.shortage import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ManagerUnavailable(
+            f"{variable} is {text!r}, which is not a size such as 512M or 4G; set or unset it"
+        ) from None
+
+
+def own_quotas() -> tuple[int, int]:
+    """The quotas of the environment in bytes: of a group, and of each client; 0: none. Raises ManagerUnavailable."""
+    return _quota(MAX_BYTES_VARIABLE), _quota(MAX_BYTES_PER_CLIENT_VARIABLE)

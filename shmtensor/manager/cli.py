@@ -14,6 +14,8 @@ from shmtensor.errors import ManagerError, ManagerTimeout, ManagerUnavailable, S
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
 from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, Observer
+from shmtensor.manager.daemon import run
+from shmtensor.manager.lockfile import runs_at
 from shmtensor.manager.shortage import command_of, parse_size, size
 
 TYPE_CHECKING = False
@@ -94,7 +96,7 @@ def _candidates(options: argparse.Namespace) -> list[bytes]:
     found = {os.fsencode(path) for path in _sockets(directory)}
     if not os.environ.get(addresses.RUNTIME_VARIABLE):
         found |= _listed_by_the_kernel()
-    return sorted(path for path in found if launch.runs_at(path)) or [addresses.shared_address(directory)]
+    return sorted(path for path in found if runs_at(path)) or [addresses.shared_address(directory)]
 
 
 def _sockets(directory: str) -> list[str]:
@@ -148,7 +150,7 @@ def _say(options: argparse.Namespace, document: Any, text: str) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    listener = launch.inherited_listener()
+    listener = run.inherited_listener()
     if listener is not None:
         address = addresses.check_address(listener.getsockname())
     elif options.address or os.environ.get(addresses.MANAGER_VARIABLE):
@@ -167,7 +169,7 @@ def _serve(options: argparse.Namespace) -> int:
         log = os.readlink("/proc/self/fd/2") if os.path.isfile("/proc/self/fd/2") else log
     except OSError:
         pass
-    launch.serve(
+    run.serve(
         address,
         ready,
         listener=listener,
@@ -286,7 +288,3 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -797,7 +797,7 @@ def _find() -> Manager:
     elif addresses.reason_apart(token) == "quota":
         try:
             manager = at(shared, starts=False)  # not to bring it our quotas
-            if manager.native.group.quotas() == launch.own_quotas():
+            if manager.native.group.quotas() == addresses.own_quotas():
                 return manager
             manager.close()
         except errors.ManagerError:

@@ -10,106 +10,22 @@ socket and the journal. What another program has put in the place of one of them
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 
 from shmtensor import _native
 from shmtensor.errors import ManagerUnavailable
 from shmtensor.manager import address as addresses
-from shmtensor.manager import journal
+from shmtensor.manager.daemon import journal
+from shmtensor.manager.lockfile import LIFE_BYTES, head, is_life, is_still, open_lock, try_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shmtensor.manager.handover import Seat
+    from shmtensor.manager.daemon.handover import Seat
 
-LIFE_BYTES = 200
-"""No lock file of a manager is longer."""
 _BACKLOG = 4096
-
-
-# -------------------------------------------------------------------------------------------------------- the lock file
-
-
-class Life:
-    """What a manager writes into its lock file."""
-
-    __slots__ = ("address", "idle_exit", "max_clients", "pid")
-
-    def __init__(self, pid: int, idle_exit: float | None, max_clients: int | None, address: bytes) -> None:
-        self.pid = pid
-        self.idle_exit = idle_exit
-        self.max_clients = max_clients
-        self.address = address
-
-    @classmethod
-    def of(cls, seat: Seat) -> Life:
-        """What this process writes, when it has the seat."""
-        return cls(os.getpid(), seat.idle_exit, seat.max_clients, seat.address)
-
-    def write(self, lock: int) -> None:
-        """Write it into the locked file. The lock is listed as this process's from then on, whoever took it.
-
-        Raises OSError.
-        """
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # nobody else can have it in between
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        numbers = ("-" if value is None else repr(value) for value in (self.idle_exit, self.max_clients))
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, " ".join((str(self.pid), *numbers)).encode() + b" " + self.address, 0)
-
-    @classmethod
-    def read(cls, lock: int) -> Life | None:
-        """What the manager that has, or had, the lock wrote there; None: nothing yet."""
-        found = os.pread(lock, LIFE_BYTES, 0)
-        words = found.split(b" ", 3)
-        if len(words) != 4 or not is_life(found):
-            return None
-        idle_exit = None if words[1] == b"-" else float(words[1])
-        max_clients = None if words[2] == b"-" else int(words[2])
-        return cls(int(words[0]), idle_exit, max_clients, words[3])
-
-
-def is_life(found: bytes) -> bool:
-    """Whether that is the beginning of what a manager writes into its lock file: pid, idle_exit and max_clients."""
-    words = found.split(b" ")[:3]
-    return len(words) == 3 and words[0].isdigit() and not b"".join(words).strip(b"0123456789.e+-")
-
-
-def open_lock(path: bytes) -> int:
-    """Raises ManagerUnavailable."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as problem:
-        raise ManagerUnavailable(
-            f"the lock file {os.fsdecode(path)} cannot be opened: {problem.strerror}; set "
-            f"{addresses.RUNTIME_VARIABLE} to a directory that you can write to"
-        ) from None
-
-
-def try_lock(fd: int) -> bool:
-    """False: another process has it. Raises ManagerUnavailable."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as problem:
-        raise ManagerUnavailable(
-            f"the file system of the runtime directory refuses flock: {problem.strerror}; set "
-            f"{addresses.RUNTIME_VARIABLE} to a directory on a local one"
-        ) from None
-    return True
-
-
-def is_still(path: bytes, found: os.stat_result) -> bool:
-    """Whether the file at `path` is the one that was found before, and not another's by now."""
-    try:
-        now = os.stat(path)
-    except OSError:
-        return False
-    return (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
 
 
 def open_log(address: bytes) -> str:
@@ -214,14 +130,14 @@ class Guard:
         path = addresses.lock_path(self._address)
         if is_still(path, os.fstat(self._seat.lock)):
             return False
-        found = journal.head(path, LIFE_BYTES)
+        found = head(path, LIFE_BYTES)
         if found is None or (found and not is_life(found)):
             raise FileExistsError(errno.EEXIST, "the file of another program lies there")
         lock = open_lock(path)
         try:
             if not try_lock(lock):
                 raise BlockingIOError(errno.EAGAIN, "another process has one there")
-            Life.of(self._seat).write(lock)
+            self._seat.life.write(lock)
         except BaseException:
             os.close(lock)
             raise

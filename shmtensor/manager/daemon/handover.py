@@ -10,7 +10,7 @@ heir that ends before it says so, or takes too long, is no heir: the keeper serv
 """
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH120, PTH100, SIM105
+# ruff: noqa: SIM105
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ import socket
 import sys
 
 from shmtensor.errors import ManagerUnavailable, ShmTensorError
-from shmtensor.manager import peers, protocol
+from shmtensor.manager import protocol
+from shmtensor.manager.daemon import peers
+from shmtensor.manager.launch import import_paths
+from shmtensor.manager.lockfile import Life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from shmtensor.manager.journal import Past
-    from shmtensor.manager.peers import Connection
+    from shmtensor.manager.daemon.journal import Past
+    from shmtensor.manager.daemon.peers import Connection
 
 HEIR_SECONDS = 10.0
 """An heir that does not serve within this time is killed, and the keeper serves again."""
@@ -39,7 +42,7 @@ HEIRS = 3
 ASK_SECONDS = 1.0
 """A manager in the background gives its place to another within this time, or not now."""
 _SERVES = protocol.encode(protocol.Goodbye())
-_PROGRAM = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.launch as launch;launch.again(sys.argv[1])"
+_PROGRAM = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.daemon.run as run;run.again(sys.argv[1])"
 
 
 class Seat:
@@ -70,7 +73,7 @@ class Seat:
             lock: the descriptor of the lock that says "a manager serves this address"; -1: still to be taken.
             listener: the listening socket; None: still to be made.
             is_own: the socket file is ours, to be removed at the end.
-            is_private, idle_exit, max_clients, log: as for `launch.serve`.
+            is_private, idle_exit, max_clients, log: as for `run.serve`.
             keeper, line: the process that keeps what the manager before has, and the way to tell it that it may end.
         """
         self.address = address
@@ -90,6 +93,11 @@ class Seat:
         self.is_others = line is not None
         """True while another process has it, too, or has it now: what lies at the address is left alone."""
         self.ready: Callable[[], None] = lambda: None
+
+    @property
+    def life(self) -> Life:
+        """What this process writes into the lock file when it has the seat."""
+        return Life(os.getpid(), self.idle_exit, self.max_clients, self.address)
 
     def taken(self) -> None:
         """This process serves: tell those who wait for it, and the keeper, which ends."""
@@ -259,11 +267,3 @@ def executed(text: str) -> Seat:
     address = os.fsencode(settings.pop("address"))
     listening = socket.socket(fileno=listener)
     return Seat(address, lock=lock, listener=listening, line=socket.socket(fileno=line), **settings)
-
-
-def import_paths() -> list[str]:
-    """Where an interpreter without site-packages finds what this one can import."""
-    import shmtensor
-
-    paths = [os.path.dirname(os.path.abspath(path)) for path in shmtensor.__path__]
-    return list(dict.fromkeys([*paths, *(os.path.abspath(path) for path in sys.path if path)]))

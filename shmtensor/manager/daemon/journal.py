@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
+
+from shmtensor.manager.lockfile import head
 
 KEEP_LINES = 4_096
 """A shorter journal is never written anew."""
@@ -34,27 +35,6 @@ class Past:
         lines += [b"shm %s %d" % row for row in self.shm.items()]
         lines += [b"name %s %d %d %d %d %d" % (name, *triple, *giver) for name, (triple, giver) in self.names.items()]
         return lines
-
-
-def head(path: bytes, nbytes: int = 100) -> bytes | None:
-    """How the file at `path` begins: b"" where there is none, None where something else lies, or cannot be read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return b""
-    except OSError:
-        return None
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        data = os.pread(fd, nbytes, 0)
-        # A power failure leaves zeros of what was being written.
-        return data if found.st_size > nbytes or data.strip(b"\0") else b""
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 def is_free(path: bytes) -> bool:

@@ -12,14 +12,14 @@ from shmtensor._native import (
     SLOT_EMBRYO,
     LockBusy,
 )
-from shmtensor.manager.state import WALK_BLOCKS, WALK_HOLDS
+from shmtensor.manager.daemon.state import WALK_BLOCKS, WALK_HOLDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shmtensor.manager.rings import Ring
-    from shmtensor.manager.state import Segment, State
+    from shmtensor.manager.daemon.rings import Ring
+    from shmtensor.manager.daemon.state import Segment, State
 
 WALK_LISTING = 4 * WALK_BLOCKS
 """A listing walks no more blocks than this in all: it takes about 2 us for each, in which nobody else is served."""

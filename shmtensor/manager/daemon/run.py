@@ -1,7 +1,7 @@
-"""Starting a manager: in the foreground (`serve`), or in the background for whoever needs one (`start`).
+"""Being the manager at an address: in the foreground (`serve`), or in the background for whoever needs one.
 
-The background one is re-parented before it serves: the starter sees one short-lived child, whose exit means "ready" or
-carries the reason why not, and no zombie or long-lived child is left to it.
+The background one is started by `launch` and re-parented before it serves: the starter sees one short-lived child,
+whose exit means "ready" or carries the reason why not, and no zombie or long-lived child is left to it.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -10,255 +10,38 @@ carries the reason why not, and no zombie or long-lived child is left to it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import signal
 import socket
 import stat
 import sys
-from _thread import get_ident
 from time import monotonic, sleep, time
 
-from shmtensor._native import Descriptor
-from shmtensor.errors import ManagerTimeout, ManagerUnavailable
+from shmtensor.errors import ManagerUnavailable
 from shmtensor.manager import address as addresses
-from shmtensor.manager import handover, journal
-from shmtensor.manager.guard import (
-    Guard,
-    Life,
-    is_life,
-    is_still,
-    listen,
-    open_lock,
-    open_log,
-    remove,
-    remove_empty_log,
-    try_lock,
-)
-from shmtensor.manager.handover import Seat
-from shmtensor.manager.journal import Past
+from shmtensor.manager.daemon import handover, journal
+from shmtensor.manager.daemon.guard import Guard, listen, open_log, remove, remove_empty_log
+from shmtensor.manager.daemon.handover import Seat
+from shmtensor.manager.daemon.journal import Past
+from shmtensor.manager.launch import IDLE_EXIT_SECONDS, KILLED, POLL_SECONDS, READY, SUCCEED_SECONDS
+from shmtensor.manager.lockfile import answers, head, is_life, is_still, open_lock, try_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shmtensor._native import Group
-    from shmtensor.manager.server import Server
+    from shmtensor.manager.daemon.server import Server
 
-START_SECONDS = 10.0
-"""A start, and the wait for someone else's, may take this long."""
-IDLE_EXIT_SECONDS = 0.5
-"""A manager that was started on demand leaves this long after its last client."""
-SUCCEED_SECONDS = 3.0
-"""A manager that is just leaving may hold the lock for this long."""
 KEEP_LOG_SECONDS = 7 * 86400.0
 """What a dead manager logged can be read for this long; then the next one to start clears it away."""
 LOG_HEAD = b"shmtensor-manager["
 """So begins what a manager logs."""
-_POLL_SECONDS = 0.005
-_READY = b"ready"
-_KILLED = b"it died while it started\n"
 _FIRST_INHERITED = 3  # as systemd passes descriptors
-
-# The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs);
-# what follows the options are the starter's own import paths, searched after the standard library.
-_PROGRAM = (
-    "import sys;sys.path+=sys.argv[4:];import shmtensor.manager.launch as launch;launch.background(*sys.argv[1:4])"
-)
 
 
 class AlreadyRunning(ManagerUnavailable):
     """A manager serves this address already."""
-
-
-# ------------------------------------------------------------------------------------------------- the starter's side
-
-_start_locks: set[Descriptor] = set()  # of the lock that this process has, or waits with
-_starters: set[tuple[str, int]] = set()  # (path of the lock, thread) of each
-
-
-def _after_fork() -> None:
-    # The child would keep its parent's lock for life.
-    while _start_locks:
-        _start_locks.pop().close()
-    _starters.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-class StartLock:
-    """One process at a time starts managers in `directory`. Blocks up to `seconds`; use in a `with`.
-
-    A signal handler in a thread that has it, or waits for it, goes on without: that thread cannot give it back
-    meanwhile, and of two managers that start at once one ends.
-    """
-
-    def __init__(self, directory: str, seconds: float = START_SECONDS) -> None:
-        self.path = os.path.join(directory, "start.lock")
-        self.seconds = seconds
-        self._starter = (self.path, get_ident())
-        self._file: Descriptor | None = None
-
-    def __enter__(self) -> StartLock:
-        """Raises ManagerTimeout, ManagerUnavailable."""
-        if self._starter in _starters:
-            return self
-        deadline = monotonic() + self.seconds
-        file = self._open()
-        try:
-            while not try_lock(file.number):
-                if monotonic() > deadline:
-                    raise ManagerTimeout(
-                        f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
-                        f"see what it waits for, or set {addresses.MANAGER_VARIABLE} to a running manager"
-                    )
-                sleep(_POLL_SECONDS)
-                if not file.is_ours:  # another thread closed it
-                    _start_locks.discard(file)
-                    file = self._open()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def _open(self) -> Descriptor:
-        self._file = file = Descriptor(open_lock(os.fsencode(self.path)))
-        _start_locks.add(file)
-        _starters.add(self._starter)
-        return file
-
-    def __exit__(self, *_: object) -> None:
-        file, self._file = self._file, None
-        if file is None:  # that of a signal handler, which has none of its own
-            return
-        _starters.discard(self._starter)
-        _start_locks.discard(file)
-        if file.is_ours:  # else a child has closed it, or the program
-            fcntl.flock(file.number, fcntl.LOCK_UN)  # for copies that a child forked just now has still
-            file.close()
-
-
-def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clients: int | None = None) -> None:
-    """Start a manager at `address` in the background and wait until it accepts connections (up to 10 s).
-
-    One that is killed on the way is started again.
-
-    Args:
-        idle_exit, max_clients: as for `serve`.
-    Raises:
-        ManagerUnavailable: it could not be started; says what was refused and what to set.
-    """
-    if not sys.executable:
-        raise _cannot_start("sys.executable is empty, so there is no interpreter to run it with")
-    limits = ["" if value is None else repr(value) for value in (idle_exit, max_clients)]
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), *limits, *handover.import_paths()]
-    deadline = monotonic() + START_SECONDS
-    while True:
-        out, said, code = _run(command, deadline)
-        if out == _READY:  # not by the exit code, which a program that ignores SIGCHLD never learns
-            return
-        was_killed = said == _KILLED or (not said and code < 0)
-        if not was_killed or monotonic() > deadline:
-            lines = said.decode("utf-8", "replace").strip().splitlines()
-            raise _cannot_start(lines[-1] if lines else f"it ended with code {code} and said nothing")
-
-
-def _run(command: list[str], deadline: float) -> tuple[bytes, bytes, int]:
-    """What the command wrote to stdout and stderr until it closed both, and its exit code.
-
-    Raises ManagerUnavailable.
-    """
-    import subprocess
-
-    try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            close_fds=True,
-            cwd="/",
-        )
-    except OSError as problem:
-        raise _cannot_start(f"{problem.strerror} ({sys.executable} could not be run)") from None
-    with child:
-        try:
-            out, said = child.communicate(timeout=max(0.0, deadline - monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            raise _cannot_start(f"it was not ready within {START_SECONDS:g} s") from None
-    return out, said, child.returncode
-
-
-def kill(address: bytes) -> tuple[float | None, int | None]:
-    """Kill the manager at `address`, which does not answer; its clients keep what they have. Blocks until it is gone.
-
-    Returns:
-        Its idle_exit and max_clients, as for `serve`.
-    Raises:
-        ManagerTimeout: it does not die. ManagerUnavailable: nobody knows which process it is.
-    """
-    fd = open_lock(addresses.lock_path(address))
-    deadline = monotonic() + SUCCEED_SECONDS
-    try:
-        while True:
-            life = Life.read(fd)
-            if life is None:
-                raise ManagerUnavailable(f"there is no manager to kill at {os.fsdecode(address)}")
-            if try_lock(fd):
-                break
-            _kill_if(life.pid, os.fstat(fd))
-            if monotonic() > deadline:
-                raise ManagerTimeout(f"the manager at {os.fsdecode(address)} (pid {life.pid}) does not die")
-            sleep(_POLL_SECONDS)
-    finally:
-        os.close(fd)
-    return life.idle_exit, life.max_clients
-
-
-def _kill_if(pid: int, lock: os.stat_result) -> None:
-    """Kill the process if it has that file open: a number alone may be another's by now."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        for entry in os.listdir(f"/proc/{pid}/fd"):
-            if is_still(b"/proc/%d/fd/%s" % (pid, entry.encode()), lock):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                return
-    except OSError:
-        pass  # it has ended
-    finally:
-        os.close(pidfd)
-
-
-def succeed(address: bytes, idle_exit: float | None, max_clients: int | None) -> None:
-    """See to it that a manager follows the one that has ended at `address`: a supervisor's, or else our own. Blocks.
-
-    Raises:
-        ManagerUnavailable: it could not be started.
-    """
-    deadline = monotonic() + (SUCCEED_SECONDS if idle_exit is None else 0.0)
-    while monotonic() < deadline:
-        if os.path.exists(address) and _answers(address):
-            return
-        sleep(_POLL_SECONDS)
-    start(address, idle_exit, max_clients)
-
-
-def _cannot_start(why: str) -> ManagerUnavailable:
-    return ManagerUnavailable(
-        f"no manager of shared memory could be started: {why}. Where processes may not be started, start one elsewhere "
-        f"(`shmtensor-manager serve --address PATH`) and set {addresses.MANAGER_VARIABLE} to its socket; where the "
-        "directory is "
-        f"the trouble, set {addresses.RUNTIME_VARIABLE} to one of your own"
-    )
-
-
-# ------------------------------------------------------------------------------------------------- the manager's side
 
 
 def _take_seat(seat: Seat) -> None:
@@ -282,7 +65,7 @@ def _take_seat(seat: Seat) -> None:
                 return
         os.close(fd)
         if lost is not None:
-            from shmtensor.manager.takeover import ask_to_look
+            from shmtensor.manager.daemon.takeover import ask_to_look
 
             ask_to_look(lost)
         elif not seat.is_private and handover.ask(seat):
@@ -293,9 +76,9 @@ def _take_seat(seat: Seat) -> None:
                 f"within {SUCCEED_SECONDS:g} s. If it is stopped, let it go on (`kill -CONT {lost}`), or else end it "
                 f"(`kill -KILL {lost}`)"
             )
-        if monotonic() > deadline or (not is_served and os.path.exists(seat.address) and _answers(seat.address)):
+        if monotonic() > deadline or (not is_served and os.path.exists(seat.address) and answers(seat.address)):
             raise AlreadyRunning(f"a manager runs at {shown} already")
-        sleep(_POLL_SECONDS)
+        sleep(POLL_SECONDS)
 
 
 def _claim(lock: int, seat: Seat) -> int | None:
@@ -303,11 +86,11 @@ def _claim(lock: int, seat: Seat) -> int | None:
 
     None: the file is not at its path any more.
     """
-    from shmtensor.manager.takeover import find_manager
+    from shmtensor.manager.daemon.takeover import find_manager
 
     path, found = addresses.lock_path(seat.address), os.fstat(lock)
     try:
-        Life.of(seat).write(lock)  # before the look at the path: whoever removes the file after that finds us by it
+        seat.life.write(lock)  # before the look at the path: whoever removes the file after that finds us by it
     except OSError as problem:
         if is_still(path, found):
             remove(path)
@@ -323,23 +106,11 @@ def _claim(lock: int, seat: Seat) -> int | None:
     return other
 
 
-def _answers(address: bytes) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.setblocking(False)
-        try:
-            sock.connect(address)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return True
-
-
 def _remove_old_log(log: bytes) -> None:
     if os.path.exists(addresses.lock_path(log.removesuffix(b".log") + b".sock")):
         return  # its manager lives, or is cleared away by this sweep
     try:
-        if time() - os.stat(log).st_mtime > KEEP_LOG_SECONDS and (journal.head(log) or b"").startswith(LOG_HEAD):
+        if time() - os.stat(log).st_mtime > KEEP_LOG_SECONDS and (head(log) or b"").startswith(LOG_HEAD):
             os.unlink(log)
     except OSError:
         pass  # as in `_sweep`
@@ -354,7 +125,7 @@ def _left_behind(address: bytes, keeper: int = 0) -> tuple[Past, Group | None]:
     past = journal.read(addresses.journal_path(address))
     if past.group is None:
         return past, None
-    from shmtensor.manager.takeover import find_group
+    from shmtensor.manager.daemon.takeover import find_group
 
     return past, find_group(past.group, addresses.own_uid(), keeper)
 
@@ -375,26 +146,16 @@ def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | 
         if not journal.is_free(each):
             return each, "the journal of a manager"
     path = addresses.lock_path(address)
-    found = journal.head(path)
+    found = head(path)
     if found is None or (found and not is_life(found)):
         return path, "the lock file of a manager"
     return None
 
 
-def runs_at(address: bytes) -> bool:
-    """Whether a manager of this user listens at `address`, which its lock beside it says. Does not block."""
-    path = addresses.lock_path(address)
-    try:
-        is_ours = os.lstat(path).st_uid == os.geteuid()
-    except OSError:
-        return False
-    return is_ours and is_life(journal.head(path) or b"") and _answers(address)
-
-
 def _clear(address: bytes, past: Past) -> None:
     """Remove what a dead manager left of a dead group at `address`; the caller holds its lock."""
     if past.shm:
-        from shmtensor.manager.memory import unlink_shm
+        from shmtensor.manager.daemon.memory import unlink_shm
 
         for name in past.shm:
             unlink_shm(name)
@@ -475,26 +236,6 @@ def _raise_descriptor_limit() -> None:
             pass  # fewer segments fit; the error that says so comes then
 
 
-def _quota(variable: str) -> int:
-    """A quota of the environment, in bytes; 0: none. Raises ManagerUnavailable."""
-    text = os.environ.get(variable)
-    if not text:
-        return 0
-    from shmtensor.manager.shortage import parse_size
-
-    try:
-        return parse_size(text)
-    except ValueError:
-        raise ManagerUnavailable(
-            f"{variable} is {text!r}, which is not a size such as 512M or 4G; set or unset it"
-        ) from None
-
-
-def own_quotas() -> tuple[int, int]:
-    """The quotas of the environment in bytes: of a group, and of each client; 0: none. Raises ManagerUnavailable."""
-    return _quota(addresses.MAX_BYTES_VARIABLE), _quota(addresses.MAX_BYTES_PER_CLIENT_VARIABLE)
-
-
 def serve(
     address: bytes,
     ready: Callable[[], None],
@@ -525,7 +266,7 @@ def serve(
         ManagerUnavailable: directory, lock or socket are refused, somebody's file lies where one of ours would, or a
             quota in the environment is no size.
     """
-    of_new_group = own_quotas()
+    of_new_group = addresses.own_quotas()
     addresses.own_directory(os.path.dirname(os.fsdecode(address)))
     found = _in_the_way(address, listener is not None)
     if found:
@@ -606,11 +347,11 @@ def _open_server(
 ) -> Server:
     """A server in `seat`, with what `before` has, or `seat.keeper`, or else what is left. Raises ManagerUnavailable."""
     address = seat.address
-    from shmtensor.manager.server import MAX_CLIENTS, Server
+    from shmtensor.manager.daemon.server import MAX_CLIENTS, Server
 
     addresses.own_directory(os.path.dirname(os.fsdecode(address)))  # somebody may have removed it meanwhile
     try:
-        Life.of(seat).write(seat.lock)
+        seat.life.write(seat.lock)
     except OSError as problem:
         raise ManagerUnavailable(
             f"the lock file of {os.fsdecode(address)} cannot be written: {problem.strerror}"
@@ -723,10 +464,10 @@ def background(address_text: str, idle: str, clients: str) -> None:
         os.close(write_end)
         with os.fdopen(read_end, "rb") as pipe:
             said = pipe.read()
-        if said == _READY:
-            os.write(1, _READY)
+        if said == READY:
+            os.write(1, READY)
             os._exit(0)
-        os.write(2, said or _KILLED)
+        os.write(2, said or KILLED)
         os._exit(1)
     os.close(read_end)
     os.dup2(0, 1)  # the starter waits for the end of it
@@ -745,13 +486,13 @@ def background(address_text: str, idle: str, clients: str) -> None:
         _detach()
         serve(
             address,
-            lambda: report(_READY),
+            lambda: report(READY),
             idle_exit=float(idle) if idle else None,
             is_private=True,
             max_clients=int(clients) if clients else None,
         )
     except AlreadyRunning:
-        report(_READY)  # all that was wanted
+        report(READY)  # all that was wanted
     except BaseException as problem:
         code = 1
         report(f"{problem}\n".encode("utf-8", "replace"))

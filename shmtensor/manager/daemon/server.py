@@ -19,21 +19,22 @@ import sys
 from time import monotonic, time
 
 from shmtensor import _native
-from shmtensor.manager import peers, protocol, takeover
+from shmtensor.manager import protocol
 from shmtensor.manager.address import journal_path, own_uid
-from shmtensor.manager.journal import Journal, Past
-from shmtensor.manager.memory import Memory, unlink_shm
-from shmtensor.manager.peers import CLIENT, EMBRYO, STRANGER, WATCHER, Connection
-from shmtensor.manager.service import Service
-from shmtensor.manager.state import Refusal, State
-from shmtensor.manager.watch import Watch
+from shmtensor.manager.daemon import peers, takeover
+from shmtensor.manager.daemon.journal import Journal, Past
+from shmtensor.manager.daemon.memory import Memory, unlink_shm
+from shmtensor.manager.daemon.peers import CLIENT, EMBRYO, STRANGER, WATCHER, Connection
+from shmtensor.manager.daemon.service import Service
+from shmtensor.manager.daemon.state import Refusal, State
+from shmtensor.manager.daemon.watch import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from shmtensor.manager.guard import Guard
+    from shmtensor.manager.daemon.guard import Guard
 
 MAX_CLIENTS = 4096
 STALL_SECONDS = 5.0

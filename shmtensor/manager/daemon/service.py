@@ -9,9 +9,10 @@ import os
 import sys
 
 from shmtensor import _native
-from shmtensor.manager import protocol, report
-from shmtensor.manager.memory import Memory, document
-from shmtensor.manager.state import Refusal, Segment, State
+from shmtensor.manager import protocol
+from shmtensor.manager.daemon import report
+from shmtensor.manager.daemon.memory import Memory, document
+from shmtensor.manager.daemon.state import Refusal, Segment, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from shmtensor._native import (
     set_threads_visible,
 )
 from shmtensor.manager import protocol
-from shmtensor.manager.rings import Numbers
+from shmtensor.manager.daemon.rings import Numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from shmtensor._native import Books, Group
-    from shmtensor.manager.rings import Ring
+    from shmtensor.manager.daemon.rings import Ring
 
     class Outside(Protocol):
         """What the state cannot do itself."""

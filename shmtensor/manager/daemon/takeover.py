@@ -20,15 +20,15 @@ from time import monotonic, sleep
 
 from shmtensor import _native
 from shmtensor.manager.address import lock_path, own_uid
-from shmtensor.manager.guard import Life
-from shmtensor.manager.peers import still_maps
-from shmtensor.manager.rings import Ring
+from shmtensor.manager.daemon.peers import still_maps
+from shmtensor.manager.daemon.rings import Ring
+from shmtensor.manager.lockfile import Life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shmtensor.manager.state import State
+    from shmtensor.manager.daemon.state import State
 
 KILL_SECONDS = 1.0
 """A manager that was killed is gone within this time, or not waited for any longer."""
@@ -113,7 +113,7 @@ def find_group(group_id: int, uid: int, keeper: int = 0) -> _native.Group | None
 def find_manager(address: bytes, device: int) -> int | None:
     """The process that serves `address` and whose lock file, on that device, is not at its path any more.
 
-    It is known by the lock that it has, and by what it wrote into the file (`guard.Life`). None: there is no such
+    It is known by the lock that it has, and by what it wrote into the file (`lockfile.Life`). None: there is no such
     process in this PID namespace.
     """
     name = os.fsdecode(os.path.basename(lock_path(address)))

@@ -6,11 +6,11 @@ import os
 import select
 from time import monotonic
 
-from shmtensor.manager import peers, takeover
+from shmtensor.manager.daemon import peers, takeover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shmtensor.manager.state import Client, State
+    from shmtensor.manager.daemon.state import Client, State
 
 DETACHED_SECONDS = 0.5
 """Processes that lost their connection but still map the group are looked at this often."""

@@ -1,0 +1,10 @@
+"""`python -m shmtensor.manager`: the command of `cli`."""
+
+from __future__ import annotations
+
+import sys
+
+from shmtensor.manager.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The lock file beside a manager's socket: flock on it is held for life, and what it says is by which process.
+
+Clients, whoever starts a manager, and managers themselves learn from it whether one serves an address.
+"""
+
+# pathlib and contextlib cost time at every start of a manager.
+# ruff: noqa: PTH116
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+
+from shmtensor.errors import ManagerUnavailable
+from shmtensor.manager import address as addresses
+
+LIFE_BYTES = 200
+"""No lock file of a manager is longer."""
+
+
+class Life:
+    """What a manager writes into its lock file."""
+
+    __slots__ = ("address", "idle_exit", "max_clients", "pid")
+
+    def __init__(self, pid: int, idle_exit: float | None, max_clients: int | None, address: bytes) -> None:
+        self.pid = pid
+        self.idle_exit = idle_exit
+        self.max_clients = max_clients
+        self.address = address
+
+    def write(self, lock: int) -> None:
+        """Write it into the locked file. The lock is listed as this process's from then on, whoever took it.
+
+        Raises OSError.
+        """
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # nobody else can have it in between
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        numbers = ("-" if value is None else repr(value) for value in (self.idle_exit, self.max_clients))
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, " ".join((str(self.pid), *numbers)).encode() + b" " + self.address, 0)
+
+    @classmethod
+    def read(cls, lock: int) -> Life | None:
+        """What the manager that has, or had, the lock wrote there; None: nothing yet."""
+        found = os.pread(lock, LIFE_BYTES, 0)
+        words = found.split(b" ", 3)
+        if len(words) != 4 or not is_life(found):
+            return None
+        idle_exit = None if words[1] == b"-" else float(words[1])
+        max_clients = None if words[2] == b"-" else int(words[2])
+        return cls(int(words[0]), idle_exit, max_clients, words[3])
+
+
+def is_life(found: bytes) -> bool:
+    """Whether that is the beginning of what a manager writes into its lock file: pid, idle_exit and max_clients."""
+    words = found.split(b" ")[:3]
+    return len(words) == 3 and words[0].isdigit() and not b"".join(words).strip(b"0123456789.e+-")
+
+
+def open_lock(path: bytes) -> int:
+    """Raises ManagerUnavailable."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as problem:
+        raise ManagerUnavailable(
+            f"the lock file {os.fsdecode(path)} cannot be opened: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a directory that you can write to"
+        ) from None
+
+
+def try_lock(fd: int) -> bool:
+    """False: another process has it. Raises ManagerUnavailable."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as problem:
+        raise ManagerUnavailable(
+            f"the file system of the runtime directory refuses flock: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a directory on a local one"
+        ) from None
+    return True
+
+
+def is_still(path: bytes, found: os.stat_result) -> bool:
+    """Whether the file at `path` is the one that was found before, and not another's by now."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
+
+
+def head(path: bytes, nbytes: int = 100) -> bytes | None:
+    """How the file at `path` begins: b"" where there is none, None where something else lies, or cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        data = os.pread(fd, nbytes, 0)
+        # A power failure leaves zeros of what was being written.
+        return data if found.st_size > nbytes or data.strip(b"\0") else b""
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def answers(address: bytes) -> bool:
+    """Whether somebody listens at `address`. Does not block."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(address)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True
+
+
+def runs_at(address: bytes) -> bool:
+    """Whether a manager of this user listens at `address`, which its lock beside it says. Does not block."""
+    path = addresses.lock_path(address)
+    try:
+        is_ours = os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
+    return is_ours and is_life(head(path) or b"") and answers(address)
