@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._native import overlaps
-from .allocators.default import again
-from .allocators.protocol import MAX_BYTES
-from .dtypes import DEFAULT, DType, require_supported
-from .errors import DTypeError, InvalidArgument, LayoutError
+from .._native import overlaps
+from ..allocators.default import again
+from ..allocators.protocol import MAX_BYTES
+from ..dtypes import DEFAULT, DType, require_supported
+from ..errors import DTypeError, InvalidArgument, LayoutError
 
 SEQUENCES: Final = (tuple, list)
 INTEGERS: Final = (int, np.integer)

@@ -3,79 +3,130 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import IO, Any, Final, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import memory
-from .allocators import MapAllocator, default_allocator
-from .allocators.lease import lease
-from .allocators.protocol import Allocator, Region
-from .conversion import integer
-from .dtypes import TABLE, DType, ElementType, dtype_of, require_same
-from .errors import DeviceUnavailable, DTypeError, InvalidArgument, LayoutError, type_name
-from .memory import OWN, StorageFlags, checked_array, flat_bytes, flat_values, owner_of, put_bytes, shared_by
-
-if TYPE_CHECKING:
-    from .storage import Storage
+from ..allocators import MapAllocator, default_allocator
+from ..allocators.lease import lease
+from ..allocators.protocol import Allocator
+from ..dtypes import require_same
+from ..errors import DeviceUnavailable, DTypeError, IndexOutOfRange, InvalidArgument, LayoutError, type_name
+from . import regions
+from .arguments import integer
+from .base import StorageBase
+from .regions import (
+    OWN,
+    StorageFlags,
+    checked_array,
+    flat_bytes,
+    flat_values,
+    moving,
+    owner_of,
+    put_bytes,
+    shared_by,
+    unfit,
+)
 
 BYTE_ORDERS: Final = {"native": "=", "little": "<", "big": ">"}
 """Names of byte orders, as NumPy writes them."""
 
 
-class Conversions:
-    """`to(type)` as a method of each type's name: one for each row of dtypes.TABLE, made at the end of this file."""
+class Content(StorageBase):
+    """The part of Storage that deals with its elements."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
+    # -- elements -----------------------------------------------------------------------------------------------------
 
-        def to(self, dtype: Any) -> Storage: ...
-        def byte(self) -> Storage: ...
-        def char(self) -> Storage: ...
-        def short(self) -> Storage: ...
-        def int(self) -> Storage: ...
-        def long(self) -> Storage: ...
-        def half(self) -> Storage: ...
-        def float(self) -> Storage: ...
-        def double(self) -> Storage: ...
-        def bool(self) -> Storage: ...
-        def uint16(self) -> Storage: ...
-        def uint32(self) -> Storage: ...
-        def uint64(self) -> Storage: ...
-        def complex_float(self) -> Storage: ...
-        def complex_double(self) -> Storage: ...
-        def bfloat16(self) -> Storage: ...
-        def float8_e4m3fn(self) -> Storage: ...
-        def float8_e5m2(self) -> Storage: ...
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """An element as a Python value, or for a slice of step 1 a storage that is a VIEW of this one.
 
+        Does not block.
 
-class Content(Conversions):
-    """The part of Storage that deals with its elements as a whole."""
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: a slice with another step.
+        """
+        if isinstance(index, slice):
+            return self._part(index)
+        return self._flat.item(self._position(index))
 
-    __slots__ = ()
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        """Write an element, or a slice from a value, sequence, array or storage.
 
-    dtype: ClassVar[DType]
-    _flat: NDArray[Any]
-    _region: Region
-    _allocator: Allocator
+        Does not block.
 
-    if TYPE_CHECKING:  # of Storage
+        Raises:
+            IndexOutOfRange: no such element.
+            InvalidArgument: a value outside the range of the type, or another number of values.
+            DTypeError: a value that is no number.
+            LayoutError: the memory is read-only here; so for all that writes.
+        """
+        self._require_writable("writing to")
+        target = self._flat[index] if isinstance(index, slice) else self._position(index)
+        try:
+            if isinstance(target, int):
+                self._flat[target] = value
+            else:
+                target[...] = value._flat if isinstance(value, StorageBase) else value
+        except OverflowError as error:
+            raise InvalidArgument(f"{value!r} does not fit into {self.dtype.name}: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise unfit(value, self.dtype, error) from error
 
-        def __init__(self, content: Any = 0, *, allocator: Allocator | None = None) -> None: ...
-        def __setitem__(self, index: int | slice, value: Any) -> None: ...
-        def size(self) -> int: ...
-        def _adopt(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None: ...
-        def _describe(self) -> str: ...
-        def _require_writable(self, doing: str) -> None: ...
-        @classmethod
-        def _typed(cls) -> type[Self]: ...
-        @staticmethod
-        def _class_of(dtype: DType) -> type[Storage]: ...
+    def _position(self, index: Any) -> int:
+        size = self._flat.shape[0]
+        try:
+            at = integer(index)
+        except TypeError:
+            raise InvalidArgument(f"storage index {index!r} is neither an integer nor a slice") from None
+        if not -size <= at < size:
+            raise IndexOutOfRange(f"asked for element {at} of a storage of {size}; use {-size} to {size - 1}")
+        return at + size if at < 0 else at
+
+    def _part(self, index: slice) -> Self:
+        try:
+            start, stop, step = index.indices(self.size())
+        except TypeError as error:
+            raise InvalidArgument(f"storage slice {index!r}: {error}") from error
+        if step != 1:
+            raise InvalidArgument(f"asked for a slice of step {step}; a storage is flat memory, so use step 1")
+        with moving:
+            root, offset = self._root()
+            part = object.__new__(type(self))
+            part._adopt(
+                self._flat[start : max(start, stop)],
+                root._region,
+                root._allocator,
+                StorageFlags.REFCOUNTED | StorageFlags.VIEW,
+            )
+            part._view = (root, offset + start)
+            root._views = [ref for ref in root._views or () if ref() is not None]
+            root._views.append(weakref.ref(part))
+        return part
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._flat.item(i) for i in range(self.size()))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
+
+    def __eq__(self, other: object) -> bool:
+        """Same type, same size, same values."""
+        if not isinstance(other, StorageBase):
+            return NotImplemented
+        return self.dtype == other.dtype and bool(np.array_equal(self._flat, other._flat))
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content changes
 
     # -- from what exists ---------------------------------------------------------------------------------------------
 
@@ -189,7 +240,7 @@ class Content(Conversions):
         self[:] = value
         return self
 
-    def copy_(self, source: Storage | Sequence[Any] | NDArray[Any]) -> Self:
+    def copy_(self, source: StorageBase | Sequence[Any] | NDArray[Any]) -> Self:
         """Copy the values of `source`, converting their type as NumPy does; gives self. Does not block.
 
         A conversion that loses more than precision (the imaginary parts of complex numbers, NaN as an integer) is a
@@ -234,18 +285,6 @@ class Content(Conversions):
         np.copyto(copy._flat, self._flat)
         return copy
 
-    def to(self, dtype: Any) -> Storage:
-        """This storage when it is of that type, else a copy on the heap, converted as by `copy_`. Does not block.
-
-        `byte()`, `float()` and so on for each type do the same.
-
-        Raises:
-            DTypeError: no such type. OutOfMemory.
-        """
-        made = self._class_of(dtype_of(dtype))
-        this: Any = self
-        return this if made is type(self) else made(self.size()).copy_(this)
-
     def tofile(self, file: str | PathLike[str] | IO[bytes]) -> None:
         """Write the elements' bytes to a file; `from_file` and `from_buffer` read them. Blocks while it writes.
 
@@ -279,12 +318,12 @@ class Content(Conversions):
         """
         if self.is_pinned():
             return self
-        if memory.pinned_allocator is None:
+        if regions.pinned_allocator is None:
             raise DeviceUnavailable(
                 "pinned memory is made by the CUDA driver, and this process has none: it needs an NVIDIA GPU, its "
                 "driver (libcuda.so.1) and the extra shmtensor[cuda]; without them use the storage as it is"
             )
-        return type(self)(self, allocator=memory.pinned_allocator)
+        return type(self)(self, allocator=regions.pinned_allocator)
 
     def add_finalizer(self, function: Callable[..., object], *arguments: Any) -> weakref.finalize[..., Any]:
         """Have `function(*arguments)` called when the memory that this storage has now is freed. Does not block.
@@ -305,17 +344,3 @@ class Content(Conversions):
             return weakref.finalize(owner, function, *arguments)
         except TypeError as error:
             raise DTypeError(f"the memory is that of a {type_name(owner)}, which cannot be watched: {error}") from error
-
-
-def _conversion(row: ElementType) -> Callable[[Conversions], Storage]:
-    def convert(self: Conversions) -> Storage:
-        return self.to(row.dtype)
-
-    convert.__name__ = row.method
-    convert.__qualname__ = f"Conversions.{row.method}"
-    convert.__doc__ = f"`to({row.name})`. Does not block. Raises as that does."
-    return convert
-
-
-for _row in TABLE:
-    setattr(Conversions, _row.method, _conversion(_row))

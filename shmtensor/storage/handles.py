@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ._loading import load
-from .allocators import MapAllocator, MapFlags
-from .allocators.managed import allocate, manager_of
-from .allocators.protocol import Allocator, Region
-from .allocators.refcounted import RefcountedMapAllocator
-from .dtypes import DType
-from .errors import InvalidArgument
-from .memory import (
+from .._loading import load
+from ..allocators import MapAllocator, MapFlags
+from ..allocators.managed import allocate, manager_of
+from ..allocators.refcounted import RefcountedMapAllocator
+from ..errors import InvalidArgument
+from .base import StorageBase
+from .regions import (
     FD_FLAGS,
     OWN,
     anonymous,
@@ -29,40 +27,13 @@ from .memory import (
     shared_block,
 )
 
-if TYPE_CHECKING:
-    from ._native import Block
-    from .memory import StorageFlags
-    from .storage import Storage
+_Kind = TypeVar("_Kind", bound=StorageBase)
 
 
-class Sharing:
+class Handles(StorageBase):
     """The part of Storage that deals with other processes (torch's names)."""
 
     __slots__ = ()
-
-    dtype: ClassVar[DType]
-    _flat: NDArray[Any]
-    _region: Region
-    _allocator: Allocator
-    _view: tuple[Storage, int] | None
-    _export: tuple[bytes, bytes] | None
-    _tickets: list[tuple[int, int]] | None
-
-    if TYPE_CHECKING:  # of Storage
-
-        def __init__(self, content: Any = 0, *, allocator: Allocator | None = None) -> None: ...
-        def size(self) -> int: ...
-        def data_ptr(self) -> int: ...
-        def is_shared(self) -> bool: ...
-        def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self: ...
-        def _describe(self) -> str: ...
-        def _named(self, manager: bytes, handle: bytes) -> tuple[bytes, bytes]: ...
-        def _root(self) -> tuple[Storage, int]: ...
-        def _move(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None: ...
-        @classmethod
-        def _typed(cls) -> type[Self]: ...
-        @classmethod
-        def _from_block(cls, block: Block, dtype: DType, size: int, kind: int = 0) -> Self: ...
 
     def _share_filename_(self) -> tuple[bytes, bytes, int]:
         """(manager address, handle, size in elements): what another process opens with `_new_shared_filename`.
@@ -243,15 +214,15 @@ class Sharing:
         return weakref.ref(self)
 
     @staticmethod
-    def _new_with_weak_ptr(ref: weakref.ref[Storage]) -> Storage | None:
+    def _new_with_weak_ptr(ref: weakref.ref[_Kind]) -> _Kind | None:
         """The storage of a weak reference, or None when it has gone. Does not block."""
         return ref()
 
     @staticmethod
-    def _expired(ref: weakref.ref[Storage]) -> bool:
+    def _expired(ref: weakref.ref[StorageBase]) -> bool:
         """Whether the storage of a weak reference has gone. Does not block."""
         return ref() is None
 
     @staticmethod
-    def _free_weak_ref(ref: weakref.ref[Storage]) -> None:
+    def _free_weak_ref(ref: weakref.ref[StorageBase]) -> None:
         """Nothing: weak references are Python's own. Does not block."""

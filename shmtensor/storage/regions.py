@@ -11,14 +11,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
-from .allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
-from .allocators.lease import Lease, allocate_array
-from .allocators.managed import allocate
-from .allocators.protocol import MAX_BYTES, Allocator, Region
-from .conversion import integer
-from .dtypes import BY_DTYPE, DType, require_supported
-from .errors import DTypeError, InvalidArgument, LayoutError, MappingError, OutOfMemory, tensor_advice, type_name
+from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
+from ..allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
+from ..allocators.lease import Lease, allocate_array
+from ..allocators.managed import allocate
+from ..allocators.protocol import MAX_BYTES, Allocator, Region
+from ..dtypes import BY_DTYPE, DType, require_supported
+from ..errors import DTypeError, InvalidArgument, LayoutError, MappingError, OutOfMemory, tensor_advice, type_name
+from .arguments import integer
 
 FD_FLAGS: Final = MapFlags.SHAREDMEM | MapFlags.KEEPFD
 """How a storage that is shared by descriptor is mapped."""
