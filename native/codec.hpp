@@ -1,5 +1,5 @@
 // Python values as the body of a message, and back. Values of the exact classes that need no pickle are written here;
-// what holds any other goes through Python (`shmtensor.codec`, pickle protocol 5).
+// what holds any other goes through Python (`shmtensor.ipc.codec`, pickle protocol 5).
 //
 // A body names shared memory by number: the blocks of a message are listed beside it, and each may be named any number
 // of times. Nothing in here knows rings, holds or channels.

@@ -4,7 +4,7 @@ namespace shmtensor::codec {
 
 PyObject* python_part(PyObject** known, const char* name) {
     if (*known) return *known;
-    const Ref module(load_module("codec"));
+    const Ref module(load_module("ipc.codec"));
     return module ? *known = PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 

@@ -53,7 +53,7 @@ constexpr std::uint8_t kBit6 = 0x40, kBit7 = 0x80, kAxes = 0x3f;
 
 constexpr int kDepth = 32;  // containers in containers; deeper ones are pickled
 
-// A function of shmtensor.codec, looked up when it is needed first.
+// A function of shmtensor.ipc.codec, looked up when it is needed first.
 PyObject* python_part(PyObject** known, const char* name);
 
 }  // namespace shmtensor::codec

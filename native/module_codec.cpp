@@ -63,7 +63,7 @@ struct Bytes {
     Py_buffer view{};
 };
 
-// One block of a message that goes as bytes; shmtensor/codec.py knows it as struct "<QIIII".
+// One block of a message that goes as bytes; shmtensor/ipc/codec.py knows it as struct "<QIIII".
 struct Ticket {
     std::uint64_t segment;
     std::uint32_t index, generation, hold, mark;

@@ -150,12 +150,12 @@ PyMethodDef functions[] = {
 
 bool need_tensors() {
     if (tensors.tensor) return true;
-    const Ref methods(load_module("_tensor")), module(load_module("_core"));
+    const Ref methods(load_module("_tensor.methods")), module(load_module("_tensor.core"));
     return methods && module && learn_tensors(module.get());
 }
 
 PyTypeObject* find_tensors() {
-    const Ref name(PyUnicode_FromString("shmtensor._core"));
+    const Ref name(PyUnicode_FromString("shmtensor._tensor.core"));
     const Ref module(name ? PyImport_GetModule(name.get()) : nullptr);
     // One that is being imported just now has made no tensors yet.
     if (!module || !PyObject_HasAttrString(module.get(), "TENSOR_CLASSES") || !learn_tensors(module.get()))

@@ -5,12 +5,12 @@
 
 namespace shmtensor {
 
-// Known once shmtensor._core has been imported by whoever.
+// Known once shmtensor._tensor.core has been imported by whoever.
 struct TensorLayout {
     PyTypeObject *tensor, *storage;
     Py_ssize_t array, storage_of, epoch, storage_epoch;
     PyObject *live, *share_memory_, *index, *not_single;  // names of methods
-    PyObject *unmoved, *settled;                          // epochs: 0, _core.SETTLED
+    PyObject *unmoved, *settled;                          // epochs: 0, core.SETTLED
 };
 extern TensorLayout tensors;
 

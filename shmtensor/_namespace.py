@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import _core, dtypes, storage
+from . import dtypes, storage
 from ._loading import load as _load
-from ._tensor import Tensor as Tensor
+from ._tensor import core
+from ._tensor.creation import *
+from ._tensor.dlpack import *
+from ._tensor.elementwise import *
+from ._tensor.inspection import *
+from ._tensor.methods import Tensor as Tensor
+from ._tensor.methods import addcdiv as addcdiv
+from ._tensor.methods import addcmul as addcmul
+from ._tensor.products import *
+from ._tensor.selection import *
+from ._tensor.shapes import *
+from ._tensor.sorting import *
+from ._tensor.special import *
+from ._tensor.statistical import *
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
-from .creation import *
-from .dlpack import *
-from .elementwise import *
-from .inspection import *
 from .linalg.routines import *
-from .memory import StorageFlags as StorageFlags
-from .memory import empty_cache as empty_cache
-from .methods import addcdiv as addcdiv
-from .methods import addcmul as addcmul
-from .products import *
 from .random import Generator as Generator
 from .random import bernoulli as bernoulli
 from .random import default_generator as default_generator
@@ -36,34 +40,31 @@ from .random import randn_like as randn_like
 from .random import randperm as randperm
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
-from .selection import *
-from .shapes import *
-from .sorting import *
-from .special import *
-from .statistical import *
 from .storage import Storage as Storage
+from .storage.regions import StorageFlags as StorageFlags
+from .storage.regions import empty_cache as empty_cache
 
-_ON_DEMAND = {"load": "files", "save": "files", "pickling": "plain_pickle", "set_pickling": "plain_pickle"}
+_ON_DEMAND = {"load": "files", "save": "files", "pickling": "ipc.plain_pickle", "set_pickling": "ipc.plain_pickle"}
 # Those modules import many others, and are seldom wanted.
 # What is generated from the table of types: of those that NumPy has now, of the others when they are asked for.
 if TYPE_CHECKING:
-    from ._core import BFloat16Tensor as BFloat16Tensor
-    from ._core import BoolTensor as BoolTensor
-    from ._core import ByteTensor as ByteTensor
-    from ._core import CharTensor as CharTensor
-    from ._core import ComplexDoubleTensor as ComplexDoubleTensor
-    from ._core import ComplexFloatTensor as ComplexFloatTensor
-    from ._core import DoubleTensor as DoubleTensor
-    from ._core import Float8E4M3Tensor as Float8E4M3Tensor
-    from ._core import Float8E5M2Tensor as Float8E5M2Tensor
-    from ._core import FloatTensor as FloatTensor
-    from ._core import HalfTensor as HalfTensor
-    from ._core import IntTensor as IntTensor
-    from ._core import LongTensor as LongTensor
-    from ._core import ShortTensor as ShortTensor
-    from ._core import UInt16Tensor as UInt16Tensor
-    from ._core import UInt32Tensor as UInt32Tensor
-    from ._core import UInt64Tensor as UInt64Tensor
+    from ._tensor.core import BFloat16Tensor as BFloat16Tensor
+    from ._tensor.core import BoolTensor as BoolTensor
+    from ._tensor.core import ByteTensor as ByteTensor
+    from ._tensor.core import CharTensor as CharTensor
+    from ._tensor.core import ComplexDoubleTensor as ComplexDoubleTensor
+    from ._tensor.core import ComplexFloatTensor as ComplexFloatTensor
+    from ._tensor.core import DoubleTensor as DoubleTensor
+    from ._tensor.core import Float8E4M3Tensor as Float8E4M3Tensor
+    from ._tensor.core import Float8E5M2Tensor as Float8E5M2Tensor
+    from ._tensor.core import FloatTensor as FloatTensor
+    from ._tensor.core import HalfTensor as HalfTensor
+    from ._tensor.core import IntTensor as IntTensor
+    from ._tensor.core import LongTensor as LongTensor
+    from ._tensor.core import ShortTensor as ShortTensor
+    from ._tensor.core import UInt16Tensor as UInt16Tensor
+    from ._tensor.core import UInt32Tensor as UInt32Tensor
+    from ._tensor.core import UInt64Tensor as UInt64Tensor
     from .dtypes import bfloat16 as bfloat16
     from .dtypes import bool as bool
     from .dtypes import bool_ as bool_
@@ -84,8 +85,8 @@ if TYPE_CHECKING:
     from .dtypes import uint64 as uint64
     from .files import load as load
     from .files import save as save
-    from .plain_pickle import pickling as pickling
-    from .plain_pickle import set_pickling as set_pickling
+    from .ipc.plain_pickle import pickling as pickling
+    from .ipc.plain_pickle import set_pickling as set_pickling
     from .storage import BFloat16Storage as BFloat16Storage
     from .storage import BoolStorage as BoolStorage
     from .storage import ByteStorage as ByteStorage
@@ -110,7 +111,7 @@ else:
             return getattr(_load(_ON_DEMAND[name]), name)
         if name in dtypes.BY_NAME or name == "bool_":
             return getattr(dtypes, name)
-        for suffix, module in (("Storage", storage), ("Tensor", _core)):
+        for suffix, module in (("Storage", storage), ("Tensor", core)):
             if name.endswith(suffix) and name.removesuffix(suffix) in dtypes.BY_PREFIX:
                 return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

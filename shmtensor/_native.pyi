@@ -10,7 +10,7 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import Tensor
+from ._tensor.core import Tensor
 from .errors import ForkedWithoutHold
 from .storage import Storage
 

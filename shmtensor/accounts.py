@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import memory
-from ._core import Tensor
 from ._native import VIEW_PERSONAL, View
+from ._tensor.core import Tensor
 from .allocators import DefaultAllocator, default_allocator
 from .allocators.lease import Lease
 from .allocators.protocol import mapped_meter
-from .storage import Storage
+from .storage import Storage, regions
 
 _peaks: Final[dict[str, int]] = {}
 
@@ -35,7 +34,7 @@ def memory_stats() -> dict[str, int]:
     Walks through Python's objects, so it takes milliseconds for each 100,000 of them. Does not block.
     """
     client = sys.modules.get("shmtensor.manager.client")
-    pinned = memory.pinned_allocator
+    pinned = regions.pinned_allocator
     figures = {
         "heap": default_allocator.stats().bytes + _other_heap_bytes(),
         "shared": sum(manager.native.stats()[3] for manager in list(client._managers.values())) if client else 0,
@@ -61,7 +60,7 @@ def _other_heap_bytes() -> int:
         else:
             continue
         if array is not None:  # else it is being made just now
-            owner = memory.owner_of(array)
+            owner = regions.owner_of(array)
             owners[id(owner)] = owner
     return sum(_heap_bytes(owner) for owner in owners.values())
 

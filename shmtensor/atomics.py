@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
-from ._core import Tensor, index_of
+from ._tensor.core import Tensor, index_of
 from .errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
 
 Index: TypeAlias = int | tuple[int, ...]

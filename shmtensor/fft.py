@@ -11,11 +11,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ._core import FAILURES, Tensor, array_of, failed, index_of, indices_of, wrap
-from .conversion import SEQUENCES
+from ._tensor.core import FAILURES, array_of, failed, index_of, indices_of, wrap
+from ._tensor.methods import Tensor
 from .devices import device_of
 from .dtypes import DEFAULT, dtype_of
 from .errors import InvalidArgument
+from .storage.arguments import SEQUENCES
 
 __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
@@ -123,6 +124,3 @@ def _shift(function: Callable[..., Any], x: Tensor, axes: Any) -> Tensor:
     if axes is not None:
         axes = tuple(x._axis(axis) for axis in axes) if isinstance(axes, SEQUENCES) else x._axis(axes)
     return wrap(function(a, axes))
-
-
-from . import _tensor as _tensor  # noqa: E402  what is made here has all methods, however it was imported

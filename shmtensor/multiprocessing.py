@@ -23,15 +23,14 @@ from multiprocessing import reduction as reducer
 from multiprocessing.context import AuthenticationError, BufferTooShort, ProcessError, TimeoutError
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
-from . import broadcast as _broadcast
-from . import connection as _connection
-from . import pool as _pool
-from . import queues as _queues
-from . import reductions as _reductions
-from . import synchronize as _synchronize
 from .errors import ShmTensorError as _ShmTensorError
-from .manager import client as _client
-from .spawn import (
+from .ipc import broadcast as _broadcast
+from .ipc import connection as _connection
+from .ipc import pool as _pool
+from .ipc import queues as _queues
+from .ipc import reductions as _reductions
+from .ipc import synchronize as _synchronize
+from .ipc.spawn import (
     ProcessContext,
     ProcessException,
     ProcessExitedException,
@@ -39,6 +38,7 @@ from .spawn import (
     spawn,
     start_processes,
 )
+from .manager import client as _client
 
 
 def get_all_sharing_strategies() -> set[str]:
@@ -379,10 +379,10 @@ if TYPE_CHECKING:
     from multiprocessing import synchronize as synchronize
     from multiprocessing import util as util
 
-    from .broadcast import Broadcast as Broadcast
-    from .queues import JoinableQueue as JoinableQueue
-    from .queues import Queue as Queue
-    from .queues import SimpleQueue as SimpleQueue
+    from .ipc.broadcast import Broadcast as Broadcast
+    from .ipc.queues import JoinableQueue as JoinableQueue
+    from .ipc.queues import Queue as Queue
+    from .ipc.queues import SimpleQueue as SimpleQueue
 else:
     Broadcast = _default_context.Broadcast
     JoinableQueue = _default_context.JoinableQueue

@@ -1,7 +1,5 @@
-"""Tensors with all their methods: what modules above the tensor layer import."""
+"""Tensors: what each is (`core`), and functions on them, a module for each family, which `methods` makes methods.
 
-from __future__ import annotations
-
-from . import methods as methods
-from ._core import SETTLED as SETTLED
-from ._core import Tensor as Tensor
+What lies above imports Tensor from `methods`: there it has all of them. (The folder has an underscore because
+`shmtensor.tensor` is the function that makes a tensor, as in torch.)
+"""

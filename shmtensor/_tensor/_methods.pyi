@@ -3,11 +3,11 @@ import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from ._core import Tensor
-from .random import Generator
-from .linalg.decompositions import EighResult, LUFactorResult, QRResult
-from .linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
-from .linalg.solvers import SlogdetResult
+from .core import Tensor
+from ..random import Generator
+from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
+from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
+from ..linalg.solvers import SlogdetResult
 from .statistical import Found, MinMax
 
 class Methods:

@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._native import TensorBase, overlaps
-from ._native import tensor as _tensor
-from .allocators.default import again as allocate_again
-from .allocators.default import out_of_heap
-from .conversion import INTEGERS, array_from, empty_array, integer, refused, shape_from
-from .devices import CPU, Device, device_of
-from .dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument, NotSupported, tensor_advice, type_name
-from .memory import address_of, array_over, moving
-from .storage import Storage, storage_of
+from .._native import TensorBase, overlaps
+from .._native import tensor as _tensor
+from ..allocators.default import again as allocate_again
+from ..allocators.default import out_of_heap
+from ..devices import CPU, Device, device_of
+from ..dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
+from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, NotSupported, tensor_advice, type_name
+from ..storage import Storage
+from ..storage.arguments import INTEGERS, array_from, empty_array, integer, refused, shape_from
+from ..storage.regions import address_of, array_over, moving
+from ..storage.storage import storage_of
 
 if TYPE_CHECKING:
     from ._methods import Methods

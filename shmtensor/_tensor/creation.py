@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, SETTLED, Tensor, array_of, failed, index_of, refuse_grad
-from ._native import tensor as _tensor
-from .allocators.default import out_of_heap
-from .allocators.managed import allocate, allocate_array
-from .conversion import array_from, empty_array, shape_from
-from .devices import device_of
+from .._native import tensor as _tensor
+from ..allocators.default import out_of_heap
+from ..allocators.managed import allocate, allocate_array
+from ..devices import device_of
+from ..dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
+from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
+from ..storage.arguments import array_from, empty_array, shape_from
+from ..storage.regions import checked_array
+from .core import FAILURES, SETTLED, Tensor, array_of, failed, index_of, refuse_grad
 from .dlpack import from_dlpack
-from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
-from .errors import DTypeError, InvalidArgument, LayoutError, type_name
-from .memory import checked_array
 
 __all__ = [
     "arange", "as_tensor", "asarray", "diag", "empty", "empty_like", "eye", "from_numpy", "full", "full_like",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from . import _native
-from ._core import Tensor, wrap
-from .errors import InvalidArgument
+from .. import _native
+from ..errors import InvalidArgument
+from .core import Tensor, wrap
 
 __all__ = ["from_dlpack"]
 METHODS: Final = ("__dlpack__", "__dlpack_device__")

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, OPERANDS, Tensor, again, array_of, failed, require_shape, wrap
-from ._native import tensor as _tensor
-from .dtypes import BY_DTYPE, require_supported
-from .errors import DTypeError, tensor_advice, type_name
+from .._native import tensor as _tensor
+from ..dtypes import BY_DTYPE, require_supported
+from ..errors import DTypeError, tensor_advice, type_name
+from .core import FAILURES, OPERANDS, Tensor, again, array_of, failed, require_shape, wrap
 
 __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",

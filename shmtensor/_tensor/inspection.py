@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._core import Tensor, array_of, wrap
-from .conversion import MAX_AXES
-from .devices import CPU, device_of
-from .dtypes import BY_DTYPE, DEFAULT, DType, dtype_of, require_supported
-from .errors import DTypeError, InvalidArgument
+from ..devices import CPU, device_of
+from ..dtypes import BY_DTYPE, DEFAULT, DType, dtype_of, require_supported
+from ..errors import DTypeError, InvalidArgument
+from ..storage.arguments import MAX_AXES
+from .core import Tensor, array_of, wrap
 
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "astype", "can_cast", "e", "finfo", "iinfo", "inf",

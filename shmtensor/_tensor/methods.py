@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..dtypes import TABLE, ElementType
+from ..errors import DTypeError, tensor_advice, type_name
+from ..linalg import routines
+from ..random import distributions, sampling
+from ..storage import Storage
+from ..storage.arguments import array_from, shape_from
 from . import (
     dlpack,
     elementwise,
@@ -21,13 +27,8 @@ from . import (
     special,
     statistical,
 )
-from ._core import Tensor, array_of, index_of, indices_of
-from .conversion import array_from, shape_from
-from .dtypes import TABLE, ElementType
-from .errors import DTypeError, tensor_advice, type_name
-from .linalg import routines
-from .random import distributions, sampling
-from .storage import Storage
+from .core import Tensor as Tensor
+from .core import array_of, index_of, indices_of
 
 MODULES: Final = (
     dlpack, distributions, inspection, numpy_protocols, products, routines, sampling, selection, shapes, sorting,
@@ -124,7 +125,7 @@ def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Te
 
 def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha: float = 1) -> Tensor:
     """`atomics.index_add_atomic_` on this tensor; gives self. Does not block. Raises as that does."""
-    from .atomics import index_add_atomic_
+    from ..atomics import index_add_atomic_
 
     return index_add_atomic_(self, dim, index, source, alpha)
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._core import FAILURES, NUMPYS, OPERANDS, Tensor, failed, target_of, wrap
-from .dtypes import BY_DTYPE
+from ..dtypes import BY_DTYPE
+from .core import FAILURES, NUMPYS, OPERANDS, Tensor, failed, target_of, wrap
 
 METHODS: Final = ("__array_function__", "__array_ufunc__")
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import Tensor, array_of, wrap
-from .conversion import refused
+from ..errors import DTypeError, InvalidArgument
+from ..storage.arguments import refused
+from .core import Tensor, array_of, wrap
 from .elementwise import binary
-from .errors import DTypeError, InvalidArgument
 
 __all__ = [
     "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "chain_matmul", "cross", "dot", "einsum", "ger", "inner",

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, OPERANDS, Tensor, array_of, failed, given, index_of, wrap
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
+from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
+from .core import FAILURES, OPERANDS, Tensor, array_of, failed, given, index_of, wrap
 
 __all__ = [
     "allclose",

@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, Tensor, again, array_of, failed, given, index_of, indices_of, target_of, wrap
-from ._native import strided
-from .allocators.protocol import MAX_BYTES
-from .conversion import INTEGERS, SEQUENCES, check_axes, empty_array, shape_from, view_shape
-from .dtypes import BY_DTYPE, dtype_of
-from .errors import IndexOutOfRange, InvalidArgument, LayoutError, type_name
-from .memory import address_of
+from .._native import strided
+from ..allocators.protocol import MAX_BYTES
+from ..dtypes import BY_DTYPE, dtype_of
+from ..errors import IndexOutOfRange, InvalidArgument, LayoutError, type_name
+from ..storage.arguments import INTEGERS, SEQUENCES, check_axes, empty_array, shape_from, view_shape
+from ..storage.regions import address_of
+from .core import FAILURES, Tensor, again, array_of, failed, given, index_of, indices_of, target_of, wrap
 
 __all__ = [
     "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",

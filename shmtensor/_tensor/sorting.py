@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import Tensor, array_of, failed, index_of, wrap
-from .errors import InvalidArgument
+from ..errors import InvalidArgument
+from .core import Tensor, array_of, failed, index_of, wrap
 from .statistical import Found
 
 __all__ = ["argsort", "kthvalue", "msort", "sort", "topk"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+from ..errors import MissingExtra
 from .elementwise import unary
-from .errors import MissingExtra
 
 __all__ = ["digamma", "erf", "erfc", "erfinv", "i0", "lgamma", "ndtri"]
 METHODS: Final = ("digamma", "erf", "erfc", "erfinv", "lgamma")

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import FAILURES, Tensor, array_of, failed, given, index_of, wrap
-from .conversion import SEQUENCES
-from .dtypes import dtype_of
-from .errors import DTypeError, InvalidArgument
+from ..dtypes import dtype_of
+from ..errors import DTypeError, InvalidArgument
+from ..storage.arguments import SEQUENCES
+from .core import FAILURES, Tensor, array_of, failed, given, index_of, wrap
 
 __all__ = [
     "all",

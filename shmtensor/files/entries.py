@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._tensor import Tensor
+from .._tensor.creation import empty
+from .._tensor.methods import Tensor
 from ..allocators import MapAllocator, MapFlags
 from ..allocators.protocol import MAX_BYTES
-from ..conversion import MAX_AXES
-from ..creation import empty
 from ..dtypes import DType, require_supported
 from ..errors import EndOfFile, FileDamaged, LayoutError
 from ..storage import STORAGE_CLASSES, Storage
+from ..storage.arguments import MAX_AXES
 
 _PIECE: Final = 1 << 26  # bytes that are read or checked at once
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import dtypes
-from ..conversion import empty_array, integer
 from ..dtypes import DType
 from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument, type_name
-from ..memory import element_count
 from ..storage import STORAGE_CLASSES, Storage
+from ..storage.arguments import empty_array, integer
+from ..storage.regions import element_count
 from . import numbers, text
 
 _BLOCK: Final = 1 << 20  # bytes that are converted or looked at at once
@@ -355,7 +355,7 @@ class File(ABC):
             room = min(count, left // self._wire(dtype).itemsize)
         else:
             room = min(count, left)  # a number is one byte at least
-        fresh = STORAGE_CLASSES[dtype](room)
+        fresh: Storage = STORAGE_CLASSES[dtype](room)
         done = self._fill(fresh._flat)
         while left is None and done == fresh.size() < count:
             fresh.resize_(min(count, 2 * done))

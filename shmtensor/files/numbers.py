@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import dtypes
-from ..conversion import integer
 from ..dtypes import DType
 from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
 from ..storage import STORAGE_CLASSES, Storage
+from ..storage.arguments import integer
 
 if TYPE_CHECKING:
     from .file import File

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor import Tensor
+from .._tensor.methods import Tensor
 from ..dtypes import require_supported
 from ..errors import DTypeError, FileDamaged, InvalidArgument, tensor_advice, type_name
 from . import arrays, safetensors

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
-from ._native import (
+from .._native import (
     POLICY_BLOCK,
     POLICY_DROP_OLDEST,
     POLICY_RAISE,
@@ -24,12 +24,12 @@ from ._native import (
     Refused,
     Ring,
 )
-from .errors import InvalidArgument, ShmTensorError
-from .manager import client
+from ..errors import InvalidArgument, ShmTensorError
+from ..manager import client
 from .queues import BROADCAST, MOST_BYTES, MOST_MESSAGES, Loops, Message, RingObject, bound, bounds_of, shown
 
 if TYPE_CHECKING:
-    from ._native import Block
+    from .._native import Block
 
 __all__ = ["Broadcast", "BroadcastReader", "BroadcastStats", "Empty", "Full", "ReaderStats"]
 

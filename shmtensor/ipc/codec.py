@@ -21,13 +21,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _native, reductions
-from ._tensor import Tensor
-from .dtypes import BY_DTYPE, dtype_of
-from .errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
-from .manager import client
+from .. import _native
+from .._tensor.methods import Tensor
+from ..dtypes import BY_DTYPE, dtype_of
+from ..errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
+from ..manager import client
+from ..storage import STORAGE_CLASSES, Storage
+from . import reductions
 from .reductions import Rebuild
-from .storage import STORAGE_CLASSES, Storage
 
 
 def default_client() -> _native.Client:

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from . import storage
-from .dtypes import BY_DTYPE
-from .errors import InvalidArgument, ManagerUnavailable, SegmentLost, StaleHandle
-from .manager import client
-from .memory import RECEIVED, shared_block
+from ..allocators.managed import manager_of
+from ..dtypes import BY_DTYPE
+from ..errors import InvalidArgument, ManagerUnavailable, SegmentLost, StaleHandle
+from ..manager import client
+from ..storage import Storage, storage
+from ..storage.regions import RECEIVED, shared_block
 from .reductions import rebuild_storage
 
 How: TypeAlias = Literal["handle", "value"]
@@ -66,14 +67,14 @@ def _checked(how: How) -> How:
     return how
 
 
-def _reduce(shared: storage.Storage) -> tuple[Any, ...] | None:
+def _reduce(shared: Storage) -> tuple[Any, ...] | None:
     """A storage by handle, with a ticket; None: by value."""
     if (_context.get() or _process) != "handle":
         return None
     block, kind = shared_block(shared._region)
     if block is None:
         return None
-    manager = storage.manager_of(block)
+    manager = manager_of(block)
     name = (block.segment, block.index, block.generation, *manager.ticket(block))
     group = manager.native.group.group_id
     return open_handle, (manager.address, group, name, BY_DTYPE[shared.dtype].name, shared.size(), RECEIVED[kind])
@@ -81,7 +82,7 @@ def _reduce(shared: storage.Storage) -> tuple[Any, ...] | None:
 
 def open_handle(
     where: bytes, group: int, name: tuple[int, int, int, int, int], dtype: str, size: int, kind: int
-) -> storage.Storage:
+) -> Storage:
     """The storage that a handle in a plain pickle names; any process of this user on this machine may open it.
 
     Blocks for some requests to the manager where this process is not in its group yet.

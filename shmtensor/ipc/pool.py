@@ -21,11 +21,11 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from .._native import BlockGone, LockBusy, Refused
+from .._tensor.methods import Tensor
+from ..errors import SegmentLost, ShmTensorError, WorkerDied
+from ..manager import client
 from . import reductions
-from ._native import BlockGone, LockBusy, Refused
-from ._tensor import Tensor
-from .errors import SegmentLost, ShmTensorError, WorkerDied
-from .manager import client
 from .queues import Empty, SimpleQueue
 
 __all__ = ["Pool"]
@@ -400,7 +400,7 @@ class Pool(pool.Pool):
         self._pool = []  # for __del__
         self._state = pool.INIT
         if context is None:
-            from .multiprocessing import _default_context  # that module has the names of this one
+            from ..multiprocessing import _default_context  # that module has the names of this one
 
             context = _default_context.get_context()
         if processes is None:

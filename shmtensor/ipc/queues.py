@@ -17,10 +17,10 @@ from multiprocessing.util import register_after_fork
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from .._native import Block, BlockGone, LockBusy, Refused, Ring
+from ..errors import InvalidArgument
+from ..manager import client
 from . import reductions
-from ._native import Block, BlockGone, LockBusy, Refused, Ring
-from .errors import InvalidArgument
-from .manager import client
 
 if TYPE_CHECKING:
     import typing_extensions  # of which every type checker knows

@@ -18,14 +18,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from . import _tensor, storage
-from ._native import VIEW_PERSONAL, Client, Descriptor
-from .allocators import MapAllocator, MapFlags
-from .allocators.managed import allocate
-from .dtypes import BY_DTYPE, dtype_of, each_type
-from .errors import InvalidArgument, ManagerError, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
-from .manager import client, protocol
-from .memory import RECEIVED, region_address, shared_block
+from .._native import VIEW_PERSONAL, Block, Client, Descriptor
+from .._tensor.methods import Tensor
+from ..allocators import MapAllocator, MapFlags
+from ..allocators.managed import allocate, manager_of
+from ..dtypes import BY_DTYPE, dtype_of, each_type
+from ..errors import InvalidArgument, ManagerError, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
+from ..manager import client, protocol
+from ..storage import STORAGE_CLASSES, Storage
+from ..storage.regions import RECEIVED, region_address, shared_block
 
 Rebuild: TypeAlias = tuple[Any, ...]
 
@@ -89,7 +90,7 @@ def _traveller(manager: client.Manager) -> tuple[Any, int]:
 class _Message(threading.local):
     """The message that this thread is pickling."""
 
-    tickets: list[tuple[storage.Block, int, int]] | None = None
+    tickets: list[tuple[Block, int, int]] | None = None
     """(block, hold, mark) of the tickets in it; None: no message is being pickled."""
     native: Client | None = None
     """The client whose blocks leave the pickle out of band, for the object that is being reduced."""
@@ -101,13 +102,13 @@ _message = _Message()
 def dump(pickler: pickle.Pickler, message: Any) -> None:
     """ForkingPickler.dump, which takes the tickets of a message back that it could not pickle to its end."""
     outer = _message.tickets
-    made: list[tuple[storage.Block, int, int]] = []
+    made: list[tuple[Block, int, int]] = []
     _message.tickets = made
     try:
         pickle.Pickler.dump(pickler, message)
     except BaseException:
         for block, hold, mark in made:
-            storage.manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
+            manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
         raise
     finally:
         _message.tickets = outer
@@ -128,10 +129,10 @@ def name_of(name: str) -> bytes:
     return wanted
 
 
-def block_ticket(block: storage.Block) -> Rebuild:
+def block_ticket(block: Block) -> Rebuild:
     """What names `block` to the process that is being spawned, or to whoever reads the message: (where, numbers) for
     `client.at(where).redeem(*numbers)`."""
-    manager = storage.manager_of(block)
+    manager = manager_of(block)
     where, owner = _traveller(manager)
     hold, mark = manager.ticket(block, owner)
     if owner == 0 and _message.tickets is not None:
@@ -153,7 +154,7 @@ class Shared:
         super().__init_subclass__(**options)
         shared_classes.add(cls)
 
-    def _share(self, block: storage.Block) -> Any:
+    def _share(self, block: Block) -> Any:
         """What stands for the block in a message, or in what a child is given. Raises RuntimeError: in plain pickle."""
         if block.client is _message.native:
             return pickle.PickleBuffer(block)
@@ -176,7 +177,7 @@ def reduce_out_of_band(shared: Shared, native: Client) -> Any:
         _message.native = outer
 
 
-def received(state: Any) -> tuple[client.Manager, storage.Block]:
+def received(state: Any) -> tuple[client.Manager, Block]:
     """The block that `Shared._share` named, and its manager.
 
     Raises:
@@ -188,12 +189,12 @@ def received(state: Any) -> tuple[client.Manager, storage.Block]:
         manager = client.at(where)
         return manager, manager.redeem(*numbers)
     block = state.obj if isinstance(state, memoryview) else state
-    if not isinstance(block, storage.Block):
+    if not isinstance(block, Block):
         raise MessageDamaged(f"a message names the block of a queue or lock where it has a {type(block).__name__}")
-    return storage.manager_of(block), block
+    return manager_of(block), block
 
 
-def reduce_storage(shared: storage.Storage) -> Rebuild:
+def reduce_storage(shared: Storage) -> Rebuild:
     """A storage by handle; one on this process's heap is moved into shared memory first, as `share_memory_()` does.
 
     How receivers may use it goes along. A private copy (of what was shared copy_on_write) cannot be mapped by others:
@@ -209,13 +210,13 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
     if getattr(shared._region, "kind", 0) == VIEW_PERSONAL:  # pages of ours that no other process can map
         copy = allocate(shared.nbytes)
         np.copyto(copy.array(shared.dtype, (shared.size(),)), shared._flat)
-        block: storage.Block | None = copy
+        block: Block | None = copy
         theirs = VIEW_PERSONAL
     else:
         block, ours = shared_block(shared.share_memory_()._region)
         theirs = RECEIVED[ours]
     if block is not None:
-        manager = storage.manager_of(block)
+        manager = manager_of(block)
         where, owner = _traveller(manager)
         hold, mark = manager.ticket(block, owner)
         if owner == 0 and _message.tickets is not None:
@@ -239,7 +240,7 @@ def reduce_storage(shared: storage.Storage) -> Rebuild:
 
 def rebuild_storage(
     where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int, kind: int = 0
-) -> storage.Storage:
+) -> Storage:
     """Redeem a ticket; gives the storage that this process has over the block already, if any.
 
     Args:
@@ -261,19 +262,20 @@ def rebuild_storage(
             "which has ended before this process mapped the memory; keep the sender or its manager alive until then "
             f"({error})"
         ) from error
-    return storage.Storage._from_block(block, dtype_of(dtype), size, kind)
+    return Storage._from_block(block, dtype_of(dtype), size, kind)
 
 
-def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> storage.Storage:
+def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> Storage:
     """A storage over a memory file, whose descriptor came along."""
     fd: int = socket.detach()
     try:
-        return storage.Storage._class_of(dtype_of(dtype))._new_shared_fd(fd, size)
+        opened: Storage = Storage._class_of(dtype_of(dtype))._new_shared_fd(fd, size)
+        return opened
     finally:
         os.close(fd)
 
 
-def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tuple[int, int]) -> storage.Storage:
+def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tuple[int, int]) -> Storage:
     """A storage over a file or a POSIX shared-memory object that exists.
 
     Raises:
@@ -281,7 +283,7 @@ def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tu
         StaleHandle: the name stands for another one by now.
     """
     kept = (MapFlags(flags) | MapFlags.NOCREATE) & ~(MapFlags.EXCLUSIVE | MapFlags.UNLINK)
-    opened = storage.Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))
+    opened: Storage = Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))
     if opened._region.identity != identity:
         raise StaleHandle(
             f"a storage over {name} was sent, and another file has its name by now; keep files that are being sent, or "
@@ -290,13 +292,13 @@ def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tu
     return opened
 
 
-def reduce_tensor(tensor: _tensor.Tensor) -> Rebuild:
+def reduce_tensor(tensor: Tensor) -> Rebuild:
     """A tensor as its storage, which goes by handle, and its place in it; the receiver's aliases the sender's."""
-    return _tensor.Tensor._rebuild, tensor._parts()
+    return Tensor._rebuild, tensor._parts()
 
 
 def register() -> None:
     """Teach multiprocessing's pickler. Plain pickle, copy and deepcopy know nothing of it and go by value."""
-    each_type(lambda row: reduction.ForkingPickler.register(storage.STORAGE_CLASSES[row.dtype], reduce_storage))
-    reduction.ForkingPickler.register(_tensor.Tensor, reduce_tensor)
+    each_type(lambda row: reduction.ForkingPickler.register(STORAGE_CLASSES[row.dtype], reduce_storage))
+    reduction.ForkingPickler.register(Tensor, reduce_tensor)
     reduction.ForkingPickler.dump = dump  # type: ignore[method-assign]

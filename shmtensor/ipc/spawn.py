@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing import connection, reduction
 from typing import Any
 
-from ._native import Descriptor
-from .errors import InvalidArgument, ShmTensorError, type_name
+from .._native import Descriptor
+from ..errors import InvalidArgument, ShmTensorError, type_name
 
 GRACE_SECONDS = 30.0
 """From SIGTERM to SIGKILL where the caller names no grace period; torch's figure."""
@@ -266,7 +266,7 @@ def start_processes(
         InvalidArgument: an argument is none of the above.
         ProcessRaisedException, ProcessExitedException: as `ProcessContext.join`.
     """
-    from .multiprocessing import _default_context as contexts  # that module has the names of this one
+    from ..multiprocessing import _default_context as contexts  # that module has the names of this one
 
     if not callable(fn):
         raise InvalidArgument(f"fn has to be callable, as fn(i, *args), and {fn!r} is not; pass the function itself")

@@ -15,9 +15,10 @@ from multiprocessing import process
 from time import monotonic
 from typing import Any, TypeVar
 
-from . import _native, reductions
-from .errors import ForkedWithoutHold, InvalidArgument, QuotaExceeded
-from .manager import client
+from .. import _native
+from ..errors import ForkedWithoutHold, InvalidArgument, QuotaExceeded
+from ..manager import client
+from . import reductions
 
 __all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock", "Semaphore"]
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import products as _products
-from .. import shapes as _shapes
-from .._core import Tensor, array_of, index_of, wrap
+from .._tensor import products as _products
+from .._tensor import shapes as _shapes
+from .._tensor.core import Tensor, array_of, index_of, wrap
+from .._tensor.products import matmul as matmul
+from .._tensor.products import outer as outer
+from .._tensor.products import tensordot as tensordot
+from .._tensor.products import vecdot as vecdot
+from .._tensor.shapes import matrix_transpose as matrix_transpose
 from ..dtypes import dtype_of
 from ..errors import InvalidArgument
-from ..products import matmul as matmul
-from ..products import outer as outer
-from ..products import tensordot as tensordot
-from ..products import vecdot as vecdot
-from ..shapes import matrix_transpose as matrix_transpose
 from . import decompositions, functions, norms, solvers
 from .decompositions import *
 from .functions import *

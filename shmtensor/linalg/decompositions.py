@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Tensor, array_of, wrap
+from .._tensor.core import Tensor, array_of, wrap
 from ..errors import DTypeError, InvalidArgument
 from .lapack import call, each, floating, matrices, numpys, same_type
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Tensor, array_of, index_of, wrap
-from ..conversion import refused
+from .._tensor.core import Tensor, array_of, index_of, wrap
 from ..errors import InvalidArgument
+from ..storage.arguments import refused
 from .lapack import LinAlgError, matrices, numpys, scipy_linalg
 
 __all__ = [

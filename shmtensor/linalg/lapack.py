@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Tensor, array_of
-from ..conversion import refused
+from .._tensor.core import Tensor, array_of
 from ..errors import DTypeError, InvalidArgument, MissingExtra, ShmTensorError
+from ..storage.arguments import refused
 
 TYPES: Final = "fdFD"
 """NumPy's letters for what LAPACK computes with."""

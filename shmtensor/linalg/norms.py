@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .._core import Tensor, array_of, wrap
-from ..conversion import SEQUENCES, refused
+from .._tensor.core import Tensor, array_of, wrap
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
+from ..storage.arguments import SEQUENCES, refused
 from .lapack import matrices, numpys
 from .solvers import relative
 

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Tensor, array_of, wrap
-from ..conversion import SEQUENCES
+from .._tensor.core import Tensor, array_of, wrap
 from ..errors import DTypeError, InvalidArgument
+from ..storage.arguments import SEQUENCES
 from . import decompositions, norms, solvers
 from .decompositions import EighResult, LUFactorResult, LUResult, QRResult, factored, pivots_of, reflectors, unpacked
 from .functions import matrix_exp, matrix_power

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Tensor, array_of, index_of, wrap
+from .._tensor.core import Tensor, array_of, index_of, wrap
 from ..errors import InvalidArgument
 from .decompositions import pivots_of
 from .lapack import FAILURES, LinAlgError, call, each, floating, matrices, numpys, same_type

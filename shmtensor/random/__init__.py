@@ -8,7 +8,7 @@ where they should differ. A spawned one starts with a seed from the system.
 
 from __future__ import annotations
 
-from .. import _tensor as _tensor  # what is made here has all methods, whoever imported it
+from .._tensor import methods as _methods  # noqa: F401  what is made here has all methods, whoever imported it
 from .distributions import (
     bernoulli,
     bernoulli_,

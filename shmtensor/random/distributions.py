@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Tensor
 from .._native import Twister
-from ..conversion import empty_array, integer, read_only
-from ..creation import empty
+from .._tensor.core import Tensor
+from .._tensor.creation import empty
 from ..dtypes import DType, float64, int64
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
+from ..storage.arguments import empty_array, integer, read_only
 from .generator import Generator, between, deviation, generator_of, interval, probability, rate, spread
 
 METHODS: Final = (

@@ -10,11 +10,11 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from .._core import Tensor, wrap
 from .._native import RANDOM_STATE_BYTES, Twister
-from ..conversion import integer
+from .._tensor.core import Tensor, wrap
 from ..dtypes import uint8
 from ..errors import DTypeError, InvalidArgument, ShmTensorError, type_name
+from ..storage.arguments import integer
 
 STATE_BYTES: Final = RANDOM_STATE_BYTES
 """Elements of a saved state: the THGenerator of Torch7 on a 64-bit machine."""

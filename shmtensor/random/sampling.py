@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import Tensor, wrap
-from ..conversion import integer
-from ..creation import empty
+from .._tensor.core import Tensor, wrap
+from .._tensor.creation import empty
 from ..dtypes import int64
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
+from ..storage.arguments import integer
 from .distributions import normal_, random_, uniform_, whole_numbers
 from .generator import Generator, generator_of
 

@@ -1,0 +1,1 @@
+"""What crosses between processes: messages, queues and broadcasts, locks, pipes, and the processes themselves."""
