@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument, type_n
 from ..storage import STORAGE_CLASSES, Storage
 from ..storage.arguments import empty_array, integer
 from ..storage.regions import element_count
-from . import numbers, text
+from . import text
+from .numbers import Numbers
 
 _BLOCK: Final = 1 << 20  # bytes that are converted or looked at at once
 _FIRST: Final = 1 << 16  # elements that are made room for at first, where nobody knows how many there are
@@ -30,7 +31,7 @@ _NEWLINE: Final = 10
 _SHOWN: Final = 20  # bytes of what was found that a message shows
 
 
-class File(ABC):
+class File(Numbers):
     """Numbers and strings in a file: text with a space between two numbers and a newline after each write, at first.
 
     In pedantic mode, which is the default, what goes wrong raises. In quiet mode it sets `has_error()`, and methods
@@ -467,15 +468,6 @@ class File(ABC):
         state = "open" if self.is_opened() else "closed"
         return f"<{type(self).__name__} {self.name!r} mode={mode} {'binary' if self._binary else 'ascii'} {state}>"
 
-    # -- numbers of each type: see numbers.py ------------------------------------------------------------------------
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
-
 
 def _counted(what: str, count: int) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-numbers.install(File)  # type: ignore[type-abstract]

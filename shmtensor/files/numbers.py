@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +15,6 @@ from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
 from ..storage import STORAGE_CLASSES, Storage
 from ..storage.arguments import integer
 
-if TYPE_CHECKING:
-    from .file import File
-
 NUMBERS: Final[dict[str, DType]] = {
     "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
     "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64,
@@ -23,19 +22,46 @@ NUMBERS: Final[dict[str, DType]] = {
 """What TH's files read and write, by the names of their methods."""
 
 
-def install(cls: type[File]) -> None:
-    """Make the methods of all types on the class of files. Does not block."""
-    for what, dtype in NUMBERS.items():
-        _define(cls, what, dtype)
+class Numbers(ABC):
+    """What reads and writes numbers of each type, by these methods that each file has of its own."""
+
+    @abstractmethod
+    def _require(self, right: Literal["r", "w"]) -> None:
+        """Raises InvalidArgument: it is closed, or was not opened for that."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _fill(self, target: NDArray[Any]) -> int:
+        """Read into `target`, of one axis; gives how many elements were there."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _finish(self, what: str, done: int, wanted: int) -> int:
+        """The end of a read: says what was missing; gives `done`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _read_fresh(self, what: str, count: int, dtype: DType) -> Storage:
+        """A new storage of the elements read."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _write(self, what: str, values: NDArray[Any]) -> int:
+        """Write an array of one axis; gives how many elements were written."""
+        raise NotImplementedError
+
+    if TYPE_CHECKING:  # the methods that are made below
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
-def _define(cls: type[File], what: str, dtype: DType) -> None:
+def _define(what: str, dtype: DType) -> None:
     """Make the six methods of a type."""
     kind = STORAGE_CLASSES[dtype].__name__
     blocks = "May block as the file does."
     short = "EndOfFile, FileDamaged: fewer are there. OSError: the system refused."
 
-    def read(self: File, count: int | None = None) -> Any:
+    def read(self: Numbers, count: int | None = None) -> Any:
         self._require("r")
         if count is not None:
             return self._read_fresh(what, count, dtype)
@@ -43,26 +69,26 @@ def _define(cls: type[File], what: str, dtype: DType) -> None:
         self._finish(what, self._fill(target), 1)
         return target.item()
 
-    def read_storage(self: File, storage: Storage) -> int:
+    def read_storage(self: Numbers, storage: Storage) -> int:
         self._require("r")
         storage = _storage(storage, dtype)
         storage._require_writable(f"reading {what}s into")
         return self._finish(what, self._fill(storage._flat), storage.size())
 
-    def read_raw(self: File, buffer: Any) -> int:
+    def read_raw(self: Numbers, buffer: Any) -> int:
         self._require("r")
         target = _flat(buffer, dtype, False)
         return self._finish(what, self._fill(target), len(target))
 
-    def write(self: File, value: Any) -> int:
+    def write(self: Numbers, value: Any) -> int:
         self._require("w")
         return self._write(what, _scalar(value, dtype))
 
-    def write_storage(self: File, storage: Storage) -> int:
+    def write_storage(self: Numbers, storage: Storage) -> int:
         self._require("w")
         return self._write(what, _storage(storage, dtype)._flat)
 
-    def write_raw(self: File, buffer: Any) -> int:
+    def write_raw(self: Numbers, buffer: Any) -> int:
         self._require("w")
         return self._write(what, _flat(buffer, dtype, True))
 
@@ -107,7 +133,7 @@ def _define(cls: type[File], what: str, dtype: DType) -> None:
         method.__name__ = name
         method.__qualname__ = f"File.{name}"
         method.__doc__ = doc
-        setattr(cls, name, method)
+        setattr(Numbers, name, method)
 
 
 def _flat(buffer: Any, dtype: DType, writing: bool) -> NDArray[Any]:
@@ -147,3 +173,7 @@ def _scalar(value: Any, dtype: DType) -> NDArray[Any]:
     if not bounds.min <= number <= bounds.max:
         raise InvalidArgument(f"{number} does not fit into {dtype.name}; give {bounds.min} to {bounds.max}")
     return np.array([number], dtype)
+
+
+for _what, _dtype in NUMBERS.items():
+    _define(_what, _dtype)
