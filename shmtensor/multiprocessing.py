@@ -12,7 +12,6 @@ Only what a forked process inherits, its arguments included, is not sent: as in 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import multiprocessing as _standard
@@ -23,13 +22,14 @@ from multiprocessing import reduction as reducer
 from multiprocessing.context import AuthenticationError, BufferTooShort, ProcessError, TimeoutError
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
-from .errors import ShmTensorError as _ShmTensorError
 from .ipc import broadcast as _broadcast
 from .ipc import connection as _connection
 from .ipc import pool as _pool
+from .ipc import processes as _processes
 from .ipc import queues as _queues
 from .ipc import reductions as _reductions
 from .ipc import synchronize as _synchronize
+from .ipc.processes import ForkProcess, ForkServerProcess, Process, SpawnProcess
 from .ipc.spawn import (
     ProcessContext,
     ProcessException,
@@ -62,55 +62,6 @@ def set_sharing_strategy(new_strategy: str) -> None:
         InvalidArgument: another name.
     """
     _client.set_strategy(new_strategy)
-
-
-# --------------------------------------------------------------------------------------------------- starting processes
-
-
-def _launch(process_class: Any, process: Any) -> Any:
-    """Start `process` as the standard class does; then the sockets of its embryos are the child's alone."""
-    # A client before its children are: else what a child sends before it ends could be lost with the last client of its
-    # manager. A program that never shares a tensor must not fail for want of one.
-    with contextlib.suppress(_ShmTensorError):
-        _client.default()
-    popen = process_class._Popen(process)
-    for embryo in _reductions.embryos_of(popen).values():
-        embryo.close()
-    return popen
-
-
-class ForkProcess(_context.ForkProcess):
-    """A process started by fork: it holds every block that its parent holds."""
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.ForkProcess, process_obj)
-
-
-class SpawnProcess(_context.SpawnProcess):
-    """A process started afresh: it holds the blocks that its arguments name."""
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.SpawnProcess, process_obj)
-
-
-class ForkServerProcess(_context.ForkServerProcess):
-    """A process forked by the fork server: it holds the blocks that its arguments name."""
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.ForkServerProcess, process_obj)
-
-
-class Process(_context.Process):
-    """A process started by the default method."""
-
-    _start_method = None
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        return _default_context.get_context().Process._Popen(process_obj)
 
 
 _Factory = TypeVar("_Factory", bound=Callable[..., Any])
@@ -263,22 +214,16 @@ class _Objects(_context.BaseContext):
         return context
 
 
-class ForkContext(_Objects, _context.ForkContext):
+class ForkContext(_Objects, _processes.ForkContext):
     """The standard fork context, starting this module's processes."""
 
-    Process: ClassVar[type[ForkProcess]] = ForkProcess
 
-
-class SpawnContext(_Objects, _context.SpawnContext):
+class SpawnContext(_Objects, _processes.SpawnContext):
     """The standard spawn context, starting this module's processes."""
 
-    Process: ClassVar[type[SpawnProcess]] = SpawnProcess
 
-
-class ForkServerContext(_Objects, _context.ForkServerContext):
+class ForkServerContext(_Objects, _processes.ForkServerContext):
     """The standard forkserver context, starting this module's processes."""
-
-    Process: ClassVar[type[ForkServerProcess]] = ForkServerProcess
 
 
 _contexts: dict[str, Any] = {

@@ -26,6 +26,7 @@ from .._tensor.methods import Tensor
 from ..errors import SegmentLost, ShmTensorError, WorkerDied
 from ..manager import client
 from . import reductions
+from .processes import context_of
 from .queues import Empty, SimpleQueue
 
 __all__ = ["Pool"]
@@ -400,9 +401,7 @@ class Pool(pool.Pool):
         self._pool = []  # for __del__
         self._state = pool.INIT
         if context is None:
-            from ..multiprocessing import _default_context  # that module has the names of this one
-
-            context = _default_context.get_context()
+            context = context_of()
         if processes is None:
             count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # 3.13 has the first
             processes = count() or 1

@@ -26,6 +26,7 @@ from typing import Any
 
 from .._native import Descriptor
 from ..errors import InvalidArgument, ShmTensorError, type_name
+from .processes import context_of
 
 GRACE_SECONDS = 30.0
 """From SIGTERM to SIGKILL where the caller names no grace period; torch's figure."""
@@ -266,18 +267,16 @@ def start_processes(
         InvalidArgument: an argument is none of the above.
         ProcessRaisedException, ProcessExitedException: as `ProcessContext.join`.
     """
-    from ..multiprocessing import _default_context as contexts  # that module has the names of this one
-
     if not callable(fn):
         raise InvalidArgument(f"fn has to be callable, as fn(i, *args), and {fn!r} is not; pass the function itself")
     if not isinstance(args, tuple | list):
         raise InvalidArgument(f"args has to be a tuple or list, not {type_name(args)}; write args=(value,) for one")
     if not isinstance(nprocs, int) or isinstance(nprocs, bool) or nprocs < 1:
         raise InvalidArgument(f"nprocs has to be a whole number of processes, 1 or more, not {nprocs!r}")
-    methods = contexts.get_all_start_methods()
+    methods = multiprocessing.get_all_start_methods()
     if start_method not in methods:
         raise InvalidArgument(f"there is no start method {start_method!r}; choose one of {', '.join(methods)}")
-    context = contexts.get_context(start_method)
+    context = context_of(start_method)
     is_direct = start_method != "forkserver" and threading.current_thread() is threading.main_thread()
     processes: list[Any] = []
     reports: list[_Report] = []

@@ -1,0 +1,100 @@
+"""Processes that share memory with the process that starts them, and a bare context for each start method.
+
+The contexts of `shmtensor.multiprocessing` extend these: they have what makes queues, locks, pools and the like.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from multiprocessing import context as _context
+from typing import Any, ClassVar, Final
+
+from ..errors import ShmTensorError
+from ..manager import client
+from . import reductions
+
+
+def _launch(process_class: Any, process: Any) -> Any:
+    """Start `process` as the standard class does; then the sockets of its embryos are the child's alone."""
+    # A client before its children are: else what a child sends before it ends could be lost with the last client of its
+    # manager. A program that never shares a tensor must not fail for want of one.
+    with contextlib.suppress(ShmTensorError):
+        client.default()
+    popen = process_class._Popen(process)
+    for embryo in reductions.embryos_of(popen).values():
+        embryo.close()
+    return popen
+
+
+class ForkProcess(_context.ForkProcess):
+    """A process started by fork: it holds every block that its parent holds."""
+
+    __module__ = "shmtensor.multiprocessing"  # pickles name it so, and a child that loads one can send tensors
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return _launch(_context.ForkProcess, process_obj)
+
+
+class SpawnProcess(_context.SpawnProcess):
+    """A process started afresh: it holds the blocks that its arguments name."""
+
+    __module__ = ForkProcess.__module__
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return _launch(_context.SpawnProcess, process_obj)
+
+
+class ForkServerProcess(_context.ForkServerProcess):
+    """A process forked by the fork server: it holds the blocks that its arguments name."""
+
+    __module__ = ForkProcess.__module__
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return _launch(_context.ForkServerProcess, process_obj)
+
+
+class Process(_context.Process):
+    """A process started by the default method."""
+
+    __module__ = ForkProcess.__module__
+    _start_method = None
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return context_of().Process._Popen(process_obj)
+
+
+class ForkContext(_context.ForkContext):
+    """The standard fork context, starting this package's processes."""
+
+    Process: ClassVar[type[ForkProcess]] = ForkProcess
+
+
+class SpawnContext(_context.SpawnContext):
+    """The standard spawn context, starting this package's processes."""
+
+    Process: ClassVar[type[SpawnProcess]] = SpawnProcess
+
+
+class ForkServerContext(_context.ForkServerContext):
+    """The standard forkserver context, starting this package's processes."""
+
+    Process: ClassVar[type[ForkServerProcess]] = ForkServerProcess
+
+
+_CONTEXTS: Final[dict[str, Any]] = {
+    "fork": ForkContext(),
+    "spawn": SpawnContext(),
+    "forkserver": ForkServerContext(),
+}
+
+
+def context_of(method: str | None = None) -> Any:
+    """The bare context of a start method; None: of the program's default, chosen here or in the standard module."""
+    found = _CONTEXTS[multiprocessing.get_start_method() if method is None else method]
+    found._check_available()
+    return found
