@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes, storage
+from . import dtypes
 from ._loading import load as _load
-from ._tensor import core
 from ._tensor.creation import *
 from ._tensor.dlpack import *
 from ._tensor.elementwise import *
@@ -111,9 +110,9 @@ else:
             return getattr(_load(_ON_DEMAND[name]), name)
         if name in dtypes.BY_NAME or name == "bool_":
             return getattr(dtypes, name)
-        for suffix, module in (("Storage", storage), ("Tensor", core)):
+        for suffix, module in (("Storage", "storage"), ("Tensor", "_tensor.core")):
             if name.endswith(suffix) and name.removesuffix(suffix) in dtypes.BY_PREFIX:
-                return getattr(module, name)
+                return getattr(_load(module), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     for _row in dtypes.ELEMENT_TYPES:

@@ -1,4 +1,4 @@
-"""Writes shmtensor/_methods.pyi: the methods that `shmtensor.methods` installs, for type checkers and editors.
+"""Writes shmtensor/_tensor/_methods.pyi: the methods that `_tensor/methods.py` installs, for type checkers and editors.
 
 python tools/methods_stub.py            print it
 python tools/methods_stub.py --write    write it; a test wants it as it would be written now
@@ -13,19 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shmtensor import elementwise, methods
+from shmtensor._tensor import elementwise, methods
 
 TARGET = Path(methods.__file__).with_name("_methods.pyi")
-HEAD = """# Made by tools/methods_stub.py from the tables of `shmtensor.methods`; make it again rather than change it.
+HEAD = """# Made by tools/methods_stub.py from the tables of `methods`; make it again rather than change it.
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from ._core import Tensor
-from .random import Generator
-from .linalg.decompositions import EighResult, LUFactorResult, QRResult
-from .linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
-from .linalg.solvers import SlogdetResult
+from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
+from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
+from ..linalg.solvers import SlogdetResult
+from ..random import Generator
+from .core import Tensor
 from .statistical import Found, MinMax
 
 class Methods:

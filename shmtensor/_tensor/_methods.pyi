@@ -1,13 +1,13 @@
-# Made by tools/methods_stub.py from the tables of `shmtensor.methods`; make it again rather than change it.
+# Made by tools/methods_stub.py from the tables of `methods`; make it again rather than change it.
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from .core import Tensor
-from ..random import Generator
 from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
+from ..random import Generator
+from .core import Tensor
 from .statistical import Found, MinMax
 
 class Methods:

@@ -1,7 +1,5 @@
 """Tensor: a view of a storage by offset, sizes and strides; NumPy does the arithmetic.
 
-(The module has an underscore because `shmtensor.tensor` is the function that makes one, as in torch.)
-
 A tensor holds the ndarray that is its view (`_array`) and, once something asks for it, the Storage. Tensors that NumPy
 computed have no Storage object until then, which keeps arithmetic close to NumPy's own speed.
 

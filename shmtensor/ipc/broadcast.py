@@ -1,6 +1,6 @@
 """One writes, many read, and each sees every message, in order (docs/broadcast.md).
 
-A broadcast is a ring as a queue is one (shmtensor/queues.py), but its readers take nothing away: a message leaves when
+A broadcast is a ring as a queue is one (queues.py), but its readers take nothing away: a message leaves when
 all readers have read it, or as the policy for slow readers says. A process may die at any moment, and the others go on.
 """
 

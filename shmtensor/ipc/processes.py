@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from multiprocessing import context as _context
+import multiprocessing.context as _context
 from typing import Any, ClassVar, Final
 
 from ..errors import ShmTensorError
