@@ -91,10 +91,10 @@ stress: native
 
 kills: $(VENV)/.test native
 	build/native/ring storm $(KILLS)
-	SHMTENSOR_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/test_queue_kills.py
+	SHMTENSOR_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/kills/test_queue_kills.py
 
 manager-kills: $(VENV)/.test
-	$(BIN)/python tests/manager_kills.py --seed $(SEED)
+	$(BIN)/python tests/kills/manager_kills.py --seed $(SEED)
 
 STORM_KILLS ?= 2000
 MANAGER_KILLS ?= 200
@@ -102,11 +102,11 @@ RESTARTS ?= 0
 SEED ?= 0
 MINUTES ?= 10
 storm: $(VENV)/.test
-	$(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reliability-storm.md
+	PYTHONPATH=tests $(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reliability-storm.md
 
 # malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
 soak: $(VENV)/.test
-	MALLOC_MMAP_THRESHOLD_=131072 $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --picture docs/soak.png --samples build/soak
+	MALLOC_MMAP_THRESHOLD_=131072 PYTHONPATH=tests $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --picture docs/soak.png --samples build/soak
 
 # The extension once more, instrumented: it is loaded by the fuzzer, which has Python inside. clang is needed, and a Python
 # that was built with its shared library.
@@ -116,7 +116,7 @@ fuzz: $(VENV)/.test
 	$(CMAKE) -S . -B build/fuzz -DSHMTENSOR_MODULE=ON -DSHMTENSOR_NATIVE_TESTS=OFF -DSHMTENSOR_FUZZ=ON \
 	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
 	$(BIN)/cmake --build build/fuzz
-	$(BIN)/python fuzz/run.py --driver build/fuzz/driver --runs $(FUZZ_RUNS) --messages $(FUZZ_MESSAGES)
+	$(BIN)/python tests/fuzz/run.py --driver build/fuzz/driver --runs $(FUZZ_RUNS) --messages $(FUZZ_MESSAGES)
 
 sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null

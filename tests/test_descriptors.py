@@ -15,7 +15,7 @@ from shmtensor.manager import client
 
 pytestmark = pytest.mark.any_python
 
-PROGRAM = str(Path(__file__).parent / "strangers_world.py")
+PROGRAM = str(Path(__file__).parent / "support" / "strangers_world.py")
 SCENARIOS = (
     "memory",
     "without_the_manager",

@@ -20,10 +20,10 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_tests_that_are_named_exist(document: Path) -> None:
-    for name, function in re.findall(r"(?:tests/)?\b(test_\w+)\.py(?:::(\w+))?", document.read_text()):
-        file = ROOT / "tests" / f"{name}.py"
-        assert file.exists(), name
-        assert not function or f"def {function}(" in file.read_text(), f"{name}::{function}"
+    for folder, name, function in re.findall(r"(tests/[\w/]*)?\b(test_\w+\.py)(?:::(\w+))?", document.read_text()):
+        found = [ROOT / folder / name] if folder else list((ROOT / "tests").rglob(name))
+        assert found and found[0].exists(), folder + name
+        assert not function or f"def {function}(" in found[0].read_text(), f"{name}::{function}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

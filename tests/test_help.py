@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broadcast_world import finish
 from manager_world import BOUND
 from ring_bytes import GET_LOCK, PUT_LOCK
-from test_broadcast import finish
 
 import shmtensor.multiprocessing as mp
-from shmtensor import broadcast, connection, pool, queues, synchronize
+from shmtensor.ipc import broadcast, connection, pool, queues, synchronize
 
 MADE: dict[str, Callable[..., Any]] = {
     "Barrier": synchronize.Barrier,

@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,50 +13,22 @@ import shmtensor
 
 ROOT = Path(shmtensor.__file__).parent
 
-# Layers from the bottom, by the first part of a module's name below the package. A module imports from its own layer
-# and from lower ones.
+# Layers from the bottom: folders, and the modules beside them. What lies in one imports from its own layer and from
+# lower ones. The native module is below them all.
 LAYERS = [
-    {"errors", "hooks", "_loading", "_native"},
+    {"errors", "hooks", "_loading"},
     {"manager"},
-    {"dtypes", "allocators", "devices"},
-    {"content", "conversion", "memory", "sharing", "storage"},
-    {"_core", "_methods"},
-    {
-        "accounts",
-        "atomics",
-        "creation",
-        "dlpack",
-        "elementwise",
-        "fft",
-        "inspection",
-        "linalg",
-        "numpy_protocols",
-        "products",
-        "random",
-        "selection",
-        "shapes",
-        "sorting",
-        "special",
-        "statistical",
-    }
-    | {"methods", "_tensor"},
-    {"files", "reductions", "plain_pickle"},
-    {"_namespace"},
-    {"codec"},
-    {"queues", "broadcast", "synchronize", "connection"},
-    {"pool", "multiprocessing", "spawn"},
+    {"dtypes", "devices", "allocators"},
+    {"storage"},
+    {"_tensor", "linalg", "random", "fft", "atomics", "accounts"},
+    {"files"},
+    {"ipc"},
+    {"multiprocessing", "_namespace"},
 ]
-SERVER = {"manager.server", "manager.state", "manager.protocol"}
-
-
-def layer_of(module: str) -> int:
-    for depth, names in enumerate(LAYERS):
-        if module.split(".")[0] in names:
-            return depth
-    raise AssertionError(f"shmtensor.{module} has no layer; give it one in LAYERS")
 
 
 def modules() -> dict[str, Path]:
+    """Every module by its name below the package; a folder stands for its `__init__`."""
     found = {}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -64,23 +37,37 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports_of(module: str, path: Path) -> set[str]:
-    """Modules of the package that a module names in imports, those inside functions too, below the package."""
+MODULES = modules()
+
+
+def layer_of(module: str) -> int:
+    for depth, names in enumerate(LAYERS):
+        if module.split(".")[0] in names:
+            return depth
+    raise AssertionError(f"shmtensor.{module} is in no layer; give its folder, or what lies beside the folders, one")
+
+
+def imports_of(module: str) -> set[str]:
+    """Modules of the package that a module names in imports, those inside functions and for type checkers too."""
+    path = MODULES[module]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {name.name.removeprefix("shmtensor.") for name in node.names if name.name.startswith("shmtensor.")}
         elif isinstance(node, ast.ImportFrom):
+            named = node.module.split(".") if node.module else []
             if node.level:
                 assert node.level <= len(package) + 1, f"{module} imports from outside of the package"
-                base = package[: len(package) + 1 - node.level] + (node.module.split(".") if node.module else [])
-            elif node.module and node.module.split(".")[0] == "shmtensor":
-                base = node.module.split(".")[1:]
+                base = package[: len(package) + 1 - node.level] + named
+            elif named[0] == "shmtensor":
+                base = named[1:]
             else:
                 continue
-            found |= {".".join([*base, name.name]) if len(base) < 2 else ".".join(base) for name in node.names}
-    return found - {""}
+            for name in node.names:
+                inner = ".".join([*base, name.name])
+                found.add(inner if inner in MODULES else ".".join(base))
+    return found & MODULES.keys()
 
 
 def type_checking_only(path: Path) -> set[int]:
@@ -92,19 +79,24 @@ def type_checking_only(path: Path) -> set[int]:
     return lines
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
+@pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_point_downward(module):
     own = layer_of(module)
-    for imported in imports_of(module, modules()[module]):
+    for imported in imports_of(module):
         assert layer_of(imported) <= own, f"shmtensor.{module} imports shmtensor.{imported}, which lies above it"
 
 
-@pytest.mark.parametrize("module", sorted(SERVER))
-def test_server_side_imports_nothing_above(module):
-    for imported in imports_of(module, modules()[module]):
-        assert layer_of(imported) <= layer_of("manager")
-    skipped = type_checking_only(modules()[module])
-    for node in ast.walk(ast.parse(modules()[module].read_text())):
+def test_no_module_imports_itself_by_way_of_others():
+    try:
+        TopologicalSorter({module: imports_of(module) for module in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail("a cycle of imports: " + " <- ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if name.split(".")[0] == "manager"))
+def test_the_manager_imports_no_numpy(module):
+    skipped = type_checking_only(MODULES[module])
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in skipped:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             assert not any(name.split(".")[0] == "numpy" for name in names)
@@ -127,7 +119,7 @@ def test_a_child_forked_while_a_thread_loads_the_namespace_can_use_it():
 import os, signal, sys, threading, shmtensor
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "shmtensor._core":
+        if name == "shmtensor._tensor.core":
             loading.set()
             forked.wait(0.5)
 loading, forked = threading.Event(), threading.Event()
@@ -159,9 +151,14 @@ def test_tensors_have_their_methods_whichever_module_came_first(make):
 
 
 def test_manager_server_loads_no_numpy_and_no_tensors():
-    loaded = loaded_after("import shmtensor.manager.server")
+    loaded = loaded_after("import shmtensor.manager.daemon.server")
     assert "numpy" not in loaded
     assert not loaded & {"shmtensor.storage", "shmtensor._tensor", "shmtensor.allocators", "shmtensor.dtypes"}
+
+
+def test_a_client_loads_nothing_of_the_daemon():
+    loaded = loaded_after("import shmtensor.manager.client")
+    assert not {name for name in loaded if name.startswith("shmtensor.manager.daemon")}
 
 
 def test_heap_tensors_load_no_client():
@@ -196,7 +193,7 @@ def test_methods_are_seen_by_type_checkers():
     made = subprocess.run(
         [sys.executable, ROOT.parent / "tools/methods_stub.py"], capture_output=True, text=True, check=True
     )
-    assert made.stdout == (ROOT / "_methods.pyi").read_text(), "run tools/methods_stub.py --write"
+    assert made.stdout == (ROOT / "_tensor" / "_methods.pyi").read_text(), "run tools/methods_stub.py --write"
 
 
 def test_unknown_name_is_an_attribute_error():

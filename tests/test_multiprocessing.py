@@ -21,8 +21,8 @@ from manager_world import BOUND, shm_names, until, world
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
+from shmtensor.ipc.reductions import reduce_storage
 from shmtensor.manager import client
-from shmtensor.reductions import reduce_storage
 
 METHODS = ("fork", "spawn", "forkserver")
 

@@ -10,7 +10,8 @@ import pytest
 
 import shmtensor as st
 import shmtensor.multiprocessing as mp
-from shmtensor import Tensor, atomics, fft, special
+from shmtensor import Tensor, atomics, fft
+from shmtensor._tensor import special
 from shmtensor.errors import (
     DTypeError,
     IndexOutOfRange,

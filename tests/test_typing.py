@@ -22,7 +22,7 @@ from typing import Any, assert_type
 
 import shmtensor as st
 import shmtensor.multiprocessing as mp
-from shmtensor import broadcast, connection, pool, queues, synchronize
+from shmtensor.ipc import broadcast, connection, pool, queues, synchronize
 
 assert_type(mp.Queue(), queues.Queue[Any])
 assert_type(mp.Queue(3, maxbytes=10, name="x"), queues.Queue[Any])

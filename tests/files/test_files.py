@@ -778,7 +778,7 @@ def test_pipe_larger_than_any_buffer() -> None:
 
 def test_every_function_of_th_has_its_row() -> None:
     """What docs/th.md says that files have, they have."""
-    text = Path(__file__).resolve().parent.parent.joinpath("docs/th.md").read_text()
+    text = Path(__file__).resolve().parents[2].joinpath("docs/th.md").read_text()
     classes = {"DiskFile": DiskFile, "File": File, "MemoryFile": MemoryFile, "PipeFile": PipeFile}
     rows = re.findall(r"\b(DiskFile|File|MemoryFile|PipeFile)\.(\w+)", text)
     assert len(rows) > 20

@@ -509,7 +509,7 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
 
 
 def test_examples_of_the_documentation_run(tmp_path: Path) -> None:
-    text = (Path(__file__).resolve().parent.parent / "docs" / "files.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "files.md").read_text()
     blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
     assert len(blocks) == 2
     for block in blocks:

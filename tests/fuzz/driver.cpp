@@ -1,4 +1,4 @@
-// libFuzzer around fuzz/target.py: Python embedded, the core of the extension instrumented. fuzz/run.py starts it.
+// libFuzzer around target.py: Python embedded, the core of the extension instrumented. run.py starts it.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -1,8 +1,8 @@
 """Fuzz the decoders under libFuzzer, then a live manager over real sockets; print what was run and what it left.
 
-    python fuzz/run.py --driver build/fuzz/driver --runs 1000000 --messages 100000
+    python tests/fuzz/run.py --driver build/fuzz/driver --runs 1000000 --messages 100000
 
-The driver and the instrumented extension beside it are built by `make fuzz`. The seed corpus is fuzz/corpus.zip; what
+The driver and the instrumented extension beside it are built by `make fuzz`. The seed corpus is corpus.zip; what
 the fuzzer finds goes to a directory of its own, and with --keep the smallest inputs that reach the same are merged in.
 """
 
@@ -23,7 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(HERE)]
 
 import corpus  # noqa: E402
 
@@ -44,7 +45,7 @@ class Manager:
     def __init__(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="shmt-fuzz-", dir="/tmp")
         self.address = f"{self.directory}/manager.sock"
-        env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "shmtensor.manager", "serve", "--address", self.address]
         self.log = Path(self.directory, "log")
         with self.log.open("w") as log:
@@ -66,9 +67,7 @@ def decoders(driver: Path, runs: int, seconds: int, keep: bool) -> bool:
     """The fuzzer with a copy of the package that has the instrumented extension."""
     package = driver.parent / "package"
     shutil.rmtree(package, ignore_errors=True)
-    shutil.copytree(
-        HERE.parent / "shmtensor", package / "shmtensor", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
+    shutil.copytree(ROOT / "shmtensor", package / "shmtensor", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for extension in driver.parent.glob("_native*.so"):
         shutil.copy(extension, package / "shmtensor")
     manager = Manager()
@@ -261,7 +260,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=int, default=3600, help="end the fuzzer after this many")
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="merge what was found into fuzz/corpus.zip")
+    parser.add_argument("--keep", action="store_true", help="merge what was found into corpus.zip")
     chosen = parser.parse_args()
     fine = decoders(chosen.driver.resolve(), chosen.runs, chosen.seconds, chosen.keep) if chosen.driver else True
     fine = (live(chosen.messages, chosen.seed) if chosen.messages else True) and fine

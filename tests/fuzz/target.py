@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 import shmtensor
-from shmtensor import _native, codec, errors
+from shmtensor import _native, errors
+from shmtensor.ipc import codec
 from shmtensor.manager import client, protocol
 
 EXPECTED = (errors.ShmTensorError, _native.BlockGone, _native.LockBusy)

@@ -1,4 +1,4 @@
-"""What the fuzzer found (fuzz/), against the ordinary build; and a short round against a live manager."""
+"""What the fuzzer found (run.py), against the ordinary build; and a short round against a live manager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manager_world import world
 
 pytestmark = pytest.mark.any_python
 
-FUZZ = Path(__file__).parent.parent / "fuzz"
+FUZZ = Path(__file__).parent
 REPLAY = """
 import os, sys
 from pathlib import Path

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from manager_world import BOUND, until
+from native_programs import program
 
 from shmtensor import _native as native
 from shmtensor.manager import client
@@ -26,15 +27,6 @@ def mine() -> Iterator[native.Client]:
     yield manager.native
     gc.collect()
     manager.native.check_invariants()
-
-
-def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    directory = os.environ.get("SHMTENSOR_NATIVE_TESTS")  # `make test` builds them and says where
-    if not directory:
-        pytest.skip("the native tests are not built; run `make test-all`")
-    return subprocess.run(
-        [Path(directory) / name, *arguments], capture_output=True, text=True, timeout=BOUND * 5, check=False
-    )
 
 
 @pytest.mark.exhaustive

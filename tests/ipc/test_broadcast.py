@@ -13,44 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, is_alive, line_of, tell, until, world
-from test_native import program
+from broadcast_world import finish, kill, live_blocks, rest
+from manager_world import BOUND, line_of, tell, until, world
+from native_programs import program
 
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
-from shmtensor.manager import client
-
-
-def finish(process: Any) -> None:
-    process.join(BOUND)
-    assert process.exitcode == 0, f"the child ended with {process.exitcode}"
-    process.close()
-
-
-def kill(process: Any) -> None:
-    os.kill(process.pid, signal.SIGKILL)
-    process.join(BOUND)
-    assert process.exitcode == -signal.SIGKILL
-    process.close()
-
-
-def rest(reader: Any) -> list[Any]:
-    """What is there to be read just now."""
-    found = []
-    while True:
-        try:
-            found.append(reader.get_nowait())
-        except Empty:
-            return found
-
-
-def live_blocks() -> int:
-    """In arenas, once the dead hold nothing any more."""
-    gc.collect()
-    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reaped")
-    return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])
-
 
 # ------------------------------------------------------------------------------------------------------------- messages
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from broadcast_world import finish, kill, live_blocks, rest
 from manager_world import BOUND, until
-from test_broadcast import finish, kill, live_blocks, rest
 
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
-from shmtensor.broadcast import BroadcastReader
+from shmtensor.ipc.broadcast import BroadcastReader
 
 WATCHED = 44
 """Where a ring's header says that somebody asked for its event."""

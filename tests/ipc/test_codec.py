@@ -136,7 +136,7 @@ def test_a_client_that_is_none_is_looked_for_only_when_it_is_needed() -> None:
 import sys
 from shmtensor import _native
 assert _native.unpack(*_native.pack(None, [1, "a", {2: 3.5}])) == [1, "a", {2: 3.5}]
-assert not {"numpy", "shmtensor.codec", "shmtensor.manager.client"} & set(sys.modules)
+assert not {"numpy", "shmtensor.ipc.codec", "shmtensor.manager.client"} & set(sys.modules)
 import numpy as np
 assert _native.unpack(*_native.pack(None, [np.zeros(3), {1, 2}]))[1] == {1, 2}
 from shmtensor.manager import client

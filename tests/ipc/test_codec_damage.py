@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shmtensor
-from shmtensor import _native, codec, errors
+from shmtensor import _native, errors
+from shmtensor.ipc import codec
 from shmtensor.storage import FloatStorage
 
 nothing_kept = pytest.fixture(autouse=True)(nothing_is_kept)

@@ -16,8 +16,9 @@ from codec_world import PICKLED, PLAIN, Level, Record, Refuses, held, native, no
 from manager_world import BOUND, world
 
 import shmtensor
-from shmtensor import _native, codec, errors
-from shmtensor._tensor import Tensor
+from shmtensor import _native, errors
+from shmtensor._tensor.methods import Tensor
+from shmtensor.ipc import codec
 from shmtensor.storage import FloatStorage, Storage
 
 nothing_kept = pytest.fixture(autouse=True)(nothing_is_kept)

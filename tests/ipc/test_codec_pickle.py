@@ -15,8 +15,9 @@ from codec_world import PICKLED, Record, Refuses, held, kind, native, nothing_is
 
 import shmtensor
 import shmtensor.multiprocessing as mp
-from shmtensor import _native, codec
-from shmtensor._tensor import Tensor
+from shmtensor import _native
+from shmtensor._tensor.methods import Tensor
+from shmtensor.ipc import codec
 
 nothing_kept = pytest.fixture(autouse=True)(nothing_is_kept)
 

@@ -11,7 +11,8 @@ from codec_world import PICKLED, PLAIN, TICKETED, Record, held, in_flight, nativ
 from manager_world import BOUND, World, world
 
 import shmtensor
-from shmtensor import _native, codec, errors
+from shmtensor import _native, errors
+from shmtensor.ipc import codec
 from shmtensor.storage import FloatStorage
 
 nothing_kept = pytest.fixture(autouse=True)(nothing_is_kept)
@@ -19,7 +20,7 @@ nothing_kept = pytest.fixture(autouse=True)(nothing_is_kept)
 
 CHILD = """
 import sys
-from shmtensor import codec
+from shmtensor.ipc import codec
 for line in sys.stdin:
     got = codec.decode_from_wire(bytes.fromhex(line))
     got["tensor"] += 1
@@ -64,7 +65,7 @@ def test_to_another_process_and_back() -> None:
 def test_what_was_sent_outlives_its_sender() -> None:
     native()
     with world() as w:
-        code = "import shmtensor, numpy as np\nfrom shmtensor import codec\n"
+        code = "import shmtensor, numpy as np\nfrom shmtensor.ipc import codec\n"
         code += "print(codec.encode_for_wire([shmtensor.ones(1000), np.full(900, 2.0)]).hex())"
         data = bytes.fromhex(w.run(code, env=ours()))
     assert data[0] == TICKETED
@@ -127,7 +128,7 @@ def test_a_message_of_which_one_block_is_gone_takes_the_others_out_of_flight() -
 def test_a_message_whose_manager_is_gone() -> None:
     with world() as w:
         w.serve()
-        code = "import numpy as np\nfrom shmtensor import codec\nprint(codec.encode_for_wire(np.ones(1000)).hex())"
+        code = "import numpy as np\nfrom shmtensor.ipc import codec\nprint(codec.encode_for_wire(np.ones(1000)).hex())"
         data = bytes.fromhex(w.run(code))
         stop(w)
         with pytest.raises(errors.SegmentLost, match="ended before"):

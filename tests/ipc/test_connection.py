@@ -16,8 +16,8 @@ from manager_world import BOUND, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
-from shmtensor.connection import Connection
 from shmtensor.errors import MessageDamaged
+from shmtensor.ipc.connection import Connection
 from shmtensor.manager import client
 
 

@@ -15,8 +15,8 @@ from manager_world import World, until
 
 import shmtensor
 from shmtensor import errors
+from shmtensor.ipc.plain_pickle import open_handle
 from shmtensor.manager import client
-from shmtensor.plain_pickle import open_handle
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from manager_world import BOUND, is_alive, until, world
 
 import shmtensor
 import shmtensor.multiprocessing as mp
-from shmtensor import pool as pools
 from shmtensor.errors import SegmentLost, WorkerDied
+from shmtensor.ipc import pool as pools
 from shmtensor.manager import client
 
 METHODS = ("fork", "spawn", "forkserver")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from queue import Full
 from typing import Any
 
@@ -71,7 +70,6 @@ def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meeting]:
 
     monkeypatch.setattr(client.Manager, "_need_mapping", late)
     with world() as here:
-        here.env["PYTHONPATH"] += f":{Path(__file__).parent}"
         manager = client.at(here.serve())
         monkeypatch.setattr(client, "default", lambda: manager)
         made = Meeting(here, manager)

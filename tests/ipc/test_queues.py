@@ -21,7 +21,8 @@ from tiers import first
 
 import shmtensor
 import shmtensor.multiprocessing as mp
-from shmtensor import errors, queues
+from shmtensor import errors
+from shmtensor.ipc import queues
 
 METHODS = ("fork", "spawn", "forkserver")
 MAKERS: list[Callable[..., Any]] = [mp.SimpleQueue, mp.Queue, mp.JoinableQueue]
@@ -30,7 +31,6 @@ MAKERS: list[Callable[..., Any]] = [mp.SimpleQueue, mp.Queue, mp.JoinableQueue]
 @pytest.fixture
 def here() -> Iterator[World]:
     with world() as made:
-        made.env["PYTHONPATH"] += f":{Path(__file__).parent}"
         yield made
 
 

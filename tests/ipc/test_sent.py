@@ -14,7 +14,8 @@ from manager_world import BOUND, World, kill, line_of, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
-from shmtensor import _native, errors, queues
+from shmtensor import _native, errors
+from shmtensor.ipc import queues
 from shmtensor.manager import client
 
 FORK = mp.get_context("fork")

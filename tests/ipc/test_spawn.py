@@ -20,7 +20,7 @@ from manager_world import BOUND, is_alive, until, world
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
-from shmtensor.spawn import ProcessContext, ProcessException, _Report
+from shmtensor.ipc.spawn import ProcessContext, ProcessException, _Report
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -367,7 +367,7 @@ def test_a_parent_that_ended_too_early_is_noticed(is_direct: bool) -> None:
     """The child starts only after its parent is gone: there is nothing left to be told."""
     code = f"""
 import os, sys, multiprocessing
-from shmtensor.spawn import _end_with_parent
+from shmtensor.ipc.spawn import _end_with_parent
 
 def late(parent):
     os.read(gate_r, 1)

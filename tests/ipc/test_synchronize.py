@@ -16,7 +16,8 @@ from locks_world import FORK, child, finish, hold, kill
 from manager_world import BOUND, World, line_of
 
 import shmtensor.multiprocessing as mp
-from shmtensor import errors, synchronize
+from shmtensor import errors
+from shmtensor.ipc import synchronize
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -350,7 +351,8 @@ for make in (mp.RLock, mp.Semaphore, mp.Event):
 """
     assert here.run(code + wrong).count("an object of another kind") == 3
     garbage = """
-from shmtensor import errors, reductions
+from shmtensor import errors
+from shmtensor.ipc import reductions
 from shmtensor.manager import client
 manager = client.default()
 def make():

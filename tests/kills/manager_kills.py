@@ -1,8 +1,8 @@
 """The manager is killed at each line of its own code, once a run, under a client that does a bit of everything.
 
-    python tests/manager_kills.py                 every line that the scenario reaches, in random order
-    python tests/manager_kills.py --most 30       no more than that many
-    python tests/manager_kills.py --at state.py:120 --nth 2
+    python tests/kills/manager_kills.py                 every line that the scenario reaches, in random order
+    python tests/kills/manager_kills.py --most 30       no more than that many
+    python tests/kills/manager_kills.py --at state.py:120 --nth 2
 
 So each line of the manager is a failpoint, and none has to be written into it. `sys.settrace` in each manager that is
 started counts the passages of one line; the first one to pass it for the nth time sends itself SIGKILL. The scenario
@@ -25,14 +25,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from manager_world import BOUND, until
-
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import _native, errors
-from shmtensor.manager import client, connection, journal, launch, protocol
+from shmtensor.manager import client, connection, launch, protocol
+from shmtensor.manager.daemon import journal
 
-HERE = Path(__file__).parent
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+
+from manager_world import BOUND, ROOT, SUPPORT, until
+
 RUN_SECONDS = 60.0
 LEFT = (".journal", ".log", ".sock", ".lock")
 """What may lie about when the last manager was killed at its end; the next one clears it away."""
@@ -62,16 +64,16 @@ def call(frame, event, _argument):
     return line if "/shmtensor/manager/" in name and frame.f_code.co_flags & 1 else None  # functions alone
 sys.settrace(call)
 """
-ANEW = f"import shmtensor.manager.handover as h; h._PROGRAM = {TRACER!r} + h._PROGRAM; "
+ANEW = f"import shmtensor.manager.daemon.handover as h; h._PROGRAM = {TRACER!r} + h._PROGRAM; "
 """One that is restarted is traced as well."""
-SERVICE = TRACER + ANEW + "from shmtensor.manager.__main__ import main; main(['serve', '--address', sys.argv[1]])"
+SERVICE = TRACER + ANEW + "from shmtensor.manager.cli import main; main(['serve', '--address', sys.argv[1]])"
 
 
 class Scenario:
     """What a client does, from a manager's start to the end of the last one. Runs in a process of its own."""
 
     def __init__(self, directory: str) -> None:
-        launch._PROGRAM = TRACER + launch._PROGRAM.replace("launch.background", ANEW + "launch.background")
+        launch._PROGRAM = TRACER + launch._PROGRAM.replace("run.background", ANEW + "run.background")
         self.path = os.fsencode(Path(directory) / "x.sock")
         self.ctx = mp.get_context("fork")
 
@@ -198,7 +200,7 @@ def run(at: str) -> tuple[str, str, list[str]]:
     """(verdict, what the scenario said, lines passed) of one run: "ok", "not reached" or "FAILED"."""
     with tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp") as directory:
         environment = {**os.environ, "KILLS_DIRECTORY": directory, "KILL_AT": at, "SHMTENSOR_RUNTIME_DIR": directory}
-        environment["PYTHONPATH"] = f"{HERE.parent}:{HERE}"
+        environment["PYTHONPATH"] = f"{ROOT}:{SUPPORT}"
         try:
             done = subprocess.run(
                 [sys.executable, "-W", "error", __file__, "--scenario", directory],

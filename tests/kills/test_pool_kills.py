@@ -23,8 +23,8 @@ import pytest
 from manager_world import BOUND, until
 
 import shmtensor.multiprocessing as mp
-from shmtensor import pool as pools
 from shmtensor.errors import WorkerDied
+from shmtensor.ipc import pool as pools
 from shmtensor.manager import client
 
 SEED = 4

@@ -22,7 +22,7 @@ from manager_world import BOUND, World, live_in_arenas, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp
-from shmtensor import queues
+from shmtensor.ipc import queues
 from shmtensor.manager import client
 
 KILLS = int(os.environ.get("SHMTENSOR_KILLS", "100"))

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.any_python
 # What each manager runs before it serves. The file says at what the first to come there kills itself, and is gone then.
 FAILPOINTS = """
 import os, signal
-from shmtensor.manager import protocol, server
+from shmtensor.manager import protocol
+from shmtensor.manager.daemon import server
 def reached(point):
     try:
         with open(os.environ["ARMED"]) as file:
@@ -51,7 +52,7 @@ def reply(self, *arguments):
     reached("after " + self.asked)
     answer(self, *arguments)
 reached("start begun")
-proceed, launch.serve = launch.serve, serve
+proceed, run.serve = run.serve, serve
 act, server.Server._dispatch = server.Server._dispatch, dispatch
 answer, server.Server._reply = server.Server._reply, reply
 """
@@ -86,7 +87,7 @@ class Doomed:
 
 @pytest.fixture
 def doomed(here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doomed]:
-    program = launch._PROGRAM.replace("launch.background", "exec(sys.argv.pop(1));launch.background")
+    program = launch._PROGRAM.replace("run.background", "exec(sys.argv.pop(1));run.background")
     assert program != launch._PROGRAM
     program = program.replace("sys.argv[4:]", "sys.argv[5:]")
     monkeypatch.setattr(launch, "_PROGRAM", f"import sys;sys.argv.insert(1,{FAILPOINTS!r});{program}")

@@ -12,18 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import until
+from manager_world import ROOT, until
+from storm import board as notes
+from storm import content, processes
+from storm.board import Board, Row
+from storm.stage import Journal, identity
 
 pytestmark = pytest.mark.any_python
 
-ROOT = Path(__file__).resolve().parent.parent
 KILLS = int(os.environ.get("SHMTENSOR_STORM_KILLS", "40"))
-sys.path.insert(0, str(ROOT))
-
-from storm import board as notes  # noqa: E402
-from storm import content, processes  # noqa: E402
-from storm.board import Board, Row  # noqa: E402
-from storm.stage import Journal, identity  # noqa: E402
 
 
 @pytest.fixture
@@ -34,9 +31,9 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.exhaustive
 def test_storm(record_property: Any) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "storm", "--kills", str(KILLS)], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
+    command = [sys.executable, "-m", "storm", "--kills", str(KILLS)]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
     record_property("audit", done.stdout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert not done.stderr, done.stderr

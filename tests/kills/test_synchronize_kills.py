@@ -15,7 +15,7 @@ import pytest
 from locks_world import FORK, child, finish, hold, is_in, kill
 from manager_world import BOUND, World, until
 
-from shmtensor import synchronize
+from shmtensor.ipc import synchronize
 
 LOCKS: tuple[Callable[[], Any], ...] = (FORK.Lock, FORK.RLock, FORK.Condition)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import shmtensor
 from shmtensor import linalg
-from shmtensor._core import wrap
+from shmtensor._tensor.core import wrap
 from shmtensor.dtypes import BY_DTYPE
 from shmtensor.errors import DTypeError, IndexOutOfRange, InvalidArgument, MissingExtra, ShmTensorError
 from shmtensor.linalg import LinAlgError

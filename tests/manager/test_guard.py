@@ -16,7 +16,7 @@ import pytest
 from manager_world import BOUND, World, is_alive, kill, line_of, tell, until
 
 from shmtensor import errors
-from shmtensor.manager import address, client, guard, launch
+from shmtensor.manager import address, client, launch, lockfile
 from shmtensor.manager.connection import NothingThere, Observer
 
 pytestmark = pytest.mark.any_python
@@ -148,7 +148,7 @@ def test_a_manager_that_is_not_told_looks_when_it_is_looked_for(
     """The system has no more descriptors for watching directories."""
     refuse = "def refuse():\n    raise OSError(24, 'as many as allowed')\n"
     program = launch._PROGRAM.replace(
-        "launch.background", "from shmtensor import _native;_native.directory_watch=refuse;launch.background"
+        "run.background", "from shmtensor import _native;_native.directory_watch=refuse;run.background"
     )
     monkeypatch.setattr(launch, "_PROGRAM", refuse + program)
     path = os.fsencode(home / "mine.sock")
@@ -269,25 +269,25 @@ def test_a_socket_that_was_passed_on_is_replaced_by_its_own(here: World, home: P
 
 
 def test_a_lock_file_says_whose_it_is(tmp_path: Path) -> None:
-    lock = guard.open_lock(os.fsencode(tmp_path / "x.lock"))
-    assert guard.Life.read(lock) is None
+    lock = lockfile.open_lock(os.fsencode(tmp_path / "x.lock"))
+    assert lockfile.Life.read(lock) is None
     for idle, most in ((None, None), (0.5, 7)):
-        guard.Life(12, idle, most, b"/with a blank/x.sock").write(lock)
-        life = guard.Life.read(lock)
+        lockfile.Life(12, idle, most, b"/with a blank/x.sock").write(lock)
+        life = lockfile.Life.read(lock)
         assert life is not None
         assert (life.pid, life.idle_exit, life.max_clients, life.address) == (12, idle, most, b"/with a blank/x.sock")
     os.pwrite(lock, b"of somebody", 0)
-    assert guard.Life.read(lock) is None
+    assert lockfile.Life.read(lock) is None
     os.close(lock)
 
 
 def test_the_lock_of_another_manager_is_not_taken_for_its_own(manager: client.Manager, home: Path) -> None:
     """It was killed, and its process id is another's by now: only what has the file open counts."""
-    from shmtensor.manager.takeover import find_manager
+    from shmtensor.manager.daemon.takeover import find_manager
 
     device = home.stat().st_dev
     (home / "mine.sock.lock").rename(home.parent / "mine.sock.lock")
-    lock = guard.open_lock(os.fsencode(home.parent / "mine.sock.lock"))
+    lock = lockfile.open_lock(os.fsencode(home.parent / "mine.sock.lock"))
     assert find_manager(manager.address, device) == manager.stats().pid, "it has kept that, or has another by now"
     assert find_manager(address.check_address(home / "other.sock"), device) is None
     assert find_manager(manager.address, device + 1) is None

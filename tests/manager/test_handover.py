@@ -15,9 +15,10 @@ import pytest
 from manager_world import BOUND, Wire, World, kill, line_of, tell, until
 from tiers import first
 
-from shmtensor.manager import address, handover, launch
+from shmtensor.manager import address, launch
 from shmtensor.manager import protocol as p
 from shmtensor.manager.connection import Observer
+from shmtensor.manager.daemon import handover
 
 pytestmark = pytest.mark.any_python
 
@@ -256,17 +257,21 @@ def test_a_private_manager_is_restarted_as_one(here: World) -> None:
 
 FAILS = """
 import sys
-from shmtensor.manager import __main__, handover
+from shmtensor.manager import cli
+from shmtensor.manager.daemon import handover
 handover._PROGRAM = sys.argv[1]
-sys.exit(__main__.main(["serve", "--json"]))
+sys.exit(cli.main(["serve", "--json"]))
 """
-PATH = "import sys; sys.path += sys.argv[2:]; from shmtensor.manager import handover, launch, protocol, takeover; "
+PATH = (
+    "import sys; sys.path += sys.argv[2:]; from shmtensor.manager import protocol; "
+    "from shmtensor.manager.daemon import handover, run, takeover; "
+)
 HEIRS = {
     "cannot import": "1 / 0",
     "is killed": "import os; os.kill(os.getpid(), 9)",
-    "speaks another version": PATH + "protocol.PROTOCOL_VERSION += 1; launch.again(sys.argv[1])",
-    "finds no group": PATH + "takeover.find_group = lambda *_: None; launch.again(sys.argv[1])",
-    "has led already": PATH + "handover.Seat.taken = lambda _: 1 / 0; launch.again(sys.argv[1])",
+    "speaks another version": PATH + "protocol.PROTOCOL_VERSION += 1; run.again(sys.argv[1])",
+    "finds no group": PATH + "takeover.find_group = lambda *_: None; run.again(sys.argv[1])",
+    "has led already": PATH + "handover.Seat.taken = lambda _: 1 / 0; run.again(sys.argv[1])",
 }
 
 
@@ -292,13 +297,13 @@ def test_a_restart_that_cannot_start_loses_nothing(here: World, heir: str) -> No
 
 def test_a_child_that_is_killed_before_it_serves_is_followed_by_another(here: World) -> None:
     code = (
-        "import os, sys\nfrom shmtensor.manager import __main__, handover\n"
+        "import os, sys\nfrom shmtensor.manager import cli\nfrom shmtensor.manager.daemon import handover\n"
         "taken = handover.Seat.taken; parent = os.getpid()\n"
         "def killed(seat):\n"
         "    if os.getpid() != parent and not os.path.exists(sys.argv[1]):\n"
         "        open(sys.argv[1], 'w').close(); os.kill(os.getpid(), 9)\n"
         "    taken(seat)\n"
-        "handover.Seat.taken = killed; sys.exit(__main__.main(['serve', '--json']))\n"
+        "handover.Seat.taken = killed; sys.exit(cli.main(['serve', '--json']))\n"
     )
     mark = here.directory / "killed"
     service = here.script(code, str(mark))

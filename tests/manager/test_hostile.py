@@ -41,7 +41,6 @@ class Watched:
     """
 
     def __init__(self, here: World) -> None:
-        here.env["PYTHONPATH"] += f":{Path(__file__).parent}"
         self.here = here
         self.address = here.serve()
         self.pid = here.server.pid

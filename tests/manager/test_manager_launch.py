@@ -18,6 +18,7 @@ from manager_world import BOUND, World, is_alive, kill, line_of, tell, until
 from shmtensor import errors
 from shmtensor.manager import address, client, launch, protocol
 from shmtensor.manager.connection import Observer, connect
+from shmtensor.manager.daemon import run
 
 PRINT = (
     "from shmtensor.manager import client; m = client.default(); print(m.address.decode(), m.stats().pid, flush=True)"
@@ -105,9 +106,9 @@ def test_a_program_with_quotas_limits_no_other(here: World) -> None:
 def test_beside_a_manager_of_another_version_a_program_has_its_own(here: World) -> None:
     other = here.script(
         "import os, sys\n"
-        "from shmtensor.manager import launch, protocol, server\n"
+        "from shmtensor.manager import protocol\nfrom shmtensor.manager.daemon import run, server\n"
         "protocol.PROTOCOL_VERSION += 1\n"
-        "launch.serve(os.fsencode(sys.argv[1]), lambda: print('ready', flush=True), log='')",
+        "run.serve(os.fsencode(sys.argv[1]), lambda: print('ready', flush=True), log='')",
         str(here.directory / "manager.sock"),
     )
     assert line_of(other) == "ready"
@@ -468,7 +469,7 @@ def test_old_logs_of_dead_managers_are_cleared_away(here: World) -> None:
     for log in (old, new):
         log.write_text("shmtensor-manager[1]: why it ended")
     foreign.write_text("why something else ended")
-    long_ago = time.time() - launch.KEEP_LOG_SECONDS - 1
+    long_ago = time.time() - run.KEEP_LOG_SECONDS - 1
     for log in (old, foreign):
         os.utime(log, (long_ago, long_ago))
     here.run(PRINT)

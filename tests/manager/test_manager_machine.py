@@ -12,10 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from test_manager_state import Books, Memory, Outside
 
 from shmtensor import _native
-from shmtensor.manager import protocol, report
-from shmtensor.manager import state as state_module
-from shmtensor.manager.rings import Ring
-from shmtensor.manager.state import Refusal, Segment, State
+from shmtensor.manager import protocol
+from shmtensor.manager.daemon import report
+from shmtensor.manager.daemon import state as state_module
+from shmtensor.manager.daemon.rings import Ring
+from shmtensor.manager.daemon.state import Refusal, Segment, State
 
 pytestmark = pytest.mark.any_python
 

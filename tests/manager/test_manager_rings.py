@@ -6,7 +6,6 @@ import os
 import select
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from manager_world import World, kill, until, world
@@ -19,7 +18,6 @@ from shmtensor.manager import client, protocol
 @pytest.fixture
 def here() -> Iterator[World]:
     with world() as made:
-        made.env["PYTHONPATH"] += f":{Path(__file__).parent}"
         yield made
 
 

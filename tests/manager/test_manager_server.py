@@ -287,7 +287,7 @@ def test_an_embryo_is_born_with_its_own_pid(served: tuple[World, bytes]) -> None
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(ours.fileno())],
-        env={**here.env, "PYTHONPATH": f"{here.env['PYTHONPATH']}:{Path(__file__).parent}"},
+        env=here.env,
         pass_fds=[ours.fileno()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -429,7 +429,7 @@ def test_the_limit_of_clients(here: World) -> None:
 def test_out_of_descriptors_is_an_error_and_not_the_end(here: World) -> None:
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)); "
-        "from shmtensor.manager.__main__ import main; sys.exit(main(['serve', '--address', sys.argv[1]]))"
+        "from shmtensor.manager.cli import main; sys.exit(main(['serve', '--address', sys.argv[1]]))"
     )
     path = here.directory / "few.sock"
     process = here.script(code, str(path))
@@ -542,11 +542,11 @@ def test_it_leaves_when_idle_and_not_before(here: World) -> None:
 
 def test_importing_the_server_imports_neither_numpy_nor_tensors() -> None:
     code = (
-        "import sys, shmtensor.manager.server, shmtensor.manager.launch; "
+        "import sys, shmtensor.manager.daemon.server, shmtensor.manager.daemon.run; "
         "bad = {'numpy', 'asyncio', 'subprocess', 'posix_ipc', 'logging', 'argparse', 'multiprocessing'}; "
         "bad &= set(sys.modules); assert not bad, bad; ours = [m for m in sys.modules if m.startswith('shmtensor.')]; "
         "known = ('shmtensor._native', 'shmtensor._loading', 'shmtensor.errors'); "
         "assert all(m.startswith('shmtensor.manager') or m in known for m in ours), ours"
     )
-    program = f"import sys; sys.path.append({str(Path(__file__).parent.parent)!r}); {code}"
+    program = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); {code}"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)

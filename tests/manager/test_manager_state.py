@@ -8,10 +8,11 @@ from time import monotonic
 import pytest
 
 from shmtensor import _native
-from shmtensor.manager import protocol, report
-from shmtensor.manager import state as state_module
-from shmtensor.manager.rings import Ring
-from shmtensor.manager.state import Refusal, Segment, State
+from shmtensor.manager import protocol
+from shmtensor.manager.daemon import report
+from shmtensor.manager.daemon import state as state_module
+from shmtensor.manager.daemon.rings import Ring
+from shmtensor.manager.daemon.state import Refusal, Segment, State
 
 
 class Books:
@@ -594,7 +595,7 @@ def test_the_listing_shows_rings_and_what_their_messages_hold(made: Fixture) -> 
 def test_numbers_of_rings_are_the_smallest_free_ones_and_run_out(
     made: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shmtensor.manager.rings.LAST_RING", _native.FIRST_RING + 1)
+    monkeypatch.setattr("shmtensor.manager.daemon.rings.LAST_RING", _native.FIRST_RING + 1)
     slot = made.state.add_client(1, 1)
     rings = [made.ring(slot) for _ in range(2)]
     with pytest.raises(Refusal, match="2 rings live") as caught:

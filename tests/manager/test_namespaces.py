@@ -14,7 +14,8 @@ import pytest
 from manager_world import BOUND, World, line_of, until, world
 from ring_bytes import PUT_LOCK, RingBytes
 
-from shmtensor.manager import client, peers
+from shmtensor.manager import client
+from shmtensor.manager.daemon import peers
 
 pytestmark = pytest.mark.any_python
 
@@ -38,7 +39,6 @@ needs_users = pytest.mark.skipif(not may("unshare", "--user"), reason="a user na
 @pytest.fixture
 def here() -> Iterator[World]:
     with world() as made:
-        made.env["PYTHONPATH"] += f":{Path(__file__).parent}"
         yield made
 
 
@@ -84,8 +84,8 @@ import numpy as np
 from shmtensor.manager import client
 m = client._default = client.at(sys.argv[1])
 from shmtensor import multiprocessing as mp
-from shmtensor.queues import Queue
-from shmtensor.synchronize import Lock
+from shmtensor.ipc.queues import Queue
+from shmtensor.ipc.synchronize import Lock
 assert os.getpid() == 1 and threading.get_native_id() == 1
 """
 
@@ -195,9 +195,7 @@ def test_who_is_in_another_pid_namespace_is_known_to_be(here: World) -> None:
 def test_a_manager_inside_and_a_client_outside(here: World) -> None:
     """It sees no number of the client at all, and knows of its death all the same."""
     path = here.directory / "inside.sock"
-    code = (
-        "import sys; from shmtensor.manager.__main__ import main; sys.exit(main(['serve', '--address', sys.argv[1]]))"
-    )
+    code = "import sys; from shmtensor.manager.cli import main; sys.exit(main(['serve', '--address', sys.argv[1]]))"
     inside = Contained(here, code, str(path))
     inside.line()
     outside = here.script(
@@ -218,7 +216,7 @@ def test_a_manager_on_demand_outside_is_not_for_programs_inside(here: World) -> 
     """Process ids mean others there, so they could not start the next one; a name says so."""
     finds = (
         "import os, sys\n"
-        "from shmtensor import errors\nfrom shmtensor.manager import client\nfrom shmtensor.queues import Queue\n"
+        "from shmtensor import errors\nfrom shmtensor.manager import client\nfrom shmtensor.ipc.queues import Queue\n"
         "print(os.path.basename(client.default().address.decode()), flush=True)\n"
         "try:\n    Queue(name='there'); print('made', flush=True)\n"
         "except errors.ManagerUnavailable as problem:\n    print(problem, flush=True)\n"

@@ -74,7 +74,7 @@ def test_every_message_is_tried_here() -> None:
 
 
 def test_the_specification_lists_every_message_and_code() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "protocol.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
     names = {"Collect": "GC"}
     for number, cls in {**p.REQUESTS, **p.REPLIES}.items():
         word = names.get(cls.__name__, cls.__name__.upper())
@@ -230,5 +230,5 @@ def test_every_change_of_a_byte_gives_a_message_or_malformed(message: p.Message)
 
 def test_protocol_needs_no_sockets() -> None:
     code = "import sys, shmtensor.manager.protocol; assert 'socket' not in sys.modules and 'numpy' not in sys.modules"
-    program = f"import sys; sys.path.append({str(Path(__file__).parent.parent)!r}); {code}"
+    program = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); {code}"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)

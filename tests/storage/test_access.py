@@ -24,8 +24,8 @@ import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
 from shmtensor._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
+from shmtensor.ipc.reductions import reduce_storage
 from shmtensor.manager import client
-from shmtensor.reductions import reduce_storage
 
 SIZES = {"tiny": 6, "copied": 4000, "mapped": 20_000}
 """Elements of float32: under 64 KiB a private copy is one, from there on it is a mapping."""

@@ -17,9 +17,9 @@ import shmtensor
 from shmtensor import FloatStorage, IntStorage, Storage, StorageFlags, Tensor
 from shmtensor import multiprocessing as mp
 from shmtensor.allocators import DefaultAllocator, MapAllocator, MapFlags
-from shmtensor.content import BYTE_ORDERS
 from shmtensor.errors import DeviceUnavailable, DTypeError, InvalidArgument, LayoutError
-from shmtensor.storage import STORAGE_CLASSES
+from shmtensor.storage import STORAGE_CLASSES, regions
+from shmtensor.storage.content import BYTE_ORDERS
 
 
 def some(row, size=5):
@@ -385,7 +385,7 @@ def test_pinning_takes_the_allocator_of_the_cuda_part(monkeypatch):
         __slots__ = ()
         pinned = True
 
-    monkeypatch.setattr(shmtensor.memory, "pinned_allocator", Pinned(), raising=True)
+    monkeypatch.setattr(regions, "pinned_allocator", Pinned(), raising=True)
     pinned = FloatStorage([1, 2]).pin_memory()
     assert pinned.is_pinned()
     assert pinned.tolist() == [1, 2]

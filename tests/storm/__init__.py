@@ -1,7 +1,7 @@
 """The storm: real traffic over shmtensor while its processes are killed and stopped, and an audit of what that did.
 
-    python -m storm --kills 2000 --seed 7      (make storm)
-    python -m storm.soak --minutes 10          (make soak)
+    PYTHONPATH=tests python -m storm --kills 2000 --seed 7      (make storm)
+    PYTHONPATH=tests python -m storm.soak --minutes 10          (make soak)
 
 It uses what a program uses: `shmtensor`, `shmtensor.multiprocessing`, and the reports of the manager.
 

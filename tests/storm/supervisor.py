@@ -536,7 +536,7 @@ class Supervisor:
 
         A forked process has what its parent had, so a worker that was forked while its parent held a result keeps that
         for life. That is fork's way, and no memory of the dead. One after the other, so that the same is left each
-        time: the first new one has the receipt (8 bytes, shmtensor/pool.py) of the old one that was still there.
+        time: the first new one has the receipt (8 bytes, shmtensor/ipc/pool.py) of the old one that was still there.
         """
         for pool in [member.process.pid for member in self.crew.members if member.role == "pool"]:
             self._await_worker(pool, set(), 2)

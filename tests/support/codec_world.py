@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from manager_world import until
 
 from shmtensor import _native
-from shmtensor._tensor import Tensor
+from shmtensor._tensor.methods import Tensor
 from shmtensor.manager import client
 
 PLAIN, PICKLED, TICKETED = 1, 2, 3

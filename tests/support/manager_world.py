@@ -20,6 +20,10 @@ from shmtensor import errors
 from shmtensor._native import LAYOUT_VERSION
 from shmtensor.manager import connection, protocol
 
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout."""
+SUPPORT = Path(__file__).resolve().parent
+"""What tests, and programs that they start, import by plain names."""
 BOUND = 20.0
 """Seconds that anything here may take before it counts as hanging."""
 VARIABLES = ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "SHMTENSOR_RUNTIME_DIR", "XDG_RUNTIME_DIR")
@@ -65,7 +69,7 @@ class World:
         self.directory = Path(directory)
         self.env = {key: value for key, value in os.environ.items() if key not in VARIABLES}
         self.env["SHMTENSOR_RUNTIME_DIR"] = directory
-        self.env["PYTHONPATH"] = str(Path(__file__).parent.parent)
+        self.env["PYTHONPATH"] = f"{ROOT}:{SUPPORT}"
         self.processes: list[subprocess.Popen[str]] = []
 
     def popen(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:

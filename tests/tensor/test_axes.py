@@ -14,7 +14,7 @@ import pytest
 import shmtensor as st
 import shmtensor.multiprocessing as mp
 from shmtensor import Tensor, _native, atomics, errors, files
-from shmtensor.conversion import MAX_AXES
+from shmtensor.storage.arguments import MAX_AXES
 
 COUNTS = (32, 33, 63, MAX_AXES)
 MORE = (1,) * (MAX_AXES + 1)

@@ -10,7 +10,7 @@ import pytest
 from layouts import TYPES, same
 
 import shmtensor as st
-from shmtensor import creation
+from shmtensor._tensor import creation
 from shmtensor.errors import InvalidArgument
 
 CASES: dict[str, Any] = {

@@ -13,7 +13,6 @@ import pytest
 from dlpack_world import NAMED, PLACES, blocks, run, sent, twelve
 
 import shmtensor
-import shmtensor.dlpack
 from shmtensor import _native, from_dlpack
 from shmtensor.dtypes import ELEMENT_TYPES
 
@@ -140,7 +139,7 @@ def test_jax() -> None:
         """
         import gc
         import jax, jax.numpy as jnp, numpy as np
-        import shmtensor, shmtensor.dlpack
+        import shmtensor
         from shmtensor import _native, from_dlpack
         from shmtensor.manager import client
 
@@ -184,9 +183,9 @@ def test_jax() -> None:
 def test_the_examples_of_the_documentation() -> None:
     need_jax()
     pytest.importorskip("torch")
-    text = (Path(__file__).parent.parent / "docs" / "sharing.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "sharing.md").read_text()
     (code,) = [part for part in re.findall(r"```python\n(.*?)```", text, re.S) if "dlpack" in part]
-    run(f"import shmtensor.dlpack\n{code}", JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join(sys.path))
+    run(f"import shmtensor\n{code}", JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join(sys.path))
 
 
 def test_array_api_strict() -> None:

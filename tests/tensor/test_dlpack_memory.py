@@ -16,7 +16,6 @@ import pytest
 from dlpack_world import PLACES, Made, blocks, run, sent, take, twelve
 
 import shmtensor
-import shmtensor.dlpack
 import shmtensor.multiprocessing as mp
 from shmtensor import _native, from_dlpack
 from shmtensor.errors import InvalidArgument, LayoutError
@@ -187,7 +186,7 @@ def test_the_end_of_the_interpreter(end: str) -> None:
     start = """
         import ctypes, sys
         import numpy as np
-        import shmtensor, shmtensor.dlpack
+        import shmtensor
         from dlpack_world import take
         t = shmtensor.zeros(5, shared=True)
     """

@@ -10,7 +10,8 @@ import pytest
 from layouts import LAYOUTS, TYPES, close, memory_of_its_own, same, tensor_of, values, written
 
 import shmtensor as st
-from shmtensor import Tensor, elementwise, special
+from shmtensor import Tensor
+from shmtensor._tensor import elementwise, special
 from shmtensor.errors import DTypeError, InvalidArgument, LayoutError
 
 

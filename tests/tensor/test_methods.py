@@ -7,7 +7,8 @@ import pytest
 from layouts import memory_of_its_own, same
 
 import shmtensor as st
-from shmtensor import Tensor, methods
+from shmtensor import Tensor
+from shmtensor._tensor import methods
 from shmtensor.dtypes import ELEMENT_TYPES
 from shmtensor.errors import DTypeError, InvalidArgument, ShmTensorError
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shmtensor
-from shmtensor._core import wrap
+from shmtensor._tensor.core import wrap
 from shmtensor.dtypes import BY_DTYPE
 from shmtensor.errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
 

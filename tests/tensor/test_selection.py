@@ -9,7 +9,7 @@ import pytest
 from layouts import memory_of_its_own, same, tensor_of
 
 import shmtensor as st
-from shmtensor import selection
+from shmtensor._tensor import selection
 
 LAYOUTS = ["dense", "transposed", "gaps", "backwards", "expanded", "shared", "shared view"]
 ROW = np.array([0, 2, 1])

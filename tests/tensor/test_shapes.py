@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from layouts import LAYOUTS, memory_of_its_own, same, tensor_of, written
 
 import shmtensor as st
-from shmtensor import shapes
+from shmtensor._tensor import shapes
 from shmtensor.errors import LayoutError
 
 VIEWS: dict[str, Any] = {

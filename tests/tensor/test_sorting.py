@@ -9,7 +9,7 @@ import pytest
 from layouts import LAYOUTS, memory_of_its_own, same, tensor_of
 
 import shmtensor as st
-from shmtensor import sorting
+from shmtensor._tensor import sorting
 
 AXES = [name for name in LAYOUTS if name != "0-d"]
 

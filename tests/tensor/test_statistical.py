@@ -9,7 +9,8 @@ import pytest
 from layouts import LAYOUTS, close, memory_of_its_own, same, tensor_of
 
 import shmtensor as st
-from shmtensor import Tensor, statistical
+from shmtensor import Tensor
+from shmtensor._tensor import statistical
 from shmtensor.errors import InvalidArgument
 
 TYPES = ("int8", "uint8", "int64", "float16", "float32", "float64", "complex64", "bool")

@@ -1,0 +1,43 @@
+"""What the tests of broadcasts share: children that end, readers that are read out, blocks that are left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from queue import Empty
+from typing import Any
+
+from manager_world import BOUND, is_alive, until
+
+from shmtensor.manager import client
+
+
+def finish(process: Any) -> None:
+    process.join(BOUND)
+    assert process.exitcode == 0, f"the child ended with {process.exitcode}"
+    process.close()
+
+
+def kill(process: Any) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(BOUND)
+    assert process.exitcode == -signal.SIGKILL
+    process.close()
+
+
+def rest(reader: Any) -> list[Any]:
+    """What is there to be read just now."""
+    found = []
+    while True:
+        try:
+            found.append(reader.get_nowait())
+        except Empty:
+            return found
+
+
+def live_blocks() -> int:
+    """In arenas, once the dead hold nothing any more."""
+    gc.collect()
+    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reaped")
+    return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])
