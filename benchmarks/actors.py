@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import collector_off
+from benchmarks.streams import MANY, MESSAGE, STREAMS
 
 NAME = "Ray, an actor's argument"
 NEEDS = "ray"
@@ -72,11 +73,9 @@ def fresh() -> dict[str, float]:
     """What fresh.works gives."""
     import ray
 
-    from benchmarks import fresh
-
     with actor() as part:
         rates = {}
-        for work, (nbytes, _, scale) in fresh.STREAMS.items():
+        for work, (nbytes, _, scale) in STREAMS.items():
             source = np.ones(nbytes // 4, np.float32)
             count = 500 if nbytes < 1 << 20 else 20
             stream(part, source, count // 4)
@@ -86,9 +85,9 @@ def fresh() -> dict[str, float]:
         times = []
         for _ in range(10):
             start = time.perf_counter()
-            done = ray.get(part.read_all.remote([source.copy() for _ in range(fresh.MANY)]))
+            done = ray.get(part.read_all.remote([source.copy() for _ in range(MANY)]))
             times.append(done - start)
-        rates[fresh.MESSAGE] = statistics.median(times)
+        rates[MESSAGE] = statistics.median(times)
     return rates
 
 

@@ -11,17 +11,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Figure, collector_off
+from benchmarks.streams import ARRAYS, BATCH, BATCHES, MANY, MESSAGE, ONE_BY_ONE, SMALL, STREAMS, drain, read_all
 from benchmarks.transports import TRANSPORTS, Other, Transport
 from benchmarks.turns import take_turns
 
-MANY = 900
-SMALL, BATCH, PLAIN = 4 << 10, 38_535_168, 64 << 20  # bytes; a batch is (64, 3, 224, 224) float32
-ONE_BY_ONE = "fresh 4 KiB tensors one by one"
-BATCHES = "stream of fresh 38.5 MB batches"
-ARRAYS = "stream of plain 64 MiB ndarrays"
-MESSAGE = f"one message of {MANY} fresh 4 KiB tensors"
-# By work: bytes of a tensor, how many wait in the queue, the unit of its figure.
-STREAMS = {ONE_BY_ONE: (SMALL, 256, "1/s"), BATCHES: (BATCH, 4, "B/s"), ARRAYS: (PLAIN, 4, "B/s")}
 BUDGET = 0.3  # seconds for one work of one turn
 
 
@@ -61,12 +54,6 @@ def messages_per_second(transport: Transport, other: Other, number: int, queue: 
     return rate
 
 
-def drain(transport: Transport, queues: Sequence[Any], number: int, count: int) -> None:
-    queue = queues[number]
-    for _ in range(count):
-        transport.read(queue.get())
-
-
 def one_message(transport: Transport, other: Other, queues: Sequence[Any]) -> float:
     """Median seconds from making the first tensor until one element of each is read."""
     queue, source = queues[-1], np.ones(SMALL // 4, np.float32)
@@ -77,11 +64,6 @@ def one_message(transport: Transport, other: Other, queues: Sequence[Any]) -> fl
         queue.put([transport.fresh(queue, source) for _ in range(MANY)])
         times.append(other.done() - start)
     return statistics.median(times[1:])
-
-
-def read_all(transport: Transport, queues: Sequence[Any], number: int) -> None:
-    for tensor in queues[number].get():
-        transport.read(tensor)
 
 
 def copying() -> dict[str, float]:
