@@ -9,6 +9,11 @@ import pytest
 
 
 def first(values: Iterable[Any], count: int = 1) -> list[Any]:
-    """Values for `parametrize`: the first `count` for every run, the others marked exhaustive."""
-    cases = list(values)
-    return cases[:count] + [pytest.param(value, marks=pytest.mark.exhaustive) for value in cases[count:]]
+    """Values for `parametrize`: the first `count` for every run, the others marked exhaustive.
+
+    Of several parameters, each value is a tuple.
+    """
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*case) for case in cases[:count]] + [
+        pytest.param(*case, marks=pytest.mark.exhaustive) for case in cases[count:]
+    ]
