@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
-NATIVE := $(wildcard native/*.?pp native/tests/*.?pp) CMakeLists.txt
+NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
 .PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api lint format clean check-tools native
 
@@ -160,12 +160,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror native/*.?pp native/tests/*.?pp
+	$(BIN)/clang-format --dry-run --Werror native/*/*.?pp
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i native/*.?pp native/tests/*.?pp
+	$(BIN)/clang-format -i native/*/*.?pp
 
 clean:
 	rm -rf build $(VENV) $(BENCH_VENV) shmtensor/_native*.so examples/output .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-#include "failpoint.hpp"
+#include "base/failpoint.hpp"
 
 #ifdef SHMTENSOR_FAILPOINTS
 

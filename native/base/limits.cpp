@@ -1,4 +1,4 @@
-#include "limits.hpp"
+#include "base/limits.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "os.hpp"
+#include "base/os.hpp"
 
 namespace shmtensor {
 

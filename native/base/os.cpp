@@ -1,4 +1,4 @@
-#include "os.hpp"
+#include "base/os.hpp"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -19,7 +19,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "layout.hpp"
+#include "base/layout.hpp"
 
 namespace shmtensor::os {
 

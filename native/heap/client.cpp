@@ -1,12 +1,12 @@
-#include "client.hpp"
+#include "heap/client.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
 
-#include "failpoint.hpp"
-#include "os.hpp"
+#include "base/failpoint.hpp"
+#include "base/os.hpp"
 
 namespace shmtensor {
 namespace {

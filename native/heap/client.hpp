@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "books.hpp"
-#include "group.hpp"
-#include "heap.hpp"
-#include "ring.hpp"
-#include "segment.hpp"
+#include "heap/group.hpp"
+#include "heap/heap.hpp"
+#include "heap/segment.hpp"
+#include "heap/segment_metadata.hpp"
+#include "ipc/ring.hpp"
 
 namespace shmtensor {
 

@@ -1,4 +1,4 @@
-#include "group.hpp"
+#include "heap/group.hpp"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <new>
 
-#include "failpoint.hpp"
-#include "lock.hpp"
+#include "base/failpoint.hpp"
+#include "heap/lock.hpp"
 
 namespace shmtensor {
 

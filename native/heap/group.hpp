@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "layout.hpp"
-#include "os.hpp"
+#include "base/layout.hpp"
+#include "base/os.hpp"
 
 namespace shmtensor {
 

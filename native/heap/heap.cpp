@@ -1,11 +1,11 @@
-#include "heap.hpp"
+#include "heap/heap.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 
-#include "failpoint.hpp"
-#include "segment.hpp"
+#include "base/failpoint.hpp"
+#include "heap/segment.hpp"
 
 namespace shmtensor {
 namespace {

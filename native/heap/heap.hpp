@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "group.hpp"
-#include "layout.hpp"
-#include "limits.hpp"
-#include "ranges.hpp"
+#include "base/layout.hpp"
+#include "base/limits.hpp"
+#include "heap/group.hpp"
+#include "heap/ranges.hpp"
 
 namespace shmtensor {
 

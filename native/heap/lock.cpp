@@ -1,4 +1,4 @@
-#include "lock.hpp"
+#include "heap/lock.hpp"
 
 #include <linux/futex.h>
 #include <signal.h>
@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "failpoint.hpp"
-#include "os.hpp"
-#include "relax.hpp"
+#include "base/failpoint.hpp"
+#include "base/os.hpp"
+#include "base/relax.hpp"
 
 namespace shmtensor {
 namespace {

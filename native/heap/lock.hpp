@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "layout.hpp"
+#include "base/layout.hpp"
 
 namespace shmtensor {
 

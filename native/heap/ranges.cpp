@@ -1,4 +1,4 @@
-#include "ranges.hpp"
+#include "heap/ranges.hpp"
 
 #include <algorithm>
 #include <bit>

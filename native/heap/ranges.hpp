@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "layout.hpp"
+#include "base/layout.hpp"
 
 namespace shmtensor {
 

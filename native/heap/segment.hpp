@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "books.hpp"
-#include "os.hpp"
-#include "ranges.hpp"
+#include "base/os.hpp"
+#include "heap/ranges.hpp"
+#include "heap/segment_metadata.hpp"
 
 namespace shmtensor {
 

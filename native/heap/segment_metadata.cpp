@@ -1,10 +1,10 @@
-#include "books.hpp"
+#include "heap/segment_metadata.hpp"
 
 #include <algorithm>
 #include <cerrno>
 
-#include "failpoint.hpp"
-#include "os.hpp"
+#include "base/failpoint.hpp"
+#include "base/os.hpp"
 
 namespace shmtensor {
 namespace {

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "layout.hpp"
-#include "limits.hpp"
-#include "lock.hpp"
+#include "base/layout.hpp"
+#include "base/limits.hpp"
+#include "heap/lock.hpp"
 
 namespace shmtensor {
 

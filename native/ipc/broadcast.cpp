@@ -1,8 +1,8 @@
-#include "cast.hpp"
+#include "ipc/broadcast.hpp"
 
 #include <algorithm>
 
-#include "failpoint.hpp"
+#include "base/failpoint.hpp"
 
 namespace shmtensor {
 namespace {

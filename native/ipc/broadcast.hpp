@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "group.hpp"
-#include "ring.hpp"
+#include "heap/group.hpp"
+#include "ipc/ring.hpp"
 
 namespace shmtensor {
 

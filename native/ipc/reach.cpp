@@ -1,10 +1,10 @@
-#include "reach.hpp"
+#include "ipc/reach.hpp"
 
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
 
-#include "failpoint.hpp"
+#include "base/failpoint.hpp"
 
 namespace shmtensor {
 namespace {

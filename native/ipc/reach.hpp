@@ -15,9 +15,9 @@
 #include <cstdint>
 #include <span>
 
-#include "books.hpp"
-#include "group.hpp"
-#include "ring.hpp"
+#include "heap/group.hpp"
+#include "heap/segment_metadata.hpp"
+#include "ipc/ring.hpp"
 
 namespace shmtensor {
 

@@ -1,13 +1,13 @@
-#include "ring.hpp"
+#include "ipc/ring.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
 
-#include "failpoint.hpp"
-#include "os.hpp"
-#include "relax.hpp"
+#include "base/failpoint.hpp"
+#include "base/os.hpp"
+#include "base/relax.hpp"
 
 namespace shmtensor {
 namespace {

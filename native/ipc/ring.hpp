@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "books.hpp"
-#include "group.hpp"
-#include "layout.hpp"
-#include "lock.hpp"
+#include "base/layout.hpp"
+#include "heap/group.hpp"
+#include "heap/lock.hpp"
+#include "heap/segment_metadata.hpp"
 
 namespace shmtensor {
 

@@ -1,12 +1,12 @@
-#include "sync.hpp"
+#include "ipc/sync.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <climits>
 
-#include "failpoint.hpp"
-#include "os.hpp"
+#include "base/failpoint.hpp"
+#include "base/os.hpp"
 
 namespace shmtensor::sync {
 namespace {

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "group.hpp"
-#include "layout.hpp"
-#include "relax.hpp"
+#include "base/layout.hpp"
+#include "base/relax.hpp"
+#include "heap/group.hpp"
 
 namespace shmtensor::sync {
 

@@ -1,4 +1,4 @@
-#include "array.hpp"
+#include "python/array.hpp"
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_25_API_VERSION

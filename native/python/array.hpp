@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "atomics.hpp"
+#include "tensor/atomics.hpp"
 
 namespace shmtensor {
 

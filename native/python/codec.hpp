@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client.hpp"
+#include "heap/client.hpp"
 
 namespace shmtensor {
 

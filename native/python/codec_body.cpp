@@ -1,4 +1,4 @@
-#include "codec_body.hpp"
+#include "python/codec_body.hpp"
 
 namespace shmtensor::codec {
 

@@ -18,7 +18,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "ref.hpp"
+#include "python/ref.hpp"
 
 namespace shmtensor::codec {
 

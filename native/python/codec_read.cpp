@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "array.hpp"
-#include "codec.hpp"
-#include "codec_body.hpp"
-#include "tensors.hpp"
+#include "python/array.hpp"
+#include "python/codec.hpp"
+#include "python/codec_body.hpp"
+#include "python/tensors.hpp"
 
 namespace shmtensor {
 namespace {

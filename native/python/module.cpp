@@ -17,15 +17,15 @@
 #include <tuple>
 #include <vector>
 
-#include "array.hpp"
-#include "books.hpp"
-#include "client.hpp"
-#include "group.hpp"
-#include "layout.hpp"
-#include "lock.hpp"
-#include "module.hpp"
-#include "os.hpp"
-#include "tensors.hpp"
+#include "base/layout.hpp"
+#include "base/os.hpp"
+#include "heap/client.hpp"
+#include "heap/group.hpp"
+#include "heap/lock.hpp"
+#include "heap/segment_metadata.hpp"
+#include "python/array.hpp"
+#include "python/module.hpp"
+#include "python/tensors.hpp"
 
 using namespace shmtensor;
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "client.hpp"
-#include "os.hpp"
+#include "base/os.hpp"
+#include "heap/client.hpp"
 
 namespace shmtensor {
 

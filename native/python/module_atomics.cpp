@@ -6,9 +6,9 @@
 #include <iterator>
 #include <tuple>
 
-#include "array.hpp"
-#include "atomics.hpp"
-#include "module.hpp"
+#include "python/array.hpp"
+#include "python/module.hpp"
+#include "tensor/atomics.hpp"
 
 namespace nb = nanobind;
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
-#include "cast.hpp"
-#include "module.hpp"
-#include "module_queue.hpp"
+#include "ipc/broadcast.hpp"
+#include "python/module.hpp"
+#include "python/module_queue.hpp"
 
 namespace shmtensor {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "codec.hpp"
-#include "module.hpp"
+#include "python/codec.hpp"
+#include "python/module.hpp"
 
 namespace shmtensor {
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <string>
 
-#include "array.hpp"
-#include "dlpack.hpp"
-#include "module.hpp"
+#include "python/array.hpp"
+#include "python/module.hpp"
+#include "tensor/dlpack.hpp"
 
 namespace shmtensor {
 namespace {

@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "codec.hpp"
-#include "module.hpp"
-#include "module_queue.hpp"
-#include "ring.hpp"
+#include "ipc/ring.hpp"
+#include "python/codec.hpp"
+#include "python/module.hpp"
+#include "python/module_queue.hpp"
 
 namespace shmtensor {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "module.hpp"
-#include "ring.hpp"
+#include "ipc/ring.hpp"
+#include "python/module.hpp"
 
 namespace shmtensor {
 

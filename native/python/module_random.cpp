@@ -5,8 +5,8 @@
 #include <cstring>
 #include <memory>
 
-#include "module.hpp"
-#include "random.hpp"
+#include "python/module.hpp"
+#include "tensor/random.hpp"
 
 namespace nb = nanobind;
 

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "module.hpp"
-#include "os.hpp"
-#include "reach.hpp"
-#include "ring.hpp"
+#include "base/os.hpp"
+#include "ipc/reach.hpp"
+#include "ipc/ring.hpp"
+#include "python/module.hpp"
 
 namespace shmtensor {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "module.hpp"
-#include "sync.hpp"
+#include "ipc/sync.hpp"
+#include "python/module.hpp"
 
 namespace shmtensor {
 namespace {

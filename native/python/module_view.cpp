@@ -6,11 +6,11 @@
 #include <new>
 #include <string>
 
-#include "array.hpp"
-#include "client.hpp"
-#include "module.hpp"
-#include "os.hpp"
-#include "ranges.hpp"
+#include "base/os.hpp"
+#include "heap/client.hpp"
+#include "heap/ranges.hpp"
+#include "python/array.hpp"
+#include "python/module.hpp"
 
 namespace shmtensor {
 

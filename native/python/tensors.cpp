@@ -1,9 +1,9 @@
-#include "tensors.hpp"
+#include "python/tensors.hpp"
 
 #include <structmember.h>
 
-#include "array.hpp"
-#include "ref.hpp"
+#include "python/array.hpp"
+#include "python/ref.hpp"
 
 namespace shmtensor {
 

@@ -1,4 +1,4 @@
-#include "atomics.hpp"
+#include "tensor/atomics.hpp"
 
 #include <atomic>
 #include <type_traits>

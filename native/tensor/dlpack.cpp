@@ -1,4 +1,4 @@
-#include "dlpack.hpp"
+#include "tensor/dlpack.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "random.hpp"
+#include "tensor/random.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -13,7 +13,7 @@
 #include <new>
 #include <vector>
 
-#include "../os.hpp"
+#include "base/os.hpp"
 
 using namespace shmtensor;
 

@@ -13,8 +13,8 @@
 #include <deque>
 #include <random>
 
-#include "../cast.hpp"
-#include "../failpoint.hpp"
+#include "base/failpoint.hpp"
+#include "ipc/broadcast.hpp"
 #include "matrix.hpp"
 #include "world.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "../failpoint.hpp"
+#include "base/failpoint.hpp"
 #include "matrix.hpp"
 #include "world.hpp"
 

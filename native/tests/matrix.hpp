@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "../failpoint.hpp"
+#include "base/failpoint.hpp"
 #include "world.hpp"
 
 namespace world {

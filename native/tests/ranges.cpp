@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "../ranges.hpp"
+#include "heap/ranges.hpp"
 #include "world.hpp"
 
 using namespace world;

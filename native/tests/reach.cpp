@@ -9,8 +9,8 @@
 
 #include <array>
 
-#include "../failpoint.hpp"
-#include "../reach.hpp"
+#include "base/failpoint.hpp"
+#include "ipc/reach.hpp"
 #include "matrix.hpp"
 #include "world.hpp"
 

@@ -14,8 +14,8 @@
 #include <random>
 #include <thread>
 
-#include "../failpoint.hpp"
-#include "../ring.hpp"
+#include "base/failpoint.hpp"
+#include "ipc/ring.hpp"
 #include "matrix.hpp"
 #include "world.hpp"
 

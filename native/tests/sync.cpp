@@ -16,8 +16,8 @@
 #include <random>
 #include <thread>
 
-#include "../failpoint.hpp"
-#include "../sync.hpp"
+#include "base/failpoint.hpp"
+#include "ipc/sync.hpp"
 #include "matrix.hpp"
 #include "world.hpp"
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "../client.hpp"
-#include "../os.hpp"
+#include "base/os.hpp"
+#include "heap/client.hpp"
 
 namespace world {
 
