@@ -1,4 +1,4 @@
-"""Model (f): a broadcast: a ring whose messages every reader sees. Mirrors native/cast.cpp.
+"""Model (f): a broadcast: a ring whose messages every reader sees. Mirrors native/ipc/broadcast.cpp.
 
 What `ring` proves of one transfer is taken for granted of put, which is one step here; taking a message out has its
 undo record as there. Adding a hold under a segment's lock, and releasing one, are one step each.

@@ -1,4 +1,7 @@
-"""Model (a): allocate, attach by handle, release, drain, rebuild after a death, reap. Mirrors native/books.cpp."""
+"""Model (a): allocate, attach by handle, release, drain, rebuild after a death, reap.
+
+Mirrors native/heap/segment_metadata.cpp.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -1,4 +1,7 @@
-"""Model (b): a block crosses in a pickle, whose ticket is redeemed never, once or again. Mirrors native/books.cpp."""
+"""Model (b): a block crosses in a pickle, whose ticket is redeemed never, once or again.
+
+Mirrors native/heap/segment_metadata.cpp.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
