@@ -484,10 +484,7 @@ Status Client::trim(std::uint64_t* bytes) {
     return Status::ok;
 }
 
-void Client::reserve(Ring& ring, Refusal& refusal) {
-    if (ring.reserve(group_, slot_, refusal) == 0) return;
-    std::uint64_t given = 0;
-    if (trim(&given) == Status::ok && given > 0 && ring.reserve(group_, slot_, refusal) == 0) return;
+void Client::press_others(const Refusal& refusal) {
     const std::lock_guard guard(private_);
     ask_others(refusal);
 }

@@ -7,6 +7,7 @@
 // with patience, without the GIL.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,7 +20,6 @@
 #include "heap/heap.hpp"
 #include "heap/segment.hpp"
 #include "heap/segment_metadata.hpp"
-#include "ipc/ring.hpp"
 
 namespace shmtensor {
 
@@ -90,7 +90,8 @@ class Client {
     Books* find(std::uint64_t segment);                                 // for a Shelf
     Status reserve_holds(std::uint64_t segment, unsigned patience_ms);  // room for more entries in its books
     Status trim(std::uint64_t* bytes);
-    void reserve(Ring& ring, Refusal& refusal);  // pages for a larger ring
+    // After memory was refused: ask the other clients to give back what they keep, if that can help.
+    void press_others(const Refusal& refusal);
     // The bytes of a block where this process cannot write them; good as long as the block has a user. 0 or errno.
     int readonly_of(const Block& block, std::byte** at);
 

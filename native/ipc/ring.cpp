@@ -8,6 +8,7 @@
 #include "base/failpoint.hpp"
 #include "base/os.hpp"
 #include "base/relax.hpp"
+#include "heap/client.hpp"
 
 namespace shmtensor {
 namespace {
@@ -381,6 +382,14 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
     // Another producer may have had the room, and used it for the same.
     if (h.reserved_bytes.load(std::memory_order_acquire) >= want) refusal.error = 0;
     return refusal.error;
+}
+
+void reserve(Ring& ring, Client& client, Refusal& refusal) {
+    if (ring.reserve(client.group(), client.slot(), refusal) == 0) return;
+    std::uint64_t given = 0;
+    const bool again = client.trim(&given) == Status::ok && given > 0;
+    if (again && ring.reserve(client.group(), client.slot(), refusal) == 0) return;
+    client.press_others(refusal);
 }
 
 // ----------------------------------------------------------------------------------------------------------------- get

@@ -18,6 +18,8 @@
 
 namespace shmtensor {
 
+class Client;
+
 // Where the books of segments are found; asked under a ring's lock, so it neither waits nor allocates.
 class Shelf {
    public:
@@ -158,5 +160,9 @@ class Ring {
     // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.
     std::atomic<std::uint32_t> unspun_{0}, penalty_{0};
 };
+
+// Reserve pages for a larger ring, as Ring::reserve does. If that is refused, the client gives back what it keeps and
+// tries again; then the other clients are asked to give back.
+void reserve(Ring& ring, Client& client, Refusal& refusal);
 
 }  // namespace shmtensor

@@ -332,7 +332,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 Refusal refusal;
                 {
                     const Unlocked unlocked;
-                    self.client().reserve(self.ring, refusal);
+                    reserve(self.ring, self.client(), refusal);
                 }
                 if (refusal.error) raise_refused(refusal, "making the queue larger");
                 break;

@@ -1,0 +1,49 @@
+"""The layers of native/ are its folders: includes point downward, and each file keeps to what its folder may use."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+NATIVE = Path(__file__).resolve().parent.parent / "native"
+LAYERS = ["base", "heap", "ipc", "tensor", "python"]  # from the lowest up
+FILES = sorted(path for layer in LAYERS for path in (NATIVE / layer).glob("*.?pp"))
+
+pytestmark = pytest.mark.skipif(not NATIVE.exists(), reason="the native sources come with the source tree only")
+
+
+def includes(path: Path, form: str) -> list[str]:
+    return re.findall(rf"^\s*#\s*include {form}", path.read_text(), re.MULTILINE)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(NATIVE).as_posix()
+
+
+def test_every_folder_is_a_layer() -> None:
+    folders = {path.name for path in NATIVE.iterdir() if path.is_dir()}
+    assert folders - {"__pycache__"} == {*LAYERS, "tests", "model"}
+    assert not list(NATIVE.glob("*.?pp"))
+    assert all(any(path.parent.name == layer for path in FILES) for layer in LAYERS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_includes_point_downward(path: Path) -> None:
+    for target in includes(path, '"([^"]+)"'):
+        assert (NATIVE / target).is_file(), target
+        assert LAYERS.index(target.split("/")[0]) <= LAYERS.index(path.parent.name), target
+
+
+def test_headers_include_each_other_in_no_circle() -> None:
+    below = {name(path): includes(path, '"([^"]+)"') for path in FILES if path.suffix == ".hpp"}
+    while ends := [header for header, others in below.items() if not set(others) & set(below)]:
+        for header in ends:
+            del below[header]
+    assert not below
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name != "python"], ids=name)
+def test_only_one_layer_knows_python(path: Path) -> None:
+    assert not [header for header in includes(path, "<([^>]+)>") if re.match(r"Python\.h|nanobind/|numpy/", header)]
