@@ -230,7 +230,8 @@ Block* allocate(nb::handle object, std::uint64_t bytes) {
     if (!self.client.is_led()) [[unlikely]]
         look_for_manager(self);
     Block* block = nullptr;
-    insist(self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0, bytes);
+    retry_blocking(
+        self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); }, 0, bytes);
     return block;
 }
 
@@ -633,7 +634,7 @@ NB_MODULE(_native, m) {
             [](nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
                 auto& self = *nb::inst_ptr<PyClient>(object);
                 Block* block = nullptr;
-                insist(
+                retry_blocking(
                     self, object,
                     [&](unsigned patience) { return self.client.attach(segment, index, generation, patience, &block); },
                     segment, 0);
@@ -647,7 +648,7 @@ NB_MODULE(_native, m) {
                 if (block.block->client != &self.client) throw nb::value_error("the block belongs to another client");
                 if (owner >= kMaxSlots) throw nb::value_error("no such slot");
                 std::uint32_t hold = 0, mark = 0;
-                insist(
+                retry_blocking(
                     self, object,
                     [&](unsigned patience) { return self.client.ticket(*block.block, owner, patience, &hold, &mark); },
                     0, 0);
@@ -660,7 +661,7 @@ NB_MODULE(_native, m) {
                std::uint32_t hold, std::uint32_t mark) {
                 auto& self = *nb::inst_ptr<PyClient>(object);
                 Block* block = nullptr;
-                insist(
+                retry_blocking(
                     self, object,
                     [&](unsigned patience) {
                         return self.client.redeem(segment, index, generation, hold, mark, patience, &block);
@@ -675,7 +676,7 @@ NB_MODULE(_native, m) {
                std::uint32_t hold) {
                 auto& self = *nb::inst_ptr<PyClient>(object);
                 Block* block = nullptr;
-                insist(
+                retry_blocking(
                     self, object,
                     [&](unsigned) { return self.client.receive({segment, index, generation, hold, 0}, &block); },
                     segment, 0);

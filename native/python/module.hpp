@@ -106,7 +106,7 @@ bool relieve(std::uint64_t bytes);
 // Make a call of the core until it is through: first at once, then with patience and without the GIL, looking at
 // signals in between; what it lacks is asked for in Python.
 template <class Call>
-Status insist(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t segment, std::uint64_t bytes) {
+Status retry_blocking(PyClient& self, nb::handle self_object, Call&& call, std::uint64_t segment, std::uint64_t bytes) {
     Status status = call(0u);
     if (status == Status::ok) [[likely]]
         return status;

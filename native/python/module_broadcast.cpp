@@ -47,7 +47,7 @@ struct PyCast {
 
     // Try until the core is through with it, or the time is up (busy, or empty).
     template <class Try>
-    Ringed insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& again);
+    Ringed retry_blocking(Look& look, std::uint64_t deadline, Letter* letter, Try&& again);
     bool drop(Look& look, Drop which, std::uint32_t taken = 0);
     void tidy(Look& look);
     bool make_room(Look& look, std::uint32_t taken);
@@ -58,7 +58,7 @@ struct PyCast {
 };
 
 template <class Try>
-Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& again) {
+Ringed PyCast::retry_blocking(Look& look, std::uint64_t deadline, Letter* letter, Try&& again) {
     Stall stall(parts.ring, parts.client, deadline);
     for (unsigned patience = 0;;) {
         Ringed result;
@@ -83,7 +83,7 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
                 break;
             case Ringed::full:
                 if (!letter) return result;
-                shmtensor::insist(
+                shmtensor::retry_blocking(
                     parts.client, parts.client_object,
                     [&](unsigned p) { return client().reserve_holds(look.missing, p); }, look.missing, 0);
                 break;
@@ -98,7 +98,7 @@ Ringed PyCast::insist(Look& look, std::uint64_t deadline, Letter* letter, Try&& 
 
 bool PyCast::drop(Look& look, Drop which, std::uint32_t taken) {
     Spare spare(client());
-    return insist(look, 0, &spare.letter, [&](unsigned patience) {
+    return retry_blocking(look, 0, &spare.letter, [&](unsigned patience) {
                return cast.drop(spare.letter, which, taken, client().slot(), look, patience);
            }) == Ringed::ok;
 }
@@ -181,7 +181,7 @@ std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
     if (!self.client().may_touch()) raise_not_held(self.client());
     auto made = std::make_unique<PyReader>(std::move(object));
     Look look = self.look(0);
-    const Ringed result = self.insist(look, 0, nullptr, [&](unsigned patience) {
+    const Ringed result = self.retry_blocking(look, 0, nullptr, [&](unsigned patience) {
         return self.cast.join(made->seat, self.client().slot(), look, patience, from_oldest);
     });
     if (result == Ringed::full)
@@ -198,7 +198,7 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     Look look = cast.look(deadline);
     const std::uint64_t skipped = self.seat.skipped;
     for (;;) {
-        const Ringed result = cast.insist(look, deadline, &spare.letter, [&](unsigned patience) {
+        const Ringed result = cast.retry_blocking(look, deadline, &spare.letter, [&](unsigned patience) {
             return cast.cast.read(spare.letter, self.seat, next, cast.client().slot(), look, patience);
         });
         if (result == Ringed::ok) break;

@@ -34,7 +34,8 @@ Block* block_of(PyObject* block) {
 bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
     try {
         auto& self = *nb::inst_ptr<PyClient>(nb::handle(object));
-        insist(self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, block); }, 0, bytes);
+        retry_blocking(
+            self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, block); }, 0, bytes);
         return true;
     } catch (nb::python_error& error) {
         error.restore();
@@ -85,7 +86,7 @@ nb::tuple pack_tickets(nb::handle client, nb::handle value) {
         for (const Block* block : parcel.blocks) {
             const nb::handle owner = static_cast<PyObject*>(block->client->face);
             Ticket t{block->segment->id, block->index, block->generation, 0, 0};
-            insist(
+            retry_blocking(
                 *nb::inst_ptr<PyClient>(owner), owner,
                 [&](unsigned patience) { return block->client->ticket(*block, 0, patience, &t.hold, &t.mark); }, 0, 0);
             tickets.push_back(t);
@@ -117,7 +118,7 @@ nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
         std::memcpy(&t, from + i * sizeof t, sizeof t);
         Block* block = nullptr;
         try {
-            insist(
+            retry_blocking(
                 self, object,
                 [&](unsigned patience) {
                     return self.client.redeem(t.segment, t.index, t.generation, t.hold, t.mark, patience, &block);

@@ -249,7 +249,7 @@ void write_letter(PyRing& self, PyObject* value, Parcel& parcel, Letter& letter)
     letter.bytes = parcel.body.size() + parcel.bytes;
     if (parcel.body.size() > kInline) {
         Block* block = nullptr;
-        insist(
+        retry_blocking(
             self.self, self.client_object,
             [&](unsigned patience) { return self.client().allocate(parcel.body.size(), patience, &block); }, 0,
             parcel.body.size());
@@ -270,7 +270,7 @@ void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
     Unsent unsent{self.client(), {&letter, 1}};
     for (const Block* block : parcel.blocks) {
         MessageHold hold{};
-        insist(
+        retry_blocking(
             self.self, self.client_object,
             [&](unsigned patience) { return self.client().lend(*block, letter.mark, patience, &hold); }, 0, 0);
         letter.holds.push_back(hold);

@@ -32,7 +32,8 @@ struct Bench {
     Block* allocate(std::uint64_t bytes) {
         Block* block = nullptr;
         for (;;) {
-            const Status status = insist([&](unsigned patience) { return client->allocate(bytes, patience, &block); });
+            const Status status =
+                retry_blocking([&](unsigned patience) { return client->allocate(bytes, patience, &block); });
             if (status == Status::ok) return block;
             want(status == Status::need_segment, "allocate");
             arenas.push_back(std::make_unique<Arena>(arenas.size() + 1, client->slot()));

@@ -176,14 +176,15 @@ struct Member {
     }
 
     template <class Again>
-    Ringed insist_cast(Letter& letter, Again&& again) {
+    Ringed retry_broadcast(Letter& letter, Again&& again) {
         for (int tries = 0;; ++tries) {
             const Ringed result = again(tries == 0 ? 0u : 50u);
             if (result == Ringed::ok || result == Ringed::empty) return result;
             for (const MessageHold& hold : letter.holds) client.drop(hold);
             letter.holds.clear();
             if (result == Ringed::full) {
-                want(insist([&](unsigned p) { return client.reserve_holds(shelf.missing, p); }) == Status::ok, "holds");
+                want(retry_blocking([&](unsigned p) { return client.reserve_holds(shelf.missing, p); }) == Status::ok,
+                     "holds");
             } else {
                 want(result == Ringed::busy && tries < 600, "the broadcast cannot be had");
             }
@@ -192,14 +193,15 @@ struct Member {
 
     void join(bool from_oldest) {
         Letter none;
-        want(insist_cast(none, [&](unsigned p) { return cast.join(seat, slot, shelf, p, from_oldest); }) == Ringed::ok,
+        want(retry_broadcast(none, [&](unsigned p) { return cast.join(seat, slot, shelf, p, from_oldest); }) ==
+                 Ringed::ok,
              "join");
     }
 
     bool drop(Drop which, std::uint32_t taken = 0) {
         Letter letter;
         const Ringed result =
-            insist_cast(letter, [&](unsigned p) { return cast.drop(letter, which, taken, slot, shelf, p); });
+            retry_broadcast(letter, [&](unsigned p) { return cast.drop(letter, which, taken, slot, shelf, p); });
         for (const MessageHold& hold : letter.holds) client.drop(hold);
         return result == Ringed::ok;
     }
@@ -216,12 +218,14 @@ struct Member {
         for (int i = 0; i < blocks; ++i) {
             Block* block = nullptr;
             const std::uint64_t bytes = 64 + (number * 37 + static_cast<std::uint32_t>(i) * 1000) % 5000;
-            want(insist([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok, "allocate");
+            want(retry_blocking([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok,
+                 "allocate");
             fill(*block, static_cast<unsigned char>(number));
             const std::uint64_t sum = sum_of(number, bytes);
             std::memcpy(block->data(), &sum, sizeof sum);
             MessageHold hold{};
-            want(insist([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok, "lend");
+            want(retry_blocking([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok,
+                 "lend");
             letter.holds.push_back(hold);
             mine.push_back(block);
         }
@@ -256,7 +260,7 @@ struct Member {
     bool read(std::uint64_t patience_ns, Next next = Next::oldest) {
         Letter letter;
         const Ringed result =
-            insist_cast(letter, [&](unsigned p) { return cast.read(letter, seat, next, slot, shelf, p); });
+            retry_broadcast(letter, [&](unsigned p) { return cast.read(letter, seat, next, slot, shelf, p); });
         if (result == Ringed::empty) {
             if (patience_ns > 0) cast.await(seat, patience_ns);
             if (cast.lag(seat) == 0 && ring.size() > 0) drop(Drop::passed);

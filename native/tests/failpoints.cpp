@@ -50,20 +50,20 @@ struct Role {
     }
     Block* allocate(std::uint64_t bytes) {
         Block* block = nullptr;
-        want(insist([&](unsigned p) { return client->allocate(bytes, p, &block); }) == Status::ok, "allocate");
+        want(retry_blocking([&](unsigned p) { return client->allocate(bytes, p, &block); }) == Status::ok, "allocate");
         fill(*block, 0x5a);
         return block;
     }
     Block* attach(const Named& n) {
         Block* block = nullptr;
-        want(
-            insist([&](unsigned p) { return client->attach(kPeerId, n.index, n.generation, p, &block); }) == Status::ok,
-            "attach");
+        want(retry_blocking([&](unsigned p) { return client->attach(kPeerId, n.index, n.generation, p, &block); }) ==
+                 Status::ok,
+             "attach");
         return block;
     }
     Block* redeem(const Named& n) {
         Block* block = nullptr;
-        want(insist([&](unsigned p) {
+        want(retry_blocking([&](unsigned p) {
                  return client->redeem(kPeerId, n.index, n.generation, n.hold, n.mark, p, &block);
              }) == Status::ok,
              "redeem");
@@ -173,7 +173,8 @@ struct Harness {
         peer.add_to(*client, true);
         for (int i = 0; i < kBlocks; ++i) {
             Block* block = nullptr;
-            want(insist([&](unsigned p) { return client->allocate(3000, p, &block); }) == Status::ok, "allocate");
+            want(retry_blocking([&](unsigned p) { return client->allocate(3000, p, &block); }) == Status::ok,
+                 "allocate");
             fill(*block, static_cast<unsigned char>(i + 1));
             Named n{block->index, block->generation, 0, 0};
             // 2, 3: in flight; 4, 5: held by the late client beside us
@@ -278,7 +279,7 @@ struct Harness {
         std::vector<Block*> more;
         for (int i = 0; i < 64; ++i) {
             Block* block = nullptr;
-            want(insist([&](unsigned p) { return client->allocate(3000, p, &block); }) == Status::ok, what);
+            want(retry_blocking([&](unsigned p) { return client->allocate(3000, p, &block); }) == Status::ok, what);
             fill(*block, 0xee);
             more.push_back(block);
         }

@@ -99,7 +99,8 @@ struct Member {
         Letter letter;
         letter.mark = client.new_mark();
         MessageHold hold{};
-        want(insist([&](unsigned p) { return client.lend(block, letter.mark, p, &hold); }) == Status::ok, "lend");
+        want(retry_blocking([&](unsigned p) { return client.lend(block, letter.mark, p, &hold); }) == Status::ok,
+             "lend");
         letter.holds.push_back(hold);
         std::size_t done = 0;
         want(world.rings[into].ring.put({&letter, 1}, slot, shelf, 1000, &done) == Ringed::ok, "put");
@@ -116,7 +117,7 @@ struct Member {
         return block;
     }
     Status open(std::uint32_t index, Block** block) {
-        return insist([&](unsigned p) { return client.attach(index + 1, 0, 1, p, block); });
+        return retry_blocking([&](unsigned p) { return client.attach(index + 1, 0, 1, p, block); });
     }
 };
 

@@ -117,7 +117,7 @@ struct Member {
     }
 
     template <class Again>
-    Ringed insist_ring(Again&& again) {
+    Ringed retry_ring(Again&& again) {
         for (int tries = 0;; ++tries) {
             const Ringed result = again(tries == 0 ? 0u : 50u);
             if (result == Ringed::no_room) {
@@ -141,20 +141,21 @@ struct Member {
         for (int i = 0; i < blocks; ++i) {
             Block* block = nullptr;
             const std::uint64_t bytes = 64 + (number * 37 + static_cast<std::uint32_t>(i) * 1000) % 5000;
-            want(insist([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok, "allocate");
+            want(retry_blocking([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok,
+                 "allocate");
             fill(*block, static_cast<unsigned char>(number));
             const std::uint64_t sum = sum_of(number, bytes);
             std::memcpy(block->data(), &sum, sizeof sum);
             MessageHold hold{};
-            want(insist([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok, "lend");
+            want(retry_blocking([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok,
+                 "lend");
             letter.holds.push_back(hold);
             mine.push_back(block);
         }
         std::size_t done = 0;
         for (;;) {
             const std::uint32_t taken = ring.taken();
-            const Ringed result =
-                insist_ring([&](unsigned p) { return ring.put({&letter, 1}, slot, shelf, p, &done); });
+            const Ringed result = retry_ring([&](unsigned p) { return ring.put({&letter, 1}, slot, shelf, p, &done); });
             if (result == Ringed::ok) break;
             want(result == Ringed::full, "put");
             ring.await_room(taken, 50'000'000);
@@ -169,7 +170,7 @@ struct Member {
         std::size_t done = 0;
         std::atomic<std::uint64_t>& receipt = world.board->receipts[slot];
         const Ringed result =
-            insist_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, shelf, p, &done, &receipt); });
+            retry_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, shelf, p, &done, &receipt); });
         if (result == Ringed::empty) {
             if (patience_ns > 0) ring.await_message(patience_ns);
             return false;

@@ -56,7 +56,8 @@ void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, con
         if (dice < 4 && mine.size() < 200) {
             const std::uint64_t bytes = dice == 0 ? 1 + random() % 300000 : 1 + random() % 3000;
             Block* block = nullptr;
-            want(insist([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok, "allocate");
+            want(retry_blocking([&](unsigned p) { return client.allocate(bytes, p, &block); }) == Status::ok,
+                 "allocate");
             fill(*block, value_of(*block));
             mine.push_back(block);
         } else if (dice < 7 && !mine.empty()) {
@@ -67,7 +68,8 @@ void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, con
         } else if (dice == 7 && !mine.empty()) {
             const Block& block = *mine[random() % mine.size()];
             Mail mail{block.segment->id, block.index, block.generation, 0, 0, value_of(block)};
-            want(insist([&](unsigned p) { return client.ticket(block, 0, p, &mail.hold, &mail.mark); }) == Status::ok,
+            want(retry_blocking([&](unsigned p) { return client.ticket(block, 0, p, &mail.hold, &mail.mark); }) ==
+                     Status::ok,
                  "ticket");
             const std::lock_guard guard(post.lock);
             post.mail.push_back(mail);
@@ -81,7 +83,7 @@ void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, con
                 post.mail.pop_back();
             }
             Block* block = nullptr;
-            want(insist([&](unsigned p) {
+            want(retry_blocking([&](unsigned p) {
                      return client.redeem(mail.segment, mail.index, mail.generation, mail.hold, mail.mark, p, &block);
                  }) == Status::ok,
                  "redeem");
@@ -142,7 +144,7 @@ void put_off() {
     arena.add_to(client, true);
     Block* blocks[3];
     for (Block*& block : blocks)
-        want(insist([&](unsigned p) { return client.allocate(100, p, &block); }) == Status::ok, "allocate");
+        want(retry_blocking([&](unsigned p) { return client.allocate(100, p, &block); }) == Status::ok, "allocate");
     want(arena.books.lock(0, 1000), "the lock cannot be had");
     std::thread other([&] {
         client.release(blocks[0]);

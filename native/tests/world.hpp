@@ -31,7 +31,7 @@ inline void want(bool holds, const std::string& what) {
 
 // Make a call of the core until it is through, as module.cpp does.
 template <class Call>
-Status insist(Call&& call) {
+Status retry_blocking(Call&& call) {
     Status status = call(0u);
     for (int tries = 0; (status == Status::busy || status == Status::slow) && tries < 600; ++tries) status = call(50u);
     return status;
