@@ -99,7 +99,7 @@ void drop_lock(Lock& lock) {
     ::pthread_mutex_unlock(&lock.mutex);
 }
 
-Locked take_lock_apart(Lock& lock) {
+Locked try_lock_untrusted(Lock& lock) {
     std::atomic<std::uint32_t>& word = word_of(lock);
     robust_list_head& list = own_list();
     std::uint32_t seen = word.load(std::memory_order_relaxed);
@@ -122,7 +122,7 @@ Locked take_lock_apart(Lock& lock) {
     return left ? Locked::after_death : Locked::yes;
 }
 
-void drop_lock_apart(Lock& lock) {
+void drop_lock_untrusted(Lock& lock) {
     std::atomic<std::uint32_t>& word = word_of(lock);
     if (word.exchange(0) & FUTEX_WAITERS) os::futex_wake(word, 1);
     std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -19,11 +19,11 @@ Locked take_lock(Lock& lock, std::uint32_t slot, unsigned patience_ms);
 void made_consistent(Lock& lock);
 void drop_lock(Lock& lock);  // SYNC: lock
 
-// The same lock as the manager takes it, who believes nothing that lies in shared memory: only tried, through its word
-// alone, as a pthread mutex keeps pointers and a kind there, which unlocking would follow. pre: this thread holds no
-// other lock that way. Leave it by drop_lock_apart().
-Locked take_lock_apart(Lock& lock);
-void drop_lock_apart(Lock& lock);
+// The same lock as the manager takes it, which trusts nothing that lies in shared memory: only tried, and through its
+// word alone, since a pthread mutex also keeps pointers and a kind there, which unlocking would follow. pre: this
+// thread holds no other lock that way. Leave it by drop_lock_untrusted().
+Locked try_lock_untrusted(Lock& lock);
+void drop_lock_untrusted(Lock& lock);
 // Whether every thread that may hold a lock shows in this process's PID namespace. Only then can a word be told to be
 // garbage: it names a thread that does not exist, and it is taken as one that was left by the dead.
 void set_threads_visible(bool visible);

@@ -90,11 +90,11 @@ void Books::close() {
 }
 
 bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
-    const bool apart = slot == 0 && patience_ms == 0;
-    const Locked locked = apart ? take_lock_apart(header().lock) : take_lock(header().lock, slot, patience_ms);
+    const bool untrusted = slot == 0 && patience_ms == 0;
+    const Locked locked = untrusted ? try_lock_untrusted(header().lock) : take_lock(header().lock, slot, patience_ms);
     if (locked == Locked::busy) return false;
-    apart_ = apart;
-    if (apart) {
+    untrusted_ = untrusted;
+    if (untrusted) {
         note_written(fd(), shape_.holds_at, shape_.holds * sizeof(Hold), written_holds_);
         note_written(fd(), shape_.blocks_at, shape_.blocks * sizeof(BlockRecord), written_blocks_);
     }
@@ -130,7 +130,7 @@ void Books::derive() {
         }
     }
     h.free_hold.store(chain);
-    if (apart_) h.holds_high.store(high);  // what lies beyond was never used
+    if (untrusted_) h.holds_high.store(high);  // what lies beyond was never used
     SHMTENSOR_POINT("books.derive.holds_chained");
     std::uint32_t returned = kNone, live = 0;
     std::uint64_t bytes = 0;

@@ -50,7 +50,7 @@ class Books {
 
     // Take the lock as `slot`; a dead holder's unfinished work is put right first. False: busy for all of patience_ms.
     bool lock(std::uint32_t slot, unsigned patience_ms);
-    void unlock() { apart_ ? drop_lock_apart(header().lock) : drop_lock(header().lock); }
+    void unlock() { untrusted_ ? drop_lock_untrusted(header().lock) : drop_lock(header().lock); }
 
     // Reserve pages for more hold entries, outside the lock; grow_holds() under the lock then lets them be used.
     int reserve_holds(std::uint32_t* reserved, Refusal& refusal) const;
@@ -73,8 +73,8 @@ class Books {
     // Where a live block lies, checked and then not read again. False when it is not live.
     bool find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset, std::uint64_t* size) const;
     // Whether an entry or a record may ever have been written.
-    bool has_hold(std::uint32_t index) const { return !apart_ || written_holds_[index / kHoldsPerPage]; }
-    bool has_record(std::uint32_t index) const { return !apart_ || written_blocks_[index / kBlocksPerPage]; }
+    bool has_hold(std::uint32_t index) const { return !untrusted_ || written_holds_[index / kHoldsPerPage]; }
+    bool has_record(std::uint32_t index) const { return !untrusted_ || written_blocks_[index / kBlocksPerPage]; }
     // End a hold. `by_owner`: the caller owns the arena and takes the block home when this was the last one.
     Left release(std::uint32_t hold, bool by_owner);
     // The owner takes home what others returned; appends the indices.
@@ -99,7 +99,7 @@ class Books {
     os::Descriptor file_;
     Shape shape_{};
     std::uint64_t payload_bytes_ = 0;
-    bool apart_ = false;  // by whom the lock was taken last: the manager
+    bool untrusted_ = false;  // the lock was taken last by the manager, which trusts nothing that lies here
     std::bitset<kArenaHolds / kHoldsPerPage> written_holds_;
     std::bitset<kArenaBlocks / kBlocksPerPage> written_blocks_;
 };

@@ -136,8 +136,8 @@ Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patie
     RingHeader& h = header();
     if (h.magic != kRingMagic) return Ringed::damaged;  // the locks beside it are then no locks
     Lock& lock = getting ? h.get_lock : h.put_lock;
-    const bool apart = slot == 0 && patience_ms == 0;  // the manager
-    const Locked locked = apart ? take_lock_apart(lock) : take_lock(lock, slot, patience_ms);
+    const bool untrusted = slot == 0 && patience_ms == 0;  // the manager
+    const Locked locked = untrusted ? try_lock_untrusted(lock) : take_lock(lock, slot, patience_ms);
     if (locked == Locked::busy) return Ringed::busy;
     // All that a dead holder can have left is in the undo record, which stays until it is followed.
     if (locked == Locked::after_death) made_consistent(lock);
@@ -145,7 +145,7 @@ Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patie
     if ((getting ? h.get_undo : h.put_undo).word.load(std::memory_order_relaxed) == 0) [[likely]]
         return Ringed::ok;
     const Ringed undone = undo(getting, shelf);
-    if (undone != Ringed::ok) apart ? drop_lock_apart(lock) : drop_lock(lock);
+    if (undone != Ringed::ok) untrusted ? drop_lock_untrusted(lock) : drop_lock(lock);
     return undone;
 }
 
@@ -245,7 +245,7 @@ Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
             continue;
         }
         if (taken != Ringed::ok) return taken;
-        drop_lock_apart(getting ? h.get_lock : h.put_lock);
+        drop_lock_untrusted(getting ? h.get_lock : h.put_lock);
     }
     return Ringed::ok;
 }
