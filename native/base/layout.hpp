@@ -358,13 +358,13 @@ static_assert(sizeof(MessageHold) == 24);
 //
 //   C1  the cursor of a row whose owner lives names a message inside, or the tail
 //   C2  a reader has read, or missed, what lies before its cursor, and nothing else
-struct Reader {
+struct ReaderRow {
     // slot generation << 32 | serial << 16 | slot; 0: nobody's. The serial tells the readers of a process apart.
     // Written under get_lock, but cleared by whom it names without.
     std::atomic<std::uint64_t> owner;
     Position cursor;  // of what it reads next; under get_lock
 };
-static_assert(sizeof(Reader) == 16 && kMaxSlots <= 1u << 16);
+static_assert(sizeof(ReaderRow) == 16 && kMaxSlots <= 1u << 16);
 constexpr std::uint64_t reader_word(std::uint32_t generation, std::uint16_t serial, std::uint32_t slot) {
     return std::uint64_t{generation} << 32 | std::uint64_t{serial} << 16 | slot;
 }
@@ -380,7 +380,7 @@ enum class Policy : std::uint32_t {
 
 constexpr std::size_t kReadersAt = kPage;
 constexpr std::size_t kMessagesAt = 4 * kPage;  // the readers of a broadcast lie between header and messages
-constexpr std::uint32_t kReaders = (kMessagesAt - kReadersAt) / sizeof(Reader);
+constexpr std::uint32_t kReaders = (kMessagesAt - kReadersAt) / sizeof(ReaderRow);
 constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kRingUnit;
 constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnits} * kRingUnit;
 

@@ -17,12 +17,12 @@ const MessageHold* holds_of(const Message& message) {
 
 }  // namespace
 
-std::uint32_t Cast::rows() const {
+std::uint32_t Broadcast::rows() const {
     return std::min(ring_.header().readers_high.load(std::memory_order_acquire), kReaders);
 }
 
 // Nobody answers for a row whose slot is another's by now, or nobody's.
-bool Cast::lives(std::uint64_t owner) const {
+bool Broadcast::lives(std::uint64_t owner) const {
     const std::uint32_t slot = reader_slot(owner);
     if (slot >= kMaxSlots) return false;
     const std::uint64_t word = group_.slot(slot).word.load(std::memory_order_acquire);
@@ -32,25 +32,25 @@ bool Cast::lives(std::uint64_t owner) const {
 }
 
 // pre: get_lock. Who of the readers, but one, lacks the message at `head`; rows of the dead are cleared on the way.
-Cast::Lag Cast::look(std::uint64_t head, std::uint32_t but) {
+Broadcast::Lag Broadcast::look(std::uint64_t head, std::uint32_t but) {
     Lag lag{but != kNone, false};
     for (std::uint32_t i = 0, all = rows(); i < all && !lag.lacking; ++i) {
         if (i == but) continue;
-        Reader& reader = row(i);
-        std::uint64_t owner = reader.owner.load(std::memory_order_acquire);
+        ReaderRow& one = row(i);
+        std::uint64_t owner = one.owner.load(std::memory_order_acquire);
         if (owner == 0) continue;
         if (!lives(owner)) {
-            reader.owner.compare_exchange_strong(owner, 0);
-            SHMTENSOR_POINT("cast.look.cleared");
+            one.owner.compare_exchange_strong(owner, 0);
+            SHMTENSOR_POINT("broadcast.look.cleared");
             continue;
         }
         lag.anybody = true;
-        lag.lacking = reader.cursor.word.load(std::memory_order_relaxed) == head;
+        lag.lacking = one.cursor.word.load(std::memory_order_relaxed) == head;
     }
     return lag;
 }
 
-Ringed Cast::join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest) {
+Ringed Broadcast::join(Reader& reader, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest) {
     RingHeader& h = ring_.header();
     Near near(shelf);
     if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
@@ -62,47 +62,48 @@ Ringed Cast::join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patienc
         ++index;
     }
     if (index < kReaders) {
-        Reader& mine = row(index);
+        ReaderRow& mine = row(index);
         mine.owner.store(0, std::memory_order_relaxed);
-        SHMTENSOR_POINT("cast.join.found");
+        SHMTENSOR_POINT("broadcast.join.found");
         const std::uint64_t from = (from_oldest ? h.head : h.tail).word.load(std::memory_order_acquire);
         mine.cursor.word.store(from, std::memory_order_relaxed);
         if (index == high) h.readers_high.store(high + 1, std::memory_order_release);
-        SHMTENSOR_POINT("cast.join.placed");
-        seat.row = index;
+        SHMTENSOR_POINT("broadcast.join.placed");
+        reader.row = index;
         const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);
-        seat.owner = reader_word(generation_of(me), ++last_serial, slot);
-        seat.next = count_of(from);
-        seat.missed = seat.skipped = 0;
-        mine.owner.store(seat.owner, std::memory_order_release);
-        SHMTENSOR_POINT("cast.join.joined");
+        reader.owner = reader_word(generation_of(me), ++last_serial, slot);
+        reader.next = count_of(from);
+        reader.missed = reader.skipped = 0;
+        mine.owner.store(reader.owner, std::memory_order_release);
+        SHMTENSOR_POINT("broadcast.join.joined");
     }
     drop_lock(h.get_lock);
     return index < kReaders ? Ringed::ok : Ringed::full;
 }
 
-bool Cast::has(const Seat& seat) const {
-    return seat.owner != 0 && row(seat.row).owner.load(std::memory_order_acquire) == seat.owner;
+bool Broadcast::has(const Reader& reader) const {
+    return reader.owner != 0 && row(reader.row).owner.load(std::memory_order_acquire) == reader.owner;
 }
 
-void Cast::leave(const Seat& seat) {
-    std::uint64_t owner = seat.owner;
-    row(seat.row).owner.compare_exchange_strong(owner, 0);
-    SHMTENSOR_POINT("cast.left");
+void Broadcast::leave(const Reader& reader) {
+    std::uint64_t owner = reader.owner;
+    row(reader.row).owner.compare_exchange_strong(owner, 0);
+    SHMTENSOR_POINT("broadcast.left");
     ring_.say_room();
 }
 
 // ---------------------------------------------------------------------------------------------------------------- read
 
-Ringed Cast::read(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+Ringed Broadcast::read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf,
+                       unsigned patience_ms) {
     letter.holds.clear();
-    if (lag(seat) == 0) return Ringed::empty;
+    if (lag(reader) == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
     for (;;) {
         Near near(shelf);
         if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
         const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-        const Ringed result = read_one(letter, seat, next, slot, near, patience_ms);
+        const Ringed result = read_one(letter, reader, next, slot, near, patience_ms);
         const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
         drop_lock(h.get_lock);
         if (moved) ring_.say_room();
@@ -114,13 +115,13 @@ Ringed Cast::read(Letter& letter, Seat& seat, Next next, std::uint32_t slot, She
     }
 }
 
-bool Cast::is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const {
+bool Broadcast::is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const {
     return found.message && found.next - units_of(at) <= units_of(tail) - units_of(at) &&
            units_of(at) - units_of(head) <= units_of(tail) - units_of(head);
 }
 
 // pre: get_lock; a message is at `at`. Moves it to the last one before the tail. False: damaged.
-bool Cast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const {
+bool Broadcast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const {
     while (count_of(*at) + 1 != count_of(tail)) {
         const Ring::Found found = ring_.message_at(units_of(*at));
         if (!is_inside(*at, found, head, tail)) return false;
@@ -130,10 +131,11 @@ bool Cast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) con
 }
 
 // pre: get_lock. no_room: as Ring::get_one.
-Ringed Cast::read_one(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+Ringed Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf,
+                           unsigned patience_ms) {
     RingHeader& h = ring_.header();
-    Reader& mine = row(seat.row);
-    if (mine.owner.load(std::memory_order_relaxed) != seat.owner) return Ringed::empty;
+    ReaderRow& mine = row(reader.row);
+    if (mine.owner.load(std::memory_order_relaxed) != reader.owner) return Ringed::empty;
     const std::uint64_t cursor = mine.cursor.word.load(std::memory_order_relaxed);
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
@@ -142,18 +144,18 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, Next next, std::uint32_t slot,
     if (next == Next::newest && !newest(&at, head, tail)) return Ringed::damaged;
     const Ring::Found found = ring_.message_at(units_of(at));
     if (!is_inside(at, found, head, tail)) return Ringed::damaged;
-    const std::uint32_t before = seat.next.load(std::memory_order_relaxed), number = count_of(at);
+    const std::uint32_t before = reader.next.load(std::memory_order_relaxed), number = count_of(at);
     const std::uint64_t beyond = position_word(found.next, number + 1);
     Ringed result = Ringed::ok;
-    if (at == head && !look(head, seat.row).lacking) {
+    if (at == head && !look(head, reader.row).lacking) {
         // The cursor first, so that it never is behind the head; whoever dies in between needs it no more.
-        seat.next.store(number + 1, std::memory_order_relaxed);
+        reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
-        SHMTENSOR_POINT("cast.read.last");
+        SHMTENSOR_POINT("broadcast.read.last");
         result = ring_.get_one(letter, slot, shelf, nullptr);
         if (result != Ringed::ok) {
             mine.cursor.word.store(cursor, std::memory_order_relaxed);
-            seat.next.store(before, std::memory_order_relaxed);
+            reader.next.store(before, std::memory_order_relaxed);
             return result;
         }
     } else {
@@ -176,22 +178,22 @@ Ringed Cast::read_one(Letter& letter, Seat& seat, Next next, std::uint32_t slot,
         letter.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
         letter.mark = message.mark;
         if (const Ringed held = hold(letter, slot, shelf, patience_ms); held != Ringed::ok) return held;
-        SHMTENSOR_POINT("cast.read.held");
-        seat.next.store(number + 1, std::memory_order_relaxed);
+        SHMTENSOR_POINT("broadcast.read.held");
+        reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
-        SHMTENSOR_POINT("cast.read.moved");
+        SHMTENSOR_POINT("broadcast.read.moved");
     }
     const auto add = [](std::atomic<std::uint64_t>& count, std::uint32_t more) {
         count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
     };
-    add(seat.missed, count_of(cursor) - before);
-    add(seat.skipped, number - count_of(cursor));
+    add(reader.missed, count_of(cursor) - before);
+    add(reader.skipped, number - count_of(cursor));
     return Ringed::ok;
 }
 
 // pre: get_lock; the letter has a copy of the message's list, and all its segments are on the shelf. Each entry in it
 // becomes one of the reader's own. Not ok: those that were made are all that is left in the letter.
-Ringed Cast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+Ringed Broadcast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     Books* books = nullptr;
     std::uint64_t segment = 0;
     std::size_t held = 0;
@@ -218,7 +220,7 @@ Ringed Cast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned pat
             result = Ringed::full;
             break;
         }
-        SHMTENSOR_POINT("cast.read.one_held");
+        SHMTENSOR_POINT("broadcast.read.one_held");
     }
     if (books) books->unlock();
     letter.holds.resize(held);
@@ -227,8 +229,8 @@ Ringed Cast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned pat
 
 // ---------------------------------------------------------------------------------------------------------------- drop
 
-Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
-                  unsigned patience_ms) {
+Ringed Broadcast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
+                       unsigned patience_ms) {
     letter.holds.clear();
     if (ring_.size() == 0) return Ringed::empty;
     RingHeader& h = ring_.header();
@@ -245,7 +247,7 @@ Ringed Cast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t
 }
 
 // pre: get_lock.
-Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf) {
+Ringed Broadcast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf) {
     RingHeader& h = ring_.header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return Ringed::empty;
@@ -262,32 +264,32 @@ Ringed Cast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint
             std::atomic<std::uint64_t>& cursor = row(i).cursor.word;
             if (cursor.load(std::memory_order_relaxed) == head)
                 cursor.store(position_word(found.next, count_of(head) + 1), std::memory_order_relaxed);
-            SHMTENSOR_POINT("cast.drop.one_moved");
+            SHMTENSOR_POINT("broadcast.drop.one_moved");
         }
     }
-    SHMTENSOR_POINT("cast.drop.moved");
+    SHMTENSOR_POINT("broadcast.drop.moved");
     return ring_.get_one(letter, slot, shelf, nullptr);
 }
 
 // --------------------------------------------------------------------------------------------------- waits, inspection
 
-std::uint32_t Cast::lag(const Seat& seat) const {
-    const std::uint32_t next = count_of(row(seat.row).cursor.word.load(std::memory_order_acquire));
+std::uint32_t Broadcast::lag(const Reader& reader) const {
+    const std::uint32_t next = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));
     return count_of(ring_.header().tail.word.load(std::memory_order_acquire)) - next;  // SYNC: tail
 }
 
-std::uint64_t Cast::missed(const Seat& seat) const {
-    const std::uint32_t at = count_of(row(seat.row).cursor.word.load(std::memory_order_acquire));
-    const auto since = static_cast<std::int32_t>(at - seat.next.load(std::memory_order_relaxed));
-    return seat.missed.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(std::max(since, 0));
+std::uint64_t Broadcast::missed(const Reader& reader) const {
+    const std::uint32_t at = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));
+    const auto since = static_cast<std::int32_t>(at - reader.next.load(std::memory_order_relaxed));
+    return reader.missed.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(std::max(since, 0));
 }
 
-int Cast::await(const Seat& seat, std::uint64_t timeout_ns) {
-    const std::uint64_t cursor = row(seat.row).cursor.word.load(std::memory_order_acquire);
+int Broadcast::await(const Reader& reader, std::uint64_t timeout_ns) {
+    const std::uint64_t cursor = row(reader.row).cursor.word.load(std::memory_order_acquire);
     return ring_.await_beyond(count_of(cursor), timeout_ns);
 }
 
-std::vector<Cast::Member> Cast::members() const {
+std::vector<Broadcast::Member> Broadcast::members() const {
     std::vector<Member> found;
     for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
         const std::uint64_t owner = row(i).owner.load(std::memory_order_acquire);
@@ -298,7 +300,7 @@ std::vector<Cast::Member> Cast::members() const {
     return found;
 }
 
-const char* Cast::check() const {
+const char* Broadcast::check() const {
     const std::uint64_t head = ring_.header().head.word.load(), tail = ring_.header().tail.word.load();
     for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
         const std::uint64_t owner = row(i).owner.load(), cursor = row(i).cursor.word.load();

@@ -1,4 +1,4 @@
-// A broadcast (layout.hpp, "Reader"): a ring whose messages every reader sees, in order. Any process may be killed.
+// A broadcast (layout.hpp, "ReaderRow"): a ring whose messages every reader sees, in order. Any process may be killed.
 //
 // Messages are put as into any ring. Reading one adds holds of the reader's own to its blocks; the last to read it
 // takes it out of the ring as Ring::get does, and so does whoever drops it. So a transfer has the ring's undo record,
@@ -18,7 +18,7 @@
 namespace shmtensor {
 
 // A reader, as its process knows it. `next` and `missed` are written under get_lock.
-struct Seat {
+struct Reader {
     std::uint32_t row = 0;
     std::uint64_t owner = 0;
     std::atomic<std::uint32_t> next{0};     // number of the message after the one read last
@@ -34,29 +34,29 @@ enum class Drop {
     oldest,    // whoever lacks it misses it, if it still is the message of the number that had no room behind it
 };
 
-class Cast {
+class Broadcast {
    public:
     // Both must outlive it.
-    Cast(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.to_all_ = true; }
+    Broadcast(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.to_all_ = true; }
 
     // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
     // full: there are kReaders.
-    Ringed join(Seat& seat, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest);
-    void leave(const Seat& seat);      // waits for nobody; those who wait for room look again
-    bool has(const Seat& seat) const;  // the row is still this seat's
+    Ringed join(Reader& reader, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest);
+    void leave(const Reader& reader);      // waits for nobody; those who wait for room look again
+    bool has(const Reader& reader) const;  // the row is still this reader's
 
     // The next message of a reader; with Next::newest it passes over what was put before the last one. Not ok: the
     // holds in the letter are to be dropped. full: hold entries must be reserved in the segment shelf.missing first.
     // empty also when it has left.
-    Ringed read(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    Ringed read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
     // none. `taken`: as Ring::taken() was before the put that found no room.
     Ringed drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
                 unsigned patience_ms);
 
-    std::uint32_t lag(const Seat& seat) const;  // messages that it has not read
-    std::uint64_t missed(const Seat& seat) const;
-    int await(const Seat& seat, std::uint64_t timeout_ns);  // as Ring::await_message
+    std::uint32_t lag(const Reader& reader) const;  // messages that it has not read
+    std::uint64_t missed(const Reader& reader) const;
+    int await(const Reader& reader, std::uint64_t timeout_ns);  // as Ring::await_message
 
     struct Member {
         std::uint32_t slot, lag;
@@ -67,7 +67,7 @@ class Cast {
     const char* check() const;
 
    private:
-    Reader& row(std::uint32_t index) const { return reinterpret_cast<Reader*>(ring_.at_ + kReadersAt)[index]; }
+    ReaderRow& row(std::uint32_t index) const { return reinterpret_cast<ReaderRow*>(ring_.at_ + kReadersAt)[index]; }
     std::uint32_t rows() const;
     bool lives(std::uint64_t owner) const;
     struct Lag {
@@ -76,7 +76,7 @@ class Cast {
     Lag look(std::uint64_t head, std::uint32_t but);
     bool is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const;
     bool newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const;
-    Ringed read_one(Letter& letter, Seat& seat, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    Ringed read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
     Ringed drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf);
 

@@ -226,7 +226,7 @@ std::vector<std::uint64_t> Ring::version() const {
     words.reserve(4 + 2 * rows);
     for (const auto* word : {&h.head.word, &h.tail.word, &h.get_undo.word, &h.put_undo.word})
         words.push_back(word->load(std::memory_order_acquire));
-    const auto* readers = reinterpret_cast<const Reader*>(at_ + kReadersAt);
+    const auto* readers = reinterpret_cast<const ReaderRow*>(at_ + kReadersAt);
     for (std::uint32_t i = 0; i < rows; ++i) {
         words.push_back(readers[i].owner.load(std::memory_order_acquire));
         words.push_back(readers[i].cursor.word.load(std::memory_order_acquire));

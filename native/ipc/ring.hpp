@@ -128,7 +128,7 @@ class Ring {
     const char* check(Shelf& shelf) const;
 
    private:
-    friend class Cast;
+    friend class Broadcast;
     struct Found {
         const Message* message;  // nullptr: damaged
         std::uint32_t next;      // the position after it

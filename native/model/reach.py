@@ -1,4 +1,6 @@
-"""Model (i): rings in messages of rings. Mirrors native/ipc/reach.cpp, Group::may_open, Ring::get_one, Cast::read_one.
+"""Model (i): rings in messages of rings.
+
+Mirrors native/ipc/reach.cpp, Group::may_open, Ring::get_one, Broadcast::read_one.
 
 Two rings, each in a message of the other or of itself; a process that takes them out, reads them as the reader of a
 broadcast does, puts them back, lets go of them, or opens one by its name; it may be killed anywhere. The manager looks

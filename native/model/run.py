@@ -10,7 +10,7 @@ python run.py holds --kills 1           with at most so many kills
 import argparse
 import sys
 
-from cast import Broadcast, Rows
+from broadcast import Broadcast, Rows
 from explore import Model, Result, explore
 from fork import Failover, Forking
 from handover import Handover, LostRings

@@ -1,4 +1,4 @@
-// The binding of cast.hpp: how a Ring makes room as a broadcast does, and the readers of one.
+// The binding of broadcast.hpp: how a Ring makes room as a broadcast does, and the readers of one.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
 
@@ -35,13 +35,13 @@ struct Spare {
     }
 };
 
-struct PyCast {
-    explicit PyCast(nb::object ring)
-        : ring_object(std::move(ring)), parts(parts_of(ring_object)), cast(parts.ring, client().group()) {
+struct PyBroadcast {
+    explicit PyBroadcast(nb::object ring)
+        : ring_object(std::move(ring)), parts(parts_of(ring_object)), broadcast(parts.ring, client().group()) {
         parts.make_room = [this](Look& look, std::uint32_t taken) { return make_room(look, taken); };
     }
-    PyCast(const PyCast&) = delete;
-    ~PyCast() { parts.make_room = nullptr; }
+    PyBroadcast(const PyBroadcast&) = delete;
+    ~PyBroadcast() { parts.make_room = nullptr; }
     Client& client() const { return parts.client.client; }
     Look look(std::uint64_t deadline) const { return {parts.client, parts.client_object, deadline}; }
 
@@ -54,11 +54,11 @@ struct PyCast {
 
     nb::object ring_object;
     RingParts parts;
-    Cast cast;
+    Broadcast broadcast;
 };
 
 template <class Try>
-Ringed PyCast::retry_blocking(Look& look, std::uint64_t deadline, Letter* letter, Try&& again) {
+Ringed PyBroadcast::retry_blocking(Look& look, std::uint64_t deadline, Letter* letter, Try&& again) {
     Stall stall(parts.ring, parts.client, deadline);
     for (unsigned patience = 0;;) {
         Ringed result;
@@ -96,25 +96,25 @@ Ringed PyCast::retry_blocking(Look& look, std::uint64_t deadline, Letter* letter
     }
 }
 
-bool PyCast::drop(Look& look, Drop which, std::uint32_t taken) {
+bool PyBroadcast::drop(Look& look, Drop which, std::uint32_t taken) {
     Spare spare(client());
     return retry_blocking(look, 0, &spare.letter, [&](unsigned patience) {
-               return cast.drop(spare.letter, which, taken, client().slot(), look, patience);
+               return broadcast.drop(spare.letter, which, taken, client().slot(), look, patience);
            }) == Ringed::ok;
 }
 
 // Take out what all have read, as far as that needs neither waiting nor asking: nothing is raised. What stays goes when
 // there is room to be made, or a reader waits.
-void PyCast::tidy(Look& look) {
+void PyBroadcast::tidy(Look& look) {
     Ringed result;
     do {
         Spare spare(client());
-        result = cast.drop(spare.letter, Drop::passed, 0, client().slot(), look, 0);
+        result = broadcast.drop(spare.letter, Drop::passed, 0, client().slot(), look, 0);
     } while (result == Ringed::ok);
 }
 
 // No more goes than has to, but for what was kept for the sake of readers who have died since.
-bool PyCast::make_room(Look& look, std::uint32_t taken) {
+bool PyBroadcast::make_room(Look& look, std::uint32_t taken) {
     bool made = false;
     while (drop(look, Drop::passed)) made = true;
     if (made || drop(look, Drop::unneeded)) return true;
@@ -125,7 +125,8 @@ bool PyCast::make_room(Look& look, std::uint32_t taken) {
 }
 
 struct PyReader {
-    explicit PyReader(nb::object made_by) : cast_object(std::move(made_by)), cast(*nb::inst_ptr<PyCast>(cast_object)) {}
+    explicit PyReader(nb::object made_by)
+        : broadcast_object(std::move(made_by)), owner(*nb::inst_ptr<PyBroadcast>(broadcast_object)) {}
     PyReader(const PyReader&) = delete;
     ~PyReader() {
         close();
@@ -133,12 +134,12 @@ struct PyReader {
     }
 
     bool is_mine() const {
-        const Client& client = cast.client();
-        return client.may_touch() && reader_slot(seat.owner) == client.slot() && cast.cast.has(seat);
+        const Client& client = owner.client();
+        return client.may_touch() && reader_slot(reader.owner) == client.slot() && owner.broadcast.has(reader);
     }
     void require() const {
         if (closed) throw nb::value_error("this reader is closed");
-        if (!cast.client().may_touch()) raise_not_held(cast.client());
+        if (!owner.client().may_touch()) raise_not_held(owner.client());
         if (!is_mine())
             raise(
                 foreign_error,
@@ -146,12 +147,12 @@ struct PyReader {
                 "one");
     }
     void close() {
-        if (!closed && is_mine()) cast.cast.leave(seat);
+        if (!closed && is_mine()) owner.broadcast.leave(reader);
         closed = true;
     }
     int watch() {
         require();
-        event = event_of(cast.ring_object);
+        event = event_of(owner.ring_object);
         // One that the program has closed, perhaps to have something else under its number, is not ours any more.
         if (view < 0 || !os::view_show(view, *event))
             if (const int error = os::view_open(*event, &view)) raise_os(error);
@@ -160,29 +161,30 @@ struct PyReader {
     }
     // After each read: the view, if somebody asked for it, is readable when there is something to read, and else not.
     void settle() {
-        if (view < 0 || cast.cast.lag(seat) > 0) return;
+        if (view < 0 || owner.broadcast.lag(reader) > 0) return;
         if (!os::view_clear(view, *event)) {
             view = -1;
-        } else if (cast.cast.lag(seat) > 0) {  // put in between: what its sender wrote may have been before the look
+        } else if (owner.broadcast.lag(reader) > 0) {
+            // Put in between: what its sender wrote may have been before the look.
             os::view_show(view, *event);
         }
     }
 
-    nb::object cast_object;
-    PyCast& cast;
-    Seat seat;
+    nb::object broadcast_object;
+    PyBroadcast& owner;
+    Reader reader;
     bool closed = false;
     Event event;    // the ring's, once somebody asked
     int view = -1;  // this reader's of it; lives as long as this
 };
 
-std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
-    auto& self = *nb::inst_ptr<PyCast>(object);
+std::unique_ptr<PyReader> make_reader(nb::object object, bool from_oldest) {
+    auto& self = *nb::inst_ptr<PyBroadcast>(object);
     if (!self.client().may_touch()) raise_not_held(self.client());
     auto made = std::make_unique<PyReader>(std::move(object));
     Look look = self.look(0);
     const Ringed result = self.retry_blocking(look, 0, nullptr, [&](unsigned patience) {
-        return self.cast.join(made->seat, self.client().slot(), look, patience, from_oldest);
+        return self.broadcast.join(made->reader, self.client().slot(), look, patience, from_oldest);
     });
     if (result == Ringed::full)
         raise(quota_error, "a broadcast has at most " + std::to_string(kReaders) + " readers; close some");
@@ -192,14 +194,14 @@ std::unique_ptr<PyReader> reader(nb::object object, bool from_oldest) {
 
 nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     self.require();
-    PyCast& cast = self.cast;
+    PyBroadcast& owner = self.owner;
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    Spare spare(cast.client());
-    Look look = cast.look(deadline);
-    const std::uint64_t skipped = self.seat.skipped;
+    Spare spare(owner.client());
+    Look look = owner.look(deadline);
+    const std::uint64_t skipped = self.reader.skipped;
     for (;;) {
-        const Ringed result = cast.retry_blocking(look, deadline, &spare.letter, [&](unsigned patience) {
-            return cast.cast.read(spare.letter, self.seat, next, cast.client().slot(), look, patience);
+        const Ringed result = owner.retry_blocking(look, deadline, &spare.letter, [&](unsigned patience) {
+            return owner.broadcast.read(spare.letter, self.reader, next, owner.client().slot(), look, patience);
         });
         if (result == Ringed::ok) break;
         const std::uint64_t left = left_of(deadline);
@@ -210,19 +212,19 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
         }
         {
             const Unlocked unlocked;
-            cast.cast.await(self.seat, left);
+            owner.broadcast.await(self.reader, left);
         }
-        look_around(cast.parts.client);
+        look_around(owner.parts.client);
         self.require();  // a handler may have closed it
         // Nothing came: time to see to what the dead have left unread.
-        if (cast.cast.lag(self.seat) == 0)
-            while (cast.parts.ring.size() > 0 && cast.drop(look, Drop::passed)) {
+        if (owner.broadcast.lag(self.reader) == 0)
+            while (owner.parts.ring.size() > 0 && owner.drop(look, Drop::passed)) {
             }
     }
     self.settle();
-    if (self.seat.skipped != skipped) cast.tidy(look);
+    if (self.reader.skipped != skipped) owner.tidy(look);
     if (spare.letter.flags & kLost) look.raise_lost();
-    return read_common(cast.ring_object, spare.letter);
+    return read_common(owner.ring_object, spare.letter);
 }
 
 }  // namespace
@@ -238,12 +240,12 @@ void add_cast(nb::module_& m) {
     m.attr("POLICY_DROP_OLDEST") = static_cast<int>(Policy::drop_oldest);
     m.attr("POLICY_RAISE") = static_cast<int>(Policy::raise);
 
-    nb::class_<PyCast>(m, "Cast", nb::is_final(), nb::is_weak_referenceable())
+    nb::class_<PyBroadcast>(m, "Cast", nb::is_final(), nb::is_weak_referenceable())
         .def(nb::init<nb::object>(), nb::arg("ring"))
-        .def("reader", &reader, nb::arg("from_oldest"))
-        .def("readers", [](PyCast& self) {
+        .def("reader", &make_reader, nb::arg("from_oldest"))
+        .def("readers", [](PyBroadcast& self) {
             nb::list found;
-            for (const Cast::Member& member : self.cast.members())
+            for (const Broadcast::Member& member : self.broadcast.members())
                 found.append(nb::make_tuple(self.client().group().slot(member.slot).pid.load(), member.lag));
             return found;
         });
@@ -262,24 +264,24 @@ void add_cast(nb::module_& m) {
         .def_prop_ro("missed",
                      [](PyReader& self) {
                          self.require();
-                         return self.cast.cast.missed(self.seat);
+                         return self.owner.broadcast.missed(self.reader);
                      })
         .def_prop_ro("skipped",
                      [](PyReader& self) {
                          self.require();
-                         return self.seat.skipped.load();
+                         return self.reader.skipped.load();
                      })
         .def_prop_ro("lag",
                      [](PyReader& self) {
                          self.require();
-                         return self.cast.cast.lag(self.seat);
+                         return self.owner.broadcast.lag(self.reader);
                      })
         .def("close", [](PyReader& self) {
             if (self.closed) return;
             self.close();
-            Look look = self.cast.look(0);
-            while (self.cast.client().may_touch() && self.cast.parts.ring.size() > 0 &&
-                   self.cast.drop(look, Drop::passed)) {
+            Look look = self.owner.look(0);
+            while (self.owner.client().may_touch() && self.owner.parts.ring.size() > 0 &&
+                   self.owner.drop(look, Drop::passed)) {
             }
         });
 }

@@ -40,7 +40,7 @@ struct World {
     os::Descriptor ring_file;
     std::byte* ring_at = nullptr;
     Ring ring;
-    Cast cast{ring, group};
+    Broadcast broadcast{ring, group};
     Board* board = nullptr;
 
     explicit World(int count, std::uint32_t most, Policy policy) {
@@ -91,11 +91,11 @@ struct World {
     }
 
     // A reader in the harness itself, which has no client: it looks at blocks through their file.
-    bool read(Seat& seat, std::uint32_t slot, const std::string& what) {
+    bool read(Reader& reader, std::uint32_t slot, const std::string& what) {
         All all(*this);
         Letter letter;
         for (int tries = 0;; ++tries) {
-            const Ringed result = cast.read(letter, seat, Next::oldest, slot, all, 100);
+            const Ringed result = broadcast.read(letter, reader, Next::oldest, slot, all, 100);
             if (result == Ringed::empty) return false;
             if (result == Ringed::ok) break;
             want((result == Ringed::full || result == Ringed::busy) && tries < 100, what + ": cannot read");
@@ -105,8 +105,8 @@ struct World {
         std::uint32_t number = 0;
         want(letter.body.size() >= sizeof number, what + ": a body is short");
         std::memcpy(&number, letter.body.data(), sizeof number);
-        want(number == seat.next.load() - 1,
-             what + ": message " + std::to_string(number) + " came as number " + std::to_string(seat.next.load() - 1));
+        want(number == reader.next.load() - 1, what + ": message " + std::to_string(number) + " came as number " +
+                                                   std::to_string(reader.next.load() - 1));
         for (const MessageHold& hold : letter.holds) {
             Arena& arena = arenas[hold.segment - 1];
             const BlockRecord& record = arena.books.block(hold.block);
@@ -137,11 +137,11 @@ struct World {
     void audit(const std::string& what) {
         All all(*this);
         if (const char* wrong = ring.check(all)) fail(what + ": " + wrong);
-        if (const char* wrong = cast.check()) fail(what + ": " + wrong);
+        if (const char* wrong = broadcast.check()) fail(what + ": " + wrong);
         Letter letter;
         const std::uint32_t slot = claim();
         while (ring.size() > 0)
-            want(cast.drop(letter, Drop::unneeded, 0, slot, all, 1000) == Ringed::ok,
+            want(broadcast.drop(letter, Drop::unneeded, 0, slot, all, 1000) == Ringed::ok,
                  what + ": a message that nobody lacks stays");
         bury(slot);
         for (Arena& arena : arenas) {
@@ -159,8 +159,8 @@ struct Member {
     Connection connection;
     Client client;
     Ring ring;
-    Cast cast{ring, world.group};
-    Seat seat;
+    Broadcast broadcast{ring, world.group};
+    Reader reader;
 
     struct Mine final : Shelf {
         explicit Mine(Client& c) : client(c) {}
@@ -193,7 +193,7 @@ struct Member {
 
     void join(bool from_oldest) {
         Letter none;
-        want(retry_broadcast(none, [&](unsigned p) { return cast.join(seat, slot, shelf, p, from_oldest); }) ==
+        want(retry_broadcast(none, [&](unsigned p) { return broadcast.join(reader, slot, shelf, p, from_oldest); }) ==
                  Ringed::ok,
              "join");
     }
@@ -201,7 +201,7 @@ struct Member {
     bool drop(Drop which, std::uint32_t taken = 0) {
         Letter letter;
         const Ringed result =
-            retry_broadcast(letter, [&](unsigned p) { return cast.drop(letter, which, taken, slot, shelf, p); });
+            retry_broadcast(letter, [&](unsigned p) { return broadcast.drop(letter, which, taken, slot, shelf, p); });
         for (const MessageHold& hold : letter.holds) client.drop(hold);
         return result == Ringed::ok;
     }
@@ -260,16 +260,16 @@ struct Member {
     bool read(std::uint64_t patience_ns, Next next = Next::oldest) {
         Letter letter;
         const Ringed result =
-            retry_broadcast(letter, [&](unsigned p) { return cast.read(letter, seat, next, slot, shelf, p); });
+            retry_broadcast(letter, [&](unsigned p) { return broadcast.read(letter, reader, next, slot, shelf, p); });
         if (result == Ringed::empty) {
-            if (patience_ns > 0) cast.await(seat, patience_ns);
-            if (cast.lag(seat) == 0 && ring.size() > 0) drop(Drop::passed);
+            if (patience_ns > 0) broadcast.await(reader, patience_ns);
+            if (broadcast.lag(reader) == 0 && ring.size() > 0) drop(Drop::passed);
             return false;
         }
         std::uint32_t number = 0;
         want(letter.body.size() >= sizeof number, "a body is short");
         std::memcpy(&number, letter.body.data(), sizeof number);
-        want(number == seat.next.load() - 1, "a message is out of its order");
+        want(number == reader.next.load() - 1, "a message is out of its order");
         for (std::size_t i = sizeof number; i < letter.body.size(); ++i)
             want(letter.body[i] == static_cast<std::byte>(number), "a body is torn");
         for (const MessageHold& hold : letter.holds) {
@@ -307,10 +307,10 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
         }
     } else {
         me.join(true);
-        if (role == "leaver") return me.cast.leave(me.seat);
+        if (role == "leaver") return me.broadcast.leave(me.reader);
         if (role == "skipper") {
             me.read(0, Next::newest);
-            want(me.seat.skipped > 0 && me.seat.missed == 0, "a reader does not count what it passes over");
+            want(me.reader.skipped > 0 && me.reader.missed == 0, "a reader does not count what it passes over");
             while (me.drop(Drop::passed)) {
             }
             return;
@@ -333,15 +333,15 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         world.bury(slot);
     }
     // Somebody who has died as a reader, one who keeps the messages here, and one who sees all that is to be seen.
-    Seat dead_seat, parked, witness;
+    Reader dead_reader, parked, witness;
     const std::uint32_t dead_slot = world.claim(), slot = world.claim();
-    want(world.cast.join(dead_seat, dead_slot, all, 100, true) == Ringed::ok, what);
-    want(world.cast.join(parked, slot, all, 100, true) == Ringed::ok, what);
-    want(world.cast.join(witness, slot, all, 100, true) == Ringed::ok, what);
+    want(world.broadcast.join(dead_reader, dead_slot, all, 100, true) == Ringed::ok, what);
+    want(world.broadcast.join(parked, slot, all, 100, true) == Ringed::ok, what);
+    want(world.broadcast.join(witness, slot, all, 100, true) == Ringed::ok, what);
     if (role.ends_with("last reader") || role == "sweeper" || role == "skipper" || role == "manager")
         while (world.read(witness, slot, what)) {
         }
-    world.cast.leave(parked);
+    world.broadcast.leave(parked);
     world.bury(dead_slot);
     std::uint32_t expected = witness.next;
 
@@ -371,7 +371,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     if (WIFSTOPPED(status)) {
         // A stopped holder stops nobody for longer than they are ready to wait.
         Letter letter;
-        const Ringed got = world.cast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10);
+        const Ringed got = world.broadcast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10);
         want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty, what + ": beside a stopped process");
         for (const MessageHold& hold : letter.holds) {
             Books& books = world.arenas[hold.segment - 1].books;
@@ -393,16 +393,16 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     // Read in order, and under Policy::block without a gap, up to the last.
     while (world.read(witness, slot, what)) want(drops || witness.next == ++expected, what + ": a message is missed");
     want(witness.next == count_of(world.ring.header().tail.word.load()), what + ": the witness ends early");
-    want(drops || world.cast.missed(witness) == 0, what + ": messages are missed");
-    world.cast.leave(witness);
+    want(drops || world.broadcast.missed(witness) == 0, what + ": messages are missed");
+    world.broadcast.leave(witness);
     world.audit(what);
     return killed || exited;
 }
 
 int matrix() {
-    const auto ours = points_where([](const std::string& point) { return point.starts_with("cast."); });
+    const auto ours = points_where([](const std::string& point) { return point.starts_with("broadcast."); });
     const auto points = points_where([](const std::string& point) {
-        return point.starts_with("cast.") || point.starts_with("ring.get.") || point.starts_with("ring.undo.") ||
+        return point.starts_with("broadcast.") || point.starts_with("ring.get.") || point.starts_with("ring.undo.") ||
                point.starts_with("books.add_hold.") || point.starts_with("books.release.");
     });
     return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, 12, run);
@@ -442,17 +442,17 @@ int storm(int kills, std::uint32_t seed) {
                     me.put(static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
             } else {
                 me.join(dice() % 2 == 0);
-                std::uint32_t next = me.seat.next;
-                while (!world.board->stop || me.cast.lag(me.seat) > 0) {
-                    const std::uint64_t before = me.seat.skipped;
+                std::uint32_t next = me.reader.next;
+                while (!world.board->stop || me.broadcast.lag(me.reader) > 0) {
+                    const std::uint64_t before = me.reader.skipped;
                     if (!me.read(20'000'000, dice() % 10 == 0 ? Next::newest : Next::oldest)) continue;
-                    next += static_cast<std::uint32_t>(me.seat.skipped - before) + 1;
-                    want(me.seat.next == next, "a reader has a gap");
+                    next += static_cast<std::uint32_t>(me.reader.skipped - before) + 1;
+                    want(me.reader.next == next, "a reader has a gap");
                     ++world.board->read;
                     if (dice() % 50 == 0) ::usleep(500);
                 }
-                world.board->missed += me.cast.missed(me.seat);
-                me.cast.leave(me.seat);
+                world.board->missed += me.broadcast.missed(me.reader);
+                me.broadcast.leave(me.reader);
             }
             if (!me.client.close()) std::_Exit(3);
             std::_Exit(0);
@@ -524,10 +524,11 @@ void between() {
         for (int i = 0; i < 2; ++i) me.put(1, 10);
         const std::uint32_t taken = me.ring.taken();
         me.put(0, 10);  // drops one
-        want(!me.drop(Drop::oldest, taken) && me.cast.missed(me.seat) == 1, "one is dropped for room that there is");
-        want(me.drop(Drop::oldest, taken + 1) && me.cast.missed(me.seat) == 2, "the oldest can be dropped");
+        want(!me.drop(Drop::oldest, taken) && me.broadcast.missed(me.reader) == 1,
+             "one is dropped for room that there is");
+        want(me.drop(Drop::oldest, taken + 1) && me.broadcast.missed(me.reader) == 2, "the oldest can be dropped");
         me.ring.header().putters_asleep = 1;
-        me.cast.leave(me.seat);
+        me.broadcast.leave(me.reader);
         want(me.ring.header().putters_asleep == 0, "who waits for room is not told of a reader that leaves");
         while (me.drop(Drop::unneeded)) {
         }

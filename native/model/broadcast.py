@@ -25,7 +25,7 @@ class Row(NamedTuple):
 NOBODYS = Row(None, 0)
 
 
-class Seat(NamedTuple):
+class Reader(NamedTuple):
     """What a reader knows of its row. `closed`: it has left, and may do so once more (a finalizer)."""
 
     row: int
@@ -33,7 +33,7 @@ class Seat(NamedTuple):
     closed: bool
 
 
-class Cast(NamedTuple):
+class Situation(NamedTuple):
     kills: int
     alive: Any
     slot: Any  # (state, generation) of the slots of putter and readers
@@ -41,8 +41,8 @@ class Cast(NamedTuple):
     lock: Any  # get_lock
     undo: Any  # (by whom, message)
     rows: Any
-    seat: Any  # per process: the seat that it reads by
-    former: Any  # per process: the seat that it left before
+    reader: Any  # per process: what it reads by
+    former: Any  # per process: what it read by, and left, before
     joins: int
     head: int
     tail: int
@@ -71,10 +71,10 @@ class Broadcast(Model):
     )
     messages = 2
     joins = 2  # in all
-    closes_twice = False  # whether a reader may leave once more by a seat that it left before
+    closes_twice = False  # whether a process may leave once more by a reader that it closed before
 
     def start(self) -> State:
-        return Cast(
+        return Situation(
             kills=0,
             alive=(True,) * 4,
             slot=(("CLIENT", 0),) * 3,
@@ -82,7 +82,7 @@ class Broadcast(Model):
             lock=None,
             undo=None,
             rows=(NOBODYS, NOBODYS),
-            seat=(None,) * 3,
+            reader=(None,) * 3,
             former=(None,) * 3,
             joins=0,
             head=0,
@@ -105,7 +105,7 @@ class Broadcast(Model):
             if s.kills < self.kills:
                 n = s._replace(kills=s.kills + 1, alive=put(s.alive, i, False), pc=put(s.pc, i, None))
                 if i != MANAGER:
-                    n = n._replace(got=put(s.got, i, ()), seat=put(s.seat, i, None), former=put(s.former, i, None))
+                    n = n._replace(got=put(s.got, i, ()), reader=put(s.reader, i, None), former=put(s.former, i, None))
                     n = n._replace(next=put(s.next, i, 0))
                 yield f"KILL {NAMES[i]}" + (f" before {pc[0]}" if pc else ""), n
             begin = self.manage(s) if i == MANAGER else self.idle(s, i)
@@ -148,15 +148,15 @@ class Broadcast(Model):
                 for which in ("oldest", "passed"):
                     yield from self.take(s, i, f"drop ({which})", "drop", which)
         else:
-            seat = s.seat[i]
-            if (seat is None or seat.closed) and s.joins < self.joins:
+            reader = s.reader[i]
+            if (reader is None or reader.closed) and s.joins < self.joins:
                 yield from self.take(s, i, "join", "join")
-            if seat and (self.closes_twice or not seat.closed) and s.rows[seat.row].cursor < s.tail:
+            if reader and (self.closes_twice or not reader.closed) and s.rows[reader.row].cursor < s.tail:
                 if self.keeps("read-lock"):
                     yield from self.take(s, i, "read", "read")
                 else:
                     yield from self.read(s, i)
-            for which, old in (("seat", seat), ("former", s.former[i])):
+            for which, old in (("reader", reader), ("former", s.former[i])):
                 if old and (which == "former" or not old.closed):
                     yield from self.leave(s, i, which, old)
         for m in s.got[i]:
@@ -168,15 +168,15 @@ class Broadcast(Model):
     def is_same(self, one: Any, other: Any) -> bool:
         return bool(one == other if self.keeps("serial") else one and other and one[:2] == other[:2])
 
-    def leave(self, s: State, i: int, which: str, seat: Seat) -> Iterator[Step]:
+    def leave(self, s: State, i: int, which: str, reader: Reader) -> Iterator[Step]:
         """Without the lock: a compare-and-swap of the row's owner. A second time it does nothing."""
         rows = s.rows
-        if self.is_same(rows[seat.row].owner, seat.owner) or not self.keeps("leave-compare"):
-            rows = put(rows, seat.row, NOBODYS)
+        if self.is_same(rows[reader.row].owner, reader.owner) or not self.keeps("leave-compare"):
+            rows = put(rows, reader.row, NOBODYS)
         if which == "former":
-            yield "leaves once more by its former seat", s._replace(rows=rows, former=put(s.former, i, None))
+            yield "leaves once more by its former reader", s._replace(rows=rows, former=put(s.former, i, None))
         else:
-            n = s._replace(rows=rows, seat=put(s.seat, i, seat._replace(closed=True)))
+            n = s._replace(rows=rows, reader=put(s.reader, i, reader._replace(closed=True)))
             yield "leaves", n._replace(next=put(s.next, i, 0))
 
     def lives(self, s: State, owner: Any) -> bool:
@@ -196,12 +196,12 @@ class Broadcast(Model):
         yield "finds no row and unlocks", self.go(s, i, lock=None)
 
     def joined(self, s: State, i: int, r: int, at: int) -> Iterator[Step]:
-        before = s.seat[i]
+        before = s.reader[i]
         owner = (i, s.slot[i][1], before.owner[2] + 1 if before else 0)
         former = before if before and self.closes_twice else s.former[i]
         n = s._replace(
             rows=put(s.rows, r, s.rows[r]._replace(owner=owner)),
-            seat=put(s.seat, i, Seat(r, owner, closed=False)),
+            reader=put(s.reader, i, Reader(r, owner, closed=False)),
             former=put(s.former, i, former),
             next=put(s.next, i, at),
         )
@@ -220,13 +220,13 @@ class Broadcast(Model):
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, s: State, i: int) -> Iterator[Step]:
-        seat = s.seat[i]
-        m = s.rows[seat.row].cursor
+        reader = s.reader[i]
+        m = s.rows[reader.row].cursor
         stop = ("unlock",) if self.keeps("read-lock") else ()
-        if (s.rows[seat.row].owner != seat.owner and self.keeps("row-check")) or m >= s.tail:
+        if (s.rows[reader.row].owner != reader.owner and self.keeps("row-check")) or m >= s.tail:
             yield "finds nothing to read", self.go(s, i, *stop)
             return
-        last = m == s.head and self.keeps("read-lock") and not (self.lacking(s, seat.row) and self.keeps("look"))
+        last = m == s.head and self.keeps("read-lock") and not (self.lacking(s, reader.row) and self.keeps("look"))
         if last:
             yield from self.clear_row(s, i)
             n = self.cursor_to(s, i, m + 1)
@@ -235,8 +235,8 @@ class Broadcast(Model):
             yield f"finds message {m}", self.go(s, i, "add_hold", m)
 
     def cursor_to(self, s: State, i: int, at: int) -> State:
-        r = s.seat[i].row
-        mine = s.rows[r].owner == s.seat[i].owner
+        r = s.reader[i].row
+        mine = s.rows[r].owner == s.reader[i].owner
         return s._replace(
             rows=put(s.rows, r, s.rows[r]._replace(cursor=at)), next=put(s.next, i, at) if mine else s.next
         )
@@ -275,7 +275,7 @@ class Broadcast(Model):
 
     def skip(self, s: State, r: int, m: int) -> Iterator[Step]:
         owner = s.rows[r].owner
-        mine = s.seat[owner[0]] and s.seat[owner[0]].owner == owner
+        mine = s.reader[owner[0]] and s.reader[owner[0]].owner == owner
         n = s._replace(rows=put(s.rows, r, s.rows[r]._replace(cursor=m + 1)))
         yield (
             f"moves the cursor of row {r} past message {m}",
@@ -336,11 +336,11 @@ class Broadcast(Model):
             return "use after free: the block of a message inside is free"
         locked = s.lock is not None and s.alive[s.lock]
         for i in READERS:
-            seat = s.seat[i]
-            if not seat or seat.closed:
+            reader = s.reader[i]
+            if not reader or reader.closed:
                 continue
-            row = s.rows[seat.row]
-            if row.owner != seat.owner:
+            row = s.rows[reader.row]
+            if row.owner != reader.owner:
                 return f"{NAMES[i]} has lost its row"
             if row.cursor != s.next[i]:
                 return f"{NAMES[i]} missed a message that was not dropped"
@@ -367,7 +367,7 @@ class Broadcast(Model):
 
 
 class Rows(Broadcast):
-    """The same with a message less and a join more: readers that leave, join again and use a seat that they left."""
+    """The same with a message less and a join more: readers that leave, join again and use what they left."""
 
     safeguards = ("row-check", "serial", "leave-compare")
     messages = 1
