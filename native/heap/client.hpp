@@ -87,7 +87,7 @@ class Client {
     // The block of a hold that was a message's and has become ours: one user more. `gone` when it names no such block.
     Status receive(const MessageHold& hold, Block** block);
     std::uint32_t new_mark() { return next_mark_.fetch_add(1, std::memory_order_relaxed); }
-    Books* find(std::uint64_t segment);                                 // for a Shelf
+    Books* find(std::uint64_t segment);                                 // for a SegmentLookup
     Status reserve_holds(std::uint64_t segment, unsigned patience_ms);  // room for more entries in its books
     Status trim(std::uint64_t* bytes);
     // After memory was refused: ask the other clients to give back what they keep, if that can help.

@@ -32,7 +32,7 @@ bool Broadcast::lives(std::uint64_t owner) const {
 }
 
 // pre: get_lock. Who of the readers, but one, lacks the message at `head`; rows of the dead are cleared on the way.
-Broadcast::Lag Broadcast::look(std::uint64_t head, std::uint32_t but) {
+Broadcast::Lag Broadcast::find_lagging(std::uint64_t head, std::uint32_t but) {
     Lag lag{but != kNone, false};
     for (std::uint32_t i = 0, all = rows(); i < all && !lag.lacking; ++i) {
         if (i == but) continue;
@@ -50,10 +50,11 @@ Broadcast::Lag Broadcast::look(std::uint64_t head, std::uint32_t but) {
     return lag;
 }
 
-Ringed Broadcast::join(Reader& reader, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest) {
+RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+                           bool from_oldest) {
     RingHeader& h = ring_.header();
-    Near near(shelf);
-    if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
+    CachedLookup cached(lookup);
+    if (const RingStatus taken = ring_.take(true, slot, cached, patience_ms); taken != RingStatus::ok) return taken;
     const std::uint32_t high = rows();
     std::uint32_t index = 0;
     while (index < high) {
@@ -78,7 +79,7 @@ Ringed Broadcast::join(Reader& reader, std::uint32_t slot, Shelf& shelf, unsigne
         SHMTENSOR_POINT("broadcast.join.joined");
     }
     drop_lock(h.get_lock);
-    return index < kReaders ? Ringed::ok : Ringed::full;
+    return index < kReaders ? RingStatus::ok : RingStatus::full;
 }
 
 bool Broadcast::has(const Reader& reader) const {
@@ -94,21 +95,21 @@ void Broadcast::leave(const Reader& reader) {
 
 // ---------------------------------------------------------------------------------------------------------------- read
 
-Ringed Broadcast::read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf,
-                       unsigned patience_ms) {
+RingStatus Broadcast::read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
+                           unsigned patience_ms) {
     letter.holds.clear();
-    if (lag(reader) == 0) return Ringed::empty;
+    if (lag(reader) == 0) return RingStatus::empty;
     RingHeader& h = ring_.header();
     for (;;) {
-        Near near(shelf);
-        if (const Ringed taken = ring_.take(true, slot, near, patience_ms); taken != Ringed::ok) return taken;
+        CachedLookup cached(lookup);
+        if (const RingStatus taken = ring_.take(true, slot, cached, patience_ms); taken != RingStatus::ok) return taken;
         const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-        const Ringed result = read_one(letter, reader, next, slot, near, patience_ms);
+        const RingStatus result = read_one(letter, reader, next, slot, cached, patience_ms);
         const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
         drop_lock(h.get_lock);
         if (moved) ring_.say_room();
-        if (result == Ringed::full) shelf.missing = near.missing;
-        if (result != Ringed::no_room) return result;
+        if (result == RingStatus::full) lookup.missing = cached.missing;
+        if (result != RingStatus::no_room) return result;
         // Nothing is allocated under the lock; a letter keeps its room for the next message.
         letter.body.reserve(letter.bytes);
         letter.holds.reserve(letter.mark);
@@ -131,29 +132,29 @@ bool Broadcast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail
 }
 
 // pre: get_lock. no_room: as Ring::get_one.
-Ringed Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf,
-                           unsigned patience_ms) {
+RingStatus Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
+                               unsigned patience_ms) {
     RingHeader& h = ring_.header();
     ReaderRow& mine = row(reader.row);
-    if (mine.owner.load(std::memory_order_relaxed) != reader.owner) return Ringed::empty;
+    if (mine.owner.load(std::memory_order_relaxed) != reader.owner) return RingStatus::empty;
     const std::uint64_t cursor = mine.cursor.word.load(std::memory_order_relaxed);
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
-    if (count_of(cursor) == count_of(tail)) return Ringed::empty;
+    if (count_of(cursor) == count_of(tail)) return RingStatus::empty;
     std::uint64_t at = cursor;
-    if (next == Next::newest && !newest(&at, head, tail)) return Ringed::damaged;
+    if (next == Next::newest && !newest(&at, head, tail)) return RingStatus::damaged;
     const Ring::Found found = ring_.message_at(units_of(at));
-    if (!is_inside(at, found, head, tail)) return Ringed::damaged;
+    if (!is_inside(at, found, head, tail)) return RingStatus::damaged;
     const std::uint32_t before = reader.next.load(std::memory_order_relaxed), number = count_of(at);
     const std::uint64_t beyond = position_word(found.next, number + 1);
-    Ringed result = Ringed::ok;
-    if (at == head && !look(head, reader.row).lacking) {
+    RingStatus result = RingStatus::ok;
+    if (at == head && !find_lagging(head, reader.row).lacking) {
         // The cursor first, so that it never is behind the head; whoever dies in between needs it no more.
         reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
         SHMTENSOR_POINT("broadcast.read.last");
-        result = ring_.get_one(letter, slot, shelf, nullptr);
-        if (result != Ringed::ok) {
+        result = ring_.get_one(letter, slot, lookup, nullptr);
+        if (result != RingStatus::ok) {
             mine.cursor.word.store(cursor, std::memory_order_relaxed);
             reader.next.store(before, std::memory_order_relaxed);
             return result;
@@ -163,13 +164,13 @@ Ringed Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::uint3
         if (letter.body.capacity() < message.body_bytes || letter.holds.capacity() < message.holds) {
             letter.bytes = message.body_bytes;
             letter.mark = message.holds;
-            return Ringed::no_room;
+            return RingStatus::no_room;
         }
         const MessageHold* holds = holds_of(message);
         bool gone = false;
         for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
-            if (shelf.find(holds[i].segment)) continue;
-            if (!shelf.is_gone(holds[i].segment)) return Ringed::need_mapping;
+            if (lookup.find(holds[i].segment)) continue;
+            if (!lookup.is_gone(holds[i].segment)) return RingStatus::need_mapping;
             gone = true;
         }
         const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
@@ -177,7 +178,7 @@ Ringed Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::uint3
         letter.holds.assign(holds, holds + (gone ? 0 : message.holds));
         letter.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
         letter.mark = message.mark;
-        if (const Ringed held = hold(letter, slot, shelf, patience_ms); held != Ringed::ok) return held;
+        if (const RingStatus held = hold(letter, slot, lookup, patience_ms); held != RingStatus::ok) return held;
         SHMTENSOR_POINT("broadcast.read.held");
         reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
@@ -188,36 +189,36 @@ Ringed Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::uint3
     };
     add(reader.missed, count_of(cursor) - before);
     add(reader.skipped, number - count_of(cursor));
-    return Ringed::ok;
+    return RingStatus::ok;
 }
 
-// pre: get_lock; the letter has a copy of the message's list, and all its segments are on the shelf. Each entry in it
+// pre: get_lock; the letter has a copy of the message's list, and all its segments are in the lookup. Each entry in it
 // becomes one of the reader's own. Not ok: those that were made are all that is left in the letter.
-Ringed Broadcast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+RingStatus Broadcast::hold(Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     Books* books = nullptr;
     std::uint64_t segment = 0;
     std::size_t held = 0;
-    Ringed result = Ringed::ok;
+    RingStatus result = RingStatus::ok;
     for (; held < letter.holds.size(); ++held) {
         MessageHold& hold = letter.holds[held];
         if (!books || hold.segment != segment) {
             if (books) books->unlock();
             segment = hold.segment;
-            books = shelf.find(segment);
+            books = lookup.find(segment);
             if (!books->lock(slot, patience_ms > 0 ? kBooksMoment : 0)) {
                 books = nullptr;
-                result = Ringed::busy;
+                result = RingStatus::busy;
                 break;
             }
         }
         if (!books->is_live(hold.block, hold.generation)) {
-            result = Ringed::damaged;
+            result = RingStatus::damaged;
             break;
         }
         hold.hold = books->add_hold(hold.block, slot, HoldKind::client, 0);
         if (hold.hold == kNone) {
-            shelf.missing = segment;
-            result = Ringed::full;
+            lookup.missing = segment;
+            result = RingStatus::full;
             break;
         }
         SHMTENSOR_POINT("broadcast.read.one_held");
@@ -229,35 +230,37 @@ Ringed Broadcast::hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigne
 
 // ---------------------------------------------------------------------------------------------------------------- drop
 
-Ringed Broadcast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
-                       unsigned patience_ms) {
+RingStatus Broadcast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup,
+                           unsigned patience_ms) {
     letter.holds.clear();
-    if (ring_.size() == 0) return Ringed::empty;
+    if (ring_.size() == 0) return RingStatus::empty;
     RingHeader& h = ring_.header();
     for (;;) {
-        Near near(shelf);
-        if (const Ringed locked = ring_.take(true, slot, near, patience_ms); locked != Ringed::ok) return locked;
-        const Ringed result = drop_one(letter, which, taken, slot, near);
+        CachedLookup cached(lookup);
+        if (const RingStatus locked = ring_.take(true, slot, cached, patience_ms); locked != RingStatus::ok)
+            return locked;
+        const RingStatus result = drop_one(letter, which, taken, slot, cached);
         drop_lock(h.get_lock);
-        if (result == Ringed::ok) ring_.say_room();
-        if (result != Ringed::no_room) return result;
+        if (result == RingStatus::ok) ring_.say_room();
+        if (result != RingStatus::no_room) return result;
         letter.body.reserve(letter.bytes);
         letter.holds.reserve(letter.mark);
     }
 }
 
 // pre: get_lock.
-Ringed Broadcast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf) {
+RingStatus Broadcast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot,
+                               SegmentLookup& lookup) {
     RingHeader& h = ring_.header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-    if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return Ringed::empty;
-    const Lag lag = look(head, kNone);
+    if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return RingStatus::empty;
+    const Lag lag = find_lagging(head, kNone);
     // Where others have made room in between, nobody has to miss anything yet.
-    if (lag.lacking && (which != Drop::oldest || count_of(head) != taken)) return Ringed::empty;
-    if (!lag.anybody && which == Drop::passed) return Ringed::empty;
+    if (lag.lacking && (which != Drop::oldest || count_of(head) != taken)) return RingStatus::empty;
+    if (!lag.anybody && which == Drop::passed) return RingStatus::empty;
     if (lag.lacking) {
         const Ring::Found found = ring_.message_at(units_of(head));
-        if (!found.message) return Ringed::damaged;
+        if (!found.message) return RingStatus::damaged;
         // Before the message goes, so that no cursor ever is behind the head. If it stays, as the one who drops it dies
         // or has to begin again, these readers miss it all the same.
         for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
@@ -268,7 +271,7 @@ Ringed Broadcast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std:
         }
     }
     SHMTENSOR_POINT("broadcast.drop.moved");
-    return ring_.get_one(letter, slot, shelf, nullptr);
+    return ring_.get_one(letter, slot, lookup, nullptr);
 }
 
 // --------------------------------------------------------------------------------------------------- waits, inspection

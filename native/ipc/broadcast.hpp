@@ -41,18 +41,19 @@ class Broadcast {
 
     // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
     // full: there are kReaders.
-    Ringed join(Reader& reader, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, bool from_oldest);
+    RingStatus join(Reader& reader, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms, bool from_oldest);
     void leave(const Reader& reader);      // waits for nobody; those who wait for room look again
     bool has(const Reader& reader) const;  // the row is still this reader's
 
     // The next message of a reader; with Next::newest it passes over what was put before the last one. Not ok: the
-    // holds in the letter are to be dropped. full: hold entries must be reserved in the segment shelf.missing first.
+    // holds in the letter are to be dropped. full: hold entries must be reserved in the segment lookup.missing first.
     // empty also when it has left.
-    Ringed read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    RingStatus read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
+                    unsigned patience_ms);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
     // none. `taken`: as Ring::taken() was before the put that found no room.
-    Ringed drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf,
-                unsigned patience_ms);
+    RingStatus drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup,
+                    unsigned patience_ms);
 
     std::uint32_t lag(const Reader& reader) const;  // messages that it has not read
     std::uint64_t missed(const Reader& reader) const;
@@ -73,12 +74,13 @@ class Broadcast {
     struct Lag {
         bool anybody, lacking;
     };
-    Lag look(std::uint64_t head, std::uint32_t but);
+    Lag find_lagging(std::uint64_t head, std::uint32_t but);
     bool is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const;
     bool newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const;
-    Ringed read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    Ringed hold(Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    Ringed drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, Shelf& shelf);
+    RingStatus read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
+                        unsigned patience_ms);
+    RingStatus hold(Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup);
 
     Ring& ring_;
     const Group& group_;

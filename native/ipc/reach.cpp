@@ -22,9 +22,9 @@ bool is_held(const Books& books) {
 }
 
 // The rings that may be unreachable, each with its place in the list.
-class Look {
+class Candidates {
    public:
-    Look(std::span<const Reached> rings) : rings_(rings.begin(), rings.end()) { number(); }
+    Candidates(std::span<const Reached> rings) : rings_(rings.begin(), rings.end()) { number(); }
 
     const std::vector<Reached>& rings() const { return rings_; }
     // Keep those that nobody can reach by what is read now. False: that was all.
@@ -114,17 +114,17 @@ std::size_t end_unreached(Group& group, std::span<const Reached> rings) {
         if (!is_held(*one.books)) likely.push_back(one);
     }
     if (likely.empty()) return 0;
-    Look look(likely);
-    look.narrow();  // so that few are sealed
-    while (!look.rings().empty()) {
+    Candidates candidates(likely);
+    candidates.narrow();  // so that few are sealed
+    while (!candidates.rings().empty()) {
         const std::uint32_t number = group.begin_look();
         SHMTENSOR_POINT("reach.begun");
-        if (!seal(group, look.rings(), number)) return 0;
-        if (look.narrow()) continue;
+        if (!seal(group, candidates.rings(), number)) return 0;
+        if (candidates.narrow()) continue;
         SHMTENSOR_POINT("reach.found");
         if (!group.decide(number)) return 0;
         SHMTENSOR_POINT("reach.decided");
-        return look.rings().size();
+        return candidates.rings().size();
     }
     return 0;
 }

@@ -54,11 +54,11 @@ std::size_t keep_different(std::vector<std::uint64_t>& numbers) {
 }
 
 // The entry of a listed hold, or nullptr when there can be none of that number.
-Hold* entry_of(const MessageHold& hold, Shelf& shelf, bool* found) {
-    Books* books = shelf.find(hold.segment);
+Hold* entry_of(const MessageHold& hold, SegmentLookup& lookup, bool* found) {
+    Books* books = lookup.find(hold.segment);
     *found = books != nullptr;
     if (!books) {
-        shelf.missing = hold.segment;
+        lookup.missing = hold.segment;
         return nullptr;
     }
     return hold.hold < books->shape().holds ? &books->hold(hold.hold) : nullptr;
@@ -132,26 +132,26 @@ Ring::Found Ring::message_at(std::uint32_t position) const {
 
 // --------------------------------------------------------------------------------------------------------------- locks
 
-Ringed Ring::take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+RingStatus Ring::take(bool getting, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     RingHeader& h = header();
-    if (h.magic != kRingMagic) return Ringed::damaged;  // the locks beside it are then no locks
+    if (h.magic != kRingMagic) return RingStatus::damaged;  // the locks beside it are then no locks
     Lock& lock = getting ? h.get_lock : h.put_lock;
     const bool untrusted = slot == 0 && patience_ms == 0;  // the manager
     const Locked locked = untrusted ? try_lock_untrusted(lock) : take_lock(lock, slot, patience_ms);
-    if (locked == Locked::busy) return Ringed::busy;
+    if (locked == Locked::busy) return RingStatus::busy;
     // All that a dead holder can have left is in the undo record, which stays until it is followed.
     if (locked == Locked::after_death) made_consistent(lock);
     SHMTENSOR_POINT("ring.locked");
     if ((getting ? h.get_undo : h.put_undo).word.load(std::memory_order_relaxed) == 0) [[likely]]
-        return Ringed::ok;
-    const Ringed undone = undo(getting, shelf);
-    if (undone != Ringed::ok) untrusted ? drop_lock_untrusted(lock) : drop_lock(lock);
+        return RingStatus::ok;
+    const RingStatus undone = undo(getting, lookup);
+    if (undone != RingStatus::ok) untrusted ? drop_lock_untrusted(lock) : drop_lock(lock);
     return undone;
 }
 
 // Take back what a dead holder of the lock did before its commit. Each store sets a definite value: undoing again, by
 // whoever finds the one who was undoing dead, is harmless.
-Ringed Ring::undo(bool getting, Shelf& shelf) {
+RingStatus Ring::undo(bool getting, SegmentLookup& lookup) {
     RingHeader& h = header();
     Undo& record = getting ? h.get_undo : h.put_undo;
     const std::uint64_t word = record.word.load(std::memory_order_relaxed);
@@ -162,8 +162,8 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
         for (std::uint32_t i = 0; i < found.holds; ++i) {
             const MessageHold hold = holds_of(*found.message)[i];
             bool known = false;
-            Hold* held = entry_of(hold, shelf, &known);
-            if (!known) return Ringed::need_mapping;
+            Hold* held = entry_of(hold, lookup, &known);
+            if (!known) return RingStatus::need_mapping;
             const std::uint64_t of_ring = hold_word(hold.block, number_, HoldKind::message);
             const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
             const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
@@ -176,7 +176,7 @@ Ringed Ring::undo(bool getting, Shelf& shelf) {
     }
     SHMTENSOR_POINT("ring.undo.done");
     record.word.store(0, std::memory_order_release);
-    return Ringed::ok;
+    return RingStatus::ok;
 }
 
 bool Ring::names(std::uint32_t slot) const {
@@ -234,34 +234,34 @@ std::vector<std::uint64_t> Ring::version() const {
     return words;
 }
 
-Ringed Ring::settle(std::uint32_t slot, Shelf& shelf) {
+RingStatus Ring::settle(std::uint32_t slot, SegmentLookup& lookup) {
     RingHeader& h = header();
     for (const bool getting : {false, true}) {
         const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);
         if (word == 0 || undo_slot(word) != slot) continue;
-        const Ringed taken = take(getting, 0, shelf, 0);
-        if (taken == Ringed::damaged) {  // nobody can use it any more, so that nothing is left to undo
+        const RingStatus taken = take(getting, 0, lookup, 0);
+        if (taken == RingStatus::damaged) {  // nobody can use it any more, so that nothing is left to undo
             (getting ? h.get_undo : h.put_undo).word.store(0, std::memory_order_release);
             continue;
         }
-        if (taken != Ringed::ok) return taken;
+        if (taken != RingStatus::ok) return taken;
         drop_lock_untrusted(getting ? h.get_lock : h.put_lock);
     }
-    return Ringed::ok;
+    return RingStatus::ok;
 }
 
 // ----------------------------------------------------------------------------------------------------------------- put
 
-Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
-                 std::size_t* done) {
+RingStatus Ring::put(std::span<const Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+                     std::size_t* done) {
     RingHeader& h = header();
     *done = 0;
-    Near near(shelf);
-    Ringed result = take(false, slot, shelf, patience_ms);
-    if (result != Ringed::ok) return result;
-    while (*done < letters.size() && result == Ringed::ok) {
-        result = put_one(letters[*done], slot, near, patience_ms);
-        if (result == Ringed::ok) ++*done;
+    CachedLookup cached(lookup);
+    RingStatus result = take(false, slot, lookup, patience_ms);
+    if (result != RingStatus::ok) return result;
+    while (*done < letters.size() && result == RingStatus::ok) {
+        result = put_one(letters[*done], slot, cached, patience_ms);
+        if (result == RingStatus::ok) ++*done;
     }
     const bool more_room = !is_full();
     drop_lock(h.put_lock);
@@ -272,30 +272,30 @@ Ringed Ring::put(std::span<const Letter> letters, std::uint32_t slot, Shelf& she
     return result;
 }
 
-Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+RingStatus Ring::put_one(const Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t units = units_for(letter);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
-    if (units > kRingUnits / 2 || (max_bytes != 0 && letter.bytes > max_bytes)) return Ringed::too_large;
+    if (units > kRingUnits / 2 || (max_bytes != 0 && letter.bytes > max_bytes)) return RingStatus::too_large;
     const std::uint64_t tail = h.tail.word.load(std::memory_order_relaxed);
     const std::uint64_t head = h.head.word.load(std::memory_order_acquire);  // SYNC: head
     const std::uint32_t inside = count_of(tail) - count_of(head);
     const std::uint32_t most = h.max_messages.load(std::memory_order_relaxed);
     const std::uint64_t before = h.put_bytes.load(std::memory_order_relaxed);
-    if (most != 0 && inside >= most) return Ringed::full;
+    if (most != 0 && inside >= most) return RingStatus::full;
     if (max_bytes != 0 && inside > 0 && before - h.got_bytes.load(std::memory_order_relaxed) + letter.bytes > max_bytes)
-        return Ringed::full;
+        return RingStatus::full;
     std::uint32_t all = 0, filler = 0;
     for (;;) {
         all = capacity();
-        if (all == 0) return Ringed::damaged;
+        if (all == 0) return RingStatus::damaged;
         const std::uint32_t at = units_of(tail) & (all - 1);
         filler = units > all - at ? all - at : 0;
         const std::uint32_t used = units_of(tail) - units_of(head);
-        if (used > all) return Ringed::damaged;
+        if (used > all) return RingStatus::damaged;
         if (units <= all && filler + units <= all - used) break;
-        if (all == kRingUnits) return Ringed::full;
-        if (const Ringed grown = grow(slot, shelf, patience_ms); grown != Ringed::ok) return grown;
+        if (all == kRingUnits) return RingStatus::full;
+        if (const RingStatus grown = grow(slot, lookup, patience_ms); grown != RingStatus::ok) return grown;
     }
     if (filler > 0) {
         auto* gap = reinterpret_cast<Message*>(unit(units_of(tail), all));
@@ -314,7 +314,7 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, uns
     SHMTENSOR_POINT("ring.put.noted");
     for (const MessageHold& hold : letter.holds) {
         bool known = false;
-        Hold* held = entry_of(hold, shelf, &known);
+        Hold* held = entry_of(hold, lookup, &known);
         if (held) held->word.store(hold_word(hold.block, number_, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
@@ -325,18 +325,18 @@ Ringed Ring::put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, uns
     h.put_undo.word.store(0, std::memory_order_release);
     SHMTENSOR_POINT("ring.put.cleared");
     if (inside + 1 > h.most.load(std::memory_order_relaxed)) h.most.store(inside + 1, std::memory_order_relaxed);
-    return Ringed::ok;
+    return RingStatus::ok;
 }
 
 // pre: put_lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
 // also stays where it is; the one store of `capacity` commits.
-Ringed Ring::grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
+RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t all = capacity();
     if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
-        return Ringed::no_room;
-    if (patience_ms == 0) return Ringed::busy;  // who has none may have the GIL
-    if (const Ringed taken = take(true, slot, shelf, kGetterMoment); taken != Ringed::ok) return taken;
+        return RingStatus::no_room;
+    if (patience_ms == 0) return RingStatus::busy;  // who has none may have the GIL
+    if (const RingStatus taken = take(true, slot, lookup, kGetterMoment); taken != RingStatus::ok) return taken;
     const std::uint32_t head = units_of(h.head.word.load(std::memory_order_relaxed));
     const std::uint32_t tail = units_of(h.tail.word.load(std::memory_order_relaxed));
     for (std::uint32_t left = tail - head; left > 0;) {
@@ -349,7 +349,7 @@ Ringed Ring::grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
     h.capacity.store(all * 2, std::memory_order_release);
     SHMTENSOR_POINT("ring.grow.done");
     drop_lock(h.get_lock);
-    return Ringed::ok;
+    return RingStatus::ok;
 }
 
 // A ring is nobody's, and outlives who made it larger. So its pages count for the caller while they are being reserved,
@@ -394,25 +394,25 @@ void reserve(Ring& ring, Client& client, Refusal& refusal) {
 
 // ----------------------------------------------------------------------------------------------------------------- get
 
-Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
-                 std::atomic<std::uint64_t>* receipt) {
+RingStatus Ring::get(std::span<Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+                     std::size_t* done, std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     *done = 0;
     if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
-        return h.magic == kRingMagic ? Ringed::empty : Ringed::damaged;
-    Near near(shelf);
+        return h.magic == kRingMagic ? RingStatus::empty : RingStatus::damaged;
+    CachedLookup cached(lookup);
     for (;;) {
-        Ringed result = take(true, slot, shelf, patience_ms);
-        if (result != Ringed::ok) return result;
+        RingStatus result = take(true, slot, lookup, patience_ms);
+        if (result != RingStatus::ok) return result;
         std::size_t body = 0, holds = 0;
         while (*done < letters.size()) {
             Letter& letter = letters[*done];
-            result = get_one(letter, slot, near, receipt);
-            if (result == Ringed::no_room) {
+            result = get_one(letter, slot, cached, receipt);
+            if (result == RingStatus::no_room) {
                 body = letter.bytes;
                 holds = letter.mark;
             }
-            if (result != Ringed::ok) break;
+            if (result != RingStatus::ok) break;
             ++*done;
         }
         const bool more = size() > 0;
@@ -420,9 +420,9 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
         if (*done > 0) {
             wake(count_word(h.head), h.putters_asleep);
             if (more) wake(count_word(h.tail), h.getters_asleep);
-            return Ringed::ok;
+            return RingStatus::ok;
         }
-        if (result != Ringed::no_room) return result;
+        if (result != RingStatus::no_room) return result;
         // Nothing is allocated under the lock; a letter keeps its room for the next message, and those in a row are
         // mostly alike.
         for (Letter& letter : holds < kAlike ? letters : letters.first(1)) {
@@ -433,25 +433,26 @@ Ringed Ring::get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, un
 }
 
 // no_room: the letter must be given room for `bytes` of body and `mark` holds first.
-Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt) {
+RingStatus Ring::get_one(Letter& letter, std::uint32_t slot, SegmentLookup& lookup,
+                         std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
-    if (count_of(head) == count_of(tail)) return Ringed::empty;
+    if (count_of(head) == count_of(tail)) return RingStatus::empty;
     const Found found = message_at(units_of(head));
-    if (!found.message || found.next - units_of(head) > units_of(tail) - units_of(head)) return Ringed::damaged;
+    if (!found.message || found.next - units_of(head) > units_of(tail) - units_of(head)) return RingStatus::damaged;
     const Message& message = *found.message;
     const MessageHold* holds = holds_of(message);
     if (letter.body.capacity() < message.body_bytes || letter.holds.capacity() < message.holds) {
         letter.bytes = message.body_bytes;
         letter.mark = message.holds;
-        return Ringed::no_room;
+        return RingStatus::no_room;
     }
     bool gone = false;
     for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
         bool known = false;
-        entry_of(holds[i], shelf, &known);
-        if (!known && !shelf.is_gone(holds[i].segment)) return Ringed::need_mapping;
+        entry_of(holds[i], lookup, &known);
+        if (!known && !lookup.is_gone(holds[i].segment)) return RingStatus::need_mapping;
         gone = !known;
     }
     const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
@@ -466,7 +467,7 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     SHMTENSOR_POINT("ring.get.noted");
     for (const MessageHold& hold : letter.holds) {
         bool known = false;
-        Hold* held = entry_of(hold, shelf, &known);
+        Hold* held = entry_of(hold, lookup, &known);
         // Only what is the ring's (R3): a list that was written over must not reach into the books.
         if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
             held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
@@ -479,7 +480,7 @@ Ringed Ring::get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atom
     SHMTENSOR_POINT("ring.get.taken");
     h.get_undo.word.store(0, std::memory_order_release);
     SHMTENSOR_POINT("ring.get.cleared");
-    return Ringed::ok;
+    return RingStatus::ok;
 }
 
 // --------------------------------------------------------------------------------------------------------------- waits
@@ -550,8 +551,8 @@ int Ring::await_done(std::uint64_t timeout_ns) {
     return await(h.done, seen, h.joiners_asleep, timeout_ns, [&] { return is_all_done() || h.done.load() != seen; });
 }
 
-bool Ring::announce(const os::Descriptor& event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms) {
-    const bool locked = take(true, slot, shelf, patience_ms) == Ringed::ok;
+bool Ring::announce(const os::Descriptor& event, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    const bool locked = take(true, slot, lookup, patience_ms) == RingStatus::ok;
     bool some = size() > 0, ours = true;
     if (!some || to_all_) {
         ours = os::event_clear(event);
@@ -580,7 +581,7 @@ bool Ring::task_done() {
 
 // ---------------------------------------------------------------------------------------------------------- inspection
 
-const char* Ring::check(Shelf& shelf) const {
+const char* Ring::check(SegmentLookup& lookup) const {
     const RingHeader& h = header();
     if (h.put_undo.word.load() != 0 || h.get_undo.word.load() != 0) return "R4: an undo record is left";
     const std::uint64_t head = h.head.word.load(), tail = h.tail.word.load();
@@ -592,7 +593,7 @@ const char* Ring::check(Shelf& shelf) const {
         for (std::uint32_t i = 0; i < found.message->holds; ++i) {
             const MessageHold& hold = holds_of(*found.message)[i];
             bool known = false;
-            const Hold* held = entry_of(hold, shelf, &known);
+            const Hold* held = entry_of(hold, lookup, &known);
             if (!held || held->word.load() != hold_word(hold.block, number_, HoldKind::message))
                 return "R3: a block of a message inside is not held by the ring";
         }

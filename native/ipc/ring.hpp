@@ -21,7 +21,7 @@ namespace shmtensor {
 class Client;
 
 // Where the books of segments are found; asked under a ring's lock, so it neither waits nor allocates.
-class Shelf {
+class SegmentLookup {
    public:
     virtual Books* find(std::uint64_t segment) = 0;  // nullptr: not here
     std::uint64_t missing = 0;                       // what was not found
@@ -29,13 +29,13 @@ class Shelf {
     bool is_gone(std::uint64_t segment) const { return gone != 0 && segment == gone; }
 
    protected:
-    ~Shelf() = default;
+    ~SegmentLookup() = default;
 };
 
 // Remembers the segment asked for last: most messages have all their blocks in one.
-class Near final : public Shelf {
+class CachedLookup final : public SegmentLookup {
    public:
-    explicit Near(Shelf& all) : all_(all) { gone = all.gone; }
+    explicit CachedLookup(SegmentLookup& all) : all_(all) { gone = all.gone; }
     Books* find(std::uint64_t segment) override {
         if (!books_ || segment != segment_) {
             books_ = all_.find(segment);
@@ -46,7 +46,7 @@ class Near final : public Shelf {
     }
 
    private:
-    Shelf& all_;
+    SegmentLookup& all_;
     Books* books_ = nullptr;
     std::uint64_t segment_ = 0;
 };
@@ -63,14 +63,14 @@ struct Letter {
 
 constexpr std::uint32_t kLost = 1u << 31;  // in the flags of a letter, not of a message
 
-enum class Ringed {
+enum class RingStatus {
     ok,
     busy,          // a lock is taken, or there is much to copy: again, with patience
     empty,         // no message
     full,          // max_messages, max_bytes, or all that a ring can hold
     too_large,     // no ring, or not this one, will ever take it
     no_room,       // pages must be reserved first: reserve(), then again
-    need_mapping,  // a segment is not on the shelf
+    need_mapping,  // a segment is not in the lookup
     damaged,       // what lies there is no message; see R1
 };
 
@@ -88,13 +88,13 @@ class Ring {
 
     // Publish messages as `slot`, in order, as many as fit; `done` says how many. After that their holds are the
     // ring's. Not ok: why the next one was not published.
-    Ringed put(std::span<const Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms,
-               std::size_t* done);
+    RingStatus put(std::span<const Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+                   std::size_t* done);
     // Take the oldest messages as `slot`, at most letters.size(). ok: `done` is at least 1. `receipt`, if any, is set
     // to a message's number + 1 before it is taken. A message that names a segment that is gone is taken without holds,
     // and its letter says kLost.
-    Ringed get(std::span<Letter> letters, std::uint32_t slot, Shelf& shelf, unsigned patience_ms, std::size_t* done,
-               std::atomic<std::uint64_t>* receipt = nullptr);
+    RingStatus get(std::span<Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+                   std::size_t* done, std::atomic<std::uint64_t>* receipt = nullptr);
     // Reserve pages for twice the capacity; counts for the group (slot 0), and for `slot` meanwhile. 0 or errno.
     int reserve(Group& group, std::uint32_t slot, Refusal& refusal);
 
@@ -114,18 +114,18 @@ class Ring {
     // For each message of a broadcast the event is emptied and written to: after a publication there always is a write
     // to an empty pipe, by this process or another, which is what views of the event need (os::view_open).
     // False: the event's descriptor is lost.
-    bool announce(const os::Descriptor& event, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    bool announce(const os::Descriptor& event, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
 
     // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
     bool names(std::uint32_t slot) const;
     std::vector<std::uint64_t> segments_to_undo(std::uint32_t slot) const;
-    Ringed settle(std::uint32_t slot, Shelf& shelf);
+    RingStatus settle(std::uint32_t slot, SegmentLookup& lookup);
 
     // What changes with every put, get and read, and with who reads: read twice, it tells whether there was any.
     std::vector<std::uint64_t> version() const;
 
     // First broken invariant in words, or nullptr. pre: nobody uses the ring.
-    const char* check(Shelf& shelf) const;
+    const char* check(SegmentLookup& lookup) const;
 
    private:
     friend class Broadcast;
@@ -134,11 +134,11 @@ class Ring {
         std::uint32_t next;      // the position after it
         std::uint32_t holds;     // listed in it
     };
-    Ringed take(bool getting, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    Ringed undo(bool getting, Shelf& shelf);
-    Ringed put_one(const Letter& letter, std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
-    Ringed get_one(Letter& letter, std::uint32_t slot, Shelf& shelf, std::atomic<std::uint64_t>* receipt);
-    Ringed grow(std::uint32_t slot, Shelf& shelf, unsigned patience_ms);
+    RingStatus take(bool getting, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus undo(bool getting, SegmentLookup& lookup);
+    RingStatus put_one(const Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus get_one(Letter& letter, std::uint32_t slot, SegmentLookup& lookup, std::atomic<std::uint64_t>* receipt);
+    RingStatus grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved
     std::byte* unit(std::uint32_t position, std::uint32_t capacity) const {

@@ -38,19 +38,19 @@ struct Spare {
 struct PyBroadcast {
     explicit PyBroadcast(nb::object ring)
         : ring_object(std::move(ring)), parts(parts_of(ring_object)), broadcast(parts.ring, client().group()) {
-        parts.make_room = [this](Look& look, std::uint32_t taken) { return make_room(look, taken); };
+        parts.make_room = [this](ClientLookup& lookup, std::uint32_t taken) { return make_room(lookup, taken); };
     }
     PyBroadcast(const PyBroadcast&) = delete;
     ~PyBroadcast() { parts.make_room = nullptr; }
     Client& client() const { return parts.client.client; }
-    Look look(std::uint64_t deadline) const { return {parts.client, parts.client_object, deadline}; }
+    ClientLookup lookup(std::uint64_t deadline) const { return {parts.client, parts.client_object, deadline}; }
 
     // Try until the core is through with it, or the time is up (busy, or empty).
     template <class Try>
-    Ringed retry_blocking(Look& look, std::uint64_t deadline, Letter* letter, Try&& again);
-    bool drop(Look& look, Drop which, std::uint32_t taken = 0);
-    void tidy(Look& look);
-    bool make_room(Look& look, std::uint32_t taken);
+    RingStatus retry_blocking(ClientLookup& lookup, std::uint64_t deadline, Letter* letter, Try&& again);
+    bool drop(ClientLookup& lookup, Drop which, std::uint32_t taken = 0);
+    void tidy(ClientLookup& lookup);
+    bool make_room(ClientLookup& lookup, std::uint32_t taken);
 
     nb::object ring_object;
     RingParts parts;
@@ -58,10 +58,10 @@ struct PyBroadcast {
 };
 
 template <class Try>
-Ringed PyBroadcast::retry_blocking(Look& look, std::uint64_t deadline, Letter* letter, Try&& again) {
+RingStatus PyBroadcast::retry_blocking(ClientLookup& lookup, std::uint64_t deadline, Letter* letter, Try&& again) {
     Stall stall(parts.ring, parts.client, deadline);
     for (unsigned patience = 0;;) {
-        Ringed result;
+        RingStatus result;
         if (patience == 0) {
             result = again(0u);
         } else {
@@ -69,26 +69,26 @@ Ringed PyBroadcast::retry_blocking(Look& look, std::uint64_t deadline, Letter* l
             result = again(patience);
         }
         patience = 0;
-        look.after(result);
-        if (result == Ringed::ok || result == Ringed::empty) return result;
-        if (result != Ringed::busy) stall.over();
+        lookup.after(result);
+        if (result == RingStatus::ok || result == RingStatus::empty) return result;
+        if (result != RingStatus::busy) stall.over();
         if (letter) {
             for (const MessageHold& hold : letter->holds) client().drop(hold);
             letter->holds.clear();
         }
         switch (result) {
-            case Ringed::busy:
+            case RingStatus::busy:
                 patience = stall.patience(true);
                 if (patience == 0) return result;
                 break;
-            case Ringed::full:
+            case RingStatus::full:
                 if (!letter) return result;
                 shmtensor::retry_blocking(
                     parts.client, parts.client_object,
-                    [&](unsigned p) { return client().reserve_holds(look.missing, p); }, look.missing, 0);
+                    [&](unsigned p) { return client().reserve_holds(lookup.missing, p); }, lookup.missing, 0);
                 break;
-            case Ringed::need_mapping:
-                if (!look.map_missing()) return Ringed::busy;
+            case RingStatus::need_mapping:
+                if (!lookup.map_missing()) return RingStatus::busy;
                 break;
             default:
                 raise_damaged();
@@ -96,30 +96,30 @@ Ringed PyBroadcast::retry_blocking(Look& look, std::uint64_t deadline, Letter* l
     }
 }
 
-bool PyBroadcast::drop(Look& look, Drop which, std::uint32_t taken) {
+bool PyBroadcast::drop(ClientLookup& lookup, Drop which, std::uint32_t taken) {
     Spare spare(client());
-    return retry_blocking(look, 0, &spare.letter, [&](unsigned patience) {
-               return broadcast.drop(spare.letter, which, taken, client().slot(), look, patience);
-           }) == Ringed::ok;
+    return retry_blocking(lookup, 0, &spare.letter, [&](unsigned patience) {
+               return broadcast.drop(spare.letter, which, taken, client().slot(), lookup, patience);
+           }) == RingStatus::ok;
 }
 
 // Take out what all have read, as far as that needs neither waiting nor asking: nothing is raised. What stays goes when
 // there is room to be made, or a reader waits.
-void PyBroadcast::tidy(Look& look) {
-    Ringed result;
+void PyBroadcast::tidy(ClientLookup& lookup) {
+    RingStatus result;
     do {
         Spare spare(client());
-        result = broadcast.drop(spare.letter, Drop::passed, 0, client().slot(), look, 0);
-    } while (result == Ringed::ok);
+        result = broadcast.drop(spare.letter, Drop::passed, 0, client().slot(), lookup, 0);
+    } while (result == RingStatus::ok);
 }
 
 // No more goes than has to, but for what was kept for the sake of readers who have died since.
-bool PyBroadcast::make_room(Look& look, std::uint32_t taken) {
+bool PyBroadcast::make_room(ClientLookup& lookup, std::uint32_t taken) {
     bool made = false;
-    while (drop(look, Drop::passed)) made = true;
-    if (made || drop(look, Drop::unneeded)) return true;
+    while (drop(lookup, Drop::passed)) made = true;
+    if (made || drop(lookup, Drop::unneeded)) return true;
     if (parts.ring.header().policy.load() == static_cast<std::uint32_t>(Policy::drop_oldest) &&
-        drop(look, Drop::oldest, taken))
+        drop(lookup, Drop::oldest, taken))
         return true;
     return parts.ring.taken() != taken;  // by others
 }
@@ -182,13 +182,14 @@ std::unique_ptr<PyReader> make_reader(nb::object object, bool from_oldest) {
     auto& self = *nb::inst_ptr<PyBroadcast>(object);
     if (!self.client().may_touch()) raise_not_held(self.client());
     auto made = std::make_unique<PyReader>(std::move(object));
-    Look look = self.look(0);
-    const Ringed result = self.retry_blocking(look, 0, nullptr, [&](unsigned patience) {
-        return self.broadcast.join(made->reader, self.client().slot(), look, patience, from_oldest);
+    ClientLookup lookup = self.lookup(0);
+    const RingStatus result = self.retry_blocking(lookup, 0, nullptr, [&](unsigned patience) {
+        return self.broadcast.join(made->reader, self.client().slot(), lookup, patience, from_oldest);
     });
-    if (result == Ringed::full)
+    if (result == RingStatus::full)
         raise(quota_error, "a broadcast has at most " + std::to_string(kReaders) + " readers; close some");
-    if (result != Ringed::ok) raise(native_errors.lock_busy, "the broadcast stayed locked by another process for 1 s");
+    if (result != RingStatus::ok)
+        raise(native_errors.lock_busy, "the broadcast stayed locked by another process for 1 s");
     return made;
 }
 
@@ -197,13 +198,13 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     PyBroadcast& owner = self.owner;
     const std::uint64_t deadline = deadline_of(wait, timeout);
     Spare spare(owner.client());
-    Look look = owner.look(deadline);
+    ClientLookup lookup = owner.lookup(deadline);
     const std::uint64_t skipped = self.reader.skipped;
     for (;;) {
-        const Ringed result = owner.retry_blocking(look, deadline, &spare.letter, [&](unsigned patience) {
-            return owner.broadcast.read(spare.letter, self.reader, next, owner.client().slot(), look, patience);
+        const RingStatus result = owner.retry_blocking(lookup, deadline, &spare.letter, [&](unsigned patience) {
+            return owner.broadcast.read(spare.letter, self.reader, next, owner.client().slot(), lookup, patience);
         });
-        if (result == Ringed::ok) break;
+        if (result == RingStatus::ok) break;
         const std::uint64_t left = left_of(deadline);
         if (left == 0) {
             self.settle();
@@ -218,12 +219,12 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
         self.require();  // a handler may have closed it
         // Nothing came: time to see to what the dead have left unread.
         if (owner.broadcast.lag(self.reader) == 0)
-            while (owner.parts.ring.size() > 0 && owner.drop(look, Drop::passed)) {
+            while (owner.parts.ring.size() > 0 && owner.drop(lookup, Drop::passed)) {
             }
     }
     self.settle();
-    if (self.reader.skipped != skipped) owner.tidy(look);
-    if (spare.letter.flags & kLost) look.raise_lost();
+    if (self.reader.skipped != skipped) owner.tidy(lookup);
+    if (spare.letter.flags & kLost) lookup.raise_lost();
     return read_common(owner.ring_object, spare.letter);
 }
 
@@ -279,9 +280,9 @@ void add_cast(nb::module_& m) {
         .def("close", [](PyReader& self) {
             if (self.closed) return;
             self.close();
-            Look look = self.owner.look(0);
+            ClientLookup lookup = self.owner.lookup(0);
             while (self.owner.client().may_touch() && self.owner.parts.ring.size() > 0 &&
-                   self.owner.drop(look, Drop::passed)) {
+                   self.owner.drop(lookup, Drop::passed)) {
             }
         });
 }

@@ -101,7 +101,7 @@ std::uint64_t left_of(std::uint64_t deadline) {
     return deadline > now ? deadline - now : 0;
 }
 
-bool Look::map_missing() {
+bool ClientLookup::map_missing() {
     if (missing == 0) raise_damaged();  // no segment's number
     const std::uint64_t now = os::monotonic_ns();
     if (since_ == 0) {
@@ -126,7 +126,7 @@ bool Look::map_missing() {
     return true;
 }
 
-void Look::raise_lost() const {
+void ClientLookup::raise_lost() const {
     raise(queue_errors.lost, std::string(kTakenOut) + nb::str(why_).c_str());
 }
 
@@ -165,10 +165,10 @@ namespace {
 
 // False: its descriptor is lost.
 bool announce(PyRing& self) {
-    Look look(self.self, self.client_object, 0);
+    ClientLookup lookup(self.self, self.client_object, 0);
     const Event event = self.event;
     const Unlocked unlocked;
-    return self.ring.announce(*event, self.client().slot(), look, kSlice);
+    return self.ring.announce(*event, self.client().slot(), lookup, kSlice);
 }
 
 Event event_of(PyRing& self) {
@@ -290,35 +290,35 @@ void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
 void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, std::size_t& sent) {
     Unsent unsent{self.client(), letters};
     Watchers watchers(self);
-    Look look(self.self, self.client_object, deadline);
+    ClientLookup lookup(self.self, self.client_object, deadline);
     Stall stall(self.ring, self.self, deadline);
     sent = 0;
     for (unsigned patience = 0;;) {
         watchers.prepare();
         const std::uint32_t taken = self.ring.taken();
         std::size_t done = 0;
-        Ringed result;
+        RingStatus result;
         if (patience == 0) {
-            result = self.ring.put(letters.subspan(sent), self.client().slot(), look, 0, &done);
+            result = self.ring.put(letters.subspan(sent), self.client().slot(), lookup, 0, &done);
         } else {
             const Unlocked unlocked;
-            result = self.ring.put(letters.subspan(sent), self.client().slot(), look, patience, &done);
+            result = self.ring.put(letters.subspan(sent), self.client().slot(), lookup, patience, &done);
         }
         sent += done;
         unsent.letters = letters.subspan(sent);
         if (done > 0) watchers.tell();
         patience = 0;
-        if (result != Ringed::busy) stall.over();
-        look.after(result);
+        if (result != RingStatus::busy) stall.over();
+        lookup.after(result);
         switch (result) {
-            case Ringed::ok:
+            case RingStatus::ok:
                 return;
-            case Ringed::busy:
+            case RingStatus::busy:
                 patience = stall.patience(false);
                 if (patience == 0) return;
                 break;
-            case Ringed::full: {
-                if (self.make_room && self.make_room(look, taken)) break;
+            case RingStatus::full: {
+                if (self.make_room && self.make_room(lookup, taken)) break;
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) return;
                 {
@@ -328,7 +328,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 look_around(self.self);
                 break;
             }
-            case Ringed::no_room: {
+            case RingStatus::no_room: {
                 Refusal refusal;
                 {
                     const Unlocked unlocked;
@@ -337,13 +337,13 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 if (refusal.error) raise_refused(refusal, "making the queue larger");
                 break;
             }
-            case Ringed::need_mapping:
-                if (!look.map_missing()) return;
+            case RingStatus::need_mapping:
+                if (!lookup.map_missing()) return;
                 break;
-            case Ringed::too_large:
+            case RingStatus::too_large:
                 raise_too_large(self, letters[sent]);
-            case Ringed::damaged:
-            case Ringed::empty:
+            case RingStatus::damaged:
+            case RingStatus::empty:
                 raise_damaged();
         }
     }
@@ -427,32 +427,32 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
     Watchers watchers(self);
-    Look look(self.self, self.client_object, deadline);
+    ClientLookup lookup(self.self, self.client_object, deadline);
     Stall stall(self.ring, self.self, deadline);
     for (unsigned patience = 0;;) {
         watchers.prepare();
         std::size_t done = 0;
-        Ringed result;
-        const std::size_t most = look.gone ? 1 : letters.size();  // one that is lost comes alone
+        RingStatus result;
+        const std::size_t most = lookup.gone ? 1 : letters.size();  // one that is lost comes alone
         if (patience == 0) {
-            result = self.ring.get(letters.first(most), self.client().slot(), look, 0, &done, receipt);
+            result = self.ring.get(letters.first(most), self.client().slot(), lookup, 0, &done, receipt);
         } else {
             const Unlocked unlocked;
-            result = self.ring.get(letters.first(most), self.client().slot(), look, patience, &done, receipt);
+            result = self.ring.get(letters.first(most), self.client().slot(), lookup, patience, &done, receipt);
         }
         patience = 0;
-        if (result != Ringed::busy) stall.over();
-        look.after(result);
+        if (result != RingStatus::busy) stall.over();
+        lookup.after(result);
         switch (result) {
-            case Ringed::ok:
+            case RingStatus::ok:
                 if (self.ring.size() == 0) watchers.tell();
-                if (letters[0].flags & kLost) look.raise_lost();
+                if (letters[0].flags & kLost) lookup.raise_lost();
                 return done;
-            case Ringed::busy:
+            case RingStatus::busy:
                 patience = stall.patience(true);
                 if (patience == 0) return 0;
                 break;
-            case Ringed::empty: {
+            case RingStatus::empty: {
                 const std::uint64_t left = left_of(deadline);
                 if (left == 0) {
                     if (self.event) watchers.tell();
@@ -465,13 +465,13 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
                 look_around(self.self);
                 break;
             }
-            case Ringed::need_mapping:
-                if (!look.map_missing()) return 0;
+            case RingStatus::need_mapping:
+                if (!lookup.map_missing()) return 0;
                 break;
-            case Ringed::no_room:
-            case Ringed::full:
-            case Ringed::too_large:
-            case Ringed::damaged:
+            case RingStatus::no_room:
+            case RingStatus::full:
+            case RingStatus::too_large:
+            case RingStatus::damaged:
                 raise_damaged();
         }
     }

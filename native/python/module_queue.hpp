@@ -11,17 +11,17 @@
 namespace shmtensor {
 
 // What a client has mapped, for one call that waits until `deadline`.
-class Look final : public Shelf {
+class ClientLookup final : public SegmentLookup {
    public:
-    Look(PyClient& client, nb::handle object, std::uint64_t deadline)
+    ClientLookup(PyClient& client, nb::handle object, std::uint64_t deadline)
         : client_(client), object_(object), deadline_(deadline) {}
     Books* find(std::uint64_t segment) override { return client_.client.find(segment); }
-    // After Ringed::need_mapping: have the missing segment mapped. If nobody has it any more it is `gone`. That loses a
-    // message; but what a dead process left undone in it, only the manager can say: it was first, or is waited for.
-    // False: the time is up. Raises what need_mapping raises.
+    // After RingStatus::need_mapping: have the missing segment mapped. If nobody has it any more it is `gone`. That
+    // loses a message; but what a dead process left undone in it, only the manager can say: it was first, or is waited
+    // for. False: the time is up. Raises what need_mapping raises.
     bool map_missing();
-    void after(Ringed answer) {  // any other: what is missing next is another matter
-        if (answer != Ringed::need_mapping && answer != Ringed::busy) gone = waited_ = 0;
+    void after(RingStatus answer) {  // any other: what is missing next is another matter
+        if (answer != RingStatus::need_mapping && answer != RingStatus::busy) gone = waited_ = 0;
     }
     [[noreturn]] void raise_lost() const;  // of a letter that says kLost
 
@@ -35,7 +35,7 @@ class Look final : public Shelf {
 };
 
 // Asked when a put finds no room, as of Ring::taken(); true: try again.
-using MakeRoom = std::function<bool(Look&, std::uint32_t)>;
+using MakeRoom = std::function<bool(ClientLookup&, std::uint32_t)>;
 
 struct RingParts {
     PyClient& client;

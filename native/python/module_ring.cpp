@@ -19,9 +19,9 @@ namespace shmtensor {
 namespace {
 
 // The books of some segments. No hold can be in a segment that is gone (None), so it has empty books.
-class Some final : public Shelf {
+class ManagerLookup final : public SegmentLookup {
    public:
-    explicit Some(nb::dict books) {
+    explicit ManagerLookup(nb::dict books) {
         for (const auto& [segment, of] : books) {
             Books* known = of.is_none() ? &none_ : nb::cast<Books*>(of);
             if (known != &none_ && !known->is_open()) known = &none_;
@@ -129,8 +129,8 @@ void add_ring(nb::module_& m) {
         .def(
             "settle",
             [](RingMemory& self, std::uint32_t slot, nb::dict books) {
-                Some shelf(books);
-                if (self.ring().settle(slot, shelf) != Ringed::ok)
+                ManagerLookup lookup(books);
+                if (self.ring().settle(slot, lookup) != RingStatus::ok)
                     raise(native_errors.lock_busy, "the ring is locked just now, or needs the books of more segments");
             },
             nb::arg("slot"), nb::arg("books"))

@@ -65,8 +65,8 @@ struct World {
     }
     World(const World&) = delete;
 
-    struct All final : Shelf {
-        explicit All(World& w) : world(w) {}
+    struct ManagerLookup final : SegmentLookup {
+        explicit ManagerLookup(World& w) : world(w) {}
         Books* find(std::uint64_t segment) override {
             return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].books : nullptr;
         }
@@ -81,10 +81,10 @@ struct World {
 
     // What the manager does about a dead client: undo first, then release.
     void bury(std::uint32_t slot) {
-        All all(*this);
+        ManagerLookup all(*this);
         for (int tries = 0; ring.names(slot); ++tries) {
             want(tries < 5000, "a dead client's transfer cannot be undone");
-            if (ring.settle(slot, all) != Ringed::ok) ::usleep(1000);
+            if (ring.settle(slot, all) != RingStatus::ok) ::usleep(1000);
         }
         for (Arena& arena : arenas) arena.reap(slot);
         set_state(group, slot, SlotState::free);
@@ -92,15 +92,15 @@ struct World {
 
     // A reader in the harness itself, which has no client: it looks at blocks through their file.
     bool read(Reader& reader, std::uint32_t slot, const std::string& what) {
-        All all(*this);
+        ManagerLookup all(*this);
         Letter letter;
         for (int tries = 0;; ++tries) {
-            const Ringed result = broadcast.read(letter, reader, Next::oldest, slot, all, 100);
-            if (result == Ringed::empty) return false;
-            if (result == Ringed::ok) break;
-            want((result == Ringed::full || result == Ringed::busy) && tries < 100, what + ": cannot read");
+            const RingStatus result = broadcast.read(letter, reader, Next::oldest, slot, all, 100);
+            if (result == RingStatus::empty) return false;
+            if (result == RingStatus::ok) break;
+            want((result == RingStatus::full || result == RingStatus::busy) && tries < 100, what + ": cannot read");
             for (const MessageHold& hold : letter.holds) end(hold);
-            if (result == Ringed::full) reserve(all.missing);
+            if (result == RingStatus::full) reserve(all.missing);
         }
         std::uint32_t number = 0;
         want(letter.body.size() >= sizeof number, what + ": a body is short");
@@ -135,13 +135,13 @@ struct World {
 
     // Nobody is left: the ring and every arena are as they should be, and end empty.
     void audit(const std::string& what) {
-        All all(*this);
+        ManagerLookup all(*this);
         if (const char* wrong = ring.check(all)) fail(what + ": " + wrong);
         if (const char* wrong = broadcast.check()) fail(what + ": " + wrong);
         Letter letter;
         const std::uint32_t slot = claim();
         while (ring.size() > 0)
-            want(broadcast.drop(letter, Drop::unneeded, 0, slot, all, 1000) == Ringed::ok,
+            want(broadcast.drop(letter, Drop::unneeded, 0, slot, all, 1000) == RingStatus::ok,
                  what + ": a message that nobody lacks stays");
         bury(slot);
         for (Arena& arena : arenas) {
@@ -162,11 +162,11 @@ struct Member {
     Broadcast broadcast{ring, world.group};
     Reader reader;
 
-    struct Mine final : Shelf {
-        explicit Mine(Client& c) : client(c) {}
+    struct ClientLookup final : SegmentLookup {
+        explicit ClientLookup(Client& c) : client(c) {}
         Books* find(std::uint64_t segment) override { return client.find(segment); }
         Client& client;
-    } shelf{client};
+    } lookup{client};
 
     // `owned`: the arena that it allocates from, 0: none
     Member(World& w, std::uint32_t s, int owned)
@@ -176,34 +176,34 @@ struct Member {
     }
 
     template <class Again>
-    Ringed retry_broadcast(Letter& letter, Again&& again) {
+    RingStatus retry_broadcast(Letter& letter, Again&& again) {
         for (int tries = 0;; ++tries) {
-            const Ringed result = again(tries == 0 ? 0u : 50u);
-            if (result == Ringed::ok || result == Ringed::empty) return result;
+            const RingStatus result = again(tries == 0 ? 0u : 50u);
+            if (result == RingStatus::ok || result == RingStatus::empty) return result;
             for (const MessageHold& hold : letter.holds) client.drop(hold);
             letter.holds.clear();
-            if (result == Ringed::full) {
-                want(retry_blocking([&](unsigned p) { return client.reserve_holds(shelf.missing, p); }) == Status::ok,
+            if (result == RingStatus::full) {
+                want(retry_blocking([&](unsigned p) { return client.reserve_holds(lookup.missing, p); }) == Status::ok,
                      "holds");
             } else {
-                want(result == Ringed::busy && tries < 600, "the broadcast cannot be had");
+                want(result == RingStatus::busy && tries < 600, "the broadcast cannot be had");
             }
         }
     }
 
     void join(bool from_oldest) {
         Letter none;
-        want(retry_broadcast(none, [&](unsigned p) { return broadcast.join(reader, slot, shelf, p, from_oldest); }) ==
-                 Ringed::ok,
+        want(retry_broadcast(none, [&](unsigned p) { return broadcast.join(reader, slot, lookup, p, from_oldest); }) ==
+                 RingStatus::ok,
              "join");
     }
 
     bool drop(Drop which, std::uint32_t taken = 0) {
         Letter letter;
-        const Ringed result =
-            retry_broadcast(letter, [&](unsigned p) { return broadcast.drop(letter, which, taken, slot, shelf, p); });
+        const RingStatus result =
+            retry_broadcast(letter, [&](unsigned p) { return broadcast.drop(letter, which, taken, slot, lookup, p); });
         for (const MessageHold& hold : letter.holds) client.drop(hold);
-        return result == Ringed::ok;
+        return result == RingStatus::ok;
     }
 
     // False: it was stopped while it waited for room.
@@ -233,13 +233,13 @@ struct Member {
         for (int tries = 0; !sent; ++tries) {
             const std::uint32_t taken = ring.taken();
             std::size_t done = 0;
-            const Ringed result = ring.put({&letter, 1}, slot, shelf, tries == 0 ? 0 : 50, &done);
-            sent = result == Ringed::ok;
+            const RingStatus result = ring.put({&letter, 1}, slot, lookup, tries == 0 ? 0 : 50, &done);
+            sent = result == RingStatus::ok;
             if (sent) break;
-            if (result == Ringed::no_room) {
+            if (result == RingStatus::no_room) {
                 Refusal refusal;
                 want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
-            } else if (result == Ringed::full) {
+            } else if (result == RingStatus::full) {
                 if (drop(Drop::passed) || drop(Drop::unneeded)) continue;
                 if (ring.header().policy == static_cast<std::uint32_t>(Policy::drop_oldest) &&
                     drop(Drop::oldest, taken))
@@ -247,7 +247,7 @@ struct Member {
                 if (world.board->stop) break;
                 ring.await_room(taken, 50'000'000);
             } else {
-                want(result == Ringed::busy && tries < 6000, "put");
+                want(result == RingStatus::busy && tries < 6000, "put");
             }
         }
         if (!sent)
@@ -259,9 +259,9 @@ struct Member {
     // False: nothing came within the time.
     bool read(std::uint64_t patience_ns, Next next = Next::oldest) {
         Letter letter;
-        const Ringed result =
-            retry_broadcast(letter, [&](unsigned p) { return broadcast.read(letter, reader, next, slot, shelf, p); });
-        if (result == Ringed::empty) {
+        const RingStatus result =
+            retry_broadcast(letter, [&](unsigned p) { return broadcast.read(letter, reader, next, slot, lookup, p); });
+        if (result == RingStatus::empty) {
             if (patience_ns > 0) broadcast.await(reader, patience_ns);
             if (broadcast.lag(reader) == 0 && ring.size() > 0) drop(Drop::passed);
             return false;
@@ -294,7 +294,7 @@ const std::vector<std::string> kRoles = {
 
 void play(World& world, const std::string& role, std::uint32_t slot, int arena) {
     if (role == "manager") {
-        World::All all(world);
+        World::ManagerLookup all(world);
         for (std::uint32_t dead = 1; dead < slot; ++dead)
             if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.settle(dead, all);
         return;
@@ -324,7 +324,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
     const bool drops = role.ends_with("dropper");
     World world(4, drops ? kMessages : 64, drops ? Policy::drop_oldest : Policy::block);
-    World::All all(world);
+    World::ManagerLookup all(world);
     {
         const std::uint32_t slot = world.claim();
         Member first(world, slot, 1);
@@ -335,9 +335,9 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     // Somebody who has died as a reader, one who keeps the messages here, and one who sees all that is to be seen.
     Reader dead_reader, parked, witness;
     const std::uint32_t dead_slot = world.claim(), slot = world.claim();
-    want(world.broadcast.join(dead_reader, dead_slot, all, 100, true) == Ringed::ok, what);
-    want(world.broadcast.join(parked, slot, all, 100, true) == Ringed::ok, what);
-    want(world.broadcast.join(witness, slot, all, 100, true) == Ringed::ok, what);
+    want(world.broadcast.join(dead_reader, dead_slot, all, 100, true) == RingStatus::ok, what);
+    want(world.broadcast.join(parked, slot, all, 100, true) == RingStatus::ok, what);
+    want(world.broadcast.join(witness, slot, all, 100, true) == RingStatus::ok, what);
     if (role.ends_with("last reader") || role == "sweeper" || role == "skipper" || role == "manager")
         while (world.read(witness, slot, what)) {
         }
@@ -371,8 +371,9 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     if (WIFSTOPPED(status)) {
         // A stopped holder stops nobody for longer than they are ready to wait.
         Letter letter;
-        const Ringed got = world.broadcast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10);
-        want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty, what + ": beside a stopped process");
+        const RingStatus got = world.broadcast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10);
+        want(got == RingStatus::ok || got == RingStatus::busy || got == RingStatus::empty,
+             what + ": beside a stopped process");
         for (const MessageHold& hold : letter.holds) {
             Books& books = world.arenas[hold.segment - 1].books;
             // Its books may be what the stopped process has.

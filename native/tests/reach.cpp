@@ -81,11 +81,11 @@ struct Member {
     std::uint32_t slot;
     Connection connection;
     Client client;
-    struct Mine final : Shelf {
-        explicit Mine(Client& c) : client(c) {}
+    struct ClientLookup final : SegmentLookup {
+        explicit ClientLookup(Client& c) : client(c) {}
         Books* find(std::uint64_t segment) override { return client.find(segment); }
         Client& client;
-    } shelf{client};
+    } lookup{client};
 
     Member(World& w, std::uint32_t s) : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
         for (std::uint32_t i = 0; i < kRings; ++i) {
@@ -103,7 +103,7 @@ struct Member {
              "lend");
         letter.holds.push_back(hold);
         std::size_t done = 0;
-        want(world.rings[into].ring.put({&letter, 1}, slot, shelf, 1000, &done) == Ringed::ok, "put");
+        want(world.rings[into].ring.put({&letter, 1}, slot, lookup, 1000, &done) == RingStatus::ok, "put");
     }
     // The ring in the oldest message of one.
     Block* get(std::uint32_t from) {
@@ -111,7 +111,7 @@ struct Member {
         letter.body.reserve(1);
         letter.holds.reserve(4);
         std::size_t done = 0;
-        want(world.rings[from].ring.get({&letter, 1}, slot, shelf, 1000, &done) == Ringed::ok, "get");
+        want(world.rings[from].ring.get({&letter, 1}, slot, lookup, 1000, &done) == RingStatus::ok, "get");
         Block* block = nullptr;
         want(letter.holds.size() == 1 && client.receive(letter.holds[0], &block) == Status::ok, "a ring is gone");
         return block;

@@ -71,8 +71,8 @@ struct World {
     }
     World(const World&) = delete;
 
-    struct All final : Shelf {
-        explicit All(World& w) : world(w) {}
+    struct ManagerLookup final : SegmentLookup {
+        explicit ManagerLookup(World& w) : world(w) {}
         Books* find(std::uint64_t segment) override {
             return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].books : nullptr;
         }
@@ -81,10 +81,10 @@ struct World {
 
     // What the manager does about a dead client: undo first, then release.
     void bury(std::uint32_t slot) {
-        All all(*this);
+        ManagerLookup all(*this);
         for (int tries = 0; ring.names(slot); ++tries) {
             want(tries < 5000, "a dead client's transfer cannot be undone");
-            if (ring.settle(slot, all) != Ringed::ok) ::usleep(1000);
+            if (ring.settle(slot, all) != RingStatus::ok) ::usleep(1000);
         }
         for (Arena& arena : arenas) arena.reap(slot);
         board->working[slot] = 0;
@@ -103,11 +103,11 @@ struct Member {
     Client client;
     Ring ring;
 
-    struct Mine final : Shelf {
-        explicit Mine(Client& c) : client(c) {}
+    struct ClientLookup final : SegmentLookup {
+        explicit ClientLookup(Client& c) : client(c) {}
         Books* find(std::uint64_t segment) override { return client.find(segment); }
         Client& client;
-    } shelf{client};
+    } lookup{client};
 
     // `owned`: the arena that it allocates from, 0: none
     Member(World& w, std::uint32_t s, int owned)
@@ -117,13 +117,13 @@ struct Member {
     }
 
     template <class Again>
-    Ringed retry_ring(Again&& again) {
+    RingStatus retry_ring(Again&& again) {
         for (int tries = 0;; ++tries) {
-            const Ringed result = again(tries == 0 ? 0u : 50u);
-            if (result == Ringed::no_room) {
+            const RingStatus result = again(tries == 0 ? 0u : 50u);
+            if (result == RingStatus::no_room) {
                 Refusal refusal;
                 want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
-            } else if (result != Ringed::busy) {
+            } else if (result != RingStatus::busy) {
                 return result;
             }
             want(tries < 600, "the lock of the ring cannot be had");
@@ -155,9 +155,10 @@ struct Member {
         std::size_t done = 0;
         for (;;) {
             const std::uint32_t taken = ring.taken();
-            const Ringed result = retry_ring([&](unsigned p) { return ring.put({&letter, 1}, slot, shelf, p, &done); });
-            if (result == Ringed::ok) break;
-            want(result == Ringed::full, "put");
+            const RingStatus result =
+                retry_ring([&](unsigned p) { return ring.put({&letter, 1}, slot, lookup, p, &done); });
+            if (result == RingStatus::ok) break;
+            want(result == RingStatus::full, "put");
             ring.await_room(taken, 50'000'000);
         }
         world.board->put[number] = 1;
@@ -169,13 +170,13 @@ struct Member {
         Letter letter;
         std::size_t done = 0;
         std::atomic<std::uint64_t>& receipt = world.board->receipts[slot];
-        const Ringed result =
-            retry_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, shelf, p, &done, &receipt); });
-        if (result == Ringed::empty) {
+        const RingStatus result =
+            retry_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, lookup, p, &done, &receipt); });
+        if (result == RingStatus::empty) {
             if (patience_ns > 0) ring.await_message(patience_ns);
             return false;
         }
-        want(result == Ringed::ok && done == 1, "get");
+        want(result == RingStatus::ok && done == 1, "get");
         std::uint32_t number = 0;
         want(letter.body.size() >= sizeof number, "a body is short");
         std::memcpy(&number, letter.body.data(), sizeof number);
@@ -209,7 +210,7 @@ const std::vector<std::string> kRoles = {"producer",           "consumer",      
 
 void play(World& world, const std::string& role, std::uint32_t slot) {
     if (role == "manager") {
-        World::All all(world);
+        World::ManagerLookup all(world);
         for (std::uint32_t dead = 1; dead < slot; ++dead)
             if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.settle(dead, all);
         return;
@@ -245,7 +246,7 @@ std::uint32_t claim(World& world) {
 }
 
 void audit(World& world, const std::string& what, std::size_t may_lose) {
-    World::All all(world);
+    World::ManagerLookup all(world);
     if (const char* wrong = world.ring.check(all)) fail(what + ": " + wrong);
     const std::uint32_t slot = claim(world);
     {
@@ -296,14 +297,15 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     want(::waitpid(pid, &status, WUNTRACED) == pid, what);
     if (WIFSTOPPED(status)) {
         // A stopped holder stops nobody for longer than they are ready to wait.
-        World::All all(world);
+        World::ManagerLookup all(world);
         Letter letter;
         std::size_t done = 0;
-        const Ringed got =
+        const RingStatus got =
             world.ring.get({&letter, 1}, kMaxSlots - 1, all, 10, &done, &world.board->receipts[kMaxSlots - 1]);
-        want(got == Ringed::ok || got == Ringed::busy || got == Ringed::empty || got == Ringed::need_mapping,
+        want(got == RingStatus::ok || got == RingStatus::busy || got == RingStatus::empty ||
+                 got == RingStatus::need_mapping,
              what + ": get beside a stopped process");
-        if (got == Ringed::ok) {
+        if (got == RingStatus::ok) {
             std::uint32_t number = 0;
             std::memcpy(&number, letter.body.data(), sizeof number);
             ++world.board->got[number];
@@ -471,18 +473,18 @@ int threads(int seconds) {
 // Who has no patience, as they may have the GIL, does not wait for the copying that growth is.
 void patience() {
     World world(1);
-    World::All all(world);
+    World::ManagerLookup all(world);
     const std::uint32_t slot = claim(world), capacity = world.ring.header().capacity;
     Letter letter;
     letter.body.resize(1000);
     std::size_t done = 0;
     int put = 0;
-    while (world.ring.put({&letter, 1}, slot, all, 0, &done) == Ringed::ok) ++put;
+    while (world.ring.put({&letter, 1}, slot, all, 0, &done) == RingStatus::ok) ++put;
     Refusal refusal;
     want(world.ring.reserve(world.group, slot, refusal) == 0, "reserve");
-    want(world.ring.put({&letter, 1}, slot, all, 0, &done) == Ringed::busy, "growth without patience");
+    want(world.ring.put({&letter, 1}, slot, all, 0, &done) == RingStatus::busy, "growth without patience");
     want(world.ring.header().capacity == capacity && world.ring.size() == static_cast<std::uint32_t>(put), "unchanged");
-    want(world.ring.put({&letter, 1}, slot, all, 50, &done) == Ringed::ok, "growth with patience");
+    want(world.ring.put({&letter, 1}, slot, all, 50, &done) == RingStatus::ok, "growth with patience");
     want(world.ring.header().capacity == capacity * 2, "grown");
 }
 
