@@ -95,24 +95,24 @@ void Broadcast::leave(const Reader& reader) {
 
 // ---------------------------------------------------------------------------------------------------------------- read
 
-RingStatus Broadcast::read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
-                           unsigned patience_ms) {
-    letter.holds.clear();
+RingStatus Broadcast::read(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot,
+                           SegmentLookup& lookup, unsigned patience_ms) {
+    encoded.holds.clear();
     if (lag(reader) == 0) return RingStatus::empty;
     RingHeader& h = ring_.header();
     for (;;) {
         CachedLookup cached(lookup);
         if (const RingStatus taken = ring_.take(true, slot, cached, patience_ms); taken != RingStatus::ok) return taken;
         const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-        const RingStatus result = read_one(letter, reader, next, slot, cached, patience_ms);
+        const RingStatus result = read_one(encoded, reader, next, slot, cached, patience_ms);
         const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
         drop_lock(h.get_lock);
         if (moved) ring_.say_room();
         if (result == RingStatus::full) lookup.missing = cached.missing;
         if (result != RingStatus::no_room) return result;
-        // Nothing is allocated under the lock; a letter keeps its room for the next message.
-        letter.body.reserve(letter.bytes);
-        letter.holds.reserve(letter.mark);
+        // Nothing is allocated under the lock; an encoded message keeps its room for the next message.
+        encoded.body.reserve(encoded.bytes);
+        encoded.holds.reserve(encoded.mark);
     }
 }
 
@@ -132,8 +132,8 @@ bool Broadcast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail
 }
 
 // pre: get_lock. no_room: as Ring::get_one.
-RingStatus Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
-                               unsigned patience_ms) {
+RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot,
+                               SegmentLookup& lookup, unsigned patience_ms) {
     RingHeader& h = ring_.header();
     ReaderRow& mine = row(reader.row);
     if (mine.owner.load(std::memory_order_relaxed) != reader.owner) return RingStatus::empty;
@@ -153,7 +153,7 @@ RingStatus Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::u
         reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
         SHMTENSOR_POINT("broadcast.read.last");
-        result = ring_.get_one(letter, slot, lookup, nullptr);
+        result = ring_.get_one(encoded, slot, lookup, nullptr);
         if (result != RingStatus::ok) {
             mine.cursor.word.store(cursor, std::memory_order_relaxed);
             reader.next.store(before, std::memory_order_relaxed);
@@ -161,9 +161,9 @@ RingStatus Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::u
         }
     } else {
         const Message& message = *found.message;
-        if (letter.body.capacity() < message.body_bytes || letter.holds.capacity() < message.holds) {
-            letter.bytes = message.body_bytes;
-            letter.mark = message.holds;
+        if (encoded.body.capacity() < message.body_bytes || encoded.holds.capacity() < message.holds) {
+            encoded.bytes = message.body_bytes;
+            encoded.mark = message.holds;
             return RingStatus::no_room;
         }
         const MessageHold* holds = holds_of(message);
@@ -174,11 +174,11 @@ RingStatus Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::u
             gone = true;
         }
         const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
-        letter.body.assign(body, body + message.body_bytes);
-        letter.holds.assign(holds, holds + (gone ? 0 : message.holds));
-        letter.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
-        letter.mark = message.mark;
-        if (const RingStatus held = hold(letter, slot, lookup, patience_ms); held != RingStatus::ok) return held;
+        encoded.body.assign(body, body + message.body_bytes);
+        encoded.holds.assign(holds, holds + (gone ? 0 : message.holds));
+        encoded.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
+        encoded.mark = message.mark;
+        if (const RingStatus held = hold(encoded, slot, lookup, patience_ms); held != RingStatus::ok) return held;
         SHMTENSOR_POINT("broadcast.read.held");
         reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_relaxed);
@@ -192,15 +192,16 @@ RingStatus Broadcast::read_one(Letter& letter, Reader& reader, Next next, std::u
     return RingStatus::ok;
 }
 
-// pre: get_lock; the letter has a copy of the message's list, and all its segments are in the lookup. Each entry in it
-// becomes one of the reader's own. Not ok: those that were made are all that is left in the letter.
-RingStatus Broadcast::hold(Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+// pre: get_lock; the encoded message has a copy of the message's list, and all its segments are in the lookup. Each
+// entry in it becomes one of the reader's own. Not ok: those that were made are all that is left in the encoded
+// message.
+RingStatus Broadcast::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     Books* books = nullptr;
     std::uint64_t segment = 0;
     std::size_t held = 0;
     RingStatus result = RingStatus::ok;
-    for (; held < letter.holds.size(); ++held) {
-        MessageHold& hold = letter.holds[held];
+    for (; held < encoded.holds.size(); ++held) {
+        MessageHold& hold = encoded.holds[held];
         if (!books || hold.segment != segment) {
             if (books) books->unlock();
             segment = hold.segment;
@@ -224,32 +225,32 @@ RingStatus Broadcast::hold(Letter& letter, std::uint32_t slot, SegmentLookup& lo
         SHMTENSOR_POINT("broadcast.read.one_held");
     }
     if (books) books->unlock();
-    letter.holds.resize(held);
+    encoded.holds.resize(held);
     return result;
 }
 
 // ---------------------------------------------------------------------------------------------------------------- drop
 
-RingStatus Broadcast::drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup,
-                           unsigned patience_ms) {
-    letter.holds.clear();
+RingStatus Broadcast::drop(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot,
+                           SegmentLookup& lookup, unsigned patience_ms) {
+    encoded.holds.clear();
     if (ring_.size() == 0) return RingStatus::empty;
     RingHeader& h = ring_.header();
     for (;;) {
         CachedLookup cached(lookup);
         if (const RingStatus locked = ring_.take(true, slot, cached, patience_ms); locked != RingStatus::ok)
             return locked;
-        const RingStatus result = drop_one(letter, which, taken, slot, cached);
+        const RingStatus result = drop_one(encoded, which, taken, slot, cached);
         drop_lock(h.get_lock);
         if (result == RingStatus::ok) ring_.say_room();
         if (result != RingStatus::no_room) return result;
-        letter.body.reserve(letter.bytes);
-        letter.holds.reserve(letter.mark);
+        encoded.body.reserve(encoded.bytes);
+        encoded.holds.reserve(encoded.mark);
     }
 }
 
 // pre: get_lock.
-RingStatus Broadcast::drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot,
+RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot,
                                SegmentLookup& lookup) {
     RingHeader& h = ring_.header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
@@ -271,7 +272,7 @@ RingStatus Broadcast::drop_one(Letter& letter, Drop which, std::uint32_t taken, 
         }
     }
     SHMTENSOR_POINT("broadcast.drop.moved");
-    return ring_.get_one(letter, slot, lookup, nullptr);
+    return ring_.get_one(encoded, slot, lookup, nullptr);
 }
 
 // --------------------------------------------------------------------------------------------------- waits, inspection

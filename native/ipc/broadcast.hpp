@@ -46,13 +46,13 @@ class Broadcast {
     bool has(const Reader& reader) const;  // the row is still this reader's
 
     // The next message of a reader; with Next::newest it passes over what was put before the last one. Not ok: the
-    // holds in the letter are to be dropped. full: hold entries must be reserved in the segment lookup.missing first.
-    // empty also when it has left.
-    RingStatus read(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
+    // holds in the encoded message are to be dropped. full: hold entries must be reserved in the segment lookup.missing
+    // first. empty also when it has left.
+    RingStatus read(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
                     unsigned patience_ms);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
     // none. `taken`: as Ring::taken() was before the put that found no room.
-    RingStatus drop(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup,
+    RingStatus drop(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup,
                     unsigned patience_ms);
 
     std::uint32_t lag(const Reader& reader) const;  // messages that it has not read
@@ -77,10 +77,11 @@ class Broadcast {
     Lag find_lagging(std::uint64_t head, std::uint32_t but);
     bool is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const;
     bool newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const;
-    RingStatus read_one(Letter& letter, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
+    RingStatus read_one(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
                         unsigned patience_ms);
-    RingStatus hold(Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
-    RingStatus drop_one(Letter& letter, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup);
+    RingStatus hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus drop_one(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot,
+                        SegmentLookup& lookup);
 
     Ring& ring_;
     const Group& group_;

@@ -19,7 +19,7 @@ constexpr std::uint64_t kSpin = 50'000;  // ns; about what going to sleep and be
 constexpr std::uint64_t kPreempted = 20'000;  // ns between two turns of a spin: somebody else wants this core
 constexpr std::uint32_t kMostPenalty = 64;    // waits
 constexpr int kAll = 0x7fffffff;              // sleepers
-constexpr std::size_t kAlike = 1024;          // holds of a message; room for more is made for one letter only
+constexpr std::size_t kAlike = 1024;          // holds of a message; room for more is made for one encoded message only
 constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
 
 // The half of a position that changes with every message, for futexes. (Both supported machines are little endian.)
@@ -37,8 +37,8 @@ bool other_cores() {
     return others;
 }
 
-std::uint32_t units_for(const Letter& letter) {
-    const std::uint64_t bytes = sizeof(Message) + letter.holds.size() * sizeof(MessageHold) + letter.body.size();
+std::uint32_t units_for(const EncodedMessage& encoded) {
+    const std::uint64_t bytes = sizeof(Message) + encoded.holds.size() * sizeof(MessageHold) + encoded.body.size();
     const std::uint64_t units = (bytes + kRingUnit - 1) / kRingUnit;
     return units > kRingUnits ? kRingUnits + 1 : static_cast<std::uint32_t>(units);
 }
@@ -252,15 +252,15 @@ RingStatus Ring::settle(std::uint32_t slot, SegmentLookup& lookup) {
 
 // ----------------------------------------------------------------------------------------------------------------- put
 
-RingStatus Ring::put(std::span<const Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
-                     std::size_t* done) {
+RingStatus Ring::put(std::span<const EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup,
+                     unsigned patience_ms, std::size_t* done) {
     RingHeader& h = header();
     *done = 0;
     CachedLookup cached(lookup);
     RingStatus result = take(false, slot, lookup, patience_ms);
     if (result != RingStatus::ok) return result;
-    while (*done < letters.size() && result == RingStatus::ok) {
-        result = put_one(letters[*done], slot, cached, patience_ms);
+    while (*done < messages.size() && result == RingStatus::ok) {
+        result = put_one(messages[*done], slot, cached, patience_ms);
         if (result == RingStatus::ok) ++*done;
     }
     const bool more_room = !is_full();
@@ -272,18 +272,20 @@ RingStatus Ring::put(std::span<const Letter> letters, std::uint32_t slot, Segmen
     return result;
 }
 
-RingStatus Ring::put_one(const Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
+                         unsigned patience_ms) {
     RingHeader& h = header();
-    const std::uint32_t units = units_for(letter);
+    const std::uint32_t units = units_for(encoded);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
-    if (units > kRingUnits / 2 || (max_bytes != 0 && letter.bytes > max_bytes)) return RingStatus::too_large;
+    if (units > kRingUnits / 2 || (max_bytes != 0 && encoded.bytes > max_bytes)) return RingStatus::too_large;
     const std::uint64_t tail = h.tail.word.load(std::memory_order_relaxed);
     const std::uint64_t head = h.head.word.load(std::memory_order_acquire);  // SYNC: head
     const std::uint32_t inside = count_of(tail) - count_of(head);
     const std::uint32_t most = h.max_messages.load(std::memory_order_relaxed);
     const std::uint64_t before = h.put_bytes.load(std::memory_order_relaxed);
     if (most != 0 && inside >= most) return RingStatus::full;
-    if (max_bytes != 0 && inside > 0 && before - h.got_bytes.load(std::memory_order_relaxed) + letter.bytes > max_bytes)
+    if (max_bytes != 0 && inside > 0 &&
+        before - h.got_bytes.load(std::memory_order_relaxed) + encoded.bytes > max_bytes)
         return RingStatus::full;
     std::uint32_t all = 0, filler = 0;
     for (;;) {
@@ -303,22 +305,22 @@ RingStatus Ring::put_one(const Letter& letter, std::uint32_t slot, SegmentLookup
         gap->flags = kFiller;
     }
     std::byte* at = unit(units_of(tail) + filler, all);
-    const auto holds = static_cast<std::uint32_t>(letter.holds.size());
-    *reinterpret_cast<Message*>(at) = {units,  letter.flags, holds, letter.mark, letter.body.size(),
-                                       before, letter.bytes};
+    const auto holds = static_cast<std::uint32_t>(encoded.holds.size());
+    *reinterpret_cast<Message*>(at) = {units,  encoded.flags, holds, encoded.mark, encoded.body.size(),
+                                       before, encoded.bytes};
     at += sizeof(Message);
-    if (holds > 0) std::memcpy(at, letter.holds.data(), holds * sizeof(MessageHold));
-    if (!letter.body.empty()) std::memcpy(at + holds * sizeof(MessageHold), letter.body.data(), letter.body.size());
+    if (holds > 0) std::memcpy(at, encoded.holds.data(), holds * sizeof(MessageHold));
+    if (!encoded.body.empty()) std::memcpy(at + holds * sizeof(MessageHold), encoded.body.data(), encoded.body.size());
     SHMTENSOR_POINT("ring.put.written");
     h.put_undo.word.store(undo_word(units_of(tail), slot), std::memory_order_release);
     SHMTENSOR_POINT("ring.put.noted");
-    for (const MessageHold& hold : letter.holds) {
+    for (const MessageHold& hold : encoded.holds) {
         bool known = false;
         Hold* held = entry_of(hold, lookup, &known);
         if (held) held->word.store(hold_word(hold.block, number_, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
-    h.put_bytes.store(before + letter.bytes, std::memory_order_relaxed);
+    h.put_bytes.store(before + encoded.bytes, std::memory_order_relaxed);
     SHMTENSOR_POINT("ring.put.moved");
     h.tail.word.store(position_word(units_of(tail) + filler + units, count_of(tail) + 1));  // SYNC: tail
     SHMTENSOR_POINT("ring.put.published");
@@ -394,8 +396,8 @@ void reserve(Ring& ring, Client& client, Refusal& refusal) {
 
 // ----------------------------------------------------------------------------------------------------------------- get
 
-RingStatus Ring::get(std::span<Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
-                     std::size_t* done, std::atomic<std::uint64_t>* receipt) {
+RingStatus Ring::get(std::span<EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup,
+                     unsigned patience_ms, std::size_t* done, std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     *done = 0;
     if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
@@ -405,12 +407,12 @@ RingStatus Ring::get(std::span<Letter> letters, std::uint32_t slot, SegmentLooku
         RingStatus result = take(true, slot, lookup, patience_ms);
         if (result != RingStatus::ok) return result;
         std::size_t body = 0, holds = 0;
-        while (*done < letters.size()) {
-            Letter& letter = letters[*done];
-            result = get_one(letter, slot, cached, receipt);
+        while (*done < messages.size()) {
+            EncodedMessage& encoded = messages[*done];
+            result = get_one(encoded, slot, cached, receipt);
             if (result == RingStatus::no_room) {
-                body = letter.bytes;
-                holds = letter.mark;
+                body = encoded.bytes;
+                holds = encoded.mark;
             }
             if (result != RingStatus::ok) break;
             ++*done;
@@ -423,17 +425,17 @@ RingStatus Ring::get(std::span<Letter> letters, std::uint32_t slot, SegmentLooku
             return RingStatus::ok;
         }
         if (result != RingStatus::no_room) return result;
-        // Nothing is allocated under the lock; a letter keeps its room for the next message, and those in a row are
-        // mostly alike.
-        for (Letter& letter : holds < kAlike ? letters : letters.first(1)) {
-            letter.body.reserve(body);
-            letter.holds.reserve(holds);
+        // Nothing is allocated under the lock; an encoded message keeps its room for the next message, and those in a
+        // row are mostly alike.
+        for (EncodedMessage& encoded : holds < kAlike ? messages : messages.first(1)) {
+            encoded.body.reserve(body);
+            encoded.holds.reserve(holds);
         }
     }
 }
 
-// no_room: the letter must be given room for `bytes` of body and `mark` holds first.
-RingStatus Ring::get_one(Letter& letter, std::uint32_t slot, SegmentLookup& lookup,
+// no_room: the encoded message must be given room for `bytes` of body and `mark` holds first.
+RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
                          std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
@@ -443,9 +445,9 @@ RingStatus Ring::get_one(Letter& letter, std::uint32_t slot, SegmentLookup& look
     if (!found.message || found.next - units_of(head) > units_of(tail) - units_of(head)) return RingStatus::damaged;
     const Message& message = *found.message;
     const MessageHold* holds = holds_of(message);
-    if (letter.body.capacity() < message.body_bytes || letter.holds.capacity() < message.holds) {
-        letter.bytes = message.body_bytes;
-        letter.mark = message.holds;
+    if (encoded.body.capacity() < message.body_bytes || encoded.holds.capacity() < message.holds) {
+        encoded.bytes = message.body_bytes;
+        encoded.mark = message.holds;
         return RingStatus::no_room;
     }
     bool gone = false;
@@ -456,16 +458,16 @@ RingStatus Ring::get_one(Letter& letter, std::uint32_t slot, SegmentLookup& look
         gone = !known;
     }
     const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
-    letter.body.assign(body, body + message.body_bytes);
-    letter.holds.assign(holds, holds + (gone ? 0 : message.holds));
-    letter.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
-    letter.mark = message.mark;
-    letter.bytes = message.bytes;
+    encoded.body.assign(body, body + message.body_bytes);
+    encoded.holds.assign(holds, holds + (gone ? 0 : message.holds));
+    encoded.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
+    encoded.mark = message.mark;
+    encoded.bytes = message.bytes;
     const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };
     // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
     if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
     SHMTENSOR_POINT("ring.get.noted");
-    for (const MessageHold& hold : letter.holds) {
+    for (const MessageHold& hold : encoded.holds) {
         bool known = false;
         Hold* held = entry_of(hold, lookup, &known);
         // Only what is the ring's (R3): a list that was written over must not reach into the books.

@@ -53,7 +53,7 @@ class CachedLookup final : public SegmentLookup {
 
 // A message: complete but for its place in a ring, or taken out of one. Until it is put, and once it is taken, its
 // entries belong to this process.
-struct Letter {
+struct EncodedMessage {
     std::vector<std::byte> body;
     std::vector<MessageHold> holds;
     std::uint32_t flags = 0;
@@ -61,7 +61,7 @@ struct Letter {
     std::uint64_t bytes = 0;  // what it counts for
 };
 
-constexpr std::uint32_t kLost = 1u << 31;  // in the flags of a letter, not of a message
+constexpr std::uint32_t kLost = 1u << 31;  // in the flags of an encoded message, not of a message
 
 enum class RingStatus {
     ok,
@@ -88,12 +88,12 @@ class Ring {
 
     // Publish messages as `slot`, in order, as many as fit; `done` says how many. After that their holds are the
     // ring's. Not ok: why the next one was not published.
-    RingStatus put(std::span<const Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
-                   std::size_t* done);
-    // Take the oldest messages as `slot`, at most letters.size(). ok: `done` is at least 1. `receipt`, if any, is set
+    RingStatus put(std::span<const EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup,
+                   unsigned patience_ms, std::size_t* done);
+    // Take the oldest messages as `slot`, at most messages.size(). ok: `done` is at least 1. `receipt`, if any, is set
     // to a message's number + 1 before it is taken. A message that names a segment that is gone is taken without holds,
-    // and its letter says kLost.
-    RingStatus get(std::span<Letter> letters, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+    // and its encoded message says kLost.
+    RingStatus get(std::span<EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
                    std::size_t* done, std::atomic<std::uint64_t>* receipt = nullptr);
     // Reserve pages for twice the capacity; counts for the group (slot 0), and for `slot` meanwhile. 0 or errno.
     int reserve(Group& group, std::uint32_t slot, Refusal& refusal);
@@ -136,8 +136,9 @@ class Ring {
     };
     RingStatus take(bool getting, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     RingStatus undo(bool getting, SegmentLookup& lookup);
-    RingStatus put_one(const Letter& letter, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
-    RingStatus get_one(Letter& letter, std::uint32_t slot, SegmentLookup& lookup, std::atomic<std::uint64_t>* receipt);
+    RingStatus put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
+                       std::atomic<std::uint64_t>* receipt);
     RingStatus grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved

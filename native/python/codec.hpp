@@ -16,13 +16,13 @@
 
 namespace shmtensor {
 
-// A value in the making, or one that has arrived. Each block in it has one user, which goes with the parcel; where the
-// user has been taken over there is a nullptr.
-struct Parcel {
-    Parcel() = default;
-    Parcel(const Parcel&) = delete;
-    Parcel& operator=(const Parcel&) = delete;
-    ~Parcel() { clear(); }
+// A value in the making, or one that has arrived. Each block in it has one user, which goes with the encoded value;
+// where the user has been taken over there is a nullptr.
+struct EncodedValue {
+    EncodedValue() = default;
+    EncodedValue(const EncodedValue&) = delete;
+    EncodedValue& operator=(const EncodedValue&) = delete;
+    ~EncodedValue() { clear(); }
     void clear();  // keeps the room of its vectors
 
     std::vector<std::byte> body;
@@ -30,10 +30,11 @@ struct Parcel {
     std::uint64_t bytes = 0;  // of the blocks
 };
 
-// Write `value` into an empty parcel. Blocks as other processes need them: what lies on the heap is copied (an ndarray)
-// or moved (a tensor) into shared memory of `client`, a _native.Client; None: of this process's default manager, which
-// is looked for only when a block is needed. May run any Python. False with an exception set and the parcel empty.
-bool encode(PyObject* client, PyObject* value, Parcel& parcel);
+// Encode `value`. pre: `encoded` is empty. Its blocks are such as other processes need: what lies on the heap is copied
+// (an ndarray) or moved (a tensor) into shared memory of `client`, a _native.Client; None: of this process's default
+// manager, which is looked for only when a block is needed. May run any Python. False with an exception set, and
+// `encoded` empty.
+bool encode(PyObject* client, PyObject* value, EncodedValue& encoded);
 
 // The value of a body; a new reference, or nullptr with an exception set. Takes over the users of blocks that it needs.
 // May run any Python. `common`: others get the same message, so the arrays in it may not be written.

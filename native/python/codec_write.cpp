@@ -136,10 +136,10 @@ std::uint64_t last_message = 0;  // under the GIL
 
 class Encoder {
    public:
-    Encoder(PyObject* client, Parcel& parcel)
+    Encoder(PyObject* client, EncodedValue& encoded)
         : given_(client),
-          parcel_(parcel),
-          out_(parcel.body),
+          encoded_(encoded),
+          out_(encoded.body),
           arrays_(array_type_if_loaded()),
           tensors_(tensor_type_if_loaded()) {}
 
@@ -147,7 +147,7 @@ class Encoder {
         out_.byte(kPlain);
         Written result = write(value, Py_REFCNT(value) == 1, kDepth);
         if (result == Written::needs_pickle) {
-            parcel_.clear();
+            encoded_.clear();
             seen_.clear();
             out_.restart();
             message_ = ++last_message;
@@ -373,15 +373,15 @@ class Encoder {
         return block->number;
     }
     void add(Block* block) {
-        parcel_.blocks.push_back(block);
+        encoded_.blocks.push_back(block);
         if (!block->segment->is_ring())
-            parcel_.bytes += block->bytes;  // a queue's memory is its own, not the message's
+            encoded_.bytes += block->bytes;  // a queue's memory is its own, not the message's
         block->message = message_;
-        block->number = static_cast<std::uint32_t>(parcel_.blocks.size() - 1);
+        block->number = static_cast<std::uint32_t>(encoded_.blocks.size() - 1);
     }
-    // A new block, which belongs to the parcel.
+    // A new block, which belongs to the encoded value.
     bool fresh(std::uint64_t bytes, Block** block) {
-        parcel_.blocks.reserve(parcel_.blocks.size() + 1);
+        encoded_.blocks.reserve(encoded_.blocks.size() + 1);
         if (!client() || !allocate_block(held_.get(), bytes, block)) return false;
         add(*block);
         return true;
@@ -444,7 +444,7 @@ class Encoder {
     }
 
     PyObject* const given_;
-    Parcel& parcel_;
+    EncodedValue& encoded_;
     Writer out_;
     Seen seen_;
     std::uint64_t message_ = ++last_message;  // what the blocks of this message are marked with
@@ -455,7 +455,7 @@ class Encoder {
 
 }  // namespace
 
-void Parcel::clear() {
+void EncodedValue::clear() {
     for (Block* block : blocks)
         if (block) block->client->release(block);
     blocks.clear();
@@ -463,13 +463,13 @@ void Parcel::clear() {
     bytes = 0;
 }
 
-bool encode(PyObject* client, PyObject* value, Parcel& parcel) {
+bool encode(PyObject* client, PyObject* value, EncodedValue& encoded) {
     bool done = false;
     {
-        Encoder encoder(client, parcel);
+        Encoder encoder(client, encoded);
         done = encoder.run(value);
     }
-    if (!done) parcel.clear();
+    if (!done) encoded.clear();
     return done;
 }
 

@@ -12,25 +12,25 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::size_t kKept = 1 << 20;  // bytes of room that a spare letter keeps
+constexpr std::size_t kKept = 1 << 20;  // bytes of room that the spare message keeps
 
 PyObject *empty_error, *foreign_error, *quota_error;
 
-// A letter whose room is used again. A call inside a call of this thread gets a new one. What it holds is dropped.
-struct Spare {
-    explicit Spare(Client& c) : client(c), letter(std::exchange(spare(), {})) {}
-    Spare(const Spare&) = delete;
-    ~Spare() {
-        for (const MessageHold& hold : letter.holds) client.drop(hold);
-        letter.holds.clear();
-        if (letter.body.capacity() <= kKept) spare() = std::move(letter);
+// A message whose room is used again. A call inside a call of this thread gets a new one. What it holds is dropped.
+struct ScratchMessage {
+    explicit ScratchMessage(Client& c) : client(c), message(std::exchange(spare(), {})) {}
+    ScratchMessage(const ScratchMessage&) = delete;
+    ~ScratchMessage() {
+        for (const MessageHold& hold : message.holds) client.drop(hold);
+        message.holds.clear();
+        if (message.body.capacity() <= kKept) spare() = std::move(message);
     }
     Client& client;
-    Letter letter;
+    EncodedMessage message;
 
    private:
-    static Letter& spare() {
-        static thread_local Letter one;
+    static EncodedMessage& spare() {
+        static thread_local EncodedMessage one;
         return one;
     }
 };
@@ -47,7 +47,7 @@ struct PyBroadcast {
 
     // Try until the core is through with it, or the time is up (busy, or empty).
     template <class Try>
-    RingStatus retry_blocking(ClientLookup& lookup, std::uint64_t deadline, Letter* letter, Try&& again);
+    RingStatus retry_blocking(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Try&& again);
     bool drop(ClientLookup& lookup, Drop which, std::uint32_t taken = 0);
     void tidy(ClientLookup& lookup);
     bool make_room(ClientLookup& lookup, std::uint32_t taken);
@@ -58,7 +58,8 @@ struct PyBroadcast {
 };
 
 template <class Try>
-RingStatus PyBroadcast::retry_blocking(ClientLookup& lookup, std::uint64_t deadline, Letter* letter, Try&& again) {
+RingStatus PyBroadcast::retry_blocking(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message,
+                                       Try&& again) {
     Stall stall(parts.ring, parts.client, deadline);
     for (unsigned patience = 0;;) {
         RingStatus result;
@@ -72,9 +73,9 @@ RingStatus PyBroadcast::retry_blocking(ClientLookup& lookup, std::uint64_t deadl
         lookup.after(result);
         if (result == RingStatus::ok || result == RingStatus::empty) return result;
         if (result != RingStatus::busy) stall.over();
-        if (letter) {
-            for (const MessageHold& hold : letter->holds) client().drop(hold);
-            letter->holds.clear();
+        if (message) {
+            for (const MessageHold& hold : message->holds) client().drop(hold);
+            message->holds.clear();
         }
         switch (result) {
             case RingStatus::busy:
@@ -82,7 +83,7 @@ RingStatus PyBroadcast::retry_blocking(ClientLookup& lookup, std::uint64_t deadl
                 if (patience == 0) return result;
                 break;
             case RingStatus::full:
-                if (!letter) return result;
+                if (!message) return result;
                 shmtensor::retry_blocking(
                     parts.client, parts.client_object,
                     [&](unsigned p) { return client().reserve_holds(lookup.missing, p); }, lookup.missing, 0);
@@ -97,9 +98,9 @@ RingStatus PyBroadcast::retry_blocking(ClientLookup& lookup, std::uint64_t deadl
 }
 
 bool PyBroadcast::drop(ClientLookup& lookup, Drop which, std::uint32_t taken) {
-    Spare spare(client());
-    return retry_blocking(lookup, 0, &spare.letter, [&](unsigned patience) {
-               return broadcast.drop(spare.letter, which, taken, client().slot(), lookup, patience);
+    ScratchMessage scratch(client());
+    return retry_blocking(lookup, 0, &scratch.message, [&](unsigned patience) {
+               return broadcast.drop(scratch.message, which, taken, client().slot(), lookup, patience);
            }) == RingStatus::ok;
 }
 
@@ -108,8 +109,8 @@ bool PyBroadcast::drop(ClientLookup& lookup, Drop which, std::uint32_t taken) {
 void PyBroadcast::tidy(ClientLookup& lookup) {
     RingStatus result;
     do {
-        Spare spare(client());
-        result = broadcast.drop(spare.letter, Drop::passed, 0, client().slot(), lookup, 0);
+        ScratchMessage scratch(client());
+        result = broadcast.drop(scratch.message, Drop::passed, 0, client().slot(), lookup, 0);
     } while (result == RingStatus::ok);
 }
 
@@ -197,12 +198,12 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     self.require();
     PyBroadcast& owner = self.owner;
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    Spare spare(owner.client());
+    ScratchMessage scratch(owner.client());
     ClientLookup lookup = owner.lookup(deadline);
     const std::uint64_t skipped = self.reader.skipped;
     for (;;) {
-        const RingStatus result = owner.retry_blocking(lookup, deadline, &spare.letter, [&](unsigned patience) {
-            return owner.broadcast.read(spare.letter, self.reader, next, owner.client().slot(), lookup, patience);
+        const RingStatus result = owner.retry_blocking(lookup, deadline, &scratch.message, [&](unsigned patience) {
+            return owner.broadcast.read(scratch.message, self.reader, next, owner.client().slot(), lookup, patience);
         });
         if (result == RingStatus::ok) break;
         const std::uint64_t left = left_of(deadline);
@@ -224,8 +225,8 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     }
     self.settle();
     if (self.reader.skipped != skipped) owner.tidy(lookup);
-    if (spare.letter.flags & kLost) lookup.raise_lost();
-    return read_common(owner.ring_object, spare.letter);
+    if (scratch.message.flags & kLost) lookup.raise_lost();
+    return read_common(owner.ring_object, scratch.message);
 }
 
 }  // namespace

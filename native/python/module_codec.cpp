@@ -76,14 +76,14 @@ nb::bytes bytes_of(const std::vector<Ticket>& tickets) {
 }
 
 nb::tuple pack_tickets(nb::handle client, nb::handle value) {
-    Parcel parcel;
-    if (!encode(client.ptr(), value.ptr(), parcel)) throw nb::python_error();
-    nb::bytes body(parcel.body.data(), parcel.body.size());
+    EncodedValue encoded;
+    if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
+    nb::bytes body(encoded.body.data(), encoded.body.size());
     std::vector<Ticket> tickets;
-    tickets.reserve(parcel.blocks.size());
+    tickets.reserve(encoded.blocks.size());
     // Held here until all have their ticket: a failure takes those back that were made.
     try {
-        for (const Block* block : parcel.blocks) {
+        for (const Block* block : encoded.blocks) {
             const nb::handle owner = static_cast<PyObject*>(block->client->face);
             Ticket t{block->segment->id, block->index, block->generation, 0, 0};
             retry_blocking(
@@ -96,7 +96,7 @@ nb::tuple pack_tickets(nb::handle client, nb::handle value) {
         for (std::size_t i = 0; i < tickets.size(); ++i) {
             const Ticket& t = tickets[i];
             Block* block = nullptr;
-            Client& owner = *parcel.blocks[i]->client;
+            Client& owner = *encoded.blocks[i]->client;
             if (owner.redeem(t.segment, t.index, t.generation, t.hold, t.mark, kSlice, &block) == Status::ok)
                 owner.release(block);
         }
@@ -110,8 +110,8 @@ nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
     const Bytes bytes(body), packed(list);
     const auto* from = static_cast<const std::byte*>(packed.view.buf);
     const std::size_t count = static_cast<std::size_t>(packed.view.len) / sizeof(Ticket);
-    Parcel parcel;
-    parcel.blocks.reserve(count);
+    EncodedValue encoded;
+    encoded.blocks.reserve(count);
     std::optional<nb::python_error> problem;
     for (std::size_t i = 0; i < count; ++i) {
         Ticket t;
@@ -124,14 +124,14 @@ nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
                     return self.client.redeem(t.segment, t.index, t.generation, t.hold, t.mark, patience, &block);
                 },
                 t.segment, 0);
-            parcel.blocks.push_back(block);
+            encoded.blocks.push_back(block);
         } catch (nb::python_error& error) {
             if (!problem) problem.emplace(std::move(error));
         }
     }
     if (problem) throw std::move(*problem);
     PyObject* value =
-        decode(static_cast<const std::byte*>(bytes.view.buf), static_cast<std::size_t>(bytes.view.len), parcel.blocks);
+        decode(static_cast<const std::byte*>(bytes.view.buf), static_cast<std::size_t>(bytes.view.len), encoded.blocks);
     if (!value) throw nb::python_error();
     return nb::steal(value);
 }
@@ -146,11 +146,11 @@ void add_codec(nb::module_& m) {
     m.def(
         "pack",
         [](nb::handle client, nb::handle value) {
-            Parcel parcel;
-            if (!encode(client.ptr(), value.ptr(), parcel)) throw nb::python_error();
-            nb::bytes body(parcel.body.data(), parcel.body.size());
+            EncodedValue encoded;
+            if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
+            nb::bytes body(encoded.body.data(), encoded.body.size());
             nb::list blocks;
-            for (Block*& block : parcel.blocks) blocks.append(nb::steal(take_face(block)));
+            for (Block*& block : encoded.blocks) blocks.append(nb::steal(take_face(block)));
             return nb::make_tuple(body, blocks);
         },
         nb::arg("client").none(), nb::arg("value").none());
@@ -158,14 +158,14 @@ void add_codec(nb::module_& m) {
         "unpack",
         [](nb::handle body, nb::list blocks) {
             Bytes bytes(body);
-            Parcel parcel;
+            EncodedValue encoded;
             for (const nb::handle face : blocks) {
                 Block* block = nb::cast<PyBlock&>(face).block;
-                parcel.blocks.push_back(block);
+                encoded.blocks.push_back(block);
                 block->client->share(*block);
             }
             PyObject* value = decode(static_cast<const std::byte*>(bytes.view.buf),
-                                     static_cast<std::size_t>(bytes.view.len), parcel.blocks);
+                                     static_cast<std::size_t>(bytes.view.len), encoded.blocks);
             if (!value) throw nb::python_error();
             return nb::steal(value);
         },

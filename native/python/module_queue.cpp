@@ -28,7 +28,7 @@ constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must n
 constexpr std::chrono::milliseconds kLookAgain{10};  // between two looks whether the manager has undone something
 constexpr unsigned kUndone = 50;                     // such looks, until that is an error
 constexpr std::size_t kInline = 16 * 1024;           // bytes of a body that travel in the ring; longer ones in a block
-constexpr std::size_t kKept = 1 << 20;               // bytes of room that a scratch letter keeps
+constexpr std::size_t kKept = 1 << 20;               // bytes of room that a scratch message keeps
 constexpr std::size_t kBatch = 64;                   // messages that get_many takes under one lock
 
 constexpr const char* kTakenOut = "a message names memory that is gone, and has been taken out: ";
@@ -39,34 +39,34 @@ struct QueueErrors {
 QueueErrors queue_errors;
 
 // A value on its way, with room that is used again and again. Encoding runs Python, which may put or get: each call in
-// progress has a draft of its own.
-struct Draft {
-    Parcel parcel;
-    Letter letter;
+// progress has a scratch buffer of its own.
+struct ScratchBuffer {
+    EncodedValue encoded;
+    EncodedMessage message;
 };
-struct DraftLease {
-    DraftLease() {
-        auto& free = drafts();
+struct ScratchLease {
+    ScratchLease() {
+        auto& free = buffers();
         if (free.empty()) {
-            draft = std::make_unique<Draft>();
+            scratch = std::make_unique<ScratchBuffer>();
         } else {
-            draft = std::move(free.back());
+            scratch = std::move(free.back());
             free.pop_back();
         }
     }
-    ~DraftLease() {
-        if (draft->letter.body.capacity() > kKept || draft->parcel.body.capacity() > kKept) return;
-        draft->parcel.clear();
-        draft->letter.body.clear();
-        draft->letter.holds.clear();
-        drafts().push_back(std::move(draft));
+    ~ScratchLease() {
+        if (scratch->message.body.capacity() > kKept || scratch->encoded.body.capacity() > kKept) return;
+        scratch->encoded.clear();
+        scratch->message.body.clear();
+        scratch->message.holds.clear();
+        buffers().push_back(std::move(scratch));
     }
-    Draft* operator->() const { return draft.get(); }
-    std::unique_ptr<Draft> draft;
+    ScratchBuffer* operator->() const { return scratch.get(); }
+    std::unique_ptr<ScratchBuffer> scratch;
 
    private:
-    static std::vector<std::unique_ptr<Draft>>& drafts() {
-        static thread_local std::vector<std::unique_ptr<Draft>> free;
+    static std::vector<std::unique_ptr<ScratchBuffer>>& buffers() {
+        static thread_local std::vector<std::unique_ptr<ScratchBuffer>> free;
         return free;
     }
 };
@@ -230,65 +230,65 @@ class Watchers {
 
 // ----------------------------------------------------------------------------------------------------------------- put
 
-// What is not sent ends here, once: a letter may be watched over twice.
+// What is not sent ends here, once: two of these may watch over one message.
 struct Unsent {
     Client& client;
-    std::span<Letter> letters;
+    std::span<EncodedMessage> messages;
     ~Unsent() {
-        for (Letter& letter : letters) {
-            for (const MessageHold& hold : letter.holds) client.drop(hold);
-            letter.holds.clear();
+        for (EncodedMessage& message : messages) {
+            for (const MessageHold& hold : message.holds) client.drop(hold);
+            message.holds.clear();
         }
     }
 };
 
-void write_letter(PyRing& self, PyObject* value, Parcel& parcel, Letter& letter) {
-    letter.holds.clear();
-    if (!encode(self.client_object.ptr(), value, parcel)) throw nb::python_error();
-    letter.flags = 0;
-    letter.bytes = parcel.body.size() + parcel.bytes;
-    if (parcel.body.size() > kInline) {
+void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message) {
+    message.holds.clear();
+    if (!encode(self.client_object.ptr(), value, encoded)) throw nb::python_error();
+    message.flags = 0;
+    message.bytes = encoded.body.size() + encoded.bytes;
+    if (encoded.body.size() > kInline) {
         Block* block = nullptr;
         retry_blocking(
             self.self, self.client_object,
-            [&](unsigned patience) { return self.client().allocate(parcel.body.size(), patience, &block); }, 0,
-            parcel.body.size());
-        parcel.blocks.push_back(block);
-        std::memcpy(block->data(), parcel.body.data(), parcel.body.size());
-        parcel.body.clear();
-        letter.flags = kBodyInBlock;
+            [&](unsigned patience) { return self.client().allocate(encoded.body.size(), patience, &block); }, 0,
+            encoded.body.size());
+        encoded.blocks.push_back(block);
+        std::memcpy(block->data(), encoded.body.data(), encoded.body.size());
+        encoded.body.clear();
+        message.flags = kBodyInBlock;
     }
-    letter.body.swap(parcel.body);
+    message.body.swap(encoded.body);
 }
 
 // After all of a call's values are written: that may run Python which forks, and holds that are lent already would then
 // be in the hands of two processes.
-void lend_holds(PyRing& self, const Parcel& parcel, Letter& letter) {
-    if (parcel.blocks.empty()) return;
-    letter.mark = self.client().new_mark();
-    letter.holds.reserve(parcel.blocks.size());
-    Unsent unsent{self.client(), {&letter, 1}};
-    for (const Block* block : parcel.blocks) {
+void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& message) {
+    if (encoded.blocks.empty()) return;
+    message.mark = self.client().new_mark();
+    message.holds.reserve(encoded.blocks.size());
+    Unsent unsent{self.client(), {&message, 1}};
+    for (const Block* block : encoded.blocks) {
         MessageHold hold{};
         retry_blocking(
             self.self, self.client_object,
-            [&](unsigned patience) { return self.client().lend(*block, letter.mark, patience, &hold); }, 0, 0);
-        letter.holds.push_back(hold);
+            [&](unsigned patience) { return self.client().lend(*block, message.mark, patience, &hold); }, 0, 0);
+        message.holds.push_back(hold);
     }
-    unsent.letters = {};
+    unsent.messages = {};
 }
 
-[[noreturn]] void raise_too_large(PyRing& self, const Letter& letter) {
+[[noreturn]] void raise_too_large(PyRing& self, const EncodedMessage& message) {
     const std::uint64_t most = self.ring.header().max_bytes.load();
-    raise(queue_errors.too_large, "a message of " + std::to_string(letter.bytes) + " bytes and " +
-                                      std::to_string(letter.holds.size()) + " blocks does not fit into this queue (" +
+    raise(queue_errors.too_large, "a message of " + std::to_string(message.bytes) + " bytes and " +
+                                      std::to_string(message.holds.size()) + " blocks does not fit into this queue (" +
                                       (most ? "maxbytes " + std::to_string(most) : "no bound of bytes") +
                                       "); send it in parts");
 }
 
-// Publish letters in order until all are in or the time is up; `sent` says how many, also when it raises.
-void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, std::size_t& sent) {
-    Unsent unsent{self.client(), letters};
+// Publish messages in order until all are in or the time is up; `sent` says how many, also when it raises.
+void deliver(PyRing& self, std::span<EncodedMessage> messages, std::uint64_t deadline, std::size_t& sent) {
+    Unsent unsent{self.client(), messages};
     Watchers watchers(self);
     ClientLookup lookup(self.self, self.client_object, deadline);
     Stall stall(self.ring, self.self, deadline);
@@ -299,13 +299,13 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
         std::size_t done = 0;
         RingStatus result;
         if (patience == 0) {
-            result = self.ring.put(letters.subspan(sent), self.client().slot(), lookup, 0, &done);
+            result = self.ring.put(messages.subspan(sent), self.client().slot(), lookup, 0, &done);
         } else {
             const Unlocked unlocked;
-            result = self.ring.put(letters.subspan(sent), self.client().slot(), lookup, patience, &done);
+            result = self.ring.put(messages.subspan(sent), self.client().slot(), lookup, patience, &done);
         }
         sent += done;
-        unsent.letters = letters.subspan(sent);
+        unsent.messages = messages.subspan(sent);
         if (done > 0) watchers.tell();
         patience = 0;
         if (result != RingStatus::busy) stall.over();
@@ -341,7 +341,7 @@ void deliver(PyRing& self, std::span<Letter> letters, std::uint64_t deadline, st
                 if (!lookup.map_missing()) return;
                 break;
             case RingStatus::too_large:
-                raise_too_large(self, letters[sent]);
+                raise_too_large(self, messages[sent]);
             case RingStatus::damaged:
             case RingStatus::empty:
                 raise_damaged();
@@ -376,11 +376,11 @@ void require_members(PyRing& self) {
 bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     require_members(self);
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    DraftLease draft;
-    write_letter(self, value.ptr(), draft->parcel, draft->letter);
-    lend_holds(self, draft->parcel, draft->letter);
+    ScratchLease scratch;
+    write_message(self, value.ptr(), scratch->encoded, scratch->message);
+    lend_holds(self, scratch->encoded, scratch->message);
     std::size_t sent = 0;
-    deliver(self, {&draft->letter, 1}, deadline, sent);
+    deliver(self, {&scratch->message, 1}, deadline, sent);
     if (sent == 0) {
         PyErr_SetNone(queue_errors.full);
         throw nb::python_error();
@@ -391,30 +391,30 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
 std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeout) {
     require_members(self);
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    std::vector<Letter> letters;
-    std::vector<std::unique_ptr<Parcel>> parcels;
-    letters.reserve(values.size());
+    std::vector<EncodedMessage> messages;
+    std::vector<std::unique_ptr<EncodedValue>> encoded;
+    messages.reserve(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-        parcels.push_back(std::make_unique<Parcel>());
-        letters.emplace_back();
+        encoded.push_back(std::make_unique<EncodedValue>());
+        messages.emplace_back();
         const nb::object value = values[i];
-        write_letter(self, value.ptr(), *parcels.back(), letters.back());
+        write_message(self, value.ptr(), *encoded.back(), messages.back());
     }
     {
-        Unsent unsent{self.client(), letters};
-        for (std::size_t i = 0; i < letters.size(); ++i) lend_holds(self, *parcels[i], letters[i]);
+        Unsent unsent{self.client(), messages};
+        for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
         const std::uint64_t most = self.ring.header().max_bytes.load();
-        for (const Letter& letter : letters)
-            if (most != 0 && letter.bytes > most) raise_too_large(self, letter);
-        unsent.letters = {};
+        for (const EncodedMessage& message : messages)
+            if (most != 0 && message.bytes > most) raise_too_large(self, message);
+        unsent.messages = {};
     }
     std::size_t sent = 0;
     try {
-        deliver(self, letters, deadline, sent);
+        deliver(self, messages, deadline, sent);
     } catch (...) {
         add_to_error("put", nb::int_(sent));
     }
-    if (sent == 0 && !letters.empty()) {
+    if (sent == 0 && !messages.empty()) {
         PyErr_SetNone(queue_errors.full);
         throw nb::python_error();
     }
@@ -424,7 +424,7 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
 // ----------------------------------------------------------------------------------------------------------------- get
 
 // Take messages until at least one is here or the time is up; gives how many.
-std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadline,
+std::size_t collect(PyRing& self, std::span<EncodedMessage> messages, std::uint64_t deadline,
                     std::atomic<std::uint64_t>* receipt) {
     Watchers watchers(self);
     ClientLookup lookup(self.self, self.client_object, deadline);
@@ -433,12 +433,12 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         watchers.prepare();
         std::size_t done = 0;
         RingStatus result;
-        const std::size_t most = lookup.gone ? 1 : letters.size();  // one that is lost comes alone
+        const std::size_t most = lookup.gone ? 1 : messages.size();  // one that is lost comes alone
         if (patience == 0) {
-            result = self.ring.get(letters.first(most), self.client().slot(), lookup, 0, &done, receipt);
+            result = self.ring.get(messages.first(most), self.client().slot(), lookup, 0, &done, receipt);
         } else {
             const Unlocked unlocked;
-            result = self.ring.get(letters.first(most), self.client().slot(), lookup, patience, &done, receipt);
+            result = self.ring.get(messages.first(most), self.client().slot(), lookup, patience, &done, receipt);
         }
         patience = 0;
         if (result != RingStatus::busy) stall.over();
@@ -446,7 +446,7 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
         switch (result) {
             case RingStatus::ok:
                 if (self.ring.size() == 0) watchers.tell();
-                if (letters[0].flags & kLost) lookup.raise_lost();
+                if (messages[0].flags & kLost) lookup.raise_lost();
                 return done;
             case RingStatus::busy:
                 patience = stall.patience(true);
@@ -477,31 +477,31 @@ std::size_t collect(PyRing& self, std::span<Letter> letters, std::uint64_t deadl
     }
 }
 
-nb::object read_letter(PyRing& self, Letter& letter, Parcel& parcel, bool common = false) {
+nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& encoded, bool common = false) {
     std::size_t received = 0;
     bool truncated = false;
     try {
-        parcel.blocks.reserve(letter.holds.size());
-        for (; received < letter.holds.size(); ++received) {
+        encoded.blocks.reserve(message.holds.size());
+        for (; received < message.holds.size(); ++received) {
             Block* block = nullptr;
-            const Status status = self.client().receive(letter.holds[received], &block);
-            if (status == Status::ok) parcel.blocks.push_back(block);
+            const Status status = self.client().receive(message.holds[received], &block);
+            if (status == Status::ok) encoded.blocks.push_back(block);
             truncated |= status == Status::lost;
         }
     } catch (...) {  // no memory
-        for (; received < letter.holds.size(); ++received) self.client().drop(letter.holds[received]);
+        for (; received < message.holds.size(); ++received) self.client().drop(message.holds[received]);
         throw;
     }
     if (truncated) raise(queue_errors.lost, std::string(kTakenOut) + kTruncated);
-    if (parcel.blocks.size() != letter.holds.size()) raise_damaged();
-    const std::byte* body = letter.body.data();
-    std::size_t bytes = letter.body.size();
-    if (letter.flags & kBodyInBlock) {
-        if (parcel.blocks.empty()) raise_damaged();
-        body = parcel.blocks.back()->data();
-        bytes = parcel.blocks.back()->bytes;
+    if (encoded.blocks.size() != message.holds.size()) raise_damaged();
+    const std::byte* body = message.body.data();
+    std::size_t bytes = message.body.size();
+    if (message.flags & kBodyInBlock) {
+        if (encoded.blocks.empty()) raise_damaged();
+        body = encoded.blocks.back()->data();
+        bytes = encoded.blocks.back()->bytes;
     }
-    PyObject* value = decode(body, bytes, parcel.blocks, common);
+    PyObject* value = decode(body, bytes, encoded.blocks, common);
     if (!value) throw nb::python_error();
     return nb::steal(value);
 }
@@ -515,33 +515,33 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
         if (block.bytes < sizeof *cell) throw nb::value_error("a receipt takes 8 bytes");
         cell = reinterpret_cast<std::atomic<std::uint64_t>*>(block.data());
     }
-    DraftLease draft;
-    if (collect(self, {&draft->letter, 1}, deadline, cell) == 0) {
+    ScratchLease scratch;
+    if (collect(self, {&scratch->message, 1}, deadline, cell) == 0) {
         PyErr_SetNone(queue_errors.empty);
         throw nb::python_error();
     }
-    return read_letter(self, draft->letter, draft->parcel);
+    return read_message(self, scratch->message, scratch->encoded);
 }
 
 nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout) {
     require_members(self);
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    std::vector<Letter> letters(std::min({most, kBatch, std::max<std::size_t>(self.ring.size(), 1)}));
+    std::vector<EncodedMessage> messages(std::min({most, kBatch, std::max<std::size_t>(self.ring.size(), 1)}));
     nb::list values;
     std::exception_ptr problem;
     while (values.size() < most && !problem) {
         std::size_t got = 0;
         try {
-            const std::size_t want = std::min(letters.size(), most - values.size());
-            got = collect(self, std::span(letters).first(want), values.size() ? 0 : deadline, nullptr);
+            const std::size_t want = std::min(messages.size(), most - values.size());
+            got = collect(self, std::span(messages).first(want), values.size() ? 0 : deadline, nullptr);
         } catch (...) {
             problem = std::current_exception();
         }
         if (got == 0) break;
-        for (Letter& letter : std::span(letters).first(got)) {
-            Parcel parcel;
+        for (EncodedMessage& message : std::span(messages).first(got)) {
+            EncodedValue encoded;
             try {
-                values.append(read_letter(self, letter, parcel));
+                values.append(read_message(self, message, encoded));
             } catch (...) {
                 if (!problem) problem = std::current_exception();
             }
@@ -609,13 +609,13 @@ Event event_of(nb::handle object) {
     return event_of(*nb::inst_ptr<PyRing>(object));
 }
 
-nb::object read_common(nb::handle object, Letter& letter) {
-    struct Taken {  // whatever becomes of the value, the holds are not the letter's any more
-        Letter& letter;
-        ~Taken() { letter.holds.clear(); }
-    } taken{letter};
-    Parcel parcel;
-    return read_letter(*nb::inst_ptr<PyRing>(object), letter, parcel, true);
+nb::object read_common(nb::handle object, EncodedMessage& message) {
+    struct Taken {  // whatever becomes of the value, the holds are not the message's any more
+        EncodedMessage& message;
+        ~Taken() { message.holds.clear(); }
+    } taken{message};
+    EncodedValue encoded;
+    return read_message(*nb::inst_ptr<PyRing>(object), message, encoded, true);
 }
 
 void add_queue(nb::module_& m) {

@@ -23,7 +23,7 @@ class ClientLookup final : public SegmentLookup {
     void after(RingStatus answer) {  // any other: what is missing next is another matter
         if (answer != RingStatus::need_mapping && answer != RingStatus::busy) gone = waited_ = 0;
     }
-    [[noreturn]] void raise_lost() const;  // of a letter that says kLost
+    [[noreturn]] void raise_lost() const;  // of a message that says kLost
 
    private:
     PyClient& client_;
@@ -48,8 +48,8 @@ RingParts parts_of(nb::handle ring);  // raises TypeError
 using Event = std::shared_ptr<const os::Descriptor>;  // shared with calls that use it without the GIL
 Event event_of(nb::handle ring);                      // asks the manager the first time, and raises what that raises
 
-// The value of a message that others get as well. Takes over its holds; what is in the letter is over.
-nb::object read_common(nb::handle ring, Letter& letter);
+// The value of a message that others get as well. Takes over its holds; what is in the message is over.
+nb::object read_common(nb::handle ring, EncodedMessage& message);
 
 std::uint64_t left_of(std::uint64_t deadline);  // ns until there
 

@@ -93,21 +93,21 @@ struct World {
     // A reader in the harness itself, which has no client: it looks at blocks through their file.
     bool read(Reader& reader, std::uint32_t slot, const std::string& what) {
         ManagerLookup all(*this);
-        Letter letter;
+        EncodedMessage message;
         for (int tries = 0;; ++tries) {
-            const RingStatus result = broadcast.read(letter, reader, Next::oldest, slot, all, 100);
+            const RingStatus result = broadcast.read(message, reader, Next::oldest, slot, all, 100);
             if (result == RingStatus::empty) return false;
             if (result == RingStatus::ok) break;
             want((result == RingStatus::full || result == RingStatus::busy) && tries < 100, what + ": cannot read");
-            for (const MessageHold& hold : letter.holds) end(hold);
+            for (const MessageHold& hold : message.holds) end(hold);
             if (result == RingStatus::full) reserve(all.missing);
         }
         std::uint32_t number = 0;
-        want(letter.body.size() >= sizeof number, what + ": a body is short");
-        std::memcpy(&number, letter.body.data(), sizeof number);
+        want(message.body.size() >= sizeof number, what + ": a body is short");
+        std::memcpy(&number, message.body.data(), sizeof number);
         want(number == reader.next.load() - 1, what + ": message " + std::to_string(number) + " came as number " +
                                                    std::to_string(reader.next.load() - 1));
-        for (const MessageHold& hold : letter.holds) {
+        for (const MessageHold& hold : message.holds) {
             Arena& arena = arenas[hold.segment - 1];
             const BlockRecord& record = arena.books.block(hold.block);
             want(arena.books.is_live(hold.block, hold.generation), what + ": a block is gone");
@@ -138,10 +138,10 @@ struct World {
         ManagerLookup all(*this);
         if (const char* wrong = ring.check(all)) fail(what + ": " + wrong);
         if (const char* wrong = broadcast.check()) fail(what + ": " + wrong);
-        Letter letter;
+        EncodedMessage message;
         const std::uint32_t slot = claim();
         while (ring.size() > 0)
-            want(broadcast.drop(letter, Drop::unneeded, 0, slot, all, 1000) == RingStatus::ok,
+            want(broadcast.drop(message, Drop::unneeded, 0, slot, all, 1000) == RingStatus::ok,
                  what + ": a message that nobody lacks stays");
         bury(slot);
         for (Arena& arena : arenas) {
@@ -176,12 +176,12 @@ struct Member {
     }
 
     template <class Again>
-    RingStatus retry_broadcast(Letter& letter, Again&& again) {
+    RingStatus retry_broadcast(EncodedMessage& message, Again&& again) {
         for (int tries = 0;; ++tries) {
             const RingStatus result = again(tries == 0 ? 0u : 50u);
             if (result == RingStatus::ok || result == RingStatus::empty) return result;
-            for (const MessageHold& hold : letter.holds) client.drop(hold);
-            letter.holds.clear();
+            for (const MessageHold& hold : message.holds) client.drop(hold);
+            message.holds.clear();
             if (result == RingStatus::full) {
                 want(retry_blocking([&](unsigned p) { return client.reserve_holds(lookup.missing, p); }) == Status::ok,
                      "holds");
@@ -192,28 +192,28 @@ struct Member {
     }
 
     void join(bool from_oldest) {
-        Letter none;
+        EncodedMessage none;
         want(retry_broadcast(none, [&](unsigned p) { return broadcast.join(reader, slot, lookup, p, from_oldest); }) ==
                  RingStatus::ok,
              "join");
     }
 
     bool drop(Drop which, std::uint32_t taken = 0) {
-        Letter letter;
-        const RingStatus result =
-            retry_broadcast(letter, [&](unsigned p) { return broadcast.drop(letter, which, taken, slot, lookup, p); });
-        for (const MessageHold& hold : letter.holds) client.drop(hold);
+        EncodedMessage message;
+        const RingStatus result = retry_broadcast(
+            message, [&](unsigned p) { return broadcast.drop(message, which, taken, slot, lookup, p); });
+        for (const MessageHold& hold : message.holds) client.drop(hold);
         return result == RingStatus::ok;
     }
 
     // False: it was stopped while it waited for room.
     bool put(int blocks, std::size_t filling) {
         const std::uint32_t number = count_of(ring.header().tail.word.load());
-        Letter letter;
-        letter.mark = client.new_mark();
-        letter.body.resize(sizeof number + filling, static_cast<std::byte>(number));
-        std::memcpy(letter.body.data(), &number, sizeof number);
-        letter.bytes = letter.body.size();
+        EncodedMessage message;
+        message.mark = client.new_mark();
+        message.body.resize(sizeof number + filling, static_cast<std::byte>(number));
+        std::memcpy(message.body.data(), &number, sizeof number);
+        message.bytes = message.body.size();
         std::vector<Block*> mine;
         for (int i = 0; i < blocks; ++i) {
             Block* block = nullptr;
@@ -224,16 +224,16 @@ struct Member {
             const std::uint64_t sum = sum_of(number, bytes);
             std::memcpy(block->data(), &sum, sizeof sum);
             MessageHold hold{};
-            want(retry_blocking([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok,
+            want(retry_blocking([&](unsigned p) { return client.lend(*block, message.mark, p, &hold); }) == Status::ok,
                  "lend");
-            letter.holds.push_back(hold);
+            message.holds.push_back(hold);
             mine.push_back(block);
         }
         bool sent = false;
         for (int tries = 0; !sent; ++tries) {
             const std::uint32_t taken = ring.taken();
             std::size_t done = 0;
-            const RingStatus result = ring.put({&letter, 1}, slot, lookup, tries == 0 ? 0 : 50, &done);
+            const RingStatus result = ring.put({&message, 1}, slot, lookup, tries == 0 ? 0 : 50, &done);
             sent = result == RingStatus::ok;
             if (sent) break;
             if (result == RingStatus::no_room) {
@@ -251,28 +251,28 @@ struct Member {
             }
         }
         if (!sent)
-            for (const MessageHold& hold : letter.holds) client.drop(hold);
+            for (const MessageHold& hold : message.holds) client.drop(hold);
         for (Block* b : mine) client.release(b);
         return sent;
     }
 
     // False: nothing came within the time.
     bool read(std::uint64_t patience_ns, Next next = Next::oldest) {
-        Letter letter;
-        const RingStatus result =
-            retry_broadcast(letter, [&](unsigned p) { return broadcast.read(letter, reader, next, slot, lookup, p); });
+        EncodedMessage message;
+        const RingStatus result = retry_broadcast(
+            message, [&](unsigned p) { return broadcast.read(message, reader, next, slot, lookup, p); });
         if (result == RingStatus::empty) {
             if (patience_ns > 0) broadcast.await(reader, patience_ns);
             if (broadcast.lag(reader) == 0 && ring.size() > 0) drop(Drop::passed);
             return false;
         }
         std::uint32_t number = 0;
-        want(letter.body.size() >= sizeof number, "a body is short");
-        std::memcpy(&number, letter.body.data(), sizeof number);
+        want(message.body.size() >= sizeof number, "a body is short");
+        std::memcpy(&number, message.body.data(), sizeof number);
         want(number == reader.next.load() - 1, "a message is out of its order");
-        for (std::size_t i = sizeof number; i < letter.body.size(); ++i)
-            want(letter.body[i] == static_cast<std::byte>(number), "a body is torn");
-        for (const MessageHold& hold : letter.holds) {
+        for (std::size_t i = sizeof number; i < message.body.size(); ++i)
+            want(message.body[i] == static_cast<std::byte>(number), "a body is torn");
+        for (const MessageHold& hold : message.holds) {
             Block* block = nullptr;
             want(client.receive(hold, &block) == Status::ok, "a block of a message is gone");
             std::uint64_t sum = 0;
@@ -370,11 +370,11 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     want(::waitpid(pid, &status, WUNTRACED) == pid, what);
     if (WIFSTOPPED(status)) {
         // A stopped holder stops nobody for longer than they are ready to wait.
-        Letter letter;
-        const RingStatus got = world.broadcast.drop(letter, Drop::passed, 0, kMaxSlots - 1, all, 10);
+        EncodedMessage message;
+        const RingStatus got = world.broadcast.drop(message, Drop::passed, 0, kMaxSlots - 1, all, 10);
         want(got == RingStatus::ok || got == RingStatus::busy || got == RingStatus::empty,
              what + ": beside a stopped process");
-        for (const MessageHold& hold : letter.holds) {
+        for (const MessageHold& hold : message.holds) {
             Books& books = world.arenas[hold.segment - 1].books;
             // Its books may be what the stopped process has.
             if (!books.lock(0, 10)) {

@@ -96,24 +96,24 @@ struct Member {
         }
     }
     void put(std::uint32_t into, const Block& block) {
-        Letter letter;
-        letter.mark = client.new_mark();
+        EncodedMessage message;
+        message.mark = client.new_mark();
         MessageHold hold{};
-        want(retry_blocking([&](unsigned p) { return client.lend(block, letter.mark, p, &hold); }) == Status::ok,
+        want(retry_blocking([&](unsigned p) { return client.lend(block, message.mark, p, &hold); }) == Status::ok,
              "lend");
-        letter.holds.push_back(hold);
+        message.holds.push_back(hold);
         std::size_t done = 0;
-        want(world.rings[into].ring.put({&letter, 1}, slot, lookup, 1000, &done) == RingStatus::ok, "put");
+        want(world.rings[into].ring.put({&message, 1}, slot, lookup, 1000, &done) == RingStatus::ok, "put");
     }
     // The ring in the oldest message of one.
     Block* get(std::uint32_t from) {
-        Letter letter;
-        letter.body.reserve(1);
-        letter.holds.reserve(4);
+        EncodedMessage message;
+        message.body.reserve(1);
+        message.holds.reserve(4);
         std::size_t done = 0;
-        want(world.rings[from].ring.get({&letter, 1}, slot, lookup, 1000, &done) == RingStatus::ok, "get");
+        want(world.rings[from].ring.get({&message, 1}, slot, lookup, 1000, &done) == RingStatus::ok, "get");
         Block* block = nullptr;
-        want(letter.holds.size() == 1 && client.receive(letter.holds[0], &block) == Status::ok, "a ring is gone");
+        want(message.holds.size() == 1 && client.receive(message.holds[0], &block) == Status::ok, "a ring is gone");
         return block;
     }
     Status open(std::uint32_t index, Block** block) {

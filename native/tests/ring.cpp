@@ -132,11 +132,11 @@ struct Member {
 
     // Message `number` with this many blocks and a body of its number and filling.
     void put(std::uint32_t number, int blocks, std::size_t filling) {
-        Letter letter;
-        letter.mark = client.new_mark();
-        letter.body.resize(sizeof number + filling, static_cast<std::byte>(number));
-        std::memcpy(letter.body.data(), &number, sizeof number);
-        letter.bytes = letter.body.size();
+        EncodedMessage message;
+        message.mark = client.new_mark();
+        message.body.resize(sizeof number + filling, static_cast<std::byte>(number));
+        std::memcpy(message.body.data(), &number, sizeof number);
+        message.bytes = message.body.size();
         std::vector<Block*> mine;
         for (int i = 0; i < blocks; ++i) {
             Block* block = nullptr;
@@ -147,16 +147,16 @@ struct Member {
             const std::uint64_t sum = sum_of(number, bytes);
             std::memcpy(block->data(), &sum, sizeof sum);
             MessageHold hold{};
-            want(retry_blocking([&](unsigned p) { return client.lend(*block, letter.mark, p, &hold); }) == Status::ok,
+            want(retry_blocking([&](unsigned p) { return client.lend(*block, message.mark, p, &hold); }) == Status::ok,
                  "lend");
-            letter.holds.push_back(hold);
+            message.holds.push_back(hold);
             mine.push_back(block);
         }
         std::size_t done = 0;
         for (;;) {
             const std::uint32_t taken = ring.taken();
             const RingStatus result =
-                retry_ring([&](unsigned p) { return ring.put({&letter, 1}, slot, lookup, p, &done); });
+                retry_ring([&](unsigned p) { return ring.put({&message, 1}, slot, lookup, p, &done); });
             if (result == RingStatus::ok) break;
             want(result == RingStatus::full, "put");
             ring.await_room(taken, 50'000'000);
@@ -167,24 +167,24 @@ struct Member {
 
     // False: nothing came within the time.
     bool get(std::uint64_t patience_ns) {
-        Letter letter;
+        EncodedMessage message;
         std::size_t done = 0;
         std::atomic<std::uint64_t>& receipt = world.board->receipts[slot];
         const RingStatus result =
-            retry_ring([&](unsigned p) { return ring.get({&letter, 1}, slot, lookup, p, &done, &receipt); });
+            retry_ring([&](unsigned p) { return ring.get({&message, 1}, slot, lookup, p, &done, &receipt); });
         if (result == RingStatus::empty) {
             if (patience_ns > 0) ring.await_message(patience_ns);
             return false;
         }
         want(result == RingStatus::ok && done == 1, "get");
         std::uint32_t number = 0;
-        want(letter.body.size() >= sizeof number, "a body is short");
-        std::memcpy(&number, letter.body.data(), sizeof number);
+        want(message.body.size() >= sizeof number, "a body is short");
+        std::memcpy(&number, message.body.data(), sizeof number);
         want(number < kMany, "a body is wrong");
         world.board->working[slot] = number + 1;
-        for (std::size_t i = sizeof number; i < letter.body.size(); ++i)
-            want(letter.body[i] == static_cast<std::byte>(number), "a body is torn");
-        for (const MessageHold& hold : letter.holds) {
+        for (std::size_t i = sizeof number; i < message.body.size(); ++i)
+            want(message.body[i] == static_cast<std::byte>(number), "a body is torn");
+        for (const MessageHold& hold : message.holds) {
             Block* block = nullptr;
             want(client.receive(hold, &block) == Status::ok, "a block of a message is gone");
             std::uint64_t sum = 0;
@@ -298,16 +298,16 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     if (WIFSTOPPED(status)) {
         // A stopped holder stops nobody for longer than they are ready to wait.
         World::ManagerLookup all(world);
-        Letter letter;
+        EncodedMessage message;
         std::size_t done = 0;
         const RingStatus got =
-            world.ring.get({&letter, 1}, kMaxSlots - 1, all, 10, &done, &world.board->receipts[kMaxSlots - 1]);
+            world.ring.get({&message, 1}, kMaxSlots - 1, all, 10, &done, &world.board->receipts[kMaxSlots - 1]);
         want(got == RingStatus::ok || got == RingStatus::busy || got == RingStatus::empty ||
                  got == RingStatus::need_mapping,
              what + ": get beside a stopped process");
         if (got == RingStatus::ok) {
             std::uint32_t number = 0;
-            std::memcpy(&number, letter.body.data(), sizeof number);
+            std::memcpy(&number, message.body.data(), sizeof number);
             ++world.board->got[number];
             dead.push_back(kMaxSlots - 1);
         }
@@ -475,16 +475,16 @@ void patience() {
     World world(1);
     World::ManagerLookup all(world);
     const std::uint32_t slot = claim(world), capacity = world.ring.header().capacity;
-    Letter letter;
-    letter.body.resize(1000);
+    EncodedMessage message;
+    message.body.resize(1000);
     std::size_t done = 0;
     int put = 0;
-    while (world.ring.put({&letter, 1}, slot, all, 0, &done) == RingStatus::ok) ++put;
+    while (world.ring.put({&message, 1}, slot, all, 0, &done) == RingStatus::ok) ++put;
     Refusal refusal;
     want(world.ring.reserve(world.group, slot, refusal) == 0, "reserve");
-    want(world.ring.put({&letter, 1}, slot, all, 0, &done) == RingStatus::busy, "growth without patience");
+    want(world.ring.put({&message, 1}, slot, all, 0, &done) == RingStatus::busy, "growth without patience");
     want(world.ring.header().capacity == capacity && world.ring.size() == static_cast<std::uint32_t>(put), "unchanged");
-    want(world.ring.put({&letter, 1}, slot, all, 50, &done) == RingStatus::ok, "growth with patience");
+    want(world.ring.put({&message, 1}, slot, all, 50, &done) == RingStatus::ok, "growth with patience");
     want(world.ring.header().capacity == capacity * 2, "grown");
 }
 
