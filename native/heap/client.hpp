@@ -37,7 +37,7 @@ struct Block {
     std::uint64_t offset;       // bytes into the payload
     std::uint64_t bytes;
     std::uint32_t users = 1;    // under the private lock
-    void* face = nullptr;       // the Python object over it, if any; under the GIL
+    void* wrapper = nullptr;    // the Python object over it, if any; under the GIL
     std::uint64_t message = 0;  // the message being encoded that named it last, and its number there; under the GIL
     std::uint32_t number = 0;
     std::uint32_t lent = 0, frozen = 0;  // views of these kinds that live; under the GIL
@@ -129,7 +129,7 @@ class Client {
     // Why a fork could not be registered, for the child in which nothing may be touched: errno; 0: it was.
     int fork_error() const { return fork_.error; }
     static Refusal refusal() { return refusal_; }  // of this thread's last call
-    void* face = nullptr;                          // the Python object over it; set once
+    void* wrapper = nullptr;                       // the Python object over it; set once
 
     // pthread_atfork
     void before_fork();

@@ -48,7 +48,7 @@ extern PyObject* message_damaged;     // shmtensor.errors.MessageDamaged
 Client* client_of(PyObject* client);  // nullptr: it is no _native.Client, or may not be used
 Block* block_of(PyObject* block);     // pre: exactly a block_type
 bool allocate_block(PyObject* client, std::uint64_t bytes, Block** block);  // may run any Python
-// The face of a block, a new reference. One that is made for it takes over the user, and `block` becomes nullptr.
-PyObject* take_face(Block*& block);
+// The wrapper of a block, a new reference. One that is made for it takes over the user, and `block` becomes nullptr.
+PyObject* take_wrapper(Block*& block);
 
 }  // namespace shmtensor

@@ -22,7 +22,7 @@ class Decoder {
         : begin_(body), at_(body), end_(body + bytes), blocks_(blocks), common_(common) {}
     Decoder(const Decoder&) = delete;
     ~Decoder() {
-        for (std::size_t i = 0; faces_ && i < blocks_.size(); ++i) Py_XDECREF(faces_[i]);
+        for (std::size_t i = 0; wrappers_ && i < blocks_.size(); ++i) Py_XDECREF(wrappers_[i]);
         for (auto& [offset, object] : referred_) Py_XDECREF(object);
     }
 
@@ -229,19 +229,19 @@ class Decoder {
         return true;
     }
 
-    // The face of a block of this message (borrowed) and its memory.
-    PyObject* face(const Block** block) {
+    // The wrapper of a block of this message (borrowed) and its memory.
+    PyObject* wrapper(const Block** block) {
         std::uint64_t index = 0;
         if (!number(&index)) return nullptr;
         if (index >= blocks_.size()) return damaged();
-        if (!faces_) {
+        if (!wrappers_) {
             if (blocks_.size() > std::size(few_)) many_ = std::make_unique<PyObject*[]>(blocks_.size());
-            faces_ = many_ ? many_.get() : few_;
+            wrappers_ = many_ ? many_.get() : few_;
         }
-        PyObject*& known = faces_[index];
+        PyObject*& known = wrappers_[index];
         if (!known) {
             if (!blocks_[index]) return damaged();
-            known = take_face(blocks_[index]);
+            known = take_wrapper(blocks_[index]);
             if (!known) return nullptr;
         }
         *block = block_of(known);
@@ -258,7 +258,7 @@ class Decoder {
         const Block* block = nullptr;
         std::uint64_t offset = 0;
         if (!shape(&form)) return nullptr;
-        PyObject* base = face(&block);
+        PyObject* base = wrapper(&block);
         if (!base || !number(&offset) || !need_tensors()) return nullptr;
         Py_ssize_t strides[kAxes];
         if (form.bits & kBit7) return damaged();
@@ -280,7 +280,7 @@ class Decoder {
         if (!shape(&form)) return nullptr;
         const Block* block = nullptr;
         PyObject* base = nullptr;
-        if (in_block && !(base = face(&block))) return nullptr;
+        if (in_block && !(base = wrapper(&block))) return nullptr;
         const std::byte* data = block ? block->data() : at_;
         if (!array_fits(form.type, form.axes, form.sizes, nullptr, 0, block ? block->bytes : left())) {
             return damaged();
@@ -318,7 +318,7 @@ class Decoder {
         if (!byte(&kind)) return nullptr;
         if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
-            PyObject* all = face(&block);
+            PyObject* all = wrapper(&block);
             return all ? memory_of(all, kind == kCopied && common_) : nullptr;
         }
         if (kind > kCopied || !count(&length, 1)) return damaged();
@@ -332,7 +332,7 @@ class Decoder {
     const bool common_;
     PyObject* few_[8] = {};
     std::unique_ptr<PyObject*[]> many_;
-    PyObject** faces_ = nullptr;                                 // by number; nullptr until named first
+    PyObject** wrappers_ = nullptr;                              // by number; nullptr until named first
     std::vector<std::pair<std::uint64_t, PyObject*>> referred_;  // (offset, value), ascending; nullptr: not made yet
 };
 

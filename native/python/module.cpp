@@ -134,18 +134,18 @@ void look_around(PyClient& client) {
     if (!client.client.is_led()) look_for_manager(client);
 }
 
-nb::object face_of(Block* block) {
-    auto* known = static_cast<PyObject*>(block->face);
+nb::object wrapper_of(Block* block) {
+    auto* known = static_cast<PyObject*>(block->wrapper);
     if (known &&
         Py_REFCNT(known) > 0) {  // 0: its weak references are being told just now, so that it is on its way out
-        nb::object face = nb::borrow(nb::handle(known));
-        block->client->release(block);  // the face is a user already
-        return face;
+        nb::object wrapper = nb::borrow(nb::handle(known));
+        block->client->release(block);  // the wrapper is a user already
+        return wrapper;
     }
     auto* made = new PyBlock(block);
-    nb::object face = nb::cast(made, nb::rv_policy::take_ownership);
-    block->face = made->face = face.ptr();
-    return face;
+    nb::object wrapper = nb::cast(made, nb::rv_policy::take_ownership);
+    block->wrapper = made->wrapper = wrapper.ptr();
+    return wrapper;
 }
 
 }  // namespace shmtensor
@@ -221,7 +221,7 @@ std::vector<BlockRow> list_blocks(Books& books, std::uint32_t limit) {
     return list;
 }
 
-// A block with the user that is its face's.
+// A block with the user that is its wrapper's.
 Block* allocate(nb::handle object, std::uint64_t bytes) {
     auto& self = *nb::inst_ptr<PyClient>(object);
     if (bytes == 0 || bytes > kMaxSegmentBytes)
@@ -565,8 +565,9 @@ NB_MODULE(_native, m) {
         .def_prop_ro("index", [](PyBlock& b) { return b.block->index; })
         .def_prop_ro("generation", [](PyBlock& b) { return b.block->generation; })
         .def_prop_ro("offset", [](PyBlock& b) { return b.block->offset; })
-        .def_prop_ro("client",
-                     [](PyBlock& b) { return nb::borrow(nb::handle(static_cast<PyObject*>(b.block->client->face))); })
+        .def_prop_ro(
+            "client",
+            [](PyBlock& b) { return nb::borrow(nb::handle(static_cast<PyObject*>(b.block->client->wrapper))); })
         .def(
             "array",
             [](nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
@@ -589,7 +590,7 @@ NB_MODULE(_native, m) {
                 new (self.p) PyClient(group, nb::cast<Group&>(group), slot, connection, epoch, need_segment,
                                       need_mapping, need_manager);
                 self.h.inc_ref();  // blocks point at it: it lives as long as the process
-                self.p->client.face = self.h.ptr();
+                self.p->client.wrapper = self.h.ptr();
             },
             nb::arg("group"), nb::arg("slot"), nb::arg("connection"), nb::arg("epoch"), nb::arg("need_segment"),
             nb::arg("need_mapping"), nb::arg("need_manager"))
@@ -616,15 +617,15 @@ NB_MODULE(_native, m) {
             nb::arg("owned"))
         .def("lost", [](PyClient& self) { return self.client.lost(); })
         .def(
-            "allocate", [](nb::handle object, std::uint64_t bytes) { return face_of(allocate(object, bytes)); },
+            "allocate", [](nb::handle object, std::uint64_t bytes) { return wrapper_of(allocate(object, bytes)); },
             nb::arg("nbytes"))
         .def(
             "array",
             [](nb::handle object, std::uint64_t bytes, nb::handle dtype, nb::handle shape) {
                 Block* block = allocate(object, bytes);
-                const nb::object face = face_of(block);
+                const nb::object wrapper = wrapper_of(block);
                 PyObject* array =
-                    make_array(face.ptr(), block->data(), block->bytes, dtype.ptr(), shape.ptr(), 0, Py_None);
+                    make_array(wrapper.ptr(), block->data(), block->bytes, dtype.ptr(), shape.ptr(), 0, Py_None);
                 if (!array) throw nb::python_error();
                 return nb::steal(array);
             },
@@ -638,7 +639,7 @@ NB_MODULE(_native, m) {
                     self, object,
                     [&](unsigned patience) { return self.client.attach(segment, index, generation, patience, &block); },
                     segment, 0);
-                return face_of(block);
+                return wrapper_of(block);
             },
             nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
         .def(
@@ -667,7 +668,7 @@ NB_MODULE(_native, m) {
                         return self.client.redeem(segment, index, generation, hold, mark, patience, &block);
                     },
                     segment, 0);
-                return face_of(block);
+                return wrapper_of(block);
             },
             nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"), nb::arg("mark"))
         .def(
@@ -680,7 +681,7 @@ NB_MODULE(_native, m) {
                     self, object,
                     [&](unsigned) { return self.client.receive({segment, index, generation, hold, 0}, &block); },
                     segment, 0);
-                return face_of(block);
+                return wrapper_of(block);
             },
             nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"))
         .def("embryo",

@@ -62,11 +62,11 @@ struct PyBlock {
     explicit PyBlock(Block* held) : block(held) {}
     PyBlock(const PyBlock&) = delete;
     ~PyBlock() {
-        if (block->face == face) block->face = nullptr;
+        if (block->wrapper == wrapper) block->wrapper = nullptr;
         block->client->release(block);
     }
     Block* block;
-    PyObject* face = nullptr;  // itself
+    PyObject* wrapper = nullptr;  // itself
 };
 
 struct PyClient {
@@ -85,8 +85,8 @@ struct PyClient {
     Client client;
 };
 
-// The one face of a block; takes over the user that the core gave us.
-nb::object face_of(Block* block);
+// The one wrapper of a block; takes over the user that the core gave us.
+nb::object wrapper_of(Block* block);
 
 // A block as it is to be used by somebody who came upon its bytes in another way than by handle: itself, or a view with
 // the least rights that anything here has to it; `readonly`: one that cannot be written. `data`: its bytes there. May

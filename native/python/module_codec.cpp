@@ -43,11 +43,11 @@ bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
     }
 }
 
-PyObject* take_face(Block*& block) {
-    auto* known = static_cast<PyObject*>(block->face);
+PyObject* take_wrapper(Block*& block) {
+    auto* known = static_cast<PyObject*>(block->wrapper);
     if (known && Py_REFCNT(known) > 0) return Py_NewRef(known);
     try {
-        return face_of(std::exchange(block, nullptr)).release().ptr();
+        return wrapper_of(std::exchange(block, nullptr)).release().ptr();
     } catch (nb::python_error& error) {
         error.restore();
         return nullptr;
@@ -84,7 +84,7 @@ nb::tuple pack_tickets(nb::handle client, nb::handle value) {
     // Held here until all have their ticket: a failure takes those back that were made.
     try {
         for (const Block* block : encoded.blocks) {
-            const nb::handle owner = static_cast<PyObject*>(block->client->face);
+            const nb::handle owner = static_cast<PyObject*>(block->client->wrapper);
             Ticket t{block->segment->id, block->index, block->generation, 0, 0};
             retry_blocking(
                 *nb::inst_ptr<PyClient>(owner), owner,
@@ -150,7 +150,7 @@ void add_codec(nb::module_& m) {
             if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
             nb::bytes body(encoded.body.data(), encoded.body.size());
             nb::list blocks;
-            for (Block*& block : encoded.blocks) blocks.append(nb::steal(take_face(block)));
+            for (Block*& block : encoded.blocks) blocks.append(nb::steal(take_wrapper(block)));
             return nb::make_tuple(body, blocks);
         },
         nb::arg("client").none(), nb::arg("value").none());
@@ -159,8 +159,8 @@ void add_codec(nb::module_& m) {
         [](nb::handle body, nb::list blocks) {
             Bytes bytes(body);
             EncodedValue encoded;
-            for (const nb::handle face : blocks) {
-                Block* block = nb::cast<PyBlock&>(face).block;
+            for (const nb::handle wrapper : blocks) {
+                Block* block = nb::cast<PyBlock&>(wrapper).block;
                 encoded.blocks.push_back(block);
                 block->client->share(*block);
             }

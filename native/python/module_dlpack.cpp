@@ -204,7 +204,7 @@ nb::object recognise(const std::byte* low, std::uint64_t bytes, bool* readonly, 
     const std::byte* const from = (unwritable ? block->segment->readonly : block->segment->payload) + block->offset;
     std::byte* data = nullptr;
     *readonly = *readonly || unwritable;
-    nb::object keeper = view_of(face_of(block), *readonly, &data);
+    nb::object keeper = view_of(wrapper_of(block), *readonly, &data);
     *shift = data - from;
     return keeper;
 }

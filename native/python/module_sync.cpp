@@ -66,7 +66,7 @@ bool in_slices(const Client& client, std::uint64_t until, Slice&& slice) {
             done = slice(std::min(left, sync::kLook));
         }
         if (done) return true;
-        look_around(*nb::inst_ptr<PyClient>(static_cast<PyObject*>(client.face)));
+        look_around(*nb::inst_ptr<PyClient>(static_cast<PyObject*>(client.wrapper)));
         if (left == 0) return false;
     }
 }
