@@ -387,13 +387,13 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 // ---------------------------------------------------------------------------------------------------------------------
 // Synchronisation
 //
-// A lock, a semaphore, an event, a crowd of waiters: each one block of ordinary shared memory. Every change is one
+// A lock, a semaphore, an event, a wait queue: each one block of ordinary shared memory. Every change is one
 // compare-and-swap or exchange of one word, which leaves what any other process can go on from, so there is nothing to
 // undo: whoever is killed leaves a word that names it, or one that names nobody.
 //
 //   Y1  a lock is held exactly when its word is not 0; the word says by which thread of which process
 //   Y2  a semaphore's word says how many units are free, and of how many in all if somebody has said so
-//   Y3  a thread waits in a crowd exactly when an entry names it with the mark waiting
+//   Y3  a thread waits in a wait queue exactly when an entry names it with the mark waiting
 //   Y4  who sleeps on a word has set its bit `asleep`, or may have missed that somebody cleared it: nobody sleeps
 //       longer than 100 ms without another look
 //
@@ -402,9 +402,9 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 constexpr std::uint32_t kSyncMagic = 0x434e5953;  // "SYNC"
 constexpr std::uint32_t kMostUnits = 0x7fffffff;  // of a semaphore
 constexpr std::uint32_t kAsleep = 1;              // somebody may sleep on this word
-constexpr std::uint32_t kCrowd = 504;             // waiters of a condition at most
+constexpr std::uint32_t kWaitQueueEntries = 504;  // waiters of a condition at most
 
-enum class SyncKind : std::uint32_t { lock = 1, recursive = 2, semaphore = 3, event = 4, crowd = 5 };
+enum class SyncKind : std::uint32_t { lock = 1, recursive = 2, semaphore = 3, event = 4, wait_queue = 5 };
 
 constexpr std::uint32_t identity_of(std::uint32_t slot, std::uint64_t word) {
     return (generation_of(word) & 0x3ffff) << 14 | slot << 1;
@@ -445,7 +445,7 @@ struct alignas(kLine) SharedEvent {
 static_assert(sizeof(SharedEvent) == kLine);
 
 // Who waits, in a table without order; the oldest is the one with the lowest ticket.
-struct alignas(kLine) SharedCrowd {
+struct alignas(kLine) SharedWaitQueue {
     SyncHeader header;
     std::atomic<std::uint32_t> tickets;  // given out; wraps at 30 bits
     std::atomic<std::uint32_t> high;     // entries from here on have never been used; raised before the entry is
@@ -453,11 +453,11 @@ struct alignas(kLine) SharedCrowd {
     // After this header. identity << 32 | ticket << 2 | Mark; 0: free. The low half is the futex of who waits.
     using Entry = std::atomic<std::uint64_t>;
 };
-static_assert(sizeof(SharedCrowd) == kLine);
+static_assert(sizeof(SharedWaitQueue) == kLine);
 enum class Mark : std::uint32_t { waiting = 1, notified = 2 };
-constexpr std::size_t crowd_bytes(std::uint32_t entries) {
-    return sizeof(SharedCrowd) + entries * sizeof(SharedCrowd::Entry);
+constexpr std::size_t wait_queue_bytes(std::uint32_t entries) {
+    return sizeof(SharedWaitQueue) + entries * sizeof(SharedWaitQueue::Entry);
 }
-static_assert(crowd_bytes(kCrowd) == kPage);
+static_assert(wait_queue_bytes(kWaitQueueEntries) == kPage);
 
 }  // namespace shmtensor

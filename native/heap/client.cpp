@@ -78,7 +78,7 @@ Client::~Client() {
     // page_ stays: a page for the life of the process, so that a late release can still ask alive().
 }
 
-// ---------------------------------------------------------------------------------------------------------- segments
+// ------------------------------------------------------------------------------------------------------------ segments
 
 Segment* Client::known(std::uint64_t id) {
     if (last_ && last_->id == id) return last_;
@@ -167,7 +167,7 @@ Status Client::more_holds(Segment& s, unsigned patience_ms) {
     return Status::ok;
 }
 
-// ------------------------------------------------------------------------------------------------------------ blocks
+// -------------------------------------------------------------------------------------------------------------- blocks
 
 void Client::note(Block* block) {
     Segment& s = *block->segment;
@@ -516,7 +516,7 @@ void Client::yield_to_others() {
     give_back();
 }
 
-// ------------------------------------------------------------------------------------------------------------ embryos
+// ------------------------------------------------------------------------------------------------------------- embryos
 
 int Client::embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket) {
     const std::lock_guard guard(private_);
@@ -655,7 +655,7 @@ void Client::after_fork_in_child() {
     private_.unlock();
 }
 
-// --------------------------------------------------------------------------------------------------------- inspection
+// ---------------------------------------------------------------------------------------------------------- inspection
 
 std::vector<std::uint64_t> Client::lost() {
     const std::lock_guard guard(private_);

@@ -36,7 +36,7 @@ std::uint32_t identity_in(std::uint64_t word) {
 }
 
 // Ours from the word that was seen. pre: its holder is nobody or dead.
-bool seize(SharedLock& lock, std::uint64_t seen, const Party& self, std::uint32_t asleep) {
+bool seize(SharedLock& lock, std::uint64_t seen, const ClientThread& self, std::uint32_t asleep) {
     const std::uint64_t mine = std::uint64_t{self.thread} << 32 | self.identity() | asleep;
     if (!lock.word.compare_exchange_strong(seen, mine)) return false;  // SYNC: handover
     SHMTENSOR_POINT("sync.lock.seized");
@@ -75,7 +75,7 @@ int Spin::bound() const {
     return others ? std::min(kSpins, 2 * typical_ + 50) : 0;
 }
 
-bool is_gone(const Party& self, std::uint32_t identity, bool thorough) {
+bool is_gone(const ClientThread& self, std::uint32_t identity, bool thorough) {
     const std::uint32_t index = slot_of(identity);
     const Slot& slot = self.group.slot(index);
     const std::uint64_t word = slot.word.load();
@@ -94,16 +94,16 @@ bool is_gone(const Party& self, std::uint32_t identity, bool thorough) {
     return os::has_ended(pid, started) || slot.word.load() != word;
 }
 
-// -------------------------------------------------------------------------------------------------------------- locks
+// --------------------------------------------------------------------------------------------------------------- locks
 
-bool try_lock(SharedLock& lock, const Party& self, bool thorough) {
+bool try_lock(SharedLock& lock, const ClientThread& self, bool thorough) {
     const std::uint64_t seen = lock.word.load(std::memory_order_relaxed);
     if (seen == 0) [[likely]]
         return seize(lock, seen, self, 0);
     return is_gone(self, identity_in(seen), thorough) && seize(lock, seen, self, seen & kAsleep);
 }
 
-bool wait_lock(SharedLock& lock, const Party& self, Spin& spin, std::uint64_t nanoseconds) {
+bool wait_lock(SharedLock& lock, const ClientThread& self, Spin& spin, std::uint64_t nanoseconds) {
     if (spin.until([&] { return lock.word.load(std::memory_order_relaxed) == 0 && seize(lock, 0, self, 0); }))
         return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
@@ -131,12 +131,12 @@ bool unlock(SharedLock& lock) {
     return seen != 0;
 }
 
-bool is_mine(const SharedLock& lock, const Party& self) {
+bool is_mine(const SharedLock& lock, const ClientThread& self) {
     const std::uint64_t mine = std::uint64_t{self.thread} << 32 | self.identity();
     return (lock.word.load(std::memory_order_relaxed) & ~std::uint64_t{kAsleep}) == mine;
 }
 
-// --------------------------------------------------------------------------------------------------------- semaphores
+// ---------------------------------------------------------------------------------------------------------- semaphores
 
 namespace {
 
@@ -214,7 +214,7 @@ std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32
     return units;
 }
 
-// ------------------------------------------------------------------------------------------------------------- events
+// -------------------------------------------------------------------------------------------------------------- events
 
 constexpr std::uint32_t kSet = 2;
 
@@ -258,13 +258,13 @@ bool wait_set(SharedEvent& event, std::uint32_t before, Spin& spin, std::uint64_
     }
 }
 
-// ------------------------------------------------------------------------------------------------------------- crowds
+// --------------------------------------------------------------------------------------------------------- wait queues
 
-std::uint32_t Crowd::used() const {
+std::uint32_t WaitQueue::used() const {
     return std::min(at_.high.load(), capacity_);
 }
 
-Crowd::Place Crowd::enter(const Party& self) {
+WaitQueue::Place WaitQueue::enter(const ClientThread& self) {
     const std::uint32_t ticket = at_.tickets.fetch_add(1, std::memory_order_relaxed) & 0x3fffffff;
     const std::uint64_t mine =
         with_mark(std::uint64_t{self.identity()} << 32 | std::uint64_t{ticket} << 2, Mark::waiting);
@@ -275,34 +275,34 @@ Crowd::Place Crowd::enter(const Party& self) {
             std::uint32_t high = at_.high.load();
             while (high <= i && !at_.high.compare_exchange_weak(high, i + 1)) {
             }
-            SHMTENSOR_POINT("sync.crowd.raised");
+            SHMTENSOR_POINT("sync.wait_queue.raised");
             if (!entry(i).compare_exchange_strong(seen, mine)) continue;
-            SHMTENSOR_POINT("sync.crowd.entered");
+            SHMTENSOR_POINT("sync.wait_queue.entered");
             return {i, mine};
         }
     return {};
 }
 
-bool Crowd::wait(const Place& place, Spin& spin, std::uint64_t nanoseconds) {
+bool WaitQueue::wait(const Place& place, Spin& spin, std::uint64_t nanoseconds) {
     const auto notified = [&] { return entry(place.index).load() != place.entry; };  // SYNC: handover
     if (spin.until(notified)) return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     while (!notified())
         if (!sleep_on(low_half(entry(place.index)), static_cast<std::uint32_t>(place.entry), until)) return notified();
-    SHMTENSOR_POINT("sync.crowd.awake");
+    SHMTENSOR_POINT("sync.wait_queue.awake");
     return true;
 }
 
-bool Crowd::leave(const Place& place) {
+bool WaitQueue::leave(const Place& place) {
     std::uint64_t seen = place.entry;
     if (entry(place.index).compare_exchange_strong(seen, 0)) return false;
     seen = with_mark(place.entry, Mark::notified);
-    SHMTENSOR_POINT("sync.crowd.leaving");
+    SHMTENSOR_POINT("sync.wait_queue.leaving");
     entry(place.index).compare_exchange_strong(seen, 0);
     return true;
 }
 
-std::uint32_t Crowd::notify(const Party& self, std::uint32_t most) {
+std::uint32_t WaitQueue::notify(const ClientThread& self, std::uint32_t most) {
     std::uint32_t woken = 0;
     while (woken < most) {
         std::uint32_t oldest = kNone;
@@ -320,7 +320,7 @@ std::uint32_t Crowd::notify(const Party& self, std::uint32_t most) {
         if (oldest == kNone) break;
         std::uint64_t marked = with_mark(found, Mark::notified);
         if (!entry(oldest).compare_exchange_strong(found, marked)) continue;  // it left just now; SYNC: handover
-        SHMTENSOR_POINT("sync.crowd.notified");
+        SHMTENSOR_POINT("sync.wait_queue.notified");
         // Who does not sleep is about to look, or was killed in its sleep and the manager has not said so yet.
         if (os::futex_wake(low_half(entry(oldest)), 1) == 0 && is_gone(self, who(found), true)) {
             entry(oldest).compare_exchange_strong(marked, 0);
@@ -331,7 +331,7 @@ std::uint32_t Crowd::notify(const Party& self, std::uint32_t most) {
     return woken;
 }
 
-std::uint32_t Crowd::waiting(const Party& self) {
+std::uint32_t WaitQueue::waiting(const ClientThread& self) {
     std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < used(); ++i) {
         const std::uint64_t seen = entry(i).load();
@@ -340,7 +340,7 @@ std::uint32_t Crowd::waiting(const Party& self) {
     return count;
 }
 
-bool Crowd::has_dead(const Party& self, const Place& place) {
+bool WaitQueue::has_dead(const ClientThread& self, const Place& place) {
     bool next = true;
     for (std::uint32_t n = used(), i = 1; i < n; ++i) {
         const std::uint64_t seen = entry((place.index + i) % n).load();
@@ -351,7 +351,7 @@ bool Crowd::has_dead(const Party& self, const Place& place) {
     return false;
 }
 
-std::uint32_t Crowd::forget_dead(const Party& self, bool thorough) {
+std::uint32_t WaitQueue::forget_dead(const ClientThread& self, bool thorough) {
     std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < used(); ++i) {
         std::uint64_t seen = entry(i).load();

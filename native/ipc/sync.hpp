@@ -1,4 +1,4 @@
-// Locks, semaphores, events and crowds of waiters in shared memory (layout.hpp, "Synchronisation").
+// Locks, semaphores, events and wait queues in shared memory (layout.hpp, "Synchronisation").
 //
 // Knows no Python. What may have to wait comes in two parts: an attempt that makes no system call while the word is
 // free, and a slice of waiting that ends at the latest after the time given, or when a signal arrives; the caller looks
@@ -18,7 +18,7 @@ namespace shmtensor::sync {
 constexpr std::uint64_t kLook = 100'000'000;  // ns between two looks at a word that somebody should have woken us for
 
 // Who acts: a thread of a client.
-struct Party {
+struct ClientThread {
     const Group& group;
     std::uint32_t slot;
     std::uint32_t thread;
@@ -51,13 +51,13 @@ class Spin {
 
 // Whether a process has died. The short look reads its slot: the manager notes deaths there within milliseconds. The
 // thorough one asks /proc as well, for when there is no manager; it makes some system calls.
-bool is_gone(const Party& self, std::uint32_t identity, bool thorough);
+bool is_gone(const ClientThread& self, std::uint32_t identity, bool thorough);
 
 // Each: true when it is ours. A lock whose holder died is taken over, and says so in `inherited`.
-bool try_lock(SharedLock& lock, const Party& self, bool thorough = false);
-bool wait_lock(SharedLock& lock, const Party& self, Spin& spin, std::uint64_t nanoseconds);
+bool try_lock(SharedLock& lock, const ClientThread& self, bool thorough = false);
+bool wait_lock(SharedLock& lock, const ClientThread& self, Spin& spin, std::uint64_t nanoseconds);
 bool unlock(SharedLock& lock);  // whoever holds it; false: nobody does
-bool is_mine(const SharedLock& lock, const Party& self);
+bool is_mine(const SharedLock& lock, const ClientThread& self);
 
 bool try_take(SharedSemaphore& semaphore);
 bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds);
@@ -75,33 +75,34 @@ std::uint32_t times_set(const SharedEvent& event);
 // True when it is set, or was set since it had been `before` times.
 bool wait_set(SharedEvent& event, std::uint32_t before, Spin& spin, std::uint64_t nanoseconds);
 
-// A crowd of `capacity` entries at most. Whoever enters waits until it is notified, or leaves.
-class Crowd {
+// A wait queue of `capacity` entries at most. Whoever enters waits until it is notified, or leaves.
+class WaitQueue {
    public:
-    Crowd(SharedCrowd& at, std::uint32_t capacity) : at_(at), capacity_(capacity) {}
+    WaitQueue(SharedWaitQueue& at, std::uint32_t capacity) : at_(at), capacity_(capacity) {}
 
     struct Place {
-        std::uint32_t index = kNone;  // kNone: the crowd is full
+        std::uint32_t index = kNone;  // kNone: the wait queue is full
         std::uint64_t entry = 0;
     };
-    Place enter(const Party& self);
+    Place enter(const ClientThread& self);
     bool wait(const Place& place, Spin& spin, std::uint64_t nanoseconds);  // true: we were notified
     bool leave(const Place& place);                                        // true: we had been notified before
     // Notify the `most` who have waited longest and are alive; gives how many they were.
-    std::uint32_t notify(const Party& self, std::uint32_t most);
-    std::uint32_t waiting(const Party& self);  // and alive, by the short look
-    // Whether somebody died who had entered. Looks thoroughly at the next one only: with everybody in the crowd asking,
-    // each is looked at.
-    bool has_dead(const Party& self, const Place& place);
-    std::uint32_t forget_dead(const Party& self, bool thorough);  // their entries end; gives how many they were
+    std::uint32_t notify(const ClientThread& self, std::uint32_t most);
+    std::uint32_t waiting(const ClientThread& self);  // and alive, by the short look
+    // Whether somebody died who had entered. Looks thoroughly at the next one only: with everybody in the wait queue
+    // asking, each is looked at.
+    bool has_dead(const ClientThread& self, const Place& place);
+    std::uint32_t forget_dead(const ClientThread& self, bool thorough);  // their entries end; gives how many they were
 
    private:
-    SharedCrowd::Entry& entry(std::uint32_t index) const {
-        return reinterpret_cast<SharedCrowd::Entry*>(reinterpret_cast<std::byte*>(&at_) + sizeof(SharedCrowd))[index];
+    SharedWaitQueue::Entry& entry(std::uint32_t index) const {
+        return reinterpret_cast<SharedWaitQueue::Entry*>(reinterpret_cast<std::byte*>(&at_) +
+                                                         sizeof(SharedWaitQueue))[index];
     }
     std::uint32_t used() const;
 
-    SharedCrowd& at_;
+    SharedWaitQueue& at_;
     std::uint32_t capacity_;
 };
 

@@ -163,8 +163,7 @@ int block_buffer(PyObject* exporter, Py_buffer* view, int flags) {
 }
 PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_buffer)}, {0, nullptr}};
 
-// ---------------------------------------------------------------------------------------------------- the manager's
-// side
+// -------------------------------------------------------------------------------------------------- the manager's side
 
 // The manager takes locks as slot 0: it is no client.
 struct Locked_ {

@@ -42,7 +42,7 @@ void end(M* managed) {
     managed->deleter(managed);
 }
 
-// ------------------------------------------------------------------------------------------------------------- export
+// -------------------------------------------------------------------------------------------------------------- export
 
 // What we give away: followed in memory by the sizes and the strides of its axes.
 template <class M>
@@ -147,7 +147,7 @@ nb::object export_array(PyObject* array, bool copied) {
     return nb::steal(capsule);
 }
 
-// ------------------------------------------------------------------------------------------------------------- import
+// -------------------------------------------------------------------------------------------------------------- import
 
 nb::object dtype_of_type(const DataType& type) {
     const auto described = [&] {

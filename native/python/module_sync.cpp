@@ -1,4 +1,5 @@
-// The bindings of sync.hpp: blocks as locks, semaphores, events and crowds; waits without the GIL that look at signals.
+// The bindings of sync.hpp: blocks as locks, semaphores, events and wait queues; waits without the GIL that look at
+// signals.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
@@ -23,7 +24,7 @@ struct Over {
     Shared* at;
     sync::Spin spin;
 
-    sync::Party self() const {
+    sync::ClientThread self() const {
         if (!client->may_touch()) raise_not_held(*client);
         return {client->group(), client->slot(), sync::thread_number()};
     }
@@ -71,14 +72,14 @@ bool in_slices(const Client& client, std::uint64_t until, Slice&& slice) {
     }
 }
 
-// -------------------------------------------------------------------------------------------------------------- locks
+// --------------------------------------------------------------------------------------------------------------- locks
 
 struct PyLock : Over<SharedLock> {
     bool recursive;
     std::uint64_t looked = 0;  // when a try that failed last asked /proc for the holder
 
     bool acquire(bool block, nb::handle timeout) {
-        const sync::Party me = self();
+        const sync::ClientThread me = self();
         if (recursive && sync::is_mine(*at, me)) {
             at->depth.store(at->depth.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
             return true;
@@ -224,7 +225,7 @@ PyMethodDef hot_methods[] = {
 template <class Object>
 PyType_Slot hot_slots[] = {{Py_tp_methods, hot_methods<Object>}, {0, nullptr}};
 
-// ------------------------------------------------------------------------------------------------- events and crowds
+// ---------------------------------------------------------------------------------------------- events and wait queues
 
 struct PyEvent : Over<SharedEvent> {
     bool wait(nb::handle timeout) {
@@ -236,35 +237,35 @@ struct PyEvent : Over<SharedEvent> {
     }
 };
 
-struct PyCrowd : Over<SharedCrowd> {
+struct PyWaitQueue : Over<SharedWaitQueue> {
     std::uint32_t capacity;
-    sync::Crowd crowd() const { return {*at, capacity}; }
+    sync::WaitQueue queue() const { return {*at, capacity}; }
 };
 
-// One entry of a crowd. It ends with this object at the latest, whatever exception came in between.
+// One entry of a wait queue. It ends with this object at the latest, whatever exception came in between.
 struct PyPlace {
-    PyPlace(nb::object crowd_object, PyCrowd& of, sync::Crowd::Place taken)
-        : keep(std::move(crowd_object)), crowd(of), place(taken), slot(of.client->slot()) {}
+    PyPlace(nb::object queue_object, PyWaitQueue& of, sync::WaitQueue::Place taken)
+        : keep(std::move(queue_object)), queue(of), place(taken), slot(of.client->slot()) {}
     PyPlace(const PyPlace&) = delete;
     ~PyPlace() { leave(); }
 
     // True when it had been notified.
     bool leave() {
         // In a forked child the entry is the parent's.
-        const bool ours = place.index != kNone && crowd.client->may_touch() && crowd.client->slot() == slot;
-        const bool notified = ours && crowd.crowd().leave(place);
+        const bool ours = place.index != kNone && queue.client->may_touch() && queue.client->slot() == slot;
+        const bool notified = ours && queue.queue().leave(place);
         place.index = kNone;
         return notified;
     }
     bool wait(nb::handle timeout) {
-        if (place.index == kNone) raise(PyExc_ValueError, "this place in the crowd was left");
+        if (place.index == kNone) raise(PyExc_ValueError, "this place in the wait queue was left");
         const std::uint64_t until = deadline_of(true, timeout);
-        in_slices(*crowd.client, until, [&](std::uint64_t ns) { return crowd.crowd().wait(place, crowd.spin, ns); });
+        in_slices(*queue.client, until, [&](std::uint64_t ns) { return queue.queue().wait(place, queue.spin, ns); });
         return leave();
     }
     nb::object keep;
-    PyCrowd& crowd;
-    sync::Crowd::Place place;
+    PyWaitQueue& queue;
+    sync::WaitQueue::Place place;
     std::uint32_t slot;
 };
 
@@ -287,10 +288,10 @@ nb::class_<Object> add_semlock(nb::module_& m, const char* name, int kind) {
 
 void add_sync(nb::module_& m) {
     m.attr("LOCK_BYTES") = sizeof(SharedLock);
-    m.attr("CROWD") = kCrowd;
+    m.attr("CROWD") = kWaitQueueEntries;
     m.def("crowd_bytes", [](std::uint32_t entries) {
-        if (entries == 0 || entries > kMaxSlots) throw nb::value_error("a crowd has 1 to 8192 entries");
-        return crowd_bytes(entries);
+        if (entries == 0 || entries > kMaxSlots) throw nb::value_error("a wait queue has 1 to 8192 entries");
+        return wait_queue_bytes(entries);
     });
 
     add_semlock<PyLock>(m, "Mutex", 1)
@@ -334,41 +335,43 @@ void add_sync(nb::module_& m) {
         .def("clear", [](PyEvent& self) { self.touch(), sync::clear(*self.at); })
         .def("wait", &PyEvent::wait, nb::arg("timeout").none() = nb::none());
 
-    nb::class_<PyCrowd>(m, "Crowd", nb::is_final())
+    nb::class_<PyWaitQueue>(m, "Crowd", nb::is_final())
         .def(
             "__init__",
-            [](PyCrowd* self, nb::object block, bool fresh) {
-                auto made = over<SharedCrowd>(std::move(block), SyncKind::crowd, fresh);
+            [](PyWaitQueue* self, nb::object block, bool fresh) {
+                auto made = over<SharedWaitQueue>(std::move(block), SyncKind::wait_queue, fresh);
                 const std::uint64_t bytes = nb::inst_ptr<PyBlock>(made.keep)->block->bytes;
-                new (self) PyCrowd{std::move(made), static_cast<std::uint32_t>((bytes - sizeof(SharedCrowd)) / 8)};
+                new (self)
+                    PyWaitQueue{std::move(made), static_cast<std::uint32_t>((bytes - sizeof(SharedWaitQueue)) / 8)};
             },
             nb::arg("block"), nb::arg("fresh"))
-        .def_prop_ro("block", [](PyCrowd& self) { return self.keep; })
-        .def_prop_ro("capacity", [](PyCrowd& self) { return self.capacity; })
+        .def_prop_ro("block", [](PyWaitQueue& self) { return self.keep; })
+        .def_prop_ro("capacity", [](PyWaitQueue& self) { return self.capacity; })
         .def_prop_rw(
-            "state", [](PyCrowd& self) { return self.touch(), self.at->state.load(); },
-            [](PyCrowd& self, std::int32_t state) { self.touch(), self.at->state.store(state); })
+            "state", [](PyWaitQueue& self) { return self.touch(), self.at->state.load(); },
+            [](PyWaitQueue& self, std::int32_t state) { self.touch(), self.at->state.store(state); })
         .def("enter",
              [](nb::object object) -> nb::object {
-                 auto& self = *nb::inst_ptr<PyCrowd>(object);
-                 const sync::Crowd::Place place = self.crowd().enter(self.self());
+                 auto& self = *nb::inst_ptr<PyWaitQueue>(object);
+                 const sync::WaitQueue::Place place = self.queue().enter(self.self());
                  if (place.index == kNone) return nb::none();
                  return nb::cast(new PyPlace(object, self, place), nb::rv_policy::take_ownership);
              })
         .def("notify",
-             [](PyCrowd& self, std::int64_t most) {
+             [](PyWaitQueue& self, std::int64_t most) {
                  const auto bounded = std::clamp<std::int64_t>(most, 0, kMaxSlots);
-                 return self.crowd().notify(self.self(), static_cast<std::uint32_t>(bounded));
+                 return self.queue().notify(self.self(), static_cast<std::uint32_t>(bounded));
              })
-        .def("waiting", [](PyCrowd& self) { return self.crowd().waiting(self.self()); })
+        .def("waiting", [](PyWaitQueue& self) { return self.queue().waiting(self.self()); })
         .def(
-            "forget_dead", [](PyCrowd& self, bool thorough) { return self.crowd().forget_dead(self.self(), thorough); },
+            "forget_dead",
+            [](PyWaitQueue& self, bool thorough) { return self.queue().forget_dead(self.self(), thorough); },
             nb::arg("thorough"));
     nb::class_<PyPlace>(m, "Place", nb::is_final())
         .def("wait", &PyPlace::wait, nb::arg("timeout").none())
         .def("leave", &PyPlace::leave)
         .def("has_dead", [](PyPlace& self) {
-            return self.place.index != kNone && self.crowd.crowd().has_dead(self.crowd.self(), self.place);
+            return self.place.index != kNone && self.queue.queue().has_dead(self.queue.self(), self.place);
         });
 }
 

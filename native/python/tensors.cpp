@@ -52,8 +52,7 @@ PyObject* tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return make_tensor(given[0], count > 1 ? given[1] : Py_None, count > 2 ? given[2] : tensors.unmoved);
 }
 
-// ---- TensorBase: the methods of Tensor that programs call for each element
-// -------------------------------------------
+// ----------------------------------------------- TensorBase: the methods of Tensor that programs call for each element
 
 // The live array of what is a Tensor, as any subclass of TensorBase is but for its own kind. A new reference, or
 // nullptr with an exception set.

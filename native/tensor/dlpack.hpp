@@ -92,7 +92,7 @@ static_assert(sizeof(Managed) == 64 && offsetof(Managed, deleter) == 56);
 static_assert(sizeof(ManagedVersioned) == 80 && offsetof(ManagedVersioned, flags) == 24 &&
               offsetof(ManagedVersioned, tensor) == 32);
 
-// ------------------------------------------------------------------------------------------- what somebody gave us
+// ----------------------------------------------------------------------------------------------- what somebody gave us
 
 constexpr int kMostAxes = 64;
 

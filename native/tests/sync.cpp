@@ -1,4 +1,4 @@
-// Locks, semaphores, events and crowds of waiters under kills: at every failpoint in every role, and at random.
+// Locks, semaphores, events and wait queues under kills: at every failpoint in every role, and at random.
 //
 //   sync                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
 //   sync storm [KILLS] [SEED]     random kills of processes that take a lock, wait for each other and notify
@@ -34,13 +34,13 @@ struct Board {
     SharedLock lock;
     SharedSemaphore semaphore;
     SharedEvent event;
-    SharedCrowd crowd;
-    SharedCrowd::Entry places[kPlaces];
+    SharedWaitQueue queue;
+    SharedWaitQueue::Entry places[kPlaces];
     std::atomic<std::uint32_t> inside;  // storm: who is between lock and unlock
     std::atomic<std::uint64_t> rounds;
     std::atomic<bool> stop;
 };
-static_assert(offsetof(Board, places) == offsetof(Board, crowd) + sizeof(SharedCrowd));
+static_assert(offsetof(Board, places) == offsetof(Board, queue) + sizeof(SharedWaitQueue));
 
 std::uint64_t deadline() {
     return os::monotonic_ns() + std::uint64_t{kBound} * 1'000'000'000;
@@ -74,10 +74,10 @@ struct World {
 // One thread of a client at the board. Every wait is bounded: whoever is not served in time says so and ends.
 struct Member {
     Board& board;
-    sync::Party self;
+    sync::ClientThread self;
     std::string name;
     sync::Spin spin{};
-    sync::Crowd crowd{board.crowd, kPlaces};
+    sync::WaitQueue queue{board.queue, kPlaces};
 
     Member(World& world, std::uint32_t slot, std::string called)
         : board(*world.board), self{world.group, slot, sync::thread_number()}, name(std::move(called)) {}
@@ -101,45 +101,45 @@ struct Member {
     }
     void wait_notified() {
         lock();
-        const sync::Crowd::Place place = crowd.enter(self);
-        want(place.index != kNone, name + ": the crowd is full");
+        const sync::WaitQueue::Place place = queue.enter(self);
+        want(place.index != kNone, name + ": the wait queue is full");
         unlock();
-        in_time("notification", [&] { return crowd.wait(place, spin, kSlice); });
-        want(crowd.leave(place), name + ": notified and not notified");
+        in_time("notification", [&] { return queue.wait(place, spin, kSlice); });
+        want(queue.leave(place), name + ": notified and not notified");
         lock();
         unlock();
     }
     void enter_and_leave() {
-        const sync::Crowd::Place place = crowd.enter(self);
-        want(place.index != kNone && !crowd.wait(place, spin, 0) && !crowd.leave(place), name + ": nobody notified");
+        const sync::WaitQueue::Place place = queue.enter(self);
+        want(place.index != kNone && !queue.wait(place, spin, 0) && !queue.leave(place), name + ": nobody notified");
     }
     // As a barrier of three: true when all came, false when one died.
     bool meet() {
         lock();
-        if (crowd.forget_dead(self, true) > 0 || board.crowd.state == -2) {
-            board.crowd.state = -2;
+        if (queue.forget_dead(self, true) > 0 || board.queue.state == -2) {
+            board.queue.state = -2;
             unlock();
             return false;
         }
-        const sync::Crowd::Place place = crowd.enter(self);
-        want(place.index != kNone, name + ": the crowd is full");
-        if (crowd.waiting(self) == 3) {
-            board.crowd.state = 1;
-            crowd.notify(self, kPlaces);
+        const sync::WaitQueue::Place place = queue.enter(self);
+        want(place.index != kNone, name + ": the wait queue is full");
+        if (queue.waiting(self) == 3) {
+            board.queue.state = 1;
+            queue.notify(self, kPlaces);
         }
         const std::uint64_t until = deadline();
-        while (board.crowd.state == 0) {
-            if (crowd.has_dead(self, place)) {
-                board.crowd.state = -2;
+        while (board.queue.state == 0) {
+            if (queue.has_dead(self, place)) {
+                board.queue.state = -2;
                 break;
             }
             unlock();
-            crowd.wait(place, spin, kSlice / 10);
+            queue.wait(place, spin, kSlice / 10);
             want(os::monotonic_ns() < until, name + " hangs: meeting");
             lock();
         }
-        const bool met = board.crowd.state == 1;
-        crowd.leave(place);
+        const bool met = board.queue.state == 1;
+        queue.leave(place);
         unlock();
         return met;
     }
@@ -228,7 +228,7 @@ struct Play {
         own.start_time = started;
     }
     void other(const std::function<void(Member&)>& act) { others.push_back(start(world, what + ": another", "", act)); }
-    int alive_in_crowd() const {
+    int alive_in_queue() const {
         int count = 0;
         for (const auto& place : world.board->places)
             count += place != 0 && !sync::is_gone(me.self, static_cast<std::uint32_t>(place >> 32), true);
@@ -267,7 +267,7 @@ struct Play {
         want(sync::is_mine(world.board->lock, me.self), what + ": ours and not ours");
         me.unlock();
         want(!sync::unlock(world.board->lock), what + ": a free lock was released");
-        want(me.crowd.forget_dead(me.self, true) <= 1, what + ": more dead than died");
+        want(me.queue.forget_dead(me.self, true) <= 1, what + ": more dead than died");
         for (const auto& place : world.board->places) want(place == 0, what + ": an entry of nobody is left");
         world.bury(victim.slot);
     }
@@ -288,7 +288,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         one.lock();
         one.unlock();
     };
-    const auto waiting = [&] { return me.crowd.waiting(me.self); };
+    const auto waiting = [&] { return me.queue.waiting(me.self); };
 
     if (role == "holder") {
         begin([](Member& one) {
@@ -368,28 +368,28 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
             one.enter_and_leave();
         });
         // Ticket 0 is that of the victim's first entry.
-        await([&] { return board.crowd.tickets == 2 && waiting() == 1 && play.victim.sleeps(); });
+        await([&] { return board.queue.tickets == 2 && waiting() == 1 && play.victim.sleeps(); });
         const bool early = play.victim.is_out();
         if (early) play.finish();
         play.other([](Member& one) { one.wait_notified(); });
-        until(play.what, [&] { return play.alive_in_crowd() == (early ? 1 : 2); });
+        until(play.what, [&] { return play.alive_in_queue() == (early ? 1 : 2); });
         if (!early) {
-            want(me.crowd.notify(me.self, 1) == 1, play.what + ": the victim was to be notified");
+            want(me.queue.notify(me.self, 1) == 1, play.what + ": the victim was to be notified");
             play.finish();
         }
         // Whatever the dead was told, this is for the other one.
-        want(me.crowd.notify(me.self, 1) == 1, play.what + ": nobody was notified");
+        want(me.queue.notify(me.self, 1) == 1, play.what + ": nobody was notified");
     } else if (role == "notifier") {
         for (int i = 0; i < 2; ++i) play.other([](Member& one) { one.wait_notified(); });
         until(play.what, [&] { return waiting() == 2; });
         begin([](Member& one) {
             one.lock();
-            one.crowd.notify(one.self, 2);
+            one.queue.notify(one.self, 2);
             one.unlock();
         });
         play.finish();
         me.lock();
-        me.crowd.notify(me.self, 2);
+        me.queue.notify(me.self, 2);
         me.unlock();
     } else {
         const auto meet = [](Member& one) { one.meet(); };
@@ -399,11 +399,11 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         play.finish();
         const auto entries = std::count_if(std::begin(board.places), std::end(board.places),
                                            [](const auto& place) { return place != 0; });
-        if (entries == 2 && board.crowd.state == 0) play.other(meet);  // it died before it came: another one comes
+        if (entries == 2 && board.queue.state == 0) play.other(meet);  // it died before it came: another one comes
         play.all_end();
-        want(play.reached || board.crowd.state == 1, play.what + ": the three did not meet");
-        me.crowd.forget_dead(me.self, true);
-        board.crowd.state = 0;
+        want(play.reached || board.queue.state == 1, play.what + ": the three did not meet");
+        me.queue.forget_dead(me.self, true);
+        board.queue.state = 0;
         for (int i = 0; i < 3; ++i)
             play.other([](Member& one) { want(one.meet(), one.name + ": three cannot meet again"); });
     }
@@ -430,14 +430,14 @@ void churn(Member& one, std::uint32_t seed) {
         want(before == 0 || board.lock.inherited, one.name + ": two hold the lock");
         ++board.rounds;
         if (dice() % 4 == 0) {
-            one.crowd.notify(one.self, static_cast<std::uint32_t>(dice() % 3));
+            one.queue.notify(one.self, static_cast<std::uint32_t>(dice() % 3));
         } else if (dice() % 4 == 0) {
-            const sync::Crowd::Place place = one.crowd.enter(one.self);
-            want(place.index != kNone, one.name + ": the crowd is full");
+            const sync::WaitQueue::Place place = one.queue.enter(one.self);
+            want(place.index != kNone, one.name + ": the wait queue is full");
             want(board.inside.exchange(0) == one.self.slot, one.name + ": two hold the lock");
             one.unlock();
-            one.crowd.wait(place, one.spin, dice() % 5'000'000);
-            one.crowd.leave(place);
+            one.queue.wait(place, one.spin, dice() % 5'000'000);
+            one.queue.leave(place);
             continue;
         }
         want(board.inside.exchange(0) == one.self.slot, one.name + ": two hold the lock");
@@ -492,7 +492,7 @@ int storm(int kills, std::uint32_t seed) {
     Member me(world, world.claim(), "the harness");
     me.lock();
     me.unlock();
-    me.crowd.forget_dead(me.self, true);
+    me.queue.forget_dead(me.self, true);
     for (const auto& place : world.board->places) want(place == 0, "an entry of nobody is left");
     std::printf("%d kills, %llu rounds, never two at once, nobody left behind\n", kills,
                 static_cast<unsigned long long>(world.board->rounds));
