@@ -2,7 +2,7 @@
 //
 // Two kinds of mapping are described here:
 //   group segment   GroupHeader, Slot[kMaxSlots]                              one per manager
-//   control part    BooksHeader, BlockRecord[blocks], Hold[holds]             one per segment, beside its payload
+//   control part    MetadataHeader, BlockRecord[blocks], Hold[holds]          one per segment, beside its payload
 //   ring            RingHeader, messages                                      the payload of a segment made for it
 // and what lies in ordinary blocks: the words of locks and the like (Synchronisation, at the end).
 //
@@ -22,9 +22,9 @@
 namespace shmtensor {
 
 constexpr std::uint32_t kLayoutVersion = 4;
-constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;  // "SHMGROUP", little endian
-constexpr std::uint64_t kBooksMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
-constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;   // "SHMRING*"
+constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;     // "SHMGROUP", little endian
+constexpr std::uint64_t kMetadataMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
+constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;      // "SHMRING*"
 
 constexpr std::size_t kLine = 64;                              // bytes; no two writers share a line that is hot
 constexpr std::size_t kPage = 4096;                            // bytes; unit of reservation and of page alignment
@@ -148,7 +148,7 @@ constexpr std::size_t kGroupBytes = kSlotsAt + kMaxSlots * sizeof(Slot);
 //
 // THE HOLD ENTRY IS THE TRUTH. A block is live exactly when a hold entry names it. One store of Hold::word makes or
 // ends a hold; everything marked (derived) follows from the entries and is rebuilt by whoever takes the lock from a
-// dead owner. All fields are written under BooksHeader::lock.
+// dead owner. All fields are written under MetadataHeader::lock.
 //
 //   I1  count(b)          = number of holds h < holds_high with block(h) = b                       (derived)
 //   I2  live_blocks       = number of blocks with count > 0;  live_bytes = the sum of their sizes   (derived)
@@ -203,7 +203,7 @@ struct BlockRecord {
 };
 static_assert(sizeof(BlockRecord) == 32);
 
-struct BooksHeader {
+struct MetadataHeader {
     // written once by the manager
     std::uint64_t magic;
     std::uint32_t version;
@@ -230,8 +230,8 @@ struct BooksHeader {
     std::atomic<std::uint64_t> live_bytes;      // (derived) I2
     std::atomic<std::uint64_t> reserved_bytes;  // payload bytes reserved; by the owner, of an orphan by the manager
 };
-static_assert(sizeof(BooksHeader) <= kPage);
-static_assert(offsetof(BooksHeader, lock) % kLine == 0);
+static_assert(sizeof(MetadataHeader) <= kPage);
+static_assert(offsetof(MetadataHeader, lock) % kLine == 0);
 
 // Where the tables of a control part lie. Computed from what the manager said, never read from shared memory.
 struct Shape {
@@ -348,7 +348,7 @@ struct MessageHold {
     std::uint64_t segment;
     std::uint32_t block;
     std::uint32_t generation;
-    std::uint32_t hold;  // index of the entry in the segment's books
+    std::uint32_t hold;  // index of the entry in the segment's metadata
     std::uint32_t spare;
 };
 static_assert(sizeof(MessageHold) == 24);

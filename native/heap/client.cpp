@@ -11,8 +11,8 @@
 namespace shmtensor {
 namespace {
 
-constexpr unsigned kMoment = 10;  // ms that a release waits for the books: a holder who lost its core gets it back
-constexpr unsigned kForkPatience = 5000;  // ms that a fork waits for the books of one segment
+constexpr unsigned kMoment = 10;  // ms that a release waits for the metadata: a holder who lost its core gets it back
+constexpr unsigned kForkPatience = 5000;  // ms that a fork waits for the metadata of one segment
 
 // The two messages that fork hooks send (docs/protocol.md, "Messages sent by native code"). Little endian, as both of
 // the supported machines are.
@@ -88,10 +88,10 @@ Segment* Client::known(std::uint64_t id) {
 }
 
 // Under the lock of a ring, whose messages keep their segments from being given up.
-Books* Client::find(std::uint64_t segment) {
+SegmentMetadata* Client::find(std::uint64_t segment) {
     const std::lock_guard table(table_);
     const auto found = segments_.find(segment);
-    return found == segments_.end() ? nullptr : &found->second->books;
+    return found == segments_.end() ? nullptr : &found->second->metadata;
 }
 
 int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
@@ -101,7 +101,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     segment->file = os::Descriptor(payload);
     segment->payload_bytes = payload_bytes;
     segment->dedicated = dedicated;
-    if (const int error = segment->books.open(control, id, payload_bytes, dedicated)) {
+    if (const int error = segment->metadata.open(control, id, payload_bytes, dedicated)) {
         os::close(control);
         return error;
     }
@@ -116,7 +116,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     unmap_retired();
     if (const auto found = segments_.find(id); found != segments_.end()) {
         found->second->file.regain(std::move(segment->file));
-        found->second->books.regain(segment->books);
+        found->second->metadata.regain(segment->metadata);
         return 0;
     }
     segment->held.resize(dedicated ? 1 : 0);
@@ -131,7 +131,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
 void Client::unmap_retired() {
     for (auto it = segments_.begin(); it != segments_.end();) {
         Segment& s = *(it++)->second;
-        if (!s.owned && s.held_count == 0 && s.books.header().retired.load() != 0) unmap_unless_awaited(s);
+        if (!s.owned && s.held_count == 0 && s.metadata.header().retired.load() != 0) unmap_unless_awaited(s);
     }
 }
 
@@ -140,9 +140,9 @@ void Client::unmap_unless_awaited(Segment& s) {
     if (std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; })) return;
     decltype(segments_)::node_type gone;  // unmapped once the table is free again
     const std::lock_guard table(table_);
-    // Somebody may have its books from find(), who came upon it in a message. Then it was lent before, which shows
+    // Somebody may have its metadata from find(), who came upon it in a message. Then it was lent before, which shows
     // here, as both had the table's lock in between.
-    const BooksHeader& h = s.books.header();
+    const MetadataHeader& h = s.metadata.header();
     if (h.lent.load(std::memory_order_relaxed) != 0 && h.retired.load() == 0) return;
     if (last_ == &s) last_ = nullptr;
     mapped_.erase(s.payload);
@@ -153,17 +153,17 @@ void Client::unmap_unless_awaited(Segment& s) {
 Status Client::more_holds(Segment& s, unsigned patience_ms) {
     if (patience_ms == 0) return Status::slow;
     std::uint32_t reserved = 0;
-    if (const int error = s.books.reserve_holds(&reserved, refusal_)) {
+    if (const int error = s.metadata.reserve_holds(&reserved, refusal_)) {
         if (error == ENOSPC) return Status::full;
         // What our own free ranges keep may be what is short; it stays given back.
-        if (give_back() == 0 || s.books.reserve_holds(&reserved, refusal_) != 0) {
+        if (give_back() == 0 || s.metadata.reserve_holds(&reserved, refusal_) != 0) {
             ask_others(refusal_);
             return Status::refused;
         }
     }
-    if (!s.books.lock(slot_, patience_ms)) return Status::busy;
-    s.books.grow_holds(reserved);
-    s.books.unlock();
+    if (!s.metadata.lock(slot_, patience_ms)) return Status::busy;
+    s.metadata.grow_holds(reserved);
+    s.metadata.unlock();
     return Status::ok;
 }
 
@@ -212,13 +212,13 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     auto made = std::make_unique<Block>(Block{this, &s, room.node, 0, kNone, kNone, room.offset, bytes});
     std::uint32_t hold = kNone;
     while (hold == kNone) {
-        if (!s.books.lock(slot_, patience_ms)) {
+        if (!s.metadata.lock(slot_, patience_ms)) {
             heap_.put_back(room);
             return Status::busy;
         }
-        hold = s.books.hand_out(room.node, room.offset, bytes, slot_);
-        made->generation = s.books.block(room.node).generation.load(std::memory_order_relaxed);
-        s.books.unlock();
+        hold = s.metadata.hand_out(room.node, room.offset, bytes, slot_);
+        made->generation = s.metadata.block(room.node).generation.load(std::memory_order_relaxed);
+        s.metadata.unlock();
         if (hold != kNone) break;
         if (const Status status = more_holds(s, patience_ms); status != Status::ok) {
             heap_.put_back(room);
@@ -241,30 +241,30 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
         return Status::ok;
     }
     for (;;) {
-        if (!s.books.lock(slot_, patience_ms)) return Status::busy;
+        if (!s.metadata.lock(slot_, patience_ms)) return Status::busy;
         std::uint64_t offset = 0, size = 0;
-        if (!s.books.find_live(index, generation, &offset, &size)) {
-            s.books.unlock();
+        if (!s.metadata.find_live(index, generation, &offset, &size)) {
+            s.metadata.unlock();
             return Status::gone;
         }
         std::uint32_t hold = kNone;
         if (!s.payload) {
-            if (ticket && s.books.is_ticket(ticket->first, ticket->second, index))
-                s.books.release(ticket->first, false);
-            s.books.unlock();
+            if (ticket && s.metadata.is_ticket(ticket->first, ticket->second, index))
+                s.metadata.release(ticket->first, false);
+            s.metadata.unlock();
             return Status::lost;
         }
         if (here) {
-            if (s.books.is_ticket(ticket->first, ticket->second, index)) s.books.release(ticket->first, s.owned);
-        } else if (ticket && s.books.redeem(ticket->first, ticket->second, index, slot_)) {
+            if (s.metadata.is_ticket(ticket->first, ticket->second, index)) s.metadata.release(ticket->first, s.owned);
+        } else if (ticket && s.metadata.redeem(ticket->first, ticket->second, index, slot_)) {
             hold = ticket->first;
-        } else if (!group_.may_open(s.books.header().sealed.load(std::memory_order_relaxed))) {
-            s.books.unlock();
+        } else if (!group_.may_open(s.metadata.header().sealed.load(std::memory_order_relaxed))) {
+            s.metadata.unlock();
             return Status::gone;
         } else {
-            hold = s.books.add_hold(index, slot_, HoldKind::client, 0);
+            hold = s.metadata.add_hold(index, slot_, HoldKind::client, 0);
         }
-        s.books.unlock();
+        s.metadata.unlock();
         if (here) {
             ++here->users;
             *block = here;
@@ -303,9 +303,9 @@ Status Client::add_hold(const Block& block, std::uint32_t owner, HoldKind kind, 
     if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
     Segment& s = *block.segment;
     for (;;) {
-        if (!s.books.lock(slot_, patience_ms)) return Status::busy;
-        *hold = s.books.add_hold(block.index, owner, kind, mark);
-        s.books.unlock();
+        if (!s.metadata.lock(slot_, patience_ms)) return Status::busy;
+        *hold = s.metadata.add_hold(block.index, owner, kind, mark);
+        s.metadata.unlock();
         if (*hold != kNone) return Status::ok;
         if (const Status status = more_holds(s, patience_ms); status != Status::ok) return status;
     }
@@ -325,9 +325,9 @@ Status Client::lend(const Block& block, std::uint32_t mark, unsigned patience_ms
 void Client::drop(const MessageHold& hold) {
     const std::lock_guard guard(private_);
     Segment* s = known(hold.segment);
-    if (!s || !may_touch() || hold.hold >= s->books.shape().holds) return;
+    if (!s || !may_touch() || hold.hold >= s->metadata.shape().holds) return;
     // Only what is ours: after a fork in the middle of a message, its holds are the parent's to end.
-    const std::uint64_t word = s->books.hold(hold.hold).word.load(std::memory_order_acquire);
+    const std::uint64_t word = s->metadata.hold(hold.hold).word.load(std::memory_order_acquire);
     if (block_of(word) == hold.block && owner_of(word) == slot_) end_hold(*s, hold.hold, kMoment);
 }
 
@@ -342,11 +342,11 @@ Status Client::receive(const MessageHold& hold, Block** block) {
     const std::lock_guard guard(private_);
     if (!may_touch()) return Status::not_held;
     Segment* s = known(hold.segment);
-    if (!s || hold.hold >= s->books.shape().holds || hold.block >= s->books.shape().blocks) return Status::gone;
-    const std::uint64_t word = s->books.hold(hold.hold).word.load(std::memory_order_acquire);
+    if (!s || hold.hold >= s->metadata.shape().holds || hold.block >= s->metadata.shape().blocks) return Status::gone;
+    const std::uint64_t word = s->metadata.hold(hold.hold).word.load(std::memory_order_acquire);
     std::uint64_t offset = 0, size = 0;
     if (word != hold_word(hold.block, slot_, HoldKind::client) ||
-        !s->books.find_live(hold.block, hold.generation, &offset, &size))
+        !s->metadata.find_live(hold.block, hold.generation, &offset, &size))
         return Status::gone;
     if (!s->payload) {
         end_hold(*s, hold.hold, kMoment);
@@ -371,15 +371,15 @@ void Client::share(Block& block) {
     ++block.users;
 }
 
-// pre: private lock held. False: the books were busy, and the hold ends later.
+// pre: private lock held. False: the metadata was busy, and the hold ends later.
 bool Client::end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms) {
-    if (!s.books.lock(slot_, patience_ms)) {
+    if (!s.metadata.lock(slot_, patience_ms)) {
         deferred_.emplace_back(&s, hold);
         return false;
     }
-    const std::uint32_t index = block_of(s.books.hold(hold).word.load(std::memory_order_relaxed));
-    const Left left = s.books.release(hold, s.owned);
-    s.books.unlock();
+    const std::uint32_t index = block_of(s.metadata.hold(hold).word.load(std::memory_order_relaxed));
+    const Left left = s.metadata.release(hold, s.owned);
+    s.metadata.unlock();
     if (left == Left::home) heap_.put_back(s, index);
     return true;
 }
@@ -465,13 +465,14 @@ void Client::finish_deferred() {
 void Client::take_returned(unsigned patience_ms) {
     for (Segment* s : heap_.segments()) {
         // Without the lock, as a hint: a block returned just now is found the next time.
-        if (s->books.header().returned.load(std::memory_order_relaxed) == kNone) continue;
+        if (s->metadata.header().returned.load(std::memory_order_relaxed) == kNone) continue;
         home_.clear();
-        const std::uint32_t high = s->books.header().blocks_high.load(std::memory_order_relaxed);  // only we raise it
-        home_.reserve(std::min(high, s->books.shape().blocks));
-        if (!s->books.lock(slot_, patience_ms)) continue;
-        s->books.take_returned(home_);
-        s->books.unlock();
+        const std::uint32_t high =
+            s->metadata.header().blocks_high.load(std::memory_order_relaxed);  // only we raise it
+        home_.reserve(std::min(high, s->metadata.shape().blocks));
+        if (!s->metadata.lock(slot_, patience_ms)) continue;
+        s->metadata.take_returned(home_);
+        s->metadata.unlock();
         for (const std::uint32_t index : home_) heap_.put_back(*s, index);
     }
 }
@@ -556,26 +557,26 @@ int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, os::Descriptor
     return ENOSPC;
 }
 
-// A hold of the embryo on every block of this segment that we hold. False: the books could not be had.
+// A hold of the embryo on every block of this segment that we hold. False: the metadata could not be had.
 bool Client::hold_for_embryo(Segment& s) {
     if (s.held_count == 0) return true;
-    if (!s.books.lock(slot_, kForkPatience)) return false;
+    if (!s.metadata.lock(slot_, kForkPatience)) return false;
     for (std::uint32_t index = 0; index < s.held.size();) {
         Block* block = s.held[index];
         if (!block) {
             ++index;
             continue;
         }
-        block->embryo_hold = s.books.add_hold(index, fork_.slot, HoldKind::client, 0);
+        block->embryo_hold = s.metadata.add_hold(index, fork_.slot, HoldKind::client, 0);
         if (block->embryo_hold != kNone) {
             SHMTENSOR_POINT("client.fork.held_one");
             ++index;
             continue;
         }
-        s.books.unlock();
-        if (more_holds(s, kForkPatience) != Status::ok || !s.books.lock(slot_, kForkPatience)) return false;
+        s.metadata.unlock();
+        if (more_holds(s, kForkPatience) != Status::ok || !s.metadata.lock(slot_, kForkPatience)) return false;
     }
-    s.books.unlock();
+    s.metadata.unlock();
     return true;
 }
 
@@ -661,7 +662,7 @@ std::vector<std::uint64_t> Client::lost() {
     const std::lock_guard guard(private_);
     std::vector<std::uint64_t> found;
     for (const auto& [id, segment] : segments_)
-        if (!segment->file.is_ours() || segment->books.is_lost()) found.push_back(id);
+        if (!segment->file.is_ours() || segment->metadata.is_lost()) found.push_back(id);
     return found;
 }
 
@@ -680,9 +681,9 @@ const char* Client::check() {
     const std::lock_guard guard(private_);
     if (const char* wrong = heap_.check()) return wrong;
     for (Segment* s : heap_.segments()) {
-        if (!s->books.lock(slot_, 1000)) return "the books are busy";
-        const char* wrong = s->books.check();
-        s->books.unlock();
+        if (!s->metadata.lock(slot_, 1000)) return "the metadata of a segment is busy";
+        const char* wrong = s->metadata.check();
+        s->metadata.unlock();
         if (wrong) return wrong;
     }
     return nullptr;

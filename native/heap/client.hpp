@@ -1,7 +1,7 @@
 // This process in one group: the segments it has mapped, the blocks it holds, the room it owns, and what a fork does to
 // all that.
 //
-// Locks: the private lock guards everything in this process; it is taken first, and the lock of one segment's books
+// Locks: the private lock guards everything in this process; it is taken first, and the lock of one segment's metadata
 // after it. The lock of a ring is taken without it. No Python, no request to the manager and no endless wait happens
 // under either. A call that would have to wait says `busy` (or `slow`, when it wants system calls) and is made again
 // with patience, without the GIL.
@@ -32,7 +32,7 @@ struct Block {
     Segment* segment;
     std::uint32_t index;
     std::uint32_t generation;
-    std::uint32_t hold;         // entry in the segment's books
+    std::uint32_t hold;         // entry in the segment's metadata
     std::uint32_t embryo_hold;  // the child's entry while a fork is under way
     std::uint64_t offset;       // bytes into the payload
     std::uint64_t bytes;
@@ -87,8 +87,8 @@ class Client {
     // The block of a hold that was a message's and has become ours: one user more. `gone` when it names no such block.
     Status receive(const MessageHold& hold, Block** block);
     std::uint32_t new_mark() { return next_mark_.fetch_add(1, std::memory_order_relaxed); }
-    Books* find(std::uint64_t segment);                                 // for a SegmentLookup
-    Status reserve_holds(std::uint64_t segment, unsigned patience_ms);  // room for more entries in its books
+    SegmentMetadata* find(std::uint64_t segment);                       // for a SegmentLookup
+    Status reserve_holds(std::uint64_t segment, unsigned patience_ms);  // room for more entries in its metadata
     Status trim(std::uint64_t* bytes);
     // After memory was refused: ask the other clients to give back what they keep, if that can help.
     void press_others(const Refusal& refusal);
@@ -176,7 +176,7 @@ class Client {
     std::map<const std::byte*, Segment*> mapped_;  // payloads by where they begin, twice those with a read-only mapping
     Heap heap_;
     static thread_local Refusal refusal_;
-    std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the books are free
+    std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the metadata is free
     std::vector<std::uint32_t> home_;                           // kept for its capacity
     std::uint32_t pressed_;                                     // Group::pressed() when we last gave back
     std::atomic<std::uint32_t> next_mark_;

@@ -58,7 +58,7 @@ class Group {
     std::uint32_t pressed() const { return header().pressed.load(std::memory_order_relaxed); }
 
     // Looks for rings that nobody can reach (reach.hpp). Who opens a ring that is sealed says so: the look is void
-    // then. False: the ring has ended. pre: the lock of the ring's books.
+    // then. False: the ring has ended. pre: the lock of the ring's metadata.
     bool may_open(std::uint32_t sealed);
     bool has_ended(std::uint32_t sealed) const;
     std::uint32_t begin_look();       // gives its number

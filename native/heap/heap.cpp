@@ -145,7 +145,7 @@ void Heap::note_reserved(Segment& segment, std::uint64_t more, std::uint64_t les
     if (!segment.dedicated && known) segment.reserved = facts.reserved;
     if (!known && !segment.lost) lost_ = true;
     segment.lost = !known;
-    segment.books.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
+    segment.metadata.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
 }
 
 Room Heap::grow(Segment& arena, std::uint64_t bytes, Refusal& refusal) {
@@ -180,9 +180,9 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
     for (Segment* s : owned_) {  // pages for more records, where the last step is used up
         const std::uint32_t nodes = s->dedicated ? 1 : s->ranges->node_count() + 2;
         if (nodes <= s->blocks_reserved) continue;
-        const std::uint32_t want = std::min(s->books.shape().blocks, nodes + kRecordStep);
+        const std::uint32_t want = std::min(s->metadata.shape().blocks, nodes + kRecordStep);
         if (want == s->blocks_reserved) continue;
-        if (const int error = s->books.reserve_blocks(want, refusal)) {
+        if (const int error = s->metadata.reserve_blocks(want, refusal)) {
             if (error == EBADF) continue;  // its descriptor is lost, and the kernel an old one
             return {};
         }
@@ -304,8 +304,8 @@ const char* Heap::check() const {
     for (const Segment* s : owned_) {
         if (!s->ranges) continue;
         if (const char* wrong = s->ranges->check()) return wrong;
-        for (std::uint32_t b = 0; b < s->books.header().blocks_high.load(); ++b)
-            if (s->books.block(b).count > 0 && (*s->ranges)[b].state != Ranges::State::taken)
+        for (std::uint32_t b = 0; b < s->metadata.header().blocks_high.load(); ++b)
+            if (s->metadata.block(b).count > 0 && (*s->ranges)[b].state != Ranges::State::taken)
                 return "a live block lies in a free range";
     }
     return nullptr;

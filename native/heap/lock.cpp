@@ -15,7 +15,7 @@
 namespace shmtensor {
 namespace {
 
-constexpr int kSpins = 200;  // about a microsecond: twenty times what the books are held for
+constexpr int kSpins = 200;  // about a microsecond: twenty times what the metadata is held for
 constexpr std::uint64_t kLook =
     100'000'000;  // ns between two looks of a sleeper: whoever was woken may have been killed
 

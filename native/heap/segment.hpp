@@ -15,8 +15,8 @@ struct Block;
 
 struct Segment {
     std::uint64_t id = 0;
-    Books books;
-    std::byte* payload = nullptr;   // nullptr: truncated by somebody, so that only what the books say can be used
+    SegmentMetadata metadata;
+    std::byte* payload = nullptr;   // nullptr: truncated by somebody, so that only what the metadata says can be used
     std::byte* readonly = nullptr;  // the payload once more, in pages that cannot be written; once a view asked for it
     os::Descriptor file;            // of the payload
     bool lost = false;              // it was not ours any more when an owner looked last

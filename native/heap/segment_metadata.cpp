@@ -25,8 +25,8 @@ void note_written(int fd, std::uint64_t table, std::uint64_t bytes, std::bitset<
 
 }  // namespace
 
-int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
-                  std::uint64_t payload_bytes, bool dedicated) {
+int SegmentMetadata::create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
+                            std::uint64_t payload_bytes, bool dedicated) {
     shape_ = shape_of(dedicated);
     payload_bytes_ = payload_bytes;
     int fd = -1;
@@ -37,8 +37,8 @@ int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, 
     }
     file_ = os::Descriptor(fd);
     if (const int error = os::reserve(file_, at_, 0, kPage)) return error;
-    BooksHeader& h = header();
-    h.magic = kBooksMagic;
+    MetadataHeader& h = header();
+    h.magic = kMetadataMagic;
     h.version = kLayoutVersion;
     h.owner = owner;
     h.owner_generation = generation;
@@ -51,15 +51,15 @@ int Books::create(const char* name, std::uint64_t segment, std::uint32_t owner, 
     return 0;
 }
 
-int Books::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated) {
+int SegmentMetadata::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated) {
     shape_ = shape_of(dedicated);
     payload_bytes_ = payload_bytes;
     os::Facts facts;
     if (const int error = os::facts_of(fd, &facts)) return error;
     if (facts.bytes != shape_.bytes) return EINVAL;
     if (const int error = os::map_shared(fd, shape_.bytes, &at_)) return error;
-    const BooksHeader& h = header();
-    if (h.magic != kBooksMagic || h.version != kLayoutVersion || h.segment != segment ||
+    const MetadataHeader& h = header();
+    if (h.magic != kMetadataMagic || h.version != kLayoutVersion || h.segment != segment ||
         h.payload_bytes != payload_bytes || (h.dedicated != 0) != dedicated) {
         os::unmap(at_, shape_.bytes);
         at_ = nullptr;
@@ -69,13 +69,13 @@ int Books::open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool
     return 0;
 }
 
-int Books::open_found(int fd) {
+int SegmentMetadata::open_found(int fd) {
     os::Facts facts;
     if (const int error = os::facts_of(fd, &facts)) return error;
     if (!os::is_sealed(fd) || facts.bytes < kPage) return EINVAL;
     std::byte* at = nullptr;
     if (const int error = os::map_shared(fd, kPage, &at)) return error;
-    const auto& h = *reinterpret_cast<const BooksHeader*>(at);
+    const auto& h = *reinterpret_cast<const MetadataHeader*>(at);
     const std::uint64_t segment = h.segment, payload_bytes = h.payload_bytes;
     const bool dedicated = h.dedicated != 0;
     os::unmap(at, kPage);
@@ -83,13 +83,13 @@ int Books::open_found(int fd) {
                                                                   : open(fd, segment, payload_bytes, dedicated);
 }
 
-void Books::close() {
+void SegmentMetadata::close() {
     if (at_) os::unmap(at_, shape_.bytes);
     at_ = nullptr;
     file_.close();
 }
 
-bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
+bool SegmentMetadata::lock(std::uint32_t slot, unsigned patience_ms) {
     const bool untrusted = slot == 0 && patience_ms == 0;
     const Locked locked = untrusted ? try_lock_untrusted(header().lock) : take_lock(header().lock, slot, patience_ms);
     if (locked == Locked::busy) return false;
@@ -107,15 +107,15 @@ bool Books::lock(std::uint32_t slot, unsigned patience_ms) {
 }
 
 // Rebuild all that is marked (derived) in layout.hpp from the hold entries.
-void Books::derive() {
-    BooksHeader& h = header();
+void SegmentMetadata::derive() {
+    MetadataHeader& h = header();
     const std::uint32_t blocks = std::min(h.blocks_high.load(), shape_.blocks);
     const std::uint32_t holds = std::min(h.holds_high.load(), shape_.holds);
     // Counted beside the counts and then set by one store each: the manager looks at a count without the lock, and a
     // live block must never look free.
     for (std::uint32_t b = 0; b < blocks; ++b)
         if (has_record(b)) block(b).next = 0;
-    SHMTENSOR_POINT("books.derive.begun");
+    SHMTENSOR_POINT("metadata.derive.begun");
     std::uint32_t chain = kNone, high = 0;
     for (std::uint32_t i = 0; i < holds; ++i) {
         if (!has_hold(i)) continue;
@@ -131,7 +131,7 @@ void Books::derive() {
     }
     h.free_hold.store(chain);
     if (untrusted_) h.holds_high.store(high);  // what lies beyond was never used
-    SHMTENSOR_POINT("books.derive.holds_chained");
+    SHMTENSOR_POINT("metadata.derive.holds_chained");
     std::uint32_t returned = kNone, live = 0;
     std::uint64_t bytes = 0;
     for (std::uint32_t b = 0; b < blocks; ++b) {
@@ -150,10 +150,10 @@ void Books::derive() {
     h.returned.store(returned);
     h.live_blocks.store(live);
     h.live_bytes.store(bytes);
-    SHMTENSOR_POINT("books.derive.done");
+    SHMTENSOR_POINT("metadata.derive.done");
 }
 
-int Books::reserve_holds(std::uint32_t* reserved, Refusal& refusal) const {
+int SegmentMetadata::reserve_holds(std::uint32_t* reserved, Refusal& refusal) const {
     const std::uint32_t have = std::min(header().holds_reserved.load(), shape_.holds);
     if (have == shape_.holds) {
         refusal = {ENOSPC, sizeof(Hold), "hold entries of the segment", 0, header().segment};
@@ -166,12 +166,12 @@ int Books::reserve_holds(std::uint32_t* reserved, Refusal& refusal) const {
                            refusal);
 }
 
-int Books::reserve_blocks(std::uint32_t count, Refusal& refusal) const {
+int SegmentMetadata::reserve_blocks(std::uint32_t count, Refusal& refusal) const {
     return limits::reserve(file_, at_, shape_.blocks_at, pages(std::min(count, shape_.blocks) * sizeof(BlockRecord)),
                            refusal);
 }
 
-std::uint64_t Books::live_size(std::uint32_t index, std::uint32_t generation) const {
+std::uint64_t SegmentMetadata::live_size(std::uint32_t index, std::uint32_t generation) const {
     if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return 0;
     const std::uint64_t page = (shape_.blocks_at + index * sizeof(BlockRecord)) / kPage * kPage;
     std::uint64_t from = 0, to = 0;
@@ -182,12 +182,12 @@ std::uint64_t Books::live_size(std::uint32_t index, std::uint32_t generation) co
     return live ? r.size.load(std::memory_order_relaxed) : 0;
 }
 
-void Books::grow_holds(std::uint32_t reserved) {
+void SegmentMetadata::grow_holds(std::uint32_t reserved) {
     if (reserved > header().holds_reserved.load()) header().holds_reserved.store(std::min(reserved, shape_.holds));
 }
 
-std::uint32_t Books::pop_free_hold() {
-    BooksHeader& h = header();
+std::uint32_t SegmentMetadata::pop_free_hold() {
+    MetadataHeader& h = header();
     const std::uint32_t head = h.free_hold.load(std::memory_order_relaxed);
     if (head != kNone && head < std::min(h.holds_high.load(std::memory_order_relaxed), shape_.holds) &&
         hold(head).word.load(std::memory_order_relaxed) == 0) {
@@ -200,51 +200,53 @@ std::uint32_t Books::pop_free_hold() {
     return high;
 }
 
-std::uint32_t Books::hand_out(std::uint32_t index, std::uint64_t offset, std::uint64_t size, std::uint32_t slot) {
+std::uint32_t SegmentMetadata::hand_out(std::uint32_t index, std::uint64_t offset, std::uint64_t size,
+                                        std::uint32_t slot) {
     const std::uint32_t taken = pop_free_hold();
     if (taken == kNone) return kNone;
-    SHMTENSOR_POINT("books.hand_out.entry_taken");
-    BooksHeader& h = header();
+    SHMTENSOR_POINT("metadata.hand_out.entry_taken");
+    MetadataHeader& h = header();
     if (index >= h.blocks_high.load(std::memory_order_relaxed)) h.blocks_high.store(index + 1);
     BlockRecord& r = block(index);
     r.generation.store(r.generation.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     r.offset = offset;
     r.size.store(size, std::memory_order_relaxed);
     r.where = static_cast<std::uint32_t>(Where::out);
-    SHMTENSOR_POINT("books.hand_out.record_written");
+    SHMTENSOR_POINT("metadata.hand_out.record_written");
     Hold& e = hold(taken);
     e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
     e.word.store(hold_word(index, slot, HoldKind::client), std::memory_order_release);
-    SHMTENSOR_POINT("books.hand_out.held");
+    SHMTENSOR_POINT("metadata.hand_out.held");
     r.count.store(1, std::memory_order_relaxed);
     h.live_blocks.store(h.live_blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     h.live_bytes.store(h.live_bytes.load(std::memory_order_relaxed) + size, std::memory_order_relaxed);
-    SHMTENSOR_POINT("books.hand_out.counted");
+    SHMTENSOR_POINT("metadata.hand_out.counted");
     return taken;
 }
 
-std::uint32_t Books::add_hold(std::uint32_t index, std::uint32_t slot, HoldKind kind, std::uint32_t mark) {
+std::uint32_t SegmentMetadata::add_hold(std::uint32_t index, std::uint32_t slot, HoldKind kind, std::uint32_t mark) {
     const std::uint32_t taken = pop_free_hold();
     if (taken == kNone) return kNone;
-    SHMTENSOR_POINT("books.add_hold.entry_taken");
+    SHMTENSOR_POINT("metadata.add_hold.entry_taken");
     if (kind == HoldKind::message && header().lent.load(std::memory_order_relaxed) == 0)
         header().lent.store(1, std::memory_order_relaxed);
     Hold& e = hold(taken);
     e.mark.store(mark, std::memory_order_relaxed);
     e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
     e.word.store(hold_word(index, slot, kind), std::memory_order_release);
-    SHMTENSOR_POINT("books.add_hold.held");
+    SHMTENSOR_POINT("metadata.add_hold.held");
     block(index).count.fetch_add(1, std::memory_order_relaxed);
-    SHMTENSOR_POINT("books.add_hold.counted");
+    SHMTENSOR_POINT("metadata.add_hold.counted");
     return taken;
 }
 
-bool Books::is_live(std::uint32_t index, std::uint32_t generation) const {
+bool SegmentMetadata::is_live(std::uint32_t index, std::uint32_t generation) const {
     std::uint64_t offset = 0, size = 0;
     return find_live(index, generation, &offset, &size);
 }
 
-bool Books::find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset, std::uint64_t* size) const {
+bool SegmentMetadata::find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset,
+                                std::uint64_t* size) const {
     if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return false;
     const BlockRecord& r = block(index);
     *offset = __atomic_load_n(&r.offset, __ATOMIC_RELAXED);
@@ -253,31 +255,31 @@ bool Books::find_live(std::uint32_t index, std::uint32_t generation, std::uint64
            *offset <= payload_bytes_ && *size <= payload_bytes_ - *offset;
 }
 
-bool Books::is_ticket(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block) const {
+bool SegmentMetadata::is_ticket(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block) const {
     if (index >= std::min(header().holds_high.load(std::memory_order_relaxed), shape_.holds)) return false;
     const std::uint64_t word = hold(index).word.load(std::memory_order_acquire);
     return kind_of(word) == HoldKind::ticket && block_of(word) == of_block &&
            hold(index).mark.load(std::memory_order_relaxed) == mark;
 }
 
-bool Books::redeem(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block, std::uint32_t slot) {
+bool SegmentMetadata::redeem(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block, std::uint32_t slot) {
     // Under the lock, so that between looking at the mark and changing the word the entry cannot become another ticket.
     if (!is_ticket(index, mark, of_block)) return false;
-    SHMTENSOR_POINT("books.redeem.recognised");
+    SHMTENSOR_POINT("metadata.redeem.recognised");
     hold(index).word.store(hold_word(of_block, slot, HoldKind::client), std::memory_order_release);
-    SHMTENSOR_POINT("books.redeem.held");
+    SHMTENSOR_POINT("metadata.redeem.held");
     return true;
 }
 
-Left Books::release(std::uint32_t index, bool by_owner) {
-    BooksHeader& h = header();
+Left SegmentMetadata::release(std::uint32_t index, bool by_owner) {
+    MetadataHeader& h = header();
     Hold& e = hold(index);
     const std::uint32_t of_block = block_of(e.word.load(std::memory_order_relaxed));
     e.word.store(0, std::memory_order_release);
-    SHMTENSOR_POINT("books.release.ended");
+    SHMTENSOR_POINT("metadata.release.ended");
     e.mark.store(h.free_hold.load(std::memory_order_relaxed), std::memory_order_relaxed);
     h.free_hold.store(index, std::memory_order_relaxed);
-    SHMTENSOR_POINT("books.release.entry_freed");
+    SHMTENSOR_POINT("metadata.release.entry_freed");
     if (of_block >= shape_.blocks || !has_record(of_block))
         return Left::held;  // only a damaged entry names such a block
     BlockRecord& r = block(of_block);
@@ -287,33 +289,33 @@ Left Books::release(std::uint32_t index, bool by_owner) {
     h.live_blocks.store(h.live_blocks.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     h.live_bytes.store(h.live_bytes.load(std::memory_order_relaxed) - r.size.load(std::memory_order_relaxed),
                        std::memory_order_relaxed);
-    SHMTENSOR_POINT("books.release.uncounted");
+    SHMTENSOR_POINT("metadata.release.uncounted");
     if (by_owner) {
         r.where = static_cast<std::uint32_t>(Where::home);
-        SHMTENSOR_POINT("books.release.home");
+        SHMTENSOR_POINT("metadata.release.home");
         return Left::home;
     }
     r.next = h.returned.load(std::memory_order_relaxed);
     h.returned.store(of_block, std::memory_order_relaxed);
-    SHMTENSOR_POINT("books.release.returned");
+    SHMTENSOR_POINT("metadata.release.returned");
     return Left::returned;
 }
 
-void Books::take_returned(std::vector<std::uint32_t>& home) {
-    BooksHeader& h = header();
+void SegmentMetadata::take_returned(std::vector<std::uint32_t>& home) {
+    MetadataHeader& h = header();
     // A chain that was written over ends where it meets what does not belong there, itself included.
     for (std::uint32_t b = h.returned.load(std::memory_order_relaxed); b != kNone && b < shape_.blocks;
          b = block(b).next) {
         if (block(b).where != static_cast<std::uint32_t>(Where::out) || block(b).count.load() != 0) break;
         block(b).where = static_cast<std::uint32_t>(Where::home);
-        SHMTENSOR_POINT("books.take_returned.one");
+        SHMTENSOR_POINT("metadata.take_returned.one");
         home.push_back(b);
     }
     h.returned.store(kNone, std::memory_order_relaxed);
-    SHMTENSOR_POINT("books.take_returned.all");
+    SHMTENSOR_POINT("metadata.take_returned.all");
 }
 
-std::uint32_t Books::reap(std::uint32_t slot, bool rebuild) {
+std::uint32_t SegmentMetadata::reap(std::uint32_t slot, bool rebuild) {
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     std::uint32_t released = 0;
     for (std::uint32_t i = 0; i < holds; ++i) {
@@ -322,13 +324,13 @@ std::uint32_t Books::reap(std::uint32_t slot, bool rebuild) {
         if (word == 0 || owner_of(word) != slot) continue;
         release(i, false);
         ++released;
-        SHMTENSOR_POINT("books.reap.one");
+        SHMTENSOR_POINT("metadata.reap.one");
     }
     if (rebuild) derive();
     return released;
 }
 
-std::uint32_t Books::expire_tickets(std::uint32_t before) {
+std::uint32_t SegmentMetadata::expire_tickets(std::uint32_t before) {
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     std::uint32_t released = 0;
     for (std::uint32_t i = 0; i < holds; ++i) {
@@ -342,7 +344,7 @@ std::uint32_t Books::expire_tickets(std::uint32_t before) {
     return released;
 }
 
-bool Books::owners(std::vector<std::uint32_t>& rings) const {
+bool SegmentMetadata::owners(std::vector<std::uint32_t>& rings) const {
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     for (std::uint32_t i = 0; i < holds; ++i) {
         const std::uint64_t word = has_hold(i) ? hold(i).word.load(std::memory_order_acquire) : 0;
@@ -353,8 +355,8 @@ bool Books::owners(std::vector<std::uint32_t>& rings) const {
     return true;
 }
 
-const char* Books::check() const {
-    const BooksHeader& h = header();
+const char* SegmentMetadata::check() const {
+    const MetadataHeader& h = header();
     const std::uint32_t blocks = h.blocks_high, holds = h.holds_high;
     if (blocks > shape_.blocks || holds > shape_.holds) return "a table is longer than its segment";
     std::vector<std::uint32_t> counted(blocks, 0);

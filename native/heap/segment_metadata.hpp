@@ -1,4 +1,4 @@
-// The books of one segment: blocks and the holds on them, in shared memory. Clients and the manager share this code.
+// The metadata of one segment: blocks and the holds on them, in shared memory. Clients and the manager share this code.
 //
 // Every call below the line `locked` wants the lock held. Nothing in here waits but lock(), makes a system call but
 // create(), open() and reserve_holds(), or believes an index that it reads from shared memory without checking it. The
@@ -20,12 +20,12 @@ namespace shmtensor {
 // What release() left of the block.
 enum class Left { held, returned, home };
 
-class Books {
+class SegmentMetadata {
    public:
-    Books() = default;
-    Books(const Books&) = delete;
-    Books& operator=(const Books&) = delete;
-    ~Books() { close(); }
+    SegmentMetadata() = default;
+    SegmentMetadata(const SegmentMetadata&) = delete;
+    SegmentMetadata& operator=(const SegmentMetadata&) = delete;
+    ~SegmentMetadata() { close(); }
 
     // Make the control part of a new segment (manager), a memfd of that name. 0 or errno.
     int create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
@@ -40,9 +40,9 @@ class Books {
     int fd() const { return file_.number(); }
     // Whether its descriptor stands for another file by now. With one of the same file again, it does not any more.
     bool is_lost() const { return !file_.is_ours(); }
-    void regain(Books& again) { file_.regain(std::move(again.file_)); }
+    void regain(SegmentMetadata& again) { file_.regain(std::move(again.file_)); }
     const Shape& shape() const { return shape_; }
-    BooksHeader& header() const { return *reinterpret_cast<BooksHeader*>(at_); }
+    MetadataHeader& header() const { return *reinterpret_cast<MetadataHeader*>(at_); }
     BlockRecord& block(std::uint32_t index) const {
         return reinterpret_cast<BlockRecord*>(at_ + shape_.blocks_at)[index];
     }

@@ -9,7 +9,7 @@ namespace {
 
 std::atomic<std::uint16_t> last_serial{0};  // of this process's readers
 
-constexpr unsigned kBooksMoment = 1;  // ms that a reader waits for the books of a segment, lock in hand
+constexpr unsigned kMetadataMoment = 1;  // ms that a reader waits for the metadata of a segment, lock in hand
 
 const MessageHold* holds_of(const Message& message) {
     return reinterpret_cast<const MessageHold*>(&message + 1);
@@ -196,27 +196,27 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
 // entry in it becomes one of the reader's own. Not ok: those that were made are all that is left in the encoded
 // message.
 RingStatus Broadcast::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
-    Books* books = nullptr;
+    SegmentMetadata* metadata = nullptr;
     std::uint64_t segment = 0;
     std::size_t held = 0;
     RingStatus result = RingStatus::ok;
     for (; held < encoded.holds.size(); ++held) {
         MessageHold& hold = encoded.holds[held];
-        if (!books || hold.segment != segment) {
-            if (books) books->unlock();
+        if (!metadata || hold.segment != segment) {
+            if (metadata) metadata->unlock();
             segment = hold.segment;
-            books = lookup.find(segment);
-            if (!books->lock(slot, patience_ms > 0 ? kBooksMoment : 0)) {
-                books = nullptr;
+            metadata = lookup.find(segment);
+            if (!metadata->lock(slot, patience_ms > 0 ? kMetadataMoment : 0)) {
+                metadata = nullptr;
                 result = RingStatus::busy;
                 break;
             }
         }
-        if (!books->is_live(hold.block, hold.generation)) {
+        if (!metadata->is_live(hold.block, hold.generation)) {
             result = RingStatus::damaged;
             break;
         }
-        hold.hold = books->add_hold(hold.block, slot, HoldKind::client, 0);
+        hold.hold = metadata->add_hold(hold.block, slot, HoldKind::client, 0);
         if (hold.hold == kNone) {
             lookup.missing = segment;
             result = RingStatus::full;
@@ -224,7 +224,7 @@ RingStatus Broadcast::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentL
         }
         SHMTENSOR_POINT("broadcast.read.one_held");
     }
-    if (books) books->unlock();
+    if (metadata) metadata->unlock();
     encoded.holds.resize(held);
     return result;
 }

@@ -5,7 +5,7 @@
 // and what a dead reader leaves are holds of its slot and a row that names it, which the next one who is hindered by it
 // clears.
 //
-// Order of locks: get_lock, and then the books of one segment, for a moment.
+// Order of locks: get_lock, and then the metadata of one segment, for a moment.
 #pragma once
 
 #include <atomic>

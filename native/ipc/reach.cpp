@@ -12,10 +12,10 @@ namespace {
 constexpr std::uint32_t kGlance = kPage / sizeof(Hold);  // entries on the first page, which was written with hold 0
 
 // Without the lock, a hint: whether some slot holds the ring, as is mostly so.
-bool is_held(const Books& books) {
-    const std::uint32_t high = std::min(books.header().holds_high.load(std::memory_order_relaxed), kGlance);
+bool is_held(const SegmentMetadata& metadata) {
+    const std::uint32_t high = std::min(metadata.header().holds_high.load(std::memory_order_relaxed), kGlance);
     for (std::uint32_t i = 0; i < high; ++i) {
-        const std::uint64_t word = books.hold(i).word.load(std::memory_order_relaxed);
+        const std::uint64_t word = metadata.hold(i).word.load(std::memory_order_relaxed);
         if (word != 0 && owner_of(word) < kFirstRing) return true;
     }
     return false;
@@ -71,13 +71,14 @@ class Candidates {
     }
     // Note which rings hold this one. False when a slot does, or another ring, or when that cannot be told just now.
     bool read(std::uint32_t to, std::vector<std::vector<std::uint32_t>>& inside) const {
-        Books& books = *rings_[to].books;
+        SegmentMetadata& metadata = *rings_[to].metadata;
         std::vector<std::uint32_t> owners;
-        owners.reserve(std::min(books.header().holds_high.load(std::memory_order_relaxed), books.shape().holds) + 64);
-        if (!books.lock(0, 0)) return false;
+        owners.reserve(std::min(metadata.header().holds_high.load(std::memory_order_relaxed), metadata.shape().holds) +
+                       64);
+        if (!metadata.lock(0, 0)) return false;
         // Under the lock, since a hold that is added there names a ring that its maker holds by another.
-        const bool all = books.owners(owners);
-        books.unlock();
+        const bool all = metadata.owners(owners);
+        metadata.unlock();
         if (!all) return false;
         for (const std::uint32_t owner : owners) {
             const auto found = places_.find(owner);
@@ -95,10 +96,10 @@ class Candidates {
 // False: a ring is locked just now, or this manager has been replaced.
 bool seal(const Group& group, std::span<const Reached> rings, std::uint32_t look) {
     for (const Reached& one : rings) {
-        if (!one.books->lock(0, 0)) return false;
+        if (!one.metadata->lock(0, 0)) return false;
         const bool leads = group.leads();
-        if (leads) one.books->header().sealed.store(look, std::memory_order_relaxed);
-        one.books->unlock();
+        if (leads) one.metadata->header().sealed.store(look, std::memory_order_relaxed);
+        one.metadata->unlock();
         if (!leads) return false;
         SHMTENSOR_POINT("reach.sealed_one");
     }
@@ -110,8 +111,8 @@ bool seal(const Group& group, std::span<const Reached> rings, std::uint32_t look
 std::size_t end_unreached(Group& group, std::span<const Reached> rings) {
     std::vector<Reached> likely;
     for (const Reached& one : rings) {
-        if (group.has_ended(one.books->header().sealed.load(std::memory_order_relaxed))) return 0;
-        if (!is_held(*one.books)) likely.push_back(one);
+        if (group.has_ended(one.metadata->header().sealed.load(std::memory_order_relaxed))) return 0;
+        if (!is_held(*one.metadata)) likely.push_back(one);
     }
     if (likely.empty()) return 0;
     Candidates candidates(likely);

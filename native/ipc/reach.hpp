@@ -2,7 +2,8 @@
 //
 // A ring can be reached if a slot holds it (a process, a child being made, a ticket, the dead until they are reaped) or
 // a message in a ring that can be reached. Messages move while the manager looks, by stores that take no lock of the
-// books. So it reads the heads and cursors of all rings, then the holds on all of them, then heads and cursors again:
+// metadata. So it reads the heads and cursors of all rings, then the holds on all of them, then heads and cursors
+// again:
 //
 //   who gets at a ring of the set takes it out of one of the set, or reads it there, and so holds that one until a head
 //   or a cursor has moved. If no hold was a slot's and no head or cursor moved, then nobody had a ring of the set at
@@ -23,7 +24,7 @@ namespace shmtensor {
 
 struct Reached {
     Ring* ring;
-    Books* books;
+    SegmentMetadata* metadata;
 };
 
 // End the rings that cannot be reached: nobody opens them any more, and what they hold is to be released. All rings

@@ -55,13 +55,13 @@ std::size_t keep_different(std::vector<std::uint64_t>& numbers) {
 
 // The entry of a listed hold, or nullptr when there can be none of that number.
 Hold* entry_of(const MessageHold& hold, SegmentLookup& lookup, bool* found) {
-    Books* books = lookup.find(hold.segment);
-    *found = books != nullptr;
-    if (!books) {
+    SegmentMetadata* metadata = lookup.find(hold.segment);
+    *found = metadata != nullptr;
+    if (!metadata) {
         lookup.missing = hold.segment;
         return nullptr;
     }
-    return hold.hold < books->shape().holds ? &books->hold(hold.hold) : nullptr;
+    return hold.hold < metadata->shape().holds ? &metadata->hold(hold.hold) : nullptr;
 }
 
 }  // namespace
@@ -470,7 +470,7 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
         Hold* held = entry_of(hold, lookup, &known);
-        // Only what is the ring's (R3): a list that was written over must not reach into the books.
+        // Only what is the ring's (R3): a list that was written over must not reach into the metadata.
         if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
             held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
         SHMTENSOR_POINT("ring.get.one_moved");

@@ -2,7 +2,7 @@
 // Clients and the manager share this code.
 //
 // Order of locks: put_lock, get_lock, and then nothing that waits. A hold moves between its sender, the ring and its
-// receiver by one store of its entry, which leaves the block as it is and so needs no lock of the books.
+// receiver by one store of its entry, which leaves the block as it is and so needs no lock of the metadata.
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,12 @@ namespace shmtensor {
 
 class Client;
 
-// Where the books of segments are found; asked under a ring's lock, so it neither waits nor allocates.
+// Where the metadata of segments are found; asked under a ring's lock, so it neither waits nor allocates.
 class SegmentLookup {
    public:
-    virtual Books* find(std::uint64_t segment) = 0;  // nullptr: not here
-    std::uint64_t missing = 0;                       // what was not found
-    std::uint64_t gone = 0;                          // what nobody has any more: a message that names it is lost
+    virtual SegmentMetadata* find(std::uint64_t segment) = 0;  // nullptr: not here
+    std::uint64_t missing = 0;                                 // what was not found
+    std::uint64_t gone = 0;  // what nobody has any more: a message that names it is lost
     bool is_gone(std::uint64_t segment) const { return gone != 0 && segment == gone; }
 
    protected:
@@ -36,18 +36,18 @@ class SegmentLookup {
 class CachedLookup final : public SegmentLookup {
    public:
     explicit CachedLookup(SegmentLookup& all) : all_(all) { gone = all.gone; }
-    Books* find(std::uint64_t segment) override {
-        if (!books_ || segment != segment_) {
-            books_ = all_.find(segment);
+    SegmentMetadata* find(std::uint64_t segment) override {
+        if (!metadata_ || segment != segment_) {
+            metadata_ = all_.find(segment);
             segment_ = segment;
-            if (!books_) all_.missing = segment;
+            if (!metadata_) all_.missing = segment;
         }
-        return books_;
+        return metadata_;
     }
 
    private:
     SegmentLookup& all_;
-    Books* books_ = nullptr;
+    SegmentMetadata* metadata_ = nullptr;
     std::uint64_t segment_ = 0;
 };
 

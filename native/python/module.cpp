@@ -85,7 +85,8 @@ const char* why_not_registered(int error) {
                    "release "
                    "tensors before forking";
         case EBUSY:
-            return "the books of a segment stayed locked by another process; it may be stopped: see `shmtensor-manager "
+            return "the metadata of a segment stayed locked by another process; it may be stopped: see "
+                   "`shmtensor-manager "
                    "ls`";
         case ESTALE:
             return "the manager took its place back before it came for it; start another";
@@ -167,48 +168,48 @@ PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_buf
 
 // The manager takes locks as slot 0: it is no client.
 struct Locked_ {
-    explicit Locked_(Books& b) : books(b) {
-        if (!books.is_open()) raise(PyExc_ValueError, "these books are closed");
-        if (!books.lock(0, 0)) raise(native_errors.lock_busy, "the books are locked just now");
+    explicit Locked_(SegmentMetadata& b) : metadata(b) {
+        if (!metadata.is_open()) raise(PyExc_ValueError, "the metadata of this segment is closed");
+        if (!metadata.lock(0, 0)) raise(native_errors.lock_busy, "the metadata of the segment is locked just now");
     }
-    ~Locked_() { books.unlock(); }
-    Books& books;
+    ~Locked_() { metadata.unlock(); }
+    SegmentMetadata& metadata;
 };
 
-std::unique_ptr<Books> create_books(const std::string& name, std::uint64_t segment, std::uint32_t owner,
-                                    std::uint32_t generation, std::uint64_t bytes, bool dedicated) {
-    auto books = std::make_unique<Books>();
-    if (const int error = books->create(name.c_str(), segment, owner, generation, bytes, dedicated)) raise_os(error);
-    return books;
+std::unique_ptr<SegmentMetadata> create_metadata(const std::string& name, std::uint64_t segment, std::uint32_t owner,
+                                                 std::uint32_t generation, std::uint64_t bytes, bool dedicated) {
+    auto metadata = std::make_unique<SegmentMetadata>();
+    if (const int error = metadata->create(name.c_str(), segment, owner, generation, bytes, dedicated)) raise_os(error);
+    return metadata;
 }
 
 using HoldRow = std::tuple<std::uint32_t, std::uint32_t, double>;
 using BlockRow = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, std::vector<HoldRow>>;
 
-std::vector<BlockRow> list_blocks(Books& books, std::uint32_t limit) {
+std::vector<BlockRow> list_blocks(SegmentMetadata& metadata, std::uint32_t limit) {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> holds;
     std::map<std::uint32_t, BlockRow> rows;
     const std::uint32_t now = os::monotonic_seconds();
     {
         // Copied under the lock, worked through outside. Room is made before, since nothing may allocate under it.
         const std::uint32_t most =
-            std::min(books.is_open() ? books.header().holds_high.load() : 0, books.shape().holds);
+            std::min(metadata.is_open() ? metadata.header().holds_high.load() : 0, metadata.shape().holds);
         holds.reserve(std::min(most + 1024, limit));
-        const Locked_ locked(books);
-        const std::uint32_t high = std::min(books.header().holds_high.load(), books.shape().holds);
+        const Locked_ locked(metadata);
+        const std::uint32_t high = std::min(metadata.header().holds_high.load(), metadata.shape().holds);
         bool all = true;
         for (std::uint32_t i = 0; i < high && all; ++i) {
-            const std::uint64_t word = books.has_hold(i) ? books.hold(i).word.load() : 0;
+            const std::uint64_t word = metadata.has_hold(i) ? metadata.hold(i).word.load() : 0;
             if (word == 0) continue;
             all = holds.size() < holds.capacity();
-            if (all) holds.emplace_back(word, books.hold(i).since.load(std::memory_order_relaxed));
+            if (all) holds.emplace_back(word, metadata.hold(i).since.load(std::memory_order_relaxed));
         }
         if (!all) raise(native_errors.lock_busy, "there are too many holds to look at just now");
     }
     for (const auto& [word, since] : holds) {
         const std::uint32_t index = block_of(word);
-        if (index >= books.shape().blocks || !books.has_record(index)) continue;
-        const BlockRecord& r = books.block(index);
+        if (index >= metadata.shape().blocks || !metadata.has_record(index)) continue;
+        const BlockRecord& r = metadata.block(index);
         auto& row = rows.try_emplace(index, index, r.offset, r.size.load(), r.generation.load(), std::vector<HoldRow>{})
                         .first->second;
         std::get<4>(row).emplace_back(owner_of(word), static_cast<std::uint32_t>(kind_of(word)),
@@ -465,24 +466,25 @@ NB_MODULE(_native, m) {
             return indices;
         });
 
-    nb::class_<Books>(m, "Books", nb::is_final())
-        .def_static("create", &create_books, nb::arg("name"), nb::arg("segment"), nb::arg("owner"),
+    nb::class_<SegmentMetadata>(m, "Books", nb::is_final())
+        .def_static("create", &create_metadata, nb::arg("name"), nb::arg("segment"), nb::arg("owner"),
                     nb::arg("generation"), nb::arg("payload_bytes"), nb::arg("dedicated"))
         .def_static(
             "found",
             [](int fd) {
-                auto books = std::make_unique<Books>();
-                const int error = books->open_found(fd);
-                if (error == EINVAL) throw nb::value_error("the descriptor is not the books of this layout version");
+                auto metadata = std::make_unique<SegmentMetadata>();
+                const int error = metadata->open_found(fd);
+                if (error == EINVAL)
+                    throw nb::value_error("the descriptor is not segment metadata of this layout version");
                 if (error) raise_os(error);
-                return books;
+                return metadata;
             },
             nb::arg("fd"))
-        .def_prop_ro("fd", &Books::fd)
+        .def_prop_ro("fd", &SegmentMetadata::fd)
         .def_prop_ro("facts",
-                     [](Books& self) {
-                         if (!self.is_open()) throw nb::value_error("these books are closed");
-                         const BooksHeader& h = self.header();
+                     [](SegmentMetadata& self) {
+                         if (!self.is_open()) throw nb::value_error("the metadata of this segment is closed");
+                         const MetadataHeader& h = self.header();
                          return std::tuple{h.segment,
                                            h.owner,
                                            h.owner_generation,
@@ -492,7 +494,7 @@ NB_MODULE(_native, m) {
                      })
         .def(
             "hand_out",
-            [](Books& self, std::uint32_t slot) {
+            [](SegmentMetadata& self, std::uint32_t slot) {
                 if (!self.is_open() || self.shape().blocks != 1 || self.header().blocks_high.load() != 0)
                     throw nb::value_error("only an unused dedicated segment is handed out whole");
                 std::uint32_t reserved = 0;
@@ -506,56 +508,58 @@ NB_MODULE(_native, m) {
             nb::arg("slot"))
         .def(
             "reap",
-            [](Books& self, std::uint32_t slot, Group& group, bool rebuild) {
+            [](SegmentMetadata& self, std::uint32_t slot, Group& group, bool rebuild) {
                 const Locked_ locked(self);
                 // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have
                 // released it here while we have the lock.
                 if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
-                return locked.books.reap(slot, rebuild);
+                return locked.metadata.reap(slot, rebuild);
             },
             nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def(
             "expire_tickets",
-            [](Books& self, std::uint32_t seconds) {
+            [](SegmentMetadata& self, std::uint32_t seconds) {
                 const std::uint32_t now = os::monotonic_seconds();
-                return now < seconds ? 0u : Locked_(self).books.expire_tickets(now - seconds);
+                return now < seconds ? 0u : Locked_(self).metadata.expire_tickets(now - seconds);
             },
             nb::arg("seconds"))
-        .def_prop_ro("is_lent", [](Books& self) { return self.is_open() && self.header().lent.load() != 0; })
+        .def_prop_ro("is_lent", [](SegmentMetadata& self) { return self.is_open() && self.header().lent.load() != 0; })
         .def(
             "has_ended",
-            [](Books& self, Group& group) { return self.is_open() && group.has_ended(self.header().sealed.load()); },
+            [](SegmentMetadata& self, Group& group) {
+                return self.is_open() && group.has_ended(self.header().sealed.load());
+            },
             nb::arg("group"))
         .def("retire",
-             [](Books& self) {
-                 if (!self.is_open()) throw nb::value_error("these books are closed");
+             [](SegmentMetadata& self) {
+                 if (!self.is_open()) throw nb::value_error("the metadata of this segment is closed");
                  self.header().retired.store(1);
              })
         .def(
             "live",
-            [](Books& self, std::uint32_t block, std::uint32_t generation) -> std::optional<std::uint64_t> {
-                if (!self.is_open()) throw nb::value_error("these books are closed");
+            [](SegmentMetadata& self, std::uint32_t block, std::uint32_t generation) -> std::optional<std::uint64_t> {
+                if (!self.is_open()) throw nb::value_error("the metadata of this segment is closed");
                 const std::uint64_t size = self.live_size(block, generation);
                 return size ? std::optional{size} : std::nullopt;
             },
             nb::arg("block"), nb::arg("generation"))
         .def("stats",
-             [](Books& self) {
-                 if (!self.is_open()) throw nb::value_error("these books are closed");
-                 const BooksHeader& h = self.header();
+             [](SegmentMetadata& self) {
+                 if (!self.is_open()) throw nb::value_error("the metadata of this segment is closed");
+                 const MetadataHeader& h = self.header();
                  return std::tuple{h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
              })
         .def(
             "note_reserved",
-            [](Books& self, int payload) {
+            [](SegmentMetadata& self, int payload) {
                 os::Facts facts;
-                if (!self.is_open()) throw nb::value_error("these books are closed");
+                if (!self.is_open()) throw nb::value_error("the metadata of this segment is closed");
                 if (const int error = os::facts_of(payload, &facts)) raise_os(error);
                 self.header().reserved_bytes.store(facts.reserved, std::memory_order_relaxed);
             },
             nb::arg("payload"))
         .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds)
-        .def("close", &Books::close);
+        .def("close", &SegmentMetadata::close);
 
     nb::class_<PyBlock>(m, "Block", nb::is_final(), nb::is_weak_referenceable(), nb::type_slots(block_slots))
         .def_prop_ro("address", [](PyBlock& b) { return reinterpret_cast<std::uintptr_t>(b.block->data()); })

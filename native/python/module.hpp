@@ -119,7 +119,8 @@ Status retry_blocking(PyClient& self, nb::handle self_object, Call&& call, std::
             case Status::busy:
                 look_around(self);
                 if (os::monotonic_ns() > until)
-                    raise(native_errors.lock_busy, "the books of a segment stayed locked by another process for 30 s");
+                    raise(native_errors.lock_busy,
+                          "the metadata of a segment stayed locked by another process for 30 s");
                 break;
             case Status::slow:
                 break;

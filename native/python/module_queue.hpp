@@ -15,7 +15,7 @@ class ClientLookup final : public SegmentLookup {
    public:
     ClientLookup(PyClient& client, nb::handle object, std::uint64_t deadline)
         : client_(client), object_(object), deadline_(deadline) {}
-    Books* find(std::uint64_t segment) override { return client_.client.find(segment); }
+    SegmentMetadata* find(std::uint64_t segment) override { return client_.client.find(segment); }
     // After RingStatus::need_mapping: have the missing segment mapped. If nobody has it any more it is `gone`. That
     // loses a message; but what a dead process left undone in it, only the manager can say: it was first, or is waited
     // for. False: the time is up. Raises what need_mapping raises.

@@ -18,24 +18,24 @@
 namespace shmtensor {
 namespace {
 
-// The books of some segments. No hold can be in a segment that is gone (None), so it has empty books.
+// The metadata of some segments. No hold can be in a segment that is gone (None), so it has empty metadata.
 class ManagerLookup final : public SegmentLookup {
    public:
-    explicit ManagerLookup(nb::dict books) {
-        for (const auto& [segment, of] : books) {
-            Books* known = of.is_none() ? &none_ : nb::cast<Books*>(of);
+    explicit ManagerLookup(nb::dict metadata) {
+        for (const auto& [segment, of] : metadata) {
+            SegmentMetadata* known = of.is_none() ? &none_ : nb::cast<SegmentMetadata*>(of);
             if (known != &none_ && !known->is_open()) known = &none_;
-            books_.emplace(nb::cast<std::uint64_t>(segment), known);
+            metadata_.emplace(nb::cast<std::uint64_t>(segment), known);
         }
     }
-    Books* find(std::uint64_t segment) override {
-        const auto found = books_.find(segment);
-        return found == books_.end() ? nullptr : found->second;
+    SegmentMetadata* find(std::uint64_t segment) override {
+        const auto found = metadata_.find(segment);
+        return found == metadata_.end() ? nullptr : found->second;
     }
 
    private:
-    Books none_;
-    std::unordered_map<std::uint64_t, Books*> books_;
+    SegmentMetadata none_;
+    std::unordered_map<std::uint64_t, SegmentMetadata*> metadata_;
 };
 
 class RingMemory {
@@ -128,10 +128,11 @@ void add_ring(nb::module_& m) {
             nb::arg("slot"))
         .def(
             "settle",
-            [](RingMemory& self, std::uint32_t slot, nb::dict books) {
-                ManagerLookup lookup(books);
+            [](RingMemory& self, std::uint32_t slot, nb::dict metadata) {
+                ManagerLookup lookup(metadata);
                 if (self.ring().settle(slot, lookup) != RingStatus::ok)
-                    raise(native_errors.lock_busy, "the ring is locked just now, or needs the books of more segments");
+                    raise(native_errors.lock_busy,
+                          "the ring is locked just now, or needs the metadata of more segments");
             },
             nb::arg("slot"), nb::arg("books"))
         .def("close", &RingMemory::close);
@@ -141,9 +142,9 @@ void add_ring(nb::module_& m) {
         [](Group& group, nb::list pairs) {
             std::vector<Reached> rings;
             for (const nb::handle pair : pairs) {
-                auto& books = nb::cast<Books&>(pair[1]);
-                if (!books.is_open()) throw nb::value_error("these books are closed");
-                rings.push_back({&nb::cast<RingMemory&>(pair[0]).ring(), &books});
+                auto& metadata = nb::cast<SegmentMetadata&>(pair[1]);
+                if (!metadata.is_open()) throw nb::value_error("the metadata of this segment is closed");
+                rings.push_back({&nb::cast<RingMemory&>(pair[0]).ring(), &metadata});
             }
             return end_unreached(group, rings);
         },

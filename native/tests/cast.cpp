@@ -67,8 +67,8 @@ struct World {
 
     struct ManagerLookup final : SegmentLookup {
         explicit ManagerLookup(World& w) : world(w) {}
-        Books* find(std::uint64_t segment) override {
-            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].books : nullptr;
+        SegmentMetadata* find(std::uint64_t segment) override {
+            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].metadata : nullptr;
         }
         World& world;
     };
@@ -109,8 +109,8 @@ struct World {
                                                    std::to_string(reader.next.load() - 1));
         for (const MessageHold& hold : message.holds) {
             Arena& arena = arenas[hold.segment - 1];
-            const BlockRecord& record = arena.books.block(hold.block);
-            want(arena.books.is_live(hold.block, hold.generation), what + ": a block is gone");
+            const BlockRecord& record = arena.metadata.block(hold.block);
+            want(arena.metadata.is_live(hold.block, hold.generation), what + ": a block is gone");
             std::uint64_t sum = 0;
             want(::pread(arena.payload, &sum, sizeof sum, static_cast<off_t>(record.offset)) == sizeof sum, "pread");
             want(sum == sum_of(number, record.size), what + ": a block has another's content");
@@ -120,17 +120,17 @@ struct World {
     }
     void reserve(std::uint64_t segment) {
         std::uint32_t reserved = 0;
-        Books& books = arenas[segment - 1].books;
+        SegmentMetadata& metadata = arenas[segment - 1].metadata;
         Refusal refusal;
-        want(books.reserve_holds(&reserved, refusal) == 0 && books.lock(0, 1000), "reserve_holds");
-        books.grow_holds(reserved);
-        books.unlock();
+        want(metadata.reserve_holds(&reserved, refusal) == 0 && metadata.lock(0, 1000), "reserve_holds");
+        metadata.grow_holds(reserved);
+        metadata.unlock();
     }
     void end(const MessageHold& hold) {
-        Books& books = arenas[hold.segment - 1].books;
-        want(books.lock(0, 5000), "lock");
-        books.release(hold.hold, false);
-        books.unlock();
+        SegmentMetadata& metadata = arenas[hold.segment - 1].metadata;
+        want(metadata.lock(0, 5000), "lock");
+        metadata.release(hold.hold, false);
+        metadata.unlock();
     }
 
     // Nobody is left: the ring and every arena are as they should be, and end empty.
@@ -146,8 +146,8 @@ struct World {
         bury(slot);
         for (Arena& arena : arenas) {
             arena.check(what);
-            want(arena.books.header().live_blocks == 0,
-                 what + ": " + std::to_string(arena.books.header().live_blocks) + " blocks are left");
+            want(arena.metadata.header().live_blocks == 0,
+                 what + ": " + std::to_string(arena.metadata.header().live_blocks) + " blocks are left");
         }
     }
 };
@@ -164,7 +164,7 @@ struct Member {
 
     struct ClientLookup final : SegmentLookup {
         explicit ClientLookup(Client& c) : client(c) {}
-        Books* find(std::uint64_t segment) override { return client.find(segment); }
+        SegmentMetadata* find(std::uint64_t segment) override { return client.find(segment); }
         Client& client;
     } lookup{client};
 
@@ -375,14 +375,14 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         want(got == RingStatus::ok || got == RingStatus::busy || got == RingStatus::empty,
              what + ": beside a stopped process");
         for (const MessageHold& hold : message.holds) {
-            Books& books = world.arenas[hold.segment - 1].books;
-            // Its books may be what the stopped process has.
-            if (!books.lock(0, 10)) {
+            SegmentMetadata& metadata = world.arenas[hold.segment - 1].metadata;
+            // Its metadata may be what the stopped process has.
+            if (!metadata.lock(0, 10)) {
                 dead.push_back(kMaxSlots - 1);
                 break;
             }
-            books.release(hold.hold, false);
-            books.unlock();
+            metadata.release(hold.hold, false);
+            metadata.unlock();
         }
         ::kill(pid, SIGKILL);
         ::waitpid(pid, &status, 0);
@@ -404,7 +404,7 @@ int matrix() {
     const auto ours = points_where([](const std::string& point) { return point.starts_with("broadcast."); });
     const auto points = points_where([](const std::string& point) {
         return point.starts_with("broadcast.") || point.starts_with("ring.get.") || point.starts_with("ring.undo.") ||
-               point.starts_with("books.add_hold.") || point.starts_with("books.release.");
+               point.starts_with("metadata.add_hold.") || point.starts_with("metadata.release.");
     });
     return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, 12, run);
 }
@@ -466,13 +466,13 @@ int storm(int kills, std::uint32_t seed) {
     std::vector<int> orphans;
     const auto recycle = [&] {
         std::erase_if(orphans, [&](int orphan) {
-            Books& books = world.arenas[static_cast<std::size_t>(orphan) - 1].books;
-            if (books.header().live_blocks != 0 || !books.lock(0, 1000)) return false;
-            for (std::uint32_t b = 0; b < books.header().blocks_high; ++b)
-                books.block(b).where = static_cast<std::uint32_t>(Where::home);
-            books.header().blocks_high = books.header().holds_high = 0;
-            books.header().free_hold = books.header().returned = kNone;
-            books.unlock();
+            SegmentMetadata& metadata = world.arenas[static_cast<std::size_t>(orphan) - 1].metadata;
+            if (metadata.header().live_blocks != 0 || !metadata.lock(0, 1000)) return false;
+            for (std::uint32_t b = 0; b < metadata.header().blocks_high; ++b)
+                metadata.block(b).where = static_cast<std::uint32_t>(Where::home);
+            metadata.header().blocks_high = metadata.header().holds_high = 0;
+            metadata.header().free_hold = metadata.header().returned = kNone;
+            metadata.unlock();
             spare.insert(spare.begin(), orphan);
             return true;
         });

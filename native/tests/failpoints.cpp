@@ -19,7 +19,8 @@ extern char** environ;
 namespace {
 
 // Descriptors that a role inherits.
-constexpr int kGroupFd = 50, kConnectionFd = 51, kOwnBooks = 52, kOwnPayload = 53, kPeerBooks = 54, kPeerPayload = 55;
+constexpr int kGroupFd = 50, kConnectionFd = 51, kOwnMetadata = 52, kOwnPayload = 53, kPeerMetadata = 54,
+              kPeerPayload = 55;
 constexpr std::uint64_t kOwnId = 2, kPeerId = 1;  // the role's arena, the harness's arena
 constexpr std::uint32_t kHarness = 1, kRole = 2, kLate = 3;
 constexpr int kBlocks = 6;
@@ -36,16 +37,16 @@ struct Named {
 struct Role {
     Group group;
     std::unique_ptr<Client> client;
-    Books own;  // a second mapping of the own arena, to act as somebody else
+    SegmentMetadata own;  // a second mapping of the own arena, to act as somebody else
 
     Role() {
         want(group.open(kGroupFd) == 0, "group.open");
         client = std::make_unique<Client>(group, kRole, kConnectionFd, 0);
         const auto copy = [](int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 100); };
-        want(client->add_segment(kOwnId, copy(kOwnBooks), copy(kOwnPayload), kArenaBytes, false, true) == 0, "own");
-        want(client->add_segment(kPeerId, copy(kPeerBooks), copy(kPeerPayload), kArenaBytes, false, false) == 0,
+        want(client->add_segment(kOwnId, copy(kOwnMetadata), copy(kOwnPayload), kArenaBytes, false, true) == 0, "own");
+        want(client->add_segment(kPeerId, copy(kPeerMetadata), copy(kPeerPayload), kArenaBytes, false, false) == 0,
              "peer");
-        want(own.open(copy(kOwnBooks), kOwnId, kArenaBytes, false) == 0, "own books");
+        want(own.open(copy(kOwnMetadata), kOwnId, kArenaBytes, false) == 0, "own metadata");
     }
     Block* allocate(std::uint64_t bytes) {
         Block* block = nullptr;
@@ -131,11 +132,11 @@ void play_spawner() {
 
 // A manager that reaps the late client; `heir` finds the lock of the dead first.
 void play_manager() {
-    Books books;
-    want(books.open(::fcntl(kPeerBooks, F_DUPFD_CLOEXEC, 100), kPeerId, kArenaBytes, false) == 0, "open");
-    want(books.lock(0, 1000), "lock");
-    books.reap(kLate);
-    books.unlock();
+    SegmentMetadata metadata;
+    want(metadata.open(::fcntl(kPeerMetadata, F_DUPFD_CLOEXEC, 100), kPeerId, kArenaBytes, false) == 0, "open");
+    want(metadata.lock(0, 1000), "lock");
+    metadata.reap(kLate);
+    metadata.unlock();
     Group group;
     want(group.open(kGroupFd) == 0, "group.open");
     want(group.lead() == 0, "lead");
@@ -189,8 +190,9 @@ struct Harness {
     pid_t start(const std::string& self, const std::string& role, const std::string& spec) {
         posix_spawn_file_actions_t files;
         ::posix_spawn_file_actions_init(&files);
-        const int pass[][2] = {{group.fd(), kGroupFd},     {roles.ours, kConnectionFd},   {own.books.fd(), kOwnBooks},
-                               {own.payload, kOwnPayload}, {peer.books.fd(), kPeerBooks}, {peer.payload, kPeerPayload}};
+        const int pass[][2] = {
+            {group.fd(), kGroupFd},     {roles.ours, kConnectionFd},         {own.metadata.fd(), kOwnMetadata},
+            {own.payload, kOwnPayload}, {peer.metadata.fd(), kPeerMetadata}, {peer.payload, kPeerPayload}};
         for (const auto& [from, to] : pass) ::posix_spawn_file_actions_adddup2(&files, from, to);
         std::vector<std::string> words = {self, role};
         for (const Named& n : named)
@@ -259,21 +261,22 @@ struct Harness {
         }
         peer.check(what);
         own.check(what);
-        const auto live = own.books.header().live_blocks.load();
+        const auto live = own.metadata.header().live_blocks.load();
         // A ticket of the group outlives its sender by promise 4; nothing else of the role may.
-        want(own.books.lock(0, 1000), what);
-        own.books.expire_tickets(~0u);
-        own.books.unlock();
-        want(own.books.header().live_blocks == 0, what + ": " + std::to_string(live) + " blocks of the dead are held");
+        want(own.metadata.lock(0, 1000), what);
+        own.metadata.expire_tickets(~0u);
+        own.metadata.unlock();
+        want(own.metadata.header().live_blocks == 0,
+             what + ": " + std::to_string(live) + " blocks of the dead are held");
         for (int i = 0; i < kBlocks; ++i)
             if (blocks[i])
                 want(filled(*blocks[i], static_cast<unsigned char>(i + 1)), what + ": a live block was overwritten");
         peer.reap(kLate);
-        want(peer.books.lock(0, 1000), what);
-        peer.books.expire_tickets(~0u);
-        peer.books.unlock();
-        want(peer.books.header().live_blocks == 4,
-             what + ": " + std::to_string(peer.books.header().live_blocks) + " blocks are live, the harness holds 4");
+        want(peer.metadata.lock(0, 1000), what);
+        peer.metadata.expire_tickets(~0u);
+        peer.metadata.unlock();
+        want(peer.metadata.header().live_blocks == 4, what + ": " + std::to_string(peer.metadata.header().live_blocks) +
+                                                          " blocks are live, the harness holds 4");
         std::vector<Block*> more;
         for (int i = 0; i < 64; ++i) {
             Block* block = nullptr;
@@ -289,7 +292,7 @@ struct Harness {
         for (Block* b : blocks)
             if (b) client->release(b);
         want(client->close(), what + ": the harness cannot close");
-        want(peer.books.header().live_blocks == 0, what + ": blocks are left");
+        want(peer.metadata.header().live_blocks == 0, what + ": blocks are left");
     }
 };
 
@@ -299,8 +302,8 @@ bool run(const std::string& self, const std::string& role, const std::string& po
     const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
     Harness harness;
     int status = 0;
-    if (role == "heir") {  // somebody dies in the harness's books first
-        const pid_t victim = harness.start(self, "peer", "books.add_hold.entry_taken:1:kill");
+    if (role == "heir") {  // somebody dies in the harness's metadata first
+        const pid_t victim = harness.start(self, "peer", "metadata.add_hold.entry_taken:1:kill");
         want(::waitpid(victim, &status, 0) == victim && WIFSIGNALED(status), what + ": the victim lives");
     }
     const pid_t pid = harness.start(self, role, point + ":" + std::to_string(nth) + ":" + action);
@@ -308,8 +311,8 @@ bool run(const std::string& self, const std::string& role, const std::string& po
     const bool stopped = WIFSTOPPED(status);
     if (stopped) {
         // A stopped holder stops nobody: the manager only tries, a client's wait is bounded.
-        if (harness.peer.books.lock(0, 0)) harness.peer.books.unlock();
-        if (harness.own.books.lock(0, 0)) harness.own.books.unlock();
+        if (harness.peer.metadata.lock(0, 0)) harness.peer.metadata.unlock();
+        if (harness.own.metadata.lock(0, 0)) harness.own.metadata.unlock();
         Block* block = nullptr;
         const Status got = harness.client->allocate(3000, 10, &block);
         want(got == Status::ok || got == Status::busy, what + ": allocation beside a stopped process");

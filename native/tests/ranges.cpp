@@ -1,4 +1,4 @@
-// Random operations on Ranges and Books beside a naive model of each.
+// Random operations on Ranges and SegmentMetadata beside a naive model of each.
 //
 //   ranges [SECONDS] [SEED]
 #include <algorithm>
@@ -158,7 +158,7 @@ void sizes() {
     want(bin == kBins, "there are more bins than sizes, or fewer");
 }
 
-// The model of Books: the holds by entry, the blocks by index.
+// The model of SegmentMetadata: the holds by entry, the blocks by index.
 struct Ledger {
     struct Entry {
         std::uint32_t block, owner, mark;
@@ -167,15 +167,15 @@ struct Ledger {
     enum class Place { home, live, returned };
 
     static constexpr std::uint32_t kBlocks = 300;
-    Books books;
+    SegmentMetadata metadata;
     std::map<std::uint32_t, Entry> holds;
     Place places[kBlocks] = {};
     std::uint32_t generations[kBlocks] = {};
     std::uint32_t marks = 0;
 
-    Ledger() { want(books.create("test-books", 1, 1, 0, kArenaBytes, false) == 0, "books.create"); }
+    Ledger() { want(metadata.create("test-metadata", 1, 1, 0, kArenaBytes, false) == 0, "metadata.create"); }
 
-    void lock() { want(books.lock(1, 1000), "the lock cannot be had"); }
+    void lock() { want(metadata.lock(1, 1000), "the lock cannot be had"); }
     std::uint32_t holds_on(std::uint32_t block) const {
         return static_cast<std::uint32_t>(
             std::count_if(holds.begin(), holds.end(), [&](auto& h) { return h.second.block == block; }));
@@ -187,8 +187,8 @@ struct Ledger {
         if (hold == kNone) {
             std::uint32_t reserved = 0;
             Refusal refusal;
-            want(books.reserve_holds(&reserved, refusal) == 0, "reserve_holds");
-            books.grow_holds(reserved);
+            want(metadata.reserve_holds(&reserved, refusal) == 0, "reserve_holds");
+            metadata.grow_holds(reserved);
             hold = make();
         }
         want(hold != kNone && !holds.contains(hold), "an entry was given out twice");
@@ -198,7 +198,7 @@ struct Ledger {
         const std::uint32_t block = holds.at(hold).block;
         holds.erase(hold);
         const bool last = holds_on(block) == 0;
-        const Left left = books.release(hold, by_owner);
+        const Left left = metadata.release(hold, by_owner);
         want(left == (!last ? Left::held : by_owner ? Left::home : Left::returned), "release says otherwise");
         if (last) places[block] = by_owner ? Place::home : Place::returned;
     }
@@ -208,31 +208,31 @@ struct Ledger {
         const auto dice = random() % 100;
         if (places[block] == Place::home && dice < 60) {
             const std::uint32_t hold =
-                entry([&] { return books.hand_out(block, std::uint64_t{block} << 12, 1 + random() % 4096, owner); });
+                entry([&] { return metadata.hand_out(block, std::uint64_t{block} << 12, 1 + random() % 4096, owner); });
             holds[hold] = {block, owner, 0, false};
             places[block] = Place::live;
-            want(books.block(block).generation.load() == ++generations[block], "the generation was not raised");
+            want(metadata.block(block).generation.load() == ++generations[block], "the generation was not raised");
         } else if (places[block] == Place::live && dice < 40) {
             const bool ticket = random() % 2;
             const std::uint32_t by = ticket ? 0 : owner, mark = ticket ? ++marks : 0;
             const std::uint32_t hold =
-                entry([&] { return books.add_hold(block, by, ticket ? HoldKind::ticket : HoldKind::client, mark); });
+                entry([&] { return metadata.add_hold(block, by, ticket ? HoldKind::ticket : HoldKind::client, mark); });
             holds[hold] = {block, by, mark, ticket};
         } else if (dice < 85 && !holds.empty()) {
             auto it = holds.lower_bound(static_cast<std::uint32_t>(random()) % (holds.rbegin()->first + 1));
             auto& [hold, e] = *it;
             if (e.ticket && random() % 2) {
-                want(!books.redeem(hold, e.mark + 1, e.block, owner), "a wrong mark was redeemed");
-                want(!books.redeem(hold, e.mark, e.block + 1, owner), "another block's ticket was redeemed");
-                want(books.redeem(hold, e.mark, e.block, owner), "a ticket was not redeemed");
-                want(!books.redeem(hold, e.mark, e.block, owner), "a ticket was redeemed twice");
+                want(!metadata.redeem(hold, e.mark + 1, e.block, owner), "a wrong mark was redeemed");
+                want(!metadata.redeem(hold, e.mark, e.block + 1, owner), "another block's ticket was redeemed");
+                want(metadata.redeem(hold, e.mark, e.block, owner), "a ticket was not redeemed");
+                want(!metadata.redeem(hold, e.mark, e.block, owner), "a ticket was redeemed twice");
                 e = {e.block, owner, 0, false};
             } else {
                 end(hold, random() % 2);
             }
         } else if (dice < 90) {
             std::vector<std::uint32_t> home;
-            books.take_returned(home);
+            metadata.take_returned(home);
             for (const std::uint32_t b : home) {
                 want(places[b] == Place::returned, "a block came home that was not returned");
                 places[b] = Place::home;
@@ -240,11 +240,11 @@ struct Ledger {
             want(std::count(std::begin(places), std::end(places), Place::returned) == 0, "a block did not come home");
         } else if (dice == 90) {
             const auto mine = std::erase_if(holds, [&](auto& h) { return h.second.owner == owner; });
-            want(books.reap(owner) == mine, "reap released another number of holds");
+            want(metadata.reap(owner) == mine, "reap released another number of holds");
             settle();
         } else if (dice == 91) {
             const auto tickets = std::erase_if(holds, [](auto& h) { return h.second.ticket; });
-            want(books.expire_tickets(~0u) == tickets, "another number of tickets expired");
+            want(metadata.expire_tickets(~0u) == tickets, "another number of tickets expired");
             settle();
         }
     }
@@ -256,31 +256,31 @@ struct Ledger {
     void die(std::mt19937& random) {
         std::thread([&] {
             lock();
-            BooksHeader& h = books.header();
+            MetadataHeader& h = metadata.header();
             h.free_hold = static_cast<std::uint32_t>(random());
             h.returned = static_cast<std::uint32_t>(random());
             h.live_blocks = static_cast<std::uint32_t>(random());
             h.live_bytes = random();
             for (std::uint32_t b = 0; b < h.blocks_high; ++b) {
-                books.block(b).count = static_cast<std::uint32_t>(random());
-                books.block(b).next = static_cast<std::uint32_t>(random());
+                metadata.block(b).count = static_cast<std::uint32_t>(random());
+                metadata.block(b).next = static_cast<std::uint32_t>(random());
             }
             for (std::uint32_t i = 0; i < h.holds_high; ++i)
-                if (books.hold(i).word == 0) books.hold(i).mark = static_cast<std::uint32_t>(random());
+                if (metadata.hold(i).word == 0) metadata.hold(i).mark = static_cast<std::uint32_t>(random());
         }).join();
     }
     void compare() const {
-        if (const char* wrong = books.check()) fail(wrong);
+        if (const char* wrong = metadata.check()) fail(wrong);
         for (std::uint32_t b = 0; b < kBlocks; ++b)
-            want((places[b] == Place::live) == books.is_live(b, generations[b]), "a block and the model differ");
+            want((places[b] == Place::live) == metadata.is_live(b, generations[b]), "a block and the model differ");
         for (const auto& [hold, e] : holds) {
             const auto kind = e.ticket ? HoldKind::ticket : HoldKind::client;
-            want(books.hold(hold).word == hold_word(e.block, e.owner, kind), "a hold and the model differ");
+            want(metadata.hold(hold).word == hold_word(e.block, e.owner, kind), "a hold and the model differ");
         }
     }
 };
 
-void books(unsigned seconds, std::mt19937& random) {
+void metadata(unsigned seconds, std::mt19937& random) {
     const std::uint64_t until = os::monotonic_ns() + std::uint64_t{seconds} * 1'000'000'000;
     std::uint64_t operations = 0;
     int deaths = 0;
@@ -290,16 +290,16 @@ void books(unsigned seconds, std::mt19937& random) {
             ledger.lock();
             for (int i = 0; i < 300; ++i, ++operations) ledger.step(random);
             ledger.compare();
-            ledger.books.unlock();
+            ledger.metadata.unlock();
             if (round % 4 != 3) continue;
             ledger.die(random);
             ++deaths;
             ledger.lock();
             ledger.compare();
-            ledger.books.unlock();
+            ledger.metadata.unlock();
         }
     }
-    std::printf("books: ok, %llu operations, %d deaths\n", static_cast<unsigned long long>(operations), deaths);
+    std::printf("metadata: ok, %llu operations, %d deaths\n", static_cast<unsigned long long>(operations), deaths);
 }
 
 }  // namespace
@@ -312,7 +312,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     std::mt19937 random(seed);
     sizes();
-    books((seconds + 1) / 2, random);
+    metadata((seconds + 1) / 2, random);
     ranges((seconds + 1) / 2, random);
     return 0;
 }

@@ -22,13 +22,13 @@ constexpr std::uint32_t kRings = 3;
 const std::vector<std::string> kRoles = {"manager", "manager beside an opener", "opener"};
 
 struct OneRing {
-    Books books;
+    SegmentMetadata metadata;
     os::Descriptor file;
     std::byte* at = nullptr;
     Ring ring;
 
     void make(std::uint32_t index, std::uint32_t slot) {
-        want(books.create("ring-books", index + 1, 0, 0, kRingBytes, true) == 0, "books.create");
+        want(metadata.create("ring-metadata", index + 1, 0, 0, kRingBytes, true) == 0, "metadata.create");
         int fd = -1;
         want(os::memfd("ring", kRingBytes, &fd) == 0, "memfd");
         file = os::Descriptor(fd);
@@ -37,11 +37,11 @@ struct OneRing {
         want(ring.open(at, kRingBytes, file), "ring.open");
         std::uint32_t reserved = 0;
         Refusal refusal;
-        want(books.reserve_blocks(1, refusal) == 0 && books.reserve_holds(&reserved, refusal) == 0, "reserve");
-        want(books.lock(0, 0), "lock");
-        books.grow_holds(reserved);
-        want(books.hand_out(0, 0, kRingBytes, slot) == 0, "hand_out");
-        books.unlock();
+        want(metadata.reserve_blocks(1, refusal) == 0 && metadata.reserve_holds(&reserved, refusal) == 0, "reserve");
+        want(metadata.lock(0, 0), "lock");
+        metadata.grow_holds(reserved);
+        want(metadata.hand_out(0, 0, kRingBytes, slot) == 0, "hand_out");
+        metadata.unlock();
     }
     ~OneRing() { os::unmap(at, kRingBytes); }
 };
@@ -57,20 +57,20 @@ struct World {
     }
     std::size_t look() {
         std::vector<Reached> all;
-        for (OneRing& one : rings) all.push_back({&one.ring, &one.books});
+        for (OneRing& one : rings) all.push_back({&one.ring, &one.metadata});
         return end_unreached(group, all);
     }
     std::size_t ended() const {
         std::size_t count = 0;
-        for (const OneRing& one : rings) count += group.has_ended(one.books.header().sealed.load());
+        for (const OneRing& one : rings) count += group.has_ended(one.metadata.header().sealed.load());
         return count;
     }
     void bury(std::uint32_t slot) {
         for (OneRing& one : rings) {
             want(!one.ring.names(slot), "nobody dies in a transfer here");
-            want(one.books.lock(0, 5000), "the lock of a segment cannot be had");
-            one.books.reap(slot);
-            one.books.unlock();
+            want(one.metadata.lock(0, 5000), "the lock of a segment cannot be had");
+            one.metadata.reap(slot);
+            one.metadata.unlock();
         }
         set_state(group, slot, SlotState::free);
     }
@@ -83,14 +83,14 @@ struct Member {
     Client client;
     struct ClientLookup final : SegmentLookup {
         explicit ClientLookup(Client& c) : client(c) {}
-        Books* find(std::uint64_t segment) override { return client.find(segment); }
+        SegmentMetadata* find(std::uint64_t segment) override { return client.find(segment); }
         Client& client;
     } lookup{client};
 
     Member(World& w, std::uint32_t s) : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
         for (std::uint32_t i = 0; i < kRings; ++i) {
             const OneRing& one = w.rings[i];
-            want(client.add_segment(i + 1, ::fcntl(one.books.fd(), F_DUPFD_CLOEXEC, 3),
+            want(client.add_segment(i + 1, ::fcntl(one.metadata.fd(), F_DUPFD_CLOEXEC, 3),
                                     ::fcntl(one.file.number(), F_DUPFD_CLOEXEC, 3), kRingBytes, true, false) == 0,
                  "add_segment");
         }
@@ -167,7 +167,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     if (role == "opener") {  // in the middle of a look
         want(world.group.lead() == 0, "lead");
         look = world.group.begin_look();
-        for (OneRing& one : world.rings) one.books.header().sealed.store(look);
+        for (OneRing& one : world.rings) one.metadata.header().sealed.store(look);
     }
     const pid_t pid = ::fork();
     want(pid >= 0, "fork");
@@ -218,12 +218,12 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     want(world.ended() == kRings || world.look() == kRings, what + ": rings that nobody can reach are not ended");
     want(world.ended() == kRings, what + ": not all have ended");
     for (OneRing& one : world.rings) {
-        want(one.books.lock(0, 5000), what + ": a lock cannot be had");
-        for (std::uint32_t i = 0; i < kRings; ++i) one.books.reap(kFirstRing + i);
-        const char* wrong = one.books.check();
-        one.books.unlock();
+        want(one.metadata.lock(0, 5000), what + ": a lock cannot be had");
+        for (std::uint32_t i = 0; i < kRings; ++i) one.metadata.reap(kFirstRing + i);
+        const char* wrong = one.metadata.check();
+        one.metadata.unlock();
         if (wrong) fail(what + ": " + wrong);
-        want(one.books.header().live_blocks == 0, what + ": a ring is held still");
+        want(one.metadata.header().live_blocks == 0, what + ": a ring is held still");
     }
     return passed;
 }

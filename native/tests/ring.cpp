@@ -73,8 +73,8 @@ struct World {
 
     struct ManagerLookup final : SegmentLookup {
         explicit ManagerLookup(World& w) : world(w) {}
-        Books* find(std::uint64_t segment) override {
-            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].books : nullptr;
+        SegmentMetadata* find(std::uint64_t segment) override {
+            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].metadata : nullptr;
         }
         World& world;
     };
@@ -105,7 +105,7 @@ struct Member {
 
     struct ClientLookup final : SegmentLookup {
         explicit ClientLookup(Client& c) : client(c) {}
-        Books* find(std::uint64_t segment) override { return client.find(segment); }
+        SegmentMetadata* find(std::uint64_t segment) override { return client.find(segment); }
         Client& client;
     } lookup{client};
 
@@ -267,8 +267,8 @@ void audit(World& world, const std::string& what, std::size_t may_lose) {
     }
     for (Arena& arena : world.arenas) {
         arena.check(what);
-        want(arena.books.header().live_blocks == 0,
-             what + ": " + std::to_string(arena.books.header().live_blocks) + " blocks are left");
+        want(arena.metadata.header().live_blocks == 0,
+             what + ": " + std::to_string(arena.metadata.header().live_blocks) + " blocks are left");
     }
 }
 
@@ -393,13 +393,13 @@ int storm(int kills, std::uint32_t seed) {
         orphans.push_back(one.arena);
         const auto recycle = [&] {
             std::erase_if(orphans, [&](int orphan) {
-                Books& books = world.arenas[static_cast<std::size_t>(orphan) - 1].books;
-                if (books.header().live_blocks != 0 || !books.lock(0, 1000)) return false;
-                for (std::uint32_t b = 0; b < books.header().blocks_high; ++b)
-                    books.block(b).where = static_cast<std::uint32_t>(Where::home);
-                books.header().blocks_high = books.header().holds_high = 0;
-                books.header().free_hold = books.header().returned = kNone;
-                books.unlock();
+                SegmentMetadata& metadata = world.arenas[static_cast<std::size_t>(orphan) - 1].metadata;
+                if (metadata.header().live_blocks != 0 || !metadata.lock(0, 1000)) return false;
+                for (std::uint32_t b = 0; b < metadata.header().blocks_high; ++b)
+                    metadata.block(b).where = static_cast<std::uint32_t>(Where::home);
+                metadata.header().blocks_high = metadata.header().holds_high = 0;
+                metadata.header().free_hold = metadata.header().returned = kNone;
+                metadata.unlock();
                 spare.insert(spare.begin(), orphan);
                 return true;
             });

@@ -126,13 +126,13 @@ void threads(unsigned seconds, std::uint32_t seed) {
     for (auto& member : members) {
         member->arena->reap(0);  // what was never received
         if (const char* wrong = member->client->check()) fail(wrong);
-        want(member->arena->books.header().live_blocks == 0, "blocks are left");
+        want(member->arena->metadata.header().live_blocks == 0, "blocks are left");
         want(member->client->close(), "close");
     }
     std::puts("threads: ok");
 }
 
-// A release that finds the books locked for long is put off, and done with whatever release comes next.
+// A release that finds the metadata locked for long is put off, and done with whatever release comes next.
 void put_off() {
     Group group;
     want(group.create(5) == 0, "group.create");
@@ -145,16 +145,16 @@ void put_off() {
     Block* blocks[3];
     for (Block*& block : blocks)
         want(retry_blocking([&](unsigned p) { return client.allocate(100, p, &block); }) == Status::ok, "allocate");
-    want(arena.books.lock(0, 1000), "the lock cannot be had");
+    want(arena.metadata.lock(0, 1000), "the lock cannot be had");
     std::thread other([&] {
         client.release(blocks[0]);
         client.release(blocks[1]);
     });
     other.join();
-    arena.books.unlock();
-    want(arena.books.header().live_blocks == 3, "a block went without the lock");
+    arena.metadata.unlock();
+    want(arena.metadata.header().live_blocks == 3, "a block went without the lock");
     client.release(blocks[2]);
-    want(arena.books.header().live_blocks == 0, "what was put off is not done");
+    want(arena.metadata.header().live_blocks == 0, "what was put off is not done");
     if (const char* wrong = client.check()) fail(wrong);
     want(client.close(), "close");
     std::puts("put off: ok");
@@ -233,7 +233,7 @@ void processes(unsigned seconds, std::uint32_t seed) {
                     group.move(s, word, SlotState::free);
             }
             child.arena->check("after reaping");
-            want(child.arena->books.header().live_blocks == 0, "the dead hold blocks");
+            want(child.arena->metadata.header().live_blocks == 0, "the dead hold blocks");
             set_state(group, child.slot, SlotState::free);
         }
     }

@@ -38,29 +38,29 @@ Status retry_blocking(Call&& call) {
 }
 
 struct Arena {
-    Books books;  // the manager's view
+    SegmentMetadata metadata;  // the manager's view
     int payload = -1;
     Arena(std::uint64_t id, std::uint32_t owner) {
-        want(books.create("test-books", id, owner, 0, kArenaBytes, false) == 0, "books.create");
+        want(metadata.create("test-metadata", id, owner, 0, kArenaBytes, false) == 0, "metadata.create");
         want(os::memfd("test-payload", kArenaBytes, &payload) == 0, "memfd");
     }
     ~Arena() { os::close(payload); }
     void add_to(Client& client, bool owned) {
-        want(client.add_segment(books.header().segment, ::fcntl(books.fd(), F_DUPFD_CLOEXEC, 3),
+        want(client.add_segment(metadata.header().segment, ::fcntl(metadata.fd(), F_DUPFD_CLOEXEC, 3),
                                 ::fcntl(payload, F_DUPFD_CLOEXEC, 3), kArenaBytes, false, owned) == 0,
              "add_segment");
     }
     // As the manager does, but without giving up: every holder of the lock is dead or about to let go.
     std::uint32_t reap(std::uint32_t slot) {
-        want(books.lock(0, 5000), "the lock of a segment cannot be had");
-        const std::uint32_t released = books.reap(slot);
-        books.unlock();
+        want(metadata.lock(0, 5000), "the lock of a segment cannot be had");
+        const std::uint32_t released = metadata.reap(slot);
+        metadata.unlock();
         return released;
     }
     void check(const std::string& where) {
-        want(books.lock(0, 5000), where + ": the lock of a segment cannot be had");
-        const char* wrong = books.check();
-        books.unlock();
+        want(metadata.lock(0, 5000), where + ": the lock of a segment cannot be had");
+        const char* wrong = metadata.check();
+        metadata.unlock();
         if (wrong) fail(where + ": " + wrong);
     }
 };
