@@ -110,6 +110,12 @@ constexpr std::uint64_t looks_word(std::uint32_t ended, std::uint32_t look) {
 // can be told to be its own. A slot leaves `dead` only when no hold names it, so that the next owner of the index
 // inherits nothing. Who touches shared memory is a client: what an embryo holds may be taken away once nobody can come
 // for it any more.
+//
+// The end of a client has four steps, each with one name everywhere; all of them together reclaim its slot:
+//   1  the slot becomes `dead`
+//   2  its unfinished transfers in rings are undone          Ring::undo_transfers
+//   3  the holds that name the slot are released             SegmentMetadata::release_holds_of
+//   4  the slot is freed                                     Group::move
 struct alignas(kLine) Slot {
     // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer; a client has its
     // process id there as the manager sees it (pids have 22 bits at most; 0: not known). The generation is raised by

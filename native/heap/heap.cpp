@@ -98,7 +98,7 @@ bool Heap::charge(std::uint64_t bytes, Refusal& refusal) {
 }
 
 // After reserving and giving back: what counts is what is reserved. Some pages of a range may have had a page before.
-void Heap::settle() {
+void Heap::update_charge() {
     const std::uint64_t reserved = reserved_bytes();
     group_.discharge(slot_, charged_ - reserved);  // below 0 it wraps, as the sum does
     charged_ = reserved;
@@ -121,7 +121,7 @@ int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, R
     } else if (inner_to > inner_from) {
         punch(segment, inner_from, inner_to);  // a part may have pages by now
     }
-    settle();
+    update_charge();
     return refusal.error;
 }
 
@@ -132,7 +132,7 @@ bool Heap::punch(Segment& segment, std::uint64_t from, std::uint64_t to) {
 // A segment made for what is then refused would stay behind, with its descriptors.
 bool Heap::is_refused(std::uint64_t bytes, Refusal& refusal) {
     if (!charge(bytes, refusal)) return true;
-    settle();
+    update_charge();
     return limits::ask(bytes, refusal) != 0;
 }
 
@@ -237,7 +237,7 @@ void Heap::put_back(const Room& room) {
             if (other->dedicated && other->free) warm += other->reserved;
         const bool excess = warm > kKeptWarm && s.reserved > 0 && punch(s, 0, s.payload_bytes);
         note_reserved(s, 0, excess ? s.reserved : 0);
-        settle();
+        update_charge();
         return;
     }
     const auto& range = (*s.ranges)[room.node];
@@ -281,7 +281,7 @@ std::uint64_t Heap::trim() {
         note_reserved(*s, 0, less);
         given += before - std::min(before, s->reserved);
     }
-    settle();
+    update_charge();
     return given;
 }
 

@@ -58,7 +58,7 @@ class Heap {
     Room grow(Segment& arena, std::uint64_t bytes, Refusal& refusal);
     void note_reserved(Segment& segment, std::uint64_t more, std::uint64_t less);
     bool charge(std::uint64_t bytes, Refusal& refusal);
-    void settle();
+    void update_charge();
     bool is_refused(std::uint64_t bytes, Refusal& refusal);
     int reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
     bool punch(Segment& segment, std::uint64_t from, std::uint64_t to);

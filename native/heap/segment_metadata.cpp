@@ -315,7 +315,7 @@ void SegmentMetadata::take_returned(std::vector<std::uint32_t>& home) {
     SHMTENSOR_POINT("metadata.take_returned.all");
 }
 
-std::uint32_t SegmentMetadata::reap(std::uint32_t slot, bool rebuild) {
+std::uint32_t SegmentMetadata::release_holds_of(std::uint32_t slot, bool rebuild) {
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     std::uint32_t released = 0;
     for (std::uint32_t i = 0; i < holds; ++i) {
@@ -324,7 +324,7 @@ std::uint32_t SegmentMetadata::reap(std::uint32_t slot, bool rebuild) {
         if (word == 0 || owner_of(word) != slot) continue;
         release(i, false);
         ++released;
-        SHMTENSOR_POINT("metadata.reap.one");
+        SHMTENSOR_POINT("metadata.release_holds.one");
     }
     if (rebuild) derive();
     return released;

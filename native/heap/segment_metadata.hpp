@@ -79,9 +79,9 @@ class SegmentMetadata {
     Left release(std::uint32_t hold, bool by_owner);
     // The owner takes home what others returned; appends the indices.
     void take_returned(std::vector<std::uint32_t>& home);
-    // Release every hold of a slot, or the tickets of slot 0 made before `before` (monotonic seconds). Gives how many.
-    // `rebuild`: then derive all that follows from the holds that are left, whatever stood there.
-    std::uint32_t reap(std::uint32_t slot, bool rebuild = false);
+    // Release every hold of a slot or ring, or the tickets of slot 0 made before `before` (monotonic seconds). Returns
+    // how many. `rebuild`: then derive all that follows from the holds that are left, whatever stood there.
+    std::uint32_t release_holds_of(std::uint32_t slot, bool rebuild = false);
     std::uint32_t expire_tickets(std::uint32_t before);
     // The owner of each hold, into the capacity that `rings` has. False: the capacity is too small, or an owner is a
     // slot.

@@ -1,7 +1,7 @@
 // Rings that only messages of one another hold: cycles, which counting holds does not end. The manager's alone.
 //
-// A ring can be reached if a slot holds it (a process, a child being made, a ticket, the dead until they are reaped) or
-// a message in a ring that can be reached. Messages move while the manager looks, by stores that take no lock of the
+// A ring can be reached if a slot holds it (a process, a child being made, a ticket, the dead until they are reclaimed)
+// or a message in a ring that can be reached. Messages move while the manager looks, by stores that take no lock of the
 // metadata. So it reads the heads and cursors of all rings, then the holds on all of them, then heads and cursors
 // again:
 //

@@ -179,7 +179,7 @@ RingStatus Ring::undo(bool getting, SegmentLookup& lookup) {
     return RingStatus::ok;
 }
 
-bool Ring::names(std::uint32_t slot) const {
+bool Ring::has_transfer_of(std::uint32_t slot) const {
     const RingHeader& h = header();
     for (const Undo* record : {&h.put_undo, &h.get_undo}) {
         const std::uint64_t word = record->word.load(std::memory_order_acquire);
@@ -234,7 +234,7 @@ std::vector<std::uint64_t> Ring::version() const {
     return words;
 }
 
-RingStatus Ring::settle(std::uint32_t slot, SegmentLookup& lookup) {
+RingStatus Ring::undo_transfers(std::uint32_t slot, SegmentLookup& lookup) {
     RingHeader& h = header();
     for (const bool getting : {false, true}) {
         const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);

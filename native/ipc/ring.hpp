@@ -117,9 +117,9 @@ class Ring {
     bool announce(const os::Descriptor& event, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
 
     // For a dead client: whether an undo record names it, what is needed to undo, the undoing.
-    bool names(std::uint32_t slot) const;
+    bool has_transfer_of(std::uint32_t slot) const;
     std::vector<std::uint64_t> segments_to_undo(std::uint32_t slot) const;
-    RingStatus settle(std::uint32_t slot, SegmentLookup& lookup);
+    RingStatus undo_transfers(std::uint32_t slot, SegmentLookup& lookup);
 
     // What changes with every put, get and read, and with who reads: read twice, it tells whether there was any.
     std::vector<std::uint64_t> version() const;

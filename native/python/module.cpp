@@ -513,7 +513,7 @@ NB_MODULE(_native, m) {
                 // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have
                 // released it here while we have the lock.
                 if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
-                return locked.metadata.reap(slot, rebuild);
+                return locked.metadata.release_holds_of(slot, rebuild);
             },
             nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def(

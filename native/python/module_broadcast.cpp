@@ -157,11 +157,11 @@ struct PyReader {
         // One that the program has closed, perhaps to have something else under its number, is not ours any more.
         if (view < 0 || !os::view_show(view, *event))
             if (const int error = os::view_open(*event, &view)) raise_os(error);
-        settle();
+        update_view();
         return view;
     }
     // After each read: the view, if somebody asked for it, is readable when there is something to read, and else not.
-    void settle() {
+    void update_view() {
         if (view < 0 || owner.broadcast.lag(reader) > 0) return;
         if (!os::view_clear(view, *event)) {
             view = -1;
@@ -208,7 +208,7 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
         if (result == RingStatus::ok) break;
         const std::uint64_t left = left_of(deadline);
         if (left == 0) {
-            self.settle();
+            self.update_view();
             PyErr_SetNone(empty_error);
             throw nb::python_error();
         }
@@ -223,7 +223,7 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
             while (owner.parts.ring.size() > 0 && owner.drop(lookup, Drop::passed)) {
             }
     }
-    self.settle();
+    self.update_view();
     if (self.reader.skipped != skipped) owner.tidy(lookup);
     if (scratch.message.flags & kLost) lookup.raise_lost();
     return read_common(owner.ring_object, scratch.message);

@@ -122,7 +122,8 @@ void add_ring(nb::module_& m) {
             },
             nb::arg("event"))
         .def(
-            "names", [](RingMemory& self, std::uint32_t slot) { return self.ring().names(slot); }, nb::arg("slot"))
+            "names", [](RingMemory& self, std::uint32_t slot) { return self.ring().has_transfer_of(slot); },
+            nb::arg("slot"))
         .def(
             "segments_to_undo", [](RingMemory& self, std::uint32_t slot) { return self.ring().segments_to_undo(slot); },
             nb::arg("slot"))
@@ -130,7 +131,7 @@ void add_ring(nb::module_& m) {
             "settle",
             [](RingMemory& self, std::uint32_t slot, nb::dict metadata) {
                 ManagerLookup lookup(metadata);
-                if (self.ring().settle(slot, lookup) != RingStatus::ok)
+                if (self.ring().undo_transfers(slot, lookup) != RingStatus::ok)
                     raise(native_errors.lock_busy,
                           "the ring is locked just now, or needs the metadata of more segments");
             },

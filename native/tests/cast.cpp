@@ -3,9 +3,9 @@
 //   cast                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
 //   cast storm [KILLS] [SEED]     random kills of the writer and the readers under load
 //
-// The harness is the manager: it settles the ring for a dead client, then releases what that one held. A message says
-// which one it is by the count of the tail it was put at, which a writer who died before did not move: so every reader
-// can tell that it sees each, and in order.
+// The harness is the manager: it undoes the transfers of a dead client, then releases what that one held. A message
+// says which one it is by the count of the tail it was put at, which a writer who died before did not move: so every
+// reader can tell that it sees each, and in order.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -80,13 +80,13 @@ struct World {
     }
 
     // What the manager does about a dead client: undo first, then release.
-    void bury(std::uint32_t slot) {
+    void reclaim(std::uint32_t slot) {
         ManagerLookup all(*this);
-        for (int tries = 0; ring.names(slot); ++tries) {
+        for (int tries = 0; ring.has_transfer_of(slot); ++tries) {
             want(tries < 5000, "a dead client's transfer cannot be undone");
-            if (ring.settle(slot, all) != RingStatus::ok) ::usleep(1000);
+            if (ring.undo_transfers(slot, all) != RingStatus::ok) ::usleep(1000);
         }
-        for (Arena& arena : arenas) arena.reap(slot);
+        for (Arena& arena : arenas) arena.release_holds_of(slot);
         set_state(group, slot, SlotState::free);
     }
 
@@ -143,7 +143,7 @@ struct World {
         while (ring.size() > 0)
             want(broadcast.drop(message, Drop::unneeded, 0, slot, all, 1000) == RingStatus::ok,
                  what + ": a message that nobody lacks stays");
-        bury(slot);
+        reclaim(slot);
         for (Arena& arena : arenas) {
             arena.check(what);
             want(arena.metadata.header().live_blocks == 0,
@@ -296,7 +296,7 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
     if (role == "manager") {
         World::ManagerLookup all(world);
         for (std::uint32_t dead = 1; dead < slot; ++dead)
-            if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.settle(dead, all);
+            if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.undo_transfers(dead, all);
         return;
     }
     Member me(world, slot, arena);
@@ -330,7 +330,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         Member first(world, slot, 1);
         for (std::uint32_t i = 0; i < kMessages; ++i) first.put(static_cast<int>(i % 4), 10);
         want(first.client.close(), what);
-        world.bury(slot);
+        world.reclaim(slot);
     }
     // Somebody who has died as a reader, one who keeps the messages here, and one who sees all that is to be seen.
     Reader dead_reader, parked, witness;
@@ -342,7 +342,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         while (world.read(witness, slot, what)) {
         }
     world.broadcast.leave(parked);
-    world.bury(dead_slot);
+    world.reclaim(dead_slot);
     std::uint32_t expected = witness.next;
 
     int status = 0, arena = 1;
@@ -390,7 +390,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     const bool exited = WIFEXITED(status) && WEXITSTATUS(status) == 70;
     if (!killed && !exited) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
-    for (const std::uint32_t one : dead) world.bury(one);
+    for (const std::uint32_t one : dead) world.reclaim(one);
     // Read in order, and under Policy::block without a gap, up to the last.
     while (world.read(witness, slot, what)) want(drops || witness.next == ++expected, what + ": a message is missed");
     want(witness.next == count_of(world.ring.header().tail.word.load()), what + ": the witness ends early");
@@ -486,7 +486,7 @@ int storm(int kills, std::uint32_t seed) {
             fail("a process ended by itself: " + std::to_string(status));
         ::kill(one.pid, SIGKILL);
         want(::waitpid(one.pid, &status, 0) == one.pid, "waitpid");
-        world.bury(one.slot);
+        world.reclaim(one.slot);
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
         if (one.writes) orphans.push_back(one.arena);
         recycle();
@@ -505,7 +505,7 @@ int storm(int kills, std::uint32_t seed) {
             ::usleep(5000);
         }
         want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
-        world.bury(one.slot);
+        world.reclaim(one.slot);
     }
     want(world.board->missed == 0, "readers missed messages that nobody may drop");
     const std::uint32_t messages = count_of(world.ring.header().tail.word.load());
@@ -535,7 +535,7 @@ void between() {
         }
         want(me.client.close(), "close");
     }
-    world.bury(slot);
+    world.reclaim(slot);
     world.audit("between");
 }
 

@@ -130,12 +130,12 @@ void play_spawner() {
     role.client->release(own);
 }
 
-// A manager that reaps the late client; `heir` finds the lock of the dead first.
+// A manager that releases the holds of the late client; `heir` finds the lock of the dead first.
 void play_manager() {
     SegmentMetadata metadata;
     want(metadata.open(::fcntl(kPeerMetadata, F_DUPFD_CLOEXEC, 100), kPeerId, kArenaBytes, false) == 0, "open");
     want(metadata.lock(0, 1000), "lock");
-    metadata.reap(kLate);
+    metadata.release_holds_of(kLate);
     metadata.unlock();
     Group group;
     want(group.open(kGroupFd) == 0, "group.open");
@@ -256,8 +256,8 @@ struct Harness {
         std::vector<std::uint32_t> dead = embryos(what);
         dead.push_back(kRole);
         for (const std::uint32_t slot : dead) {
-            peer.reap(slot);
-            own.reap(slot);
+            peer.release_holds_of(slot);
+            own.release_holds_of(slot);
         }
         peer.check(what);
         own.check(what);
@@ -271,7 +271,7 @@ struct Harness {
         for (int i = 0; i < kBlocks; ++i)
             if (blocks[i])
                 want(filled(*blocks[i], static_cast<unsigned char>(i + 1)), what + ": a live block was overwritten");
-        peer.reap(kLate);
+        peer.release_holds_of(kLate);
         want(peer.metadata.lock(0, 1000), what);
         peer.metadata.expire_tickets(~0u);
         peer.metadata.unlock();

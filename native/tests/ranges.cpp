@@ -240,15 +240,15 @@ struct Ledger {
             want(std::count(std::begin(places), std::end(places), Place::returned) == 0, "a block did not come home");
         } else if (dice == 90) {
             const auto mine = std::erase_if(holds, [&](auto& h) { return h.second.owner == owner; });
-            want(metadata.reap(owner) == mine, "reap released another number of holds");
-            settle();
+            want(metadata.release_holds_of(owner) == mine, "another number of holds was released");
+            note_returned();
         } else if (dice == 91) {
             const auto tickets = std::erase_if(holds, [](auto& h) { return h.second.ticket; });
             want(metadata.expire_tickets(~0u) == tickets, "another number of tickets expired");
-            settle();
+            note_returned();
         }
     }
-    void settle() {
+    void note_returned() {
         for (std::uint32_t b = 0; b < kBlocks; ++b)
             if (places[b] == Place::live && holds_on(b) == 0) places[b] = Place::returned;
     }

@@ -65,11 +65,11 @@ struct World {
         for (const OneRing& one : rings) count += group.has_ended(one.metadata.header().sealed.load());
         return count;
     }
-    void bury(std::uint32_t slot) {
+    void reclaim(std::uint32_t slot) {
         for (OneRing& one : rings) {
-            want(!one.ring.names(slot), "nobody dies in a transfer here");
+            want(!one.ring.has_transfer_of(slot), "nobody dies in a transfer here");
             want(one.metadata.lock(0, 5000), "the lock of a segment cannot be had");
-            one.metadata.reap(slot);
+            one.metadata.release_holds_of(slot);
             one.metadata.unlock();
         }
         set_state(group, slot, SlotState::free);
@@ -202,7 +202,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
             if (!gone) go_round(me, block, what);
             want(me.client.close(), what);
         }
-        world.bury(late);
+        world.reclaim(late);
     }
     if (role != "opener") want(world.group.lead() == 0, what + ": the next manager cannot lead");
     if (stopped && role == "manager") {  // it goes on when it has been replaced
@@ -214,12 +214,12 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         ::kill(pid, SIGKILL);
         ::waitpid(pid, &status, 0);
     }
-    world.bury(slot);
+    world.reclaim(slot);
     want(world.ended() == kRings || world.look() == kRings, what + ": rings that nobody can reach are not ended");
     want(world.ended() == kRings, what + ": not all have ended");
     for (OneRing& one : world.rings) {
         want(one.metadata.lock(0, 5000), what + ": a lock cannot be had");
-        for (std::uint32_t i = 0; i < kRings; ++i) one.metadata.reap(kFirstRing + i);
+        for (std::uint32_t i = 0; i < kRings; ++i) one.metadata.release_holds_of(kFirstRing + i);
         const char* wrong = one.metadata.check();
         one.metadata.unlock();
         if (wrong) fail(what + ": " + wrong);

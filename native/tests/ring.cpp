@@ -4,7 +4,7 @@
 //   ring storm [KILLS] [SEED]     random kills of producers and consumers under load
 //   ring threads [SECONDS]        the same load by threads, for ThreadSanitizer
 //
-// The harness is the manager: it settles the ring for a dead client, then releases what that one held.
+// The harness is the manager: it undoes the transfers of a dead client, then releases what that one held.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -80,13 +80,13 @@ struct World {
     };
 
     // What the manager does about a dead client: undo first, then release.
-    void bury(std::uint32_t slot) {
+    void reclaim(std::uint32_t slot) {
         ManagerLookup all(*this);
-        for (int tries = 0; ring.names(slot); ++tries) {
+        for (int tries = 0; ring.has_transfer_of(slot); ++tries) {
             want(tries < 5000, "a dead client's transfer cannot be undone");
-            if (ring.settle(slot, all) != RingStatus::ok) ::usleep(1000);
+            if (ring.undo_transfers(slot, all) != RingStatus::ok) ::usleep(1000);
         }
-        for (Arena& arena : arenas) arena.reap(slot);
+        for (Arena& arena : arenas) arena.release_holds_of(slot);
         board->working[slot] = 0;
         // What it took last is excused, if it was taken.
         const auto last = static_cast<std::uint32_t>(board->receipts[slot].exchange(0));
@@ -212,7 +212,7 @@ void play(World& world, const std::string& role, std::uint32_t slot) {
     if (role == "manager") {
         World::ManagerLookup all(world);
         for (std::uint32_t dead = 1; dead < slot; ++dead)
-            if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.settle(dead, all);
+            if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.undo_transfers(dead, all);
         return;
     }
     const bool produces = role == "producer" || role == "grower" || role == "heir of a producer";
@@ -254,7 +254,7 @@ void audit(World& world, const std::string& what, std::size_t may_lose) {
         while (world.ring.size() > 0) want(me.get(0), what + ": a message cannot be taken");
         want(me.client.close(), what + ": the last consumer cannot close");
     }
-    world.bury(slot);
+    world.reclaim(slot);
     std::size_t lost = 0;
     for (std::uint32_t i = 0; i < world.board->next; ++i) {
         want(world.board->got[i] <= 1, what + ": a message was received twice");
@@ -280,7 +280,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         Member first(world, slot, 1);
         for (int i = 0; i < kMessages; ++i) first.put(world.board->next++, i % 4, 10);
         want(first.client.close(), what);
-        world.bury(slot);
+        world.reclaim(slot);
     }
     int status = 0;
     std::vector<std::uint32_t> dead;
@@ -317,7 +317,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     const bool exited = WIFEXITED(status) && WEXITSTATUS(status) == 70;
     if (!killed && !exited) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
-    for (const std::uint32_t slot : dead) world.bury(slot);
+    for (const std::uint32_t slot : dead) world.reclaim(slot);
     audit(world, what, 2);
     return killed || exited;
 }
@@ -388,7 +388,7 @@ int storm(int kills, std::uint32_t seed) {
         want(::waitpid(one.pid, &status, 0) == one.pid, "waitpid");
         ++killed;
         if (!one.produces) ++may_lose;
-        world.bury(one.slot);
+        world.reclaim(one.slot);
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
         orphans.push_back(one.arena);
         const auto recycle = [&] {
@@ -426,12 +426,12 @@ int storm(int kills, std::uint32_t seed) {
                     }
                     me.client.close();
                 }
-                world.bury(slot);
+                world.reclaim(slot);
             }
             ::usleep(5000);
         }
         want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
-        world.bury(one.slot);
+        world.reclaim(one.slot);
     }
     const std::uint32_t messages = std::min(world.board->next.load(), kMany);
     audit(world, "storm", may_lose);
@@ -464,7 +464,7 @@ int threads(int seconds) {
     ::sleep(static_cast<unsigned>(seconds));
     stop = true;
     for (std::thread& one : all) one.join();
-    for (std::uint32_t slot = 1; slot <= 6; ++slot) world.bury(slot);
+    for (std::uint32_t slot = 1; slot <= 6; ++slot) world.reclaim(slot);
     audit(world, "threads", 0);
     std::printf("%u messages, none wrong, lost or twice\n", world.board->next.load());
     return 0;

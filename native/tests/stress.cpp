@@ -124,7 +124,7 @@ void threads(unsigned seconds, std::uint32_t seed) {
     stop = true;
     for (auto& thread : pool) thread.join();
     for (auto& member : members) {
-        member->arena->reap(0);  // what was never received
+        member->arena->release_holds_of(0);  // what was never received
         if (const char* wrong = member->client->check()) fail(wrong);
         want(member->arena->metadata.header().live_blocks == 0, "blocks are left");
         want(member->client->close(), "close");
@@ -217,22 +217,22 @@ void processes(unsigned seconds, std::uint32_t seed) {
             ++kills;
         }
         for (auto& child : children) {
-            child.arena->check("before reaping");
-            child.arena->reap(child.slot);
-            child.arena->reap(0);
+            child.arena->check("before the release");
+            child.arena->release_holds_of(child.slot);
+            child.arena->release_holds_of(0);
             for (std::uint32_t s = 1; s < kMaxSlots; ++s) {
                 // Its forked children: embryos, or clients that ended, or will without touching anything more.
                 const std::uint64_t word = group.slot(s).word.load();
                 if (state_of(word) == SlotState::free || state_of(word) == SlotState::dead ||
                     std::ranges::any_of(children, [&](auto& c) { return c.slot == s; }))
                     continue;
-                child.arena->reap(s);
+                child.arena->release_holds_of(s);
                 if (state_of(word) == SlotState::embryo && parent_of(word) == child.slot)
                     group.move(s, word, SlotState::free);
                 if (state_of(word) == SlotState::client && &child == &children.back())
                     group.move(s, word, SlotState::free);
             }
-            child.arena->check("after reaping");
+            child.arena->check("after the release");
             want(child.arena->metadata.header().live_blocks == 0, "the dead hold blocks");
             set_state(group, child.slot, SlotState::free);
         }

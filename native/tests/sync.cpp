@@ -65,7 +65,7 @@ struct World {
         return slot;
     }
     void say_dead(std::uint32_t slot) { set_state(group, slot, SlotState::dead); }
-    void bury(std::uint32_t slot) {
+    void reclaim(std::uint32_t slot) {
         set_state(group, slot, SlotState::dead);
         set_state(group, slot, SlotState::free);
     }
@@ -253,7 +253,7 @@ struct Play {
         for (Actor& one : others) {
             until(what + ": another does not end", [&] { return one.look(), one.ended; });
             want(one.is_fine(), what + ": another failed");
-            world.bury(one.slot);
+            world.reclaim(one.slot);
         }
         others.clear();
     }
@@ -269,7 +269,7 @@ struct Play {
         want(!sync::unlock(world.board->lock), what + ": a free lock was released");
         want(me.queue.forget_dead(me.self, true) <= 1, what + ": more dead than died");
         for (const auto& place : world.board->places) want(place == 0, what + ": an entry of nobody is left");
-        world.bury(victim.slot);
+        world.reclaim(victim.slot);
     }
 };
 
@@ -314,7 +314,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     } else if (role == "heir") {
         Actor dead = start(play.world, "the dead", "sync.lock.noted:1:kill", [](Member& one) { one.lock(); });
         until(play.what, [&] { return dead.look(), dead.is_killed(); });
-        if (play.manager) play.world.bury(dead.slot);
+        if (play.manager) play.world.reclaim(dead.slot);
         begin([](Member& one) {
             one.lock();
             want(one.board.lock.inherited, one.name + ": the lock says nothing of the dead holder");
@@ -323,7 +323,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         play.finish();
         play.other(lock_once);
         play.all_end();
-        if (!play.manager) play.world.bury(dead.slot);
+        if (!play.manager) play.world.reclaim(dead.slot);
     } else if (role == "taker") {
         begin([](Member& one) {
             one.take();
@@ -476,7 +476,7 @@ int storm(int kills, std::uint32_t seed) {
         want(one.is_killed(), "a process ended by itself");
         // Now and then the manager takes its time, or has gone.
         if (random() % 8 == 0) ::usleep(20000);
-        world.bury(one.slot);
+        world.reclaim(one.slot);
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
         begin();
     }
@@ -487,7 +487,7 @@ int storm(int kills, std::uint32_t seed) {
     for (Actor& one : all) {
         until("a process hangs at the end", [&] { return one.look(), one.ended; });
         want(one.is_fine(), "a process failed");
-        world.bury(one.slot);
+        world.reclaim(one.slot);
     }
     Member me(world, world.claim(), "the harness");
     me.lock();

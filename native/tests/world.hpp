@@ -51,9 +51,9 @@ struct Arena {
              "add_segment");
     }
     // As the manager does, but without giving up: every holder of the lock is dead or about to let go.
-    std::uint32_t reap(std::uint32_t slot) {
+    std::uint32_t release_holds_of(std::uint32_t slot) {
         want(metadata.lock(0, 5000), "the lock of a segment cannot be had");
-        const std::uint32_t released = metadata.reap(slot);
+        const std::uint32_t released = metadata.release_holds_of(slot);
         metadata.unlock();
         return released;
     }
