@@ -327,7 +327,7 @@ struct RingHeader {
 
     alignas(kLine) std::atomic<std::uint32_t> done;  // messages that task_done() was called for
     std::atomic<std::uint32_t> joiners_asleep;       // 1: somebody may sleep until done moves
-    std::atomic<std::uint32_t> most;                 // messages inside, at most so far; a statistic
+    std::atomic<std::uint32_t> peak_messages;        // messages inside, at most so far; a statistic
     std::atomic<std::uint32_t> policy;               // of a broadcast: a Policy, set as max_messages is
     std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under get_lock
     std::atomic<std::uint64_t> event;                // inode of the pipe that is the event; the manager's
@@ -406,7 +406,7 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 // identity = generation (its low 18 bits) << 14 | slot << 1: 31 bits, not 0 since slot 0 is no client. Bit 0 beside it
 // is `asleep`. A process is dead for a lock as soon as its slot is not a client or embryo of that generation any more.
 constexpr std::uint32_t kSyncMagic = 0x434e5953;  // "SYNC"
-constexpr std::uint32_t kMostUnits = 0x7fffffff;  // of a semaphore
+constexpr std::uint32_t kMaxUnits = 0x7fffffff;   // of a semaphore
 constexpr std::uint32_t kAsleep = 1;              // somebody may sleep on this word
 constexpr std::uint32_t kWaitQueueEntries = 504;  // waiters of a condition at most
 

@@ -110,36 +110,36 @@ std::vector<Cgroup> cgroups(const std::string& root) {
     std::vector<Cgroup> found;
     const Tree& tree = tree_of(root);
     for (const std::string& directory : tree.directories) {
-        const char *limit = tree.first ? "/memory.limit_in_bytes" : "/memory.max",
-                   *usage = tree.first ? "/memory.usage_in_bytes" : "/memory.current";
-        std::uint64_t most = 0, used = 0, cache = 0;
-        if (!number_of(directory + limit, &most) || most >= std::uint64_t{1} << 62) continue;  // no limit
-        if (!number_of(directory + usage, &used)) continue;
+        const char *limit_file = tree.first ? "/memory.limit_in_bytes" : "/memory.max",
+                   *usage_file = tree.first ? "/memory.usage_in_bytes" : "/memory.current";
+        std::uint64_t limit = 0, used = 0, cache = 0;
+        if (!number_of(directory + limit_file, &limit) || limit >= std::uint64_t{1} << 62) continue;  // no limit
+        if (!number_of(directory + usage_file, &used)) continue;
         // The page cache of files counts as used but is dropped first; shared memory is not among inactive_file.
         const std::string figures = os::text_of(directory + "/memory.stat");
         if (!number_in(figures, "total_inactive_file ", &cache)) number_in(figures, "inactive_file ", &cache);
         const std::string shown = directory.substr(tree.shown);
-        found.push_back({shown.empty() ? "/" : shown, used > cache ? used - cache : 0, most});
+        found.push_back({shown.empty() ? "/" : shown, used > cache ? used - cache : 0, limit});
     }
     return found;
 }
 
 std::uint64_t available(const char** limit, const std::string& root) {
-    std::uint64_t kilobytes = 0, all = 0, least = ~std::uint64_t{0};
+    std::uint64_t kilobytes = 0, all = 0, bytes = ~std::uint64_t{0};
     const std::string machine = os::text_of(root + "proc/meminfo");
     if (number_in(machine, "MemAvailable:", &kilobytes) && number_in(machine, "MemTotal:", &all)) {
         // A part stays for everybody's private memory: a process that filled 24 GB to the last 32 MiB was killed.
         const std::uint64_t kept = all / kPartKept;
-        least = (kilobytes > kept ? kilobytes - kept : 0) * 1024;
+        bytes = (kilobytes > kept ? kilobytes - kept : 0) * 1024;
         *limit = "memory of the machine";
     }
     for (const Cgroup& group : cgroups(root)) {
-        const std::uint64_t left = group.most > group.used ? group.most - group.used : 0;
-        if (left >= least) continue;
-        least = left;
+        const std::uint64_t left = group.limit > group.used ? group.limit - group.used : 0;
+        if (left >= bytes) continue;
+        bytes = left;
         *limit = "memory cgroup";
     }
-    return least;
+    return bytes;
 }
 
 int ask(std::uint64_t bytes, Refusal& refusal) {

@@ -24,7 +24,7 @@ namespace limits {
 // A memory cgroup of this process with a limit; bytes. `used` without the page cache that the kernel drops first.
 struct Cgroup {
     std::string path;
-    std::uint64_t used, most;
+    std::uint64_t used, limit;
 };
 
 // From this process's own up to the root, of version 1 or 2, wherever they are mounted. Looked for again each second,

@@ -159,14 +159,14 @@ const char* Group::charge(std::uint32_t index, std::uint64_t bytes, bool each, s
     const std::uint64_t mine = slot(index).reserved.fetch_add(bytes) + bytes;
     SHMTENSOR_POINT("group.charge.counted");
     const char* limit = nullptr;
-    const auto look = [&](std::uint64_t most, std::uint64_t counted, const char* name) {
-        if (most == 0 || counted <= most) return;
+    const auto check = [&](std::uint64_t quota, std::uint64_t counted, const char* name) {
+        if (quota == 0 || counted <= quota) return;
         const std::uint64_t others = counted - bytes;
         limit = name;
-        *room = most > others ? most - others : 0;
+        *room = quota > others ? quota - others : 0;
     };
-    if (each) look(max_bytes_per_client(), mine, "the manager's --max-bytes-per-client");
-    if (!limit && max_bytes() != 0) look(max_bytes(), charged(), "the manager's --max-bytes");
+    if (each) check(max_bytes_per_client(), mine, "the manager's --max-bytes-per-client");
+    if (!limit && max_bytes() != 0) check(max_bytes(), charged(), "the manager's --max-bytes");
     if (limit) discharge(index, bytes);
     return limit;
 }

@@ -150,7 +150,7 @@ void Heap::note_reserved(Segment& segment, std::uint64_t more, std::uint64_t les
 
 Room Heap::grow(Segment& arena, std::uint64_t bytes, Refusal& refusal) {
     const std::uint64_t size = rounded(bytes);
-    const std::uint64_t step = page_up(std::clamp(arena.reserved / 4, kLeastStep, kMostStep));
+    const std::uint64_t step = page_up(std::clamp(arena.reserved / 4, kMinStep, kMaxStep));
     for (const std::uint64_t want : {std::max(size, step), size}) {
         const std::uint32_t node = arena.ranges->take(want, Ranges::State::cold);
         if (node == kNone) continue;

@@ -23,9 +23,9 @@ struct Room {
     explicit operator bool() const { return segment != nullptr; }
 };
 
-constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;            // bytes; larger blocks get a segment of their own
-constexpr std::uint64_t kLeastStep = 1 << 20, kMostStep = 64 << 20;  // bytes reserved at a time
-constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;          // bytes of free dedicated segments kept reserved
+constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;         // bytes; larger blocks get a segment of their own
+constexpr std::uint64_t kMinStep = 1 << 20, kMaxStep = 64 << 20;  // bytes reserved at a time
+constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;       // bytes of free dedicated segments kept reserved
 
 // What to ask the manager for when there is no room: up to kDedicatedFrom an arena, above it the payload returned here.
 std::uint64_t payload_for(std::uint64_t bytes);

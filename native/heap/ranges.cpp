@@ -199,13 +199,13 @@ bool Ranges::join_all() {
 
 std::uint64_t Ranges::largest_cold() const {
     const Free& f = free_[1];
-    std::uint64_t most = 0;
+    std::uint64_t largest = 0;
     if (!f.first) return 0;
     const auto first = static_cast<std::uint32_t>(std::bit_width(f.first) - 1);
     const auto second = static_cast<std::uint32_t>(std::bit_width(static_cast<unsigned>(f.second[first])) - 1);
     for (std::uint32_t n = f.head[first][second]; n != kNone; n = nodes_[n].older)
-        most = std::max(most, nodes_[n].bytes);
-    return most;
+        largest = std::max(largest, nodes_[n].bytes);
+    return largest;
 }
 
 const char* Ranges::check() const {

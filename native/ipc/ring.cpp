@@ -17,7 +17,7 @@ constexpr std::uint64_t kLook =
     100'000'000;                         // ns between two looks of a sleeper: whoever was woken may have been killed
 constexpr std::uint64_t kSpin = 50'000;  // ns; about what going to sleep and being woken costs both sides
 constexpr std::uint64_t kPreempted = 20'000;  // ns between two turns of a spin: somebody else wants this core
-constexpr std::uint32_t kMostPenalty = 64;    // waits
+constexpr std::uint32_t kMaxPenalty = 64;     // waits
 constexpr int kAll = 0x7fffffff;              // sleepers
 constexpr std::size_t kAlike = 1024;          // holds of a message; room for more is made for one encoded message only
 constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
@@ -28,8 +28,8 @@ const std::atomic<std::uint32_t>& count_word(const Position& position) {
 }
 
 // Several may sleep: one is woken, and wakes the next if there is something for that one too.
-void wake(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, int most = 1) {
-    if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, most);
+void wake(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, int max_woken = 1) {
+    if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, max_woken);
 }
 
 bool other_cores() {
@@ -102,10 +102,10 @@ std::uint32_t Ring::size() const {
 
 bool Ring::is_full() const {
     const RingHeader& h = header();
-    const std::uint32_t most = h.max_messages.load(std::memory_order_relaxed);
+    const std::uint32_t max_messages = h.max_messages.load(std::memory_order_relaxed);
     const std::uint64_t bytes = h.max_bytes.load(std::memory_order_relaxed);
     const std::uint64_t got = h.got_bytes.load(std::memory_order_acquire);
-    return (most != 0 && size() >= most) ||
+    return (max_messages != 0 && size() >= max_messages) ||
            (bytes != 0 && h.put_bytes.load(std::memory_order_relaxed) - got >= bytes && size() > 0);
 }
 
@@ -281,9 +281,9 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     const std::uint64_t tail = h.tail.word.load(std::memory_order_relaxed);
     const std::uint64_t head = h.head.word.load(std::memory_order_acquire);  // SYNC: head
     const std::uint32_t inside = count_of(tail) - count_of(head);
-    const std::uint32_t most = h.max_messages.load(std::memory_order_relaxed);
+    const std::uint32_t max_messages = h.max_messages.load(std::memory_order_relaxed);
     const std::uint64_t before = h.put_bytes.load(std::memory_order_relaxed);
-    if (most != 0 && inside >= most) return RingStatus::full;
+    if (max_messages != 0 && inside >= max_messages) return RingStatus::full;
     if (max_bytes != 0 && inside > 0 &&
         before - h.got_bytes.load(std::memory_order_relaxed) + encoded.bytes > max_bytes)
         return RingStatus::full;
@@ -326,7 +326,8 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     SHMTENSOR_POINT("ring.put.published");
     h.put_undo.word.store(0, std::memory_order_release);
     SHMTENSOR_POINT("ring.put.cleared");
-    if (inside + 1 > h.most.load(std::memory_order_relaxed)) h.most.store(inside + 1, std::memory_order_relaxed);
+    if (inside + 1 > h.peak_messages.load(std::memory_order_relaxed))
+        h.peak_messages.store(inside + 1, std::memory_order_relaxed);
     return RingStatus::ok;
 }
 
@@ -511,7 +512,7 @@ int Ring::await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std:
             now = os::monotonic_ns();
             preempted = now - then > kPreempted;
         } while (!preempted && now - start < std::min(kSpin, timeout_ns));
-        const std::uint32_t penalty = std::min(penalty_.load(std::memory_order_relaxed) * 2 + 1, kMostPenalty);
+        const std::uint32_t penalty = std::min(penalty_.load(std::memory_order_relaxed) * 2 + 1, kMaxPenalty);
         penalty_.store(penalty, std::memory_order_relaxed);
         unspun_.store(penalty, std::memory_order_relaxed);
     }

@@ -144,8 +144,8 @@ std::uint32_t free_in(std::uint64_t word) {
     return static_cast<std::uint32_t>(word) >> 1;
 }
 
-std::uint32_t most_in(const SharedSemaphore& semaphore, std::uint64_t word) {
-    if (semaphore.bounded == 0) return kMostUnits;
+std::uint32_t max_in(const SharedSemaphore& semaphore, std::uint64_t word) {
+    if (semaphore.bounded == 0) return kMaxUnits;
     const auto given = static_cast<std::uint32_t>(word >> 32);
     return given != 0 ? given - 1 : 1;
 }
@@ -185,7 +185,7 @@ bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds
 bool give(SharedSemaphore& semaphore) {
     std::uint64_t seen = semaphore.word.load(std::memory_order_relaxed);
     do {
-        if (free_in(seen) >= most_in(semaphore, seen)) return false;
+        if (free_in(seen) >= max_in(semaphore, seen)) return false;
     } while (!semaphore.word.compare_exchange_weak(seen, (seen & ~std::uint64_t{kAsleep}) + 2));  // SYNC: handover
     SHMTENSOR_POINT("sync.semaphore.given");
     if (seen & kAsleep) os::futex_wake(low_half(semaphore.word), 1);
@@ -196,8 +196,8 @@ std::uint32_t free_units(const SharedSemaphore& semaphore) {
     return free_in(semaphore.word.load());
 }
 
-std::uint32_t most_units(const SharedSemaphore& semaphore) {
-    return most_in(semaphore, semaphore.word.load());
+std::uint32_t max_units(const SharedSemaphore& semaphore) {
+    return max_in(semaphore, semaphore.word.load());
 }
 
 std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32_t units) {
@@ -207,7 +207,7 @@ std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32
         if (seen >> 32 != 0) return static_cast<std::uint32_t>(seen >> 32) - 1;
         // There was one unit so far.
         const std::uint64_t free = std::uint64_t{free_in(seen)} + units;
-        if (free == 0 || free - 1 > (semaphore.bounded != 0 ? units : kMostUnits)) return std::nullopt;
+        if (free == 0 || free - 1 > (semaphore.bounded != 0 ? units : kMaxUnits)) return std::nullopt;
         set = (std::uint64_t{units} + 1) << 32 | (free - 1) << 1;
     } while (!semaphore.word.compare_exchange_weak(seen, set));  // SYNC: handover
     if (seen & kAsleep) os::futex_wake(low_half(semaphore.word), 1);
@@ -302,9 +302,9 @@ bool WaitQueue::leave(const Place& place) {
     return true;
 }
 
-std::uint32_t WaitQueue::notify(const ClientThread& self, std::uint32_t most) {
+std::uint32_t WaitQueue::notify(const ClientThread& self, std::uint32_t max_waiters) {
     std::uint32_t woken = 0;
-    while (woken < most) {
+    while (woken < max_waiters) {
         std::uint32_t oldest = kNone;
         std::uint64_t found = 0;
         for (std::uint32_t i = 0; i < used(); ++i) {

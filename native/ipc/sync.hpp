@@ -63,7 +63,7 @@ bool try_take(SharedSemaphore& semaphore);
 bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds);
 bool give(SharedSemaphore& semaphore);  // false: there are as many units as may be
 std::uint32_t free_units(const SharedSemaphore& semaphore);
-std::uint32_t most_units(const SharedSemaphore& semaphore);  // free ones at most
+std::uint32_t max_units(const SharedSemaphore& semaphore);  // free ones at most
 // The number of units at first: `units` if nobody has set it so far. nullopt: so many cannot be, as too many are taken
 // or have been given already.
 std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32_t units);
@@ -87,8 +87,8 @@ class WaitQueue {
     Place enter(const ClientThread& self);
     bool wait(const Place& place, Spin& spin, std::uint64_t nanoseconds);  // true: we were notified
     bool leave(const Place& place);                                        // true: we had been notified before
-    // Notify the `most` who have waited longest and are alive; gives how many they were.
-    std::uint32_t notify(const ClientThread& self, std::uint32_t most);
+    // Notify the `max_waiters` who have waited longest and are alive; gives how many they were.
+    std::uint32_t notify(const ClientThread& self, std::uint32_t max_waiters);
     std::uint32_t waiting(const ClientThread& self);  // and alive, by the short look
     // Whether somebody died who had entered. Looks thoroughly at the next one only: with everybody in the wait queue
     // asking, each is looked at.

@@ -35,8 +35,8 @@ int read_sizes(PyObject* from, const char* what, npy_intp* into) {
         return -1;
     }
     const Py_ssize_t count = PyTuple_GET_SIZE(from);
-    if (count > kMostAxes) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd entries, at most %d are possible", what, count, kMostAxes);
+    if (count > kMaxAxes) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd entries, at most %d are possible", what, count, kMaxAxes);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; ++i) {
@@ -129,7 +129,7 @@ bool read_index(PyObject* from, npy_intp* into) {
 
 // Whether several elements may be the same memory: not so when each step is beyond what all smaller ones reach.
 bool overlaps(PyArrayObject* array) {
-    std::pair<npy_intp, npy_intp> steps[kMostAxes];  // stride, size
+    std::pair<npy_intp, npy_intp> steps[kMaxAxes];  // stride, size
     int count = 0;
     for (int i = 0; i < PyArray_NDIM(array); ++i) {
         if (PyArray_DIM(array, i) == 0) return false;
@@ -158,7 +158,7 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
         PyErr_Format(PyExc_TypeError, "dtype %R holds Python objects, which cannot lie in shared memory", dtype);
         return nullptr;
     }
-    npy_intp sizes[kMostAxes], steps[kMostAxes];
+    npy_intp sizes[kMaxAxes], steps[kMaxAxes];
     const int dimensions = read_sizes(shape, "shape", sizes);
     if (dimensions < 0) return nullptr;
     const npy_intp item = PyDataType_ELSIZE(descr);
@@ -323,7 +323,7 @@ bool copy_elements(PyObject* array, const ArrayView& view, std::byte* into) {
 
 std::uint64_t array_bytes(int type, int axes, const Py_ssize_t* sizes) {
     constexpr std::uint64_t none = ~std::uint64_t{0};
-    if (!is_number(type) || axes > kMostAxes || !load_numpy()) return none;
+    if (!is_number(type) || axes > kMaxAxes || !load_numpy()) return none;
     Py_ssize_t bytes = number_of(type).bytes;
     bool empty = false;
     for (int i = 0; i < axes; ++i) {
@@ -437,7 +437,7 @@ PyObject* array_over(PyObject* owner, std::byte* data, PyObject* dtype, int axes
 bool element_at(PyObject* object, PyObject* index, Allowed allowed, bool writes, Place* place) {
     PyArrayObject* array = as_array(object);
     if (!array) return false;
-    npy_intp indices[kMostAxes];
+    npy_intp indices[kMaxAxes];
     const Py_ssize_t count = PyTuple_Check(index) ? PyTuple_GET_SIZE(index) : 1;
     if (count == PyArray_NDIM(array))
         for (Py_ssize_t i = 0; i < count; ++i)

@@ -52,7 +52,7 @@ struct ArrayView {
     int type;
     bool c_order, fortran_order, writable;
 };
-constexpr int kMostAxes = 64;  // of an array in any version of NumPy
+constexpr int kMaxAxes = 64;  // of an array in any version of NumPy
 
 // The class ndarray; nullptr, without an exception, where NumPy has not been imported by anybody.
 PyTypeObject* array_type_if_loaded();

@@ -192,9 +192,9 @@ std::vector<BlockRow> list_blocks(SegmentMetadata& metadata, std::uint32_t limit
     const std::uint32_t now = os::monotonic_seconds();
     {
         // Copied under the lock, worked through outside. Room is made before, since nothing may allocate under it.
-        const std::uint32_t most =
+        const std::uint32_t seen =
             std::min(metadata.is_open() ? metadata.header().holds_high.load() : 0, metadata.shape().holds);
-        holds.reserve(std::min(most + 1024, limit));
+        holds.reserve(std::min(seen + 1024, limit));
         const Locked_ locked(metadata);
         const std::uint32_t high = std::min(metadata.header().holds_high.load(), metadata.shape().holds);
         bool all = true;
@@ -329,7 +329,7 @@ NB_MODULE(_native, m) {
         "memory_cgroups",
         [](const std::string& root) {
             std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> rows;
-            for (const limits::Cgroup& one : limits::cgroups(root)) rows.emplace_back(one.path, one.used, one.most);
+            for (const limits::Cgroup& one : limits::cgroups(root)) rows.emplace_back(one.path, one.used, one.limit);
             return rows;
         },
         nb::arg("root") = "/");

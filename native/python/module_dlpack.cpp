@@ -99,7 +99,7 @@ bool is_class(const char* name, const char* wanted) {
 DataType type_of(const ElementKind& element) {
     const int bits = 8 * element.bytes;
     for (const auto& kind : dlpack::kKinds)
-        if (kind.letter == element.kind && bits <= (kind.letter == 'c' ? dlpack::kMostComplexBits : dlpack::kMostBits))
+        if (kind.letter == element.kind && bits <= (kind.letter == 'c' ? dlpack::kMaxComplexBits : dlpack::kMaxBits))
             return {kind.code, static_cast<std::uint8_t>(bits), 1};
     if (element.kind == 0)
         for (const auto& known : dlpack::kNamed)
@@ -157,9 +157,10 @@ nb::object dtype_of_type(const DataType& type) {
     if (type.lanes != 1) refuse(described() + "; a tensor has elements of one lane");
     for (const auto& kind : dlpack::kKinds) {
         const bool is_complex = kind.letter == 'c', is_bool = kind.letter == 'b';
-        const int least = is_complex ? 64 : kind.letter == 'f' ? 16 : 8;
-        const int most = is_complex ? dlpack::kMostComplexBits : is_bool ? 8 : dlpack::kMostBits;
-        if (kind.code != type.code || type.bits < least || type.bits > most || (type.bits & (type.bits - 1))) continue;
+        const int min_bits = is_complex ? 64 : kind.letter == 'f' ? 16 : 8;
+        const int max_bits = is_complex ? dlpack::kMaxComplexBits : is_bool ? 8 : dlpack::kMaxBits;
+        if (kind.code != type.code || type.bits < min_bits || type.bits > max_bits || (type.bits & (type.bits - 1)))
+            continue;
         PyObject* dtype = dtype_of(kind.letter, type.bits / 8);
         if (!dtype) throw nb::python_error();
         return nb::steal(dtype);

@@ -279,10 +279,10 @@ void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& messa
 }
 
 [[noreturn]] void raise_too_large(PyRing& self, const EncodedMessage& message) {
-    const std::uint64_t most = self.ring.header().max_bytes.load();
+    const std::uint64_t max_bytes = self.ring.header().max_bytes.load();
     raise(queue_errors.too_large, "a message of " + std::to_string(message.bytes) + " bytes and " +
                                       std::to_string(message.holds.size()) + " blocks does not fit into this queue (" +
-                                      (most ? "maxbytes " + std::to_string(most) : "no bound of bytes") +
+                                      (max_bytes ? "maxbytes " + std::to_string(max_bytes) : "no bound of bytes") +
                                       "); send it in parts");
 }
 
@@ -403,9 +403,9 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
     {
         Unsent unsent{self.client(), messages};
         for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
-        const std::uint64_t most = self.ring.header().max_bytes.load();
+        const std::uint64_t max_bytes = self.ring.header().max_bytes.load();
         for (const EncodedMessage& message : messages)
-            if (most != 0 && message.bytes > most) raise_too_large(self, message);
+            if (max_bytes != 0 && message.bytes > max_bytes) raise_too_large(self, message);
         unsent.messages = {};
     }
     std::size_t sent = 0;
@@ -433,12 +433,12 @@ std::size_t collect(PyRing& self, std::span<EncodedMessage> messages, std::uint6
         watchers.prepare();
         std::size_t done = 0;
         RingStatus result;
-        const std::size_t most = lookup.gone ? 1 : messages.size();  // one that is lost comes alone
+        const std::size_t max_items = lookup.gone ? 1 : messages.size();  // one that is lost comes alone
         if (patience == 0) {
-            result = self.ring.get(messages.first(most), self.client().slot(), lookup, 0, &done, receipt);
+            result = self.ring.get(messages.first(max_items), self.client().slot(), lookup, 0, &done, receipt);
         } else {
             const Unlocked unlocked;
-            result = self.ring.get(messages.first(most), self.client().slot(), lookup, patience, &done, receipt);
+            result = self.ring.get(messages.first(max_items), self.client().slot(), lookup, patience, &done, receipt);
         }
         patience = 0;
         if (result != RingStatus::busy) stall.over();
@@ -523,16 +523,16 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
     return read_message(self, scratch->message, scratch->encoded);
 }
 
-nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout) {
+nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle timeout) {
     require_members(self);
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    std::vector<EncodedMessage> messages(std::min({most, kBatch, std::max<std::size_t>(self.ring.size(), 1)}));
+    std::vector<EncodedMessage> messages(std::min({max_items, kBatch, std::max<std::size_t>(self.ring.size(), 1)}));
     nb::list values;
     std::exception_ptr problem;
-    while (values.size() < most && !problem) {
+    while (values.size() < max_items && !problem) {
         std::size_t got = 0;
         try {
-            const std::size_t want = std::min(messages.size(), most - values.size());
+            const std::size_t want = std::min(messages.size(), max_items - values.size());
             got = collect(self, std::span(messages).first(want), values.size() ? 0 : deadline, nullptr);
         } catch (...) {
             problem = std::current_exception();
@@ -555,7 +555,7 @@ nb::list get_many(PyRing& self, std::size_t most, bool wait, nb::handle timeout)
             add_to_error("messages", values);
         }
     }
-    if (values.size() == 0 && most > 0) {
+    if (values.size() == 0 && max_items > 0) {
         PyErr_SetNone(queue_errors.empty);
         throw nb::python_error();
     }
@@ -684,7 +684,7 @@ void add_queue(nb::module_& m) {
             const RingHeader& h = self.ring.header();
             const std::uint64_t head = h.head.word.load(), tail = h.tail.word.load();
             return std::tuple{count_of(tail) - count_of(head),
-                              h.most.load(),
+                              h.peak_messages.load(),
                               count_of(tail),
                               count_of(head),
                               h.put_bytes.load() - h.got_bytes.load(),

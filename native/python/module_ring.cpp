@@ -110,7 +110,7 @@ void add_ring(nb::module_& m) {
                                    h.reserved_bytes.load(),
                                    h.max_messages.load(),
                                    h.max_bytes.load(),
-                                   h.most.load(),
+                                   h.peak_messages.load(),
                                    h.kind.load()};
              })
         .def_prop_ro("event", [](RingMemory& self) { return self.ring().header().event.load(); })

@@ -115,7 +115,7 @@ struct PyLock : Over<SharedLock> {
         return recursive ? at->depth.load(std::memory_order_relaxed) : 1;
     }
     std::uint32_t value() const { return touch(), at->word.load() == 0; }
-    std::uint32_t most() const { return 1; }
+    std::uint32_t maxvalue() const { return 1; }
 };
 
 struct PySemaphore : Over<SharedSemaphore> {
@@ -149,7 +149,7 @@ struct PySemaphore : Over<SharedSemaphore> {
     bool is_mine() { return own(), taken > 0 && thread == sync::thread_number(); }
     int count() { return own(), taken; }
     std::uint32_t value() const { return touch(), sync::free_units(*at); }
-    std::uint32_t most() const { return sync::most_units(*at); }
+    std::uint32_t maxvalue() const { return sync::max_units(*at); }
 };
 
 // acquire and release are called too often for conveniences: half of their time would be the reading of arguments.
@@ -275,7 +275,7 @@ nb::class_<Object> add_semlock(nb::module_& m, const char* name, int kind) {
         .def_prop_ro("block", [](Object& o) { return o.keep; })
         .def_prop_ro("handle", [](Object& o) { return reinterpret_cast<std::uintptr_t>(o.at); })
         .def_prop_ro("name", [](Object&) { return nb::none(); })
-        .def_prop_ro("maxvalue", &Object::most)
+        .def_prop_ro("maxvalue", &Object::maxvalue)
         .def_prop_ro("kind", [kind](Object&) { return kind; })
         .def("_is_mine", &Object::is_mine)
         .def("_count", &Object::count)
@@ -358,8 +358,8 @@ void add_sync(nb::module_& m) {
                  return nb::cast(new PyPlace(object, self, place), nb::rv_policy::take_ownership);
              })
         .def("notify",
-             [](PyWaitQueue& self, std::int64_t most) {
-                 const auto bounded = std::clamp<std::int64_t>(most, 0, kMaxSlots);
+             [](PyWaitQueue& self, std::int64_t max_waiters) {
+                 const auto bounded = std::clamp<std::int64_t>(max_waiters, 0, kMaxSlots);
                  return self.queue().notify(self.self(), static_cast<std::uint32_t>(bounded));
              })
         .def("waiting", [](PyWaitQueue& self) { return self.queue().waiting(self.self()); })

@@ -5,7 +5,7 @@
 namespace shmtensor::dlpack {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;  // user address space ends there
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 47;  // user address space ends there
 
 const DeviceName* find(const Device& device) {
     const auto* found =
@@ -27,8 +27,8 @@ bool is_memory(const Device& device) {
 
 std::string read_layout(const Tensor& tensor, std::int64_t width, Layout* layout) {
     Layout& l = *layout;
-    if (tensor.axes < 0 || tensor.axes > kMostAxes)
-        return "it has " + std::to_string(tensor.axes) + " axes; there can be 0 to " + std::to_string(kMostAxes);
+    if (tensor.axes < 0 || tensor.axes > kMaxAxes)
+        return "it has " + std::to_string(tensor.axes) + " axes; there can be 0 to " + std::to_string(kMaxAxes);
     l.axes = tensor.axes;
     if (l.axes > 0 && !tensor.sizes) return "it has " + std::to_string(l.axes) + " axes and no sizes";
 
@@ -39,7 +39,7 @@ std::string read_layout(const Tensor& tensor, std::int64_t width, Layout* layout
         l.sizes[i] = size;
         l.steps[i] = bound;
         l.empty = l.empty || size == 0;
-        if (__builtin_mul_overflow(bound, std::max<std::int64_t>(size, 1), &bound) || bound > kMostBytes)
+        if (__builtin_mul_overflow(bound, std::max<std::int64_t>(size, 1), &bound) || bound > kMaxBytes)
             return "its sizes make more bytes than can exist";
     }
 
@@ -61,7 +61,7 @@ std::string read_layout(const Tensor& tensor, std::int64_t width, Layout* layout
     }
     if (!tensor.strides && !l.empty) high = bound;
     std::uintptr_t end = 0;
-    if (low < -kMostBytes || high > kMostBytes || first < static_cast<std::uintptr_t>(-low) ||
+    if (low < -kMaxBytes || high > kMaxBytes || first < static_cast<std::uintptr_t>(-low) ||
         __builtin_add_overflow(first, static_cast<std::uintptr_t>(high), &end))
         return "its strides lead beyond all memory";
     l.low = reinterpret_cast<std::byte*>(first + static_cast<std::uintptr_t>(low));

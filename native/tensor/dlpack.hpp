@@ -50,7 +50,7 @@ struct Kind {
     char letter;
 };
 constexpr Kind kKinds[] = {{0, 'i'}, {1, 'u'}, {2, 'f'}, {5, 'c'}, {6, 'b'}};
-constexpr std::uint8_t kMostBits = 64, kMostComplexBits = 128;  // long double is another type on each machine
+constexpr std::uint8_t kMaxBits = 64, kMaxComplexBits = 128;  // long double is another type on each machine
 // Those that the package ml_dtypes has: by the name of their class in it.
 struct Named {
     std::uint8_t code, bits;
@@ -94,7 +94,7 @@ static_assert(sizeof(ManagedVersioned) == 80 && offsetof(ManagedVersioned, flags
 
 // ----------------------------------------------------------------------------------------------- what somebody gave us
 
-constexpr int kMostAxes = 64;
+constexpr int kMaxAxes = 64;
 
 const char* name_of(const Device& device);  // "cuda"; "unknown"
 bool is_memory(const Device& device);
@@ -104,8 +104,8 @@ bool is_memory(const Device& device);
 struct Layout {
     std::byte* data = nullptr;  // the first element; nullptr: there are no elements, and no memory
     int axes = 0;
-    std::ptrdiff_t sizes[kMostAxes];
-    std::ptrdiff_t steps[kMostAxes];  // bytes
+    std::ptrdiff_t sizes[kMaxAxes];
+    std::ptrdiff_t steps[kMaxAxes];  // bytes
     bool empty = false;
     std::byte* low = nullptr;
     std::uint64_t span = 0;  // bytes

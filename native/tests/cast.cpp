@@ -43,7 +43,7 @@ struct World {
     Broadcast broadcast{ring, group};
     Board* board = nullptr;
 
-    explicit World(int count, std::uint32_t most, Policy policy) {
+    explicit World(int count, std::uint32_t max_messages, Policy policy) {
         want(group.create(7) == 0, "group.create");
         for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
         int fd = -1;
@@ -53,7 +53,7 @@ struct World {
         want(os::reserve(ring_file, ring_at, 0, kFirstRingBytes) == 0, "reserve");
         Ring::make(ring_at, kFirstRing);
         want(ring.open(ring_at, kRingBytes, ring_file), "ring.open");
-        ring.header().max_messages = most;
+        ring.header().max_messages = max_messages;
         ring.header().policy = static_cast<std::uint32_t>(policy);
         void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         want(at != MAP_FAILED, "mmap");

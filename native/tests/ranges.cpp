@@ -25,7 +25,7 @@ struct Payload {
     std::vector<State> units = std::vector<State>(kUnits, State::cold);
     std::vector<std::uint32_t> taken;
 
-    explicit Payload(std::uint32_t most) : ranges(kBytes, most), max_nodes(most) {}
+    explicit Payload(std::uint32_t nodes) : ranges(kBytes, nodes), max_nodes(nodes) {}
 
     void set(std::uint64_t offset, std::uint64_t bytes, State from, State to) {
         for (std::uint64_t u = offset / kUnit; u < (offset + bytes) / kUnit; ++u) {
@@ -34,11 +34,11 @@ struct Payload {
         }
     }
     void take(std::uint64_t bytes, State kind) {
-        const std::uint64_t most = longest(kind);
+        const std::uint64_t largest = longest(kind);
         const std::uint32_t node = ranges.take(bytes, kind);
         if (node == kNone) {
             // What is twice as large as needed lies in a higher class, and is found as long as there are nodes.
-            want(most < 2 * (bytes + kPage) || used() + 3 > max_nodes, "a range that fits was not found");
+            want(largest < 2 * (bytes + kPage) || used() + 3 > max_nodes, "a range that fits was not found");
             return;
         }
         const auto range = ranges[node];
@@ -93,10 +93,10 @@ struct Payload {
         return count;
     }
     std::uint64_t longest(State kind) const {
-        std::uint64_t most = 0;
+        std::uint64_t largest = 0;
         for (std::uint32_t n = 0; n != kNone; n = ranges[n].after)
-            if (ranges[n].state == kind) most = std::max(most, ranges[n].bytes);
-        return most;
+            if (ranges[n].state == kind) largest = std::max(largest, ranges[n].bytes);
+        return largest;
     }
     void compare() const {
         if (const char* wrong = ranges.check()) fail(wrong);
@@ -109,8 +109,8 @@ struct Payload {
 };
 
 std::uint64_t some_size(std::mt19937& random) {
-    constexpr std::uint64_t kMost[] = {64, 1000, 5000, 70000, 1 << 20, 2 << 20};
-    return rounded(1 + random() % kMost[random() % std::size(kMost)]);
+    constexpr std::uint64_t kSizes[] = {64, 1000, 5000, 70000, 1 << 20, 2 << 20};
+    return rounded(1 + random() % kSizes[random() % std::size(kSizes)]);
 }
 
 void ranges(unsigned seconds, std::mt19937& random) {
