@@ -244,10 +244,10 @@ class Ring:
     Waits let the GIL go, run signal handlers, and look again every 100 ms. Where a method raises queue.Full or
     queue.Empty, `block` and `timeout` (seconds; None: no bound) are those of the standard queues.
     """
-    def __init__(self, client: Client, block: Block, need_event: Callable[[], int]) -> None:
+    def __init__(self, client: Client, block: Block, need_event: Callable[[float], int]) -> None:
         """Args:
         block: of RING_BYTES, as create_ring of the manager's client gives it.
-        need_event: gives a descriptor of the ring's event, the Ring's to close.
+        need_event: gives a descriptor of the ring's event, the Ring's to close, within so many seconds.
 
         Raises QueueDamaged if the block holds no ring."""
     def bound(self, messages: int, nbytes: int) -> tuple[int, int]:

@@ -125,6 +125,7 @@ bool wait_lock(SharedLock& lock, const ClientThread& self, Spin& spin, std::uint
 }
 
 bool unlock(SharedLock& lock) {
+    lock.inherited.store(0, std::memory_order_relaxed);
     const std::uint64_t seen = lock.word.exchange(0);  // SYNC: handover
     SHMTENSOR_POINT("sync.unlock.freed");
     if (seen & kAsleep) os::futex_wake(low_half(lock.word), 1);

@@ -29,6 +29,8 @@ constexpr std::chrono::milliseconds kLookAgain{10};  // between two looks whethe
 constexpr unsigned kUndone = 50;                     // such looks, until that is an error
 constexpr std::size_t kInline = 16 * 1024;           // bytes of a body that travel in the ring; longer ones in a block
 constexpr std::size_t kKept = 1 << 20;               // bytes of room that a scratch message keeps
+constexpr double kRequest = 30;                      // seconds for the manager's answer where it is what was asked for
+constexpr double kAsked = 1;                         // seconds where a put or get waits for it
 constexpr std::size_t kBatch = 64;                   // messages that get_many takes under one lock
 
 constexpr const char* kTakenOut = "a message names memory that is gone, and has been taken out: ";
@@ -171,9 +173,11 @@ bool announce(PyRing& self) {
     return self.ring.announce(*event, self.client().slot(), lookup, kSlice);
 }
 
-Event event_of(PyRing& self) {
+// The manager is asked for it, for up to so many seconds, and makes it readable if messages wait. It does so as well where
+// the answer comes too late, or this process has no descriptor left for it.
+Event event_of(PyRing& self, double seconds) {
     if (self.event && self.event->is_ours()) return self.event;
-    Event made = std::make_shared<const os::Descriptor>(nb::cast<int>(self.need_event()));
+    Event made = std::make_shared<const os::Descriptor>(nb::cast<int>(self.need_event(seconds)));
     if (self.event && self.event->is_ours()) return self.event;  // another thread was here
     self.event = made;
     announce(self);  // what came before anybody watched
@@ -191,9 +195,9 @@ void postpone(const nb::python_error& error) {
     if (Py_AddPendingCall(raise_it, value.ptr()) == 0) value.release();
 }
 
-// Those who watch the queue, in one call that puts or takes. Its event is asked for once and, if that is known to be
-// needed, before a message goes in or out: so a Ctrl-C in the request finds nothing done. A manager that cannot be
-// asked makes no error of the call.
+// Those who watch the queue, in one call that puts or takes. Its event is asked for before a message goes in or out, if that
+// is known to be needed: so a Ctrl-C in the request finds nothing done. What could not be had then is asked for again
+// after that: for the manager tells them in our place. That it cannot be asked makes no error of the call.
 class Watchers {
    public:
     explicit Watchers(PyRing& self) : self_(self) {}
@@ -204,7 +208,7 @@ class Watchers {
     // After a put, a get, and a get that found nothing. The message is in, or out, by now.
     void tell() {
         if (!is_watched()) return;
-        if ((self_.event && announce(self_)) || asked_) return;
+        if (self_.event && announce(self_)) return;
         try {
             ask();  // says it, too
         } catch (const nb::python_error& error) {
@@ -215,12 +219,12 @@ class Watchers {
    private:
     bool is_watched() const { return self_.ring.header().watched.load() != 0; }
     void ask() {
-        asked_ = true;
+        const bool again = std::exchange(asked_, true);
         try {
-            event_of(self_);
+            event_of(self_, kAsked);
         } catch (nb::python_error& error) {
             if (!error.matches(PyExc_Exception)) throw;
-            error.discard_as_unraisable("the event of a queue");
+            if (!again) error.discard_as_unraisable("the event of a queue");
         }
     }
 
@@ -388,9 +392,8 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     return true;
 }
 
-std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeout) {
-    require_members(self);
-    const std::uint64_t deadline = deadline_of(wait, timeout);
+// Nothing is sent before all values are written.
+void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, std::size_t& sent) {
     std::vector<EncodedMessage> messages;
     std::vector<std::unique_ptr<EncodedValue>> encoded;
     messages.reserve(values.size());
@@ -400,21 +403,26 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
         const nb::object value = values[i];
         write_message(self, value.ptr(), *encoded.back(), messages.back());
     }
-    {
-        Unsent unsent{self.client(), messages};
-        for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
-        const std::uint64_t max_bytes = self.ring.header().max_bytes.load();
-        for (const EncodedMessage& message : messages)
-            if (max_bytes != 0 && message.bytes > max_bytes) raise_too_large(self, message);
-        unsent.messages = {};
-    }
+    Unsent unsent{self.client(), messages};
+    for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
+    const std::uint64_t max_bytes = self.ring.header().max_bytes.load();
+    for (const EncodedMessage& message : messages)
+        if (max_bytes != 0 && message.bytes > max_bytes) raise_too_large(self, message);
+    unsent.messages = {};
+    deliver(self, messages, deadline, sent);
+}
+
+std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeout) {
+    require_members(self);
+    const std::uint64_t deadline = deadline_of(wait, timeout);
     std::size_t sent = 0;
     try {
-        deliver(self, messages, deadline, sent);
+        deliver_all(self, values, deadline, sent);
+        if (sent > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();  // what came meanwhile, while it can be told
     } catch (...) {
         add_to_error("put", nb::int_(sent));
     }
-    if (sent == 0 && !messages.empty()) {
+    if (sent == 0 && values.size() != 0) {
         PyErr_SetNone(queue_errors.full);
         throw nb::python_error();
     }
@@ -547,6 +555,11 @@ nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle tim
             }
         }
     }
+    try {  // a signal that came meanwhile, while it can be told what was taken
+        if (!problem && values.size() > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
+    } catch (...) {
+        problem = std::current_exception();
+    }
     if (problem) {
         // The others are out of the queue as well; nobody but the caller can have them now.
         try {
@@ -606,7 +619,7 @@ RingParts parts_of(nb::handle object) {
 }
 
 Event event_of(nb::handle object) {
-    return event_of(*nb::inst_ptr<PyRing>(object));
+    return event_of(*nb::inst_ptr<PyRing>(object), kRequest);
 }
 
 nb::object read_common(nb::handle object, EncodedMessage& message) {
@@ -674,7 +687,7 @@ void add_queue(nb::module_& m) {
         .def("taken", [](PyRing& self) { return self.ring.taken(); })
         .def("await_room", &await_room, nb::arg("timeout"), nb::arg("taken"))
         .def("await_done", &await_done, nb::arg("timeout") = nb::none())
-        .def("event", [](PyRing& self) { return event_of(self)->number(); })
+        .def("event", [](PyRing& self) { return event_of(self, kRequest)->number(); })
         .def("limits",
              [](PyRing& self) {
                  const RingHeader& h = self.ring.header();

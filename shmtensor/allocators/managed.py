@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from .._native import Block
     from ..manager.client import Manager
 
-address.group_token()  # of a program with quotas of its own goes to all its descendants, however they are started
+with suppress(InvalidArgument):  # said again where it is needed
+    address.group_token()  # of a program with quotas of its own goes to all its descendants, however they are started
 
 _client: ModuleType | None = None  # shmtensor.manager.client, once something was shared
 

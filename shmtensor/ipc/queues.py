@@ -63,12 +63,12 @@ class QueueStats:
 
 
 def bound(value: Any, name: str, most: int) -> int:
-    """A bound as the standard queues take it: 0 or less is none."""
+    """A bound as the standard queues take it: 0 or less is none; more than `most` is that."""
     try:
         number: int = value.__index__()
     except AttributeError:
         raise TypeError(f"{name} has to be a whole number, not {value!r}") from None
-    return 0 if number <= 0 or number > most else number
+    return min(max(0, number), most)
 
 
 _rings: Final[weakref.WeakValueDictionary[Block, Ring]] = weakref.WeakValueDictionary()
@@ -103,7 +103,7 @@ class RingObject(reductions.Shared):
 
         def make() -> Block:
             block = manager.create_ring()
-            ring = Ring(manager.native, block, lambda: manager.event(block.segment))
+            ring = Ring(manager.native, block, functools.partial(manager.event, block.segment))
             ring.kind = self._KIND
             self._agree(ring, bounds, name)
             return block

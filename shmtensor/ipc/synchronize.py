@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from math import isnan
 from multiprocessing import process
+from operator import index
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -27,6 +28,13 @@ _LOOK = 0.1  # seconds between two looks whether a party of a barrier has died
 _PARTIES = 4096  # of a barrier at most
 _NOT_HELD = "not held by this process"
 Made = TypeVar("Made")
+
+
+def _whole(value: Any, what: str) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"the {what} are a whole number, not {value!r}") from None
 
 
 def _make(
@@ -193,8 +201,8 @@ class Semaphore(SemLock):
         Raises:
             InvalidArgument: another value was given with this name, or more units are taken already.
         """
-        if value is not None and not isinstance(value, int):
-            raise TypeError(f"a semaphore has a whole number of units, not {value!r}")
+        if value is not None:
+            value = _whole(value, "units of a semaphore")
         if value is not None and not 0 <= value <= SEM_VALUE_MAX:
             raise ValueError(f"a semaphore has 0 to {SEM_VALUE_MAX} units, not {value}")
         first = 1 if value is None and (name is None or create) else value
@@ -273,6 +281,8 @@ class Condition(reductions.Shared):
         """
         if lock is not None and name is not None:
             raise InvalidArgument("a condition of this name has a lock already; give one or the other")
+        if name is not None:
+            reductions.name_of(name)  # what is wrong with it is said of the name that was given
         known = None if name is None else f"{name}.crowd"
         crowd = _make(_native.crowd_bytes(_native.CROWD), _native.Crowd, known, create, timeout)
         self._use(lock or RLock(name=name), crowd)
@@ -419,7 +429,8 @@ class Barrier(reductions.Shared, threading.Barrier):
             action: called by one of them when all have come.
             timeout: seconds that `wait` waits if it is not told.
         """
-        if not isinstance(parties, int) or not 1 <= parties <= _PARTIES:
+        parties = _whole(parties, "parties of a barrier")
+        if not 1 <= parties <= _PARTIES:
             raise ValueError(f"a barrier is for 1 to {_PARTIES} parties, not {parties!r}")
         crowd = _make(_native.crowd_bytes(parties), _native.Crowd)
         # All parties may wait in the condition, and those of the next time for these to leave.

@@ -334,17 +334,18 @@ class Manager:
         # Its one block: index 0, generation 1. The manager made hold 0 for this process.
         return self.native.receive(reply.segment, 0, 1, 0)
 
-    def event(self, segment: int) -> int:
-        """An event of a ring, for select and poll: readable while messages wait. Asks the manager.
+    def event(self, segment: int, timeout: float = REQUEST_SECONDS) -> int:
+        """An event of a ring, for select and poll: readable while messages wait. Blocks up to `timeout` seconds.
 
-        From then on, whoever puts a message makes it readable; whoever finds the ring empty resets it.
+        The manager makes it readable if messages wait, even if its answer comes too late. From then on, whoever puts a
+        message makes it readable; whoever finds the ring empty resets it.
 
         Returns:
             A descriptor that does not block, the caller's to close.
         Raises:
             InvalidArgument: the segment is not a ring. StaleHandle, UnknownHandle, ManagerError.
         """
-        return self._request(protocol.Event(segment))[1][0]
+        return self._request(protocol.Event(segment), timeout)[1][0]
 
     def attach(self, segment: int, index: int, generation: int) -> _native.Block:
         """Open a live block of this group. No system call when its segment is mapped.
@@ -475,7 +476,11 @@ class Manager:
                 f"create={create!r}; give True (make it), False (open it) or None (open it, or else make it)"
             )
         create = None if create is None else bool(create)  # 0 and 1 are meant as well
-        if timeout is not None and (create is not False or not timeout >= 0):
+        try:
+            is_bound = timeout is None or (create is False and timeout >= 0)
+        except TypeError:
+            is_bound = False
+        if not is_bound:
             raise errors.InvalidArgument(
                 f"timeout={timeout!r} with create={create!r}; a timeout of 0 seconds or more goes with create=False, "
                 "which waits until the name is there"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import select
 import selectors
 import signal
@@ -12,12 +13,13 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import connection
 from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND
+from manager_world import BOUND, World, line_of, tell
 
 import shmtensor.multiprocessing as mp
 from shmtensor._native import Ring
@@ -67,16 +69,12 @@ def test_ctrl_c_in_the_request_for_the_event_finds_nothing_done(monkeypatch: pyt
     q._reader.fileno()
     raised: list[type[BaseException]] = []
 
-    def request() -> int:
-        problem = raised.pop()
-        raise problem
+    def request(_seconds: float) -> int:
+        raise raised[0]
 
     def call(what: Callable[[Ring], Any], problem: type[BaseException]) -> Any:
-        raised.append(problem)
-        try:
-            return what(Ring(q._manager.native, q._ring.block, request))  # one that has not asked yet
-        finally:
-            assert not raised
+        raised[:] = [problem]
+        return what(Ring(q._manager.native, q._ring.block, request))  # one that has not asked yet
 
     for what in (lambda ring: ring.put(1), lambda ring: ring.put_many([1, 2]), Ring.get, lambda ring: ring.get_many(5)):
         with pytest.raises(KeyboardInterrupt) as caught:
@@ -89,6 +87,49 @@ def test_ctrl_c_in_the_request_for_the_event_finds_nothing_done(monkeypatch: pyt
     call(lambda ring: ring.put("second"), OSError)  # no reason not to put
     assert [one.object for one in told] == ["the event of a queue"]
     assert q.get_many(5) == ["first", "second"]
+
+
+def put_without_descriptors(q: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    files = []
+    with suppress(OSError):
+        while True:
+            files.append(os.open("/dev/null", os.O_RDONLY))
+    q.put("message")
+    for file in files:
+        os.close(file)
+
+
+def test_who_cannot_have_the_event_is_announced_by_the_manager() -> None:
+    q = mp.Queue()
+    number = q.fileno()
+    putter = mp.get_context("fork").Process(target=put_without_descriptors, args=(q,))
+    putter.start()
+    assert select.select([number], [], [], BOUND)[0], "nobody was told of the message"
+    putter.join(BOUND)
+    assert putter.exitcode == 0
+    assert q.get(timeout=BOUND) == "message"
+
+
+def test_a_stopped_manager_announces_once_it_goes_on(here: World) -> None:
+    here.serve()
+    code = "import sys, shmtensor.multiprocessing as mp; q = mp.Queue(name='watched')\n"
+    watcher = here.script(
+        f"import select\n{code}q.fileno(); print('watches', flush=True)\n"
+        f"print(bool(select.select([q], [], [], {BOUND})[0]), q.qsize())"
+    )
+    assert line_of(watcher) == "watches"
+    putter = here.script(
+        f"{code}print('has it', flush=True); sys.stdin.readline(); q.put(1, block=False); print('put')"
+    )
+    assert line_of(putter) == "has it"
+    os.kill(here.server.pid, signal.SIGSTOP)
+    try:
+        tell(putter)
+        assert line_of(putter) == "put"
+    finally:
+        os.kill(here.server.pid, signal.SIGCONT)
+    assert line_of(watcher) == "True 1"
 
 
 def put_later(q: Any, what: Any) -> None:

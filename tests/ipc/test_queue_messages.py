@@ -7,13 +7,17 @@ import os
 import pickle
 import re
 import resource
+import signal
 import struct
 import sys
 import threading
+import time
 import types
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -319,6 +323,39 @@ def test_what_cannot_be_read_raises_in_get(q: Any) -> None:
     del value
     gc.collect()
     until(lambda: client.default().stats().live_blocks <= before, "what could not be read")
+
+
+def test_a_signal_amid_many_has_what_was_taken() -> None:
+    q, count, told = mp.Queue(), 20_000, []
+
+    def handler(_number: int, _frame: Any) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        while not told:  # when it comes before the call, or after it, it says nothing
+            q.put_many(range(count))
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 500e-6)
+                q.get_many(count)
+                time.sleep(BOUND)
+            except InterruptedError as problem:
+                told = getattr(problem, "messages", [])
+            left = q.qsize()
+            with suppress(Empty):
+                q.get_many(count, block=False)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert told == list(range(count - left))
+
+
+@pytest.mark.parametrize("wrong", [lambda: 0, np.zeros(2000)])
+def test_an_error_before_any_of_many_is_put_says_so(wrong: Any) -> None:
+    q = mp.Queue(maxbytes=10_000)
+    with pytest.raises(Exception, match=r"pickle|bytes") as caught:
+        q.put_many([1, wrong])
+    assert caught.value.put == 0  # type: ignore[attr-defined]
+    assert q.qsize() == 0
 
 
 def test_many_with_one_that_cannot_be_read(q: Any) -> None:

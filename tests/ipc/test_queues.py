@@ -478,6 +478,7 @@ def test_made_or_opened_as_asked(kind: str) -> None:
         {"create": False},
         {"name": name, "timeout": 1},
         {"name": name, "create": False, "timeout": float("nan")},
+        {"name": name, "create": False, "timeout": "x"},
     ):
         with pytest.raises(errors.InvalidArgument, match="create=False"):
             make(*bounds, **wrong)

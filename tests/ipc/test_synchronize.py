@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from locks_world import FORK, child, finish, hold, kill
 from manager_world import BOUND, World, line_of
@@ -375,3 +376,12 @@ except errors.InvalidArgument:
     out = here.run(code + garbage)
     assert out.count("overwritten") + out.count("too small") == 12
     assert "refused" in out
+
+
+def test_whole_numbers_of_other_libraries() -> None:
+    semaphore = mp.Semaphore(np.int64(3))
+    assert all(semaphore.acquire(False) for _ in range(3)) and not semaphore.acquire(False)
+    assert mp.Barrier(np.int64(1)).wait(BOUND) == 0
+    for make in (mp.Semaphore, mp.BoundedSemaphore, mp.Barrier):
+        with pytest.raises(TypeError, match="whole number"):
+            make(1.5)

@@ -46,6 +46,7 @@ def test_the_lock_of_a_killed_holder_goes_to_the_next(ctx: Any, make: Callable[[
     assert lock.acquire(timeout=BOUND)
     assert guard.owner_died is True
     lock.release()
+    assert guard.owner_died is False
     assert lock.acquire(timeout=BOUND)
     assert guard.owner_died is False
     lock.release()

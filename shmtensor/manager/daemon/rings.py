@@ -29,9 +29,14 @@ class Ring:
         self.event = -1
 
     def watch(self) -> int:
-        """The descriptor of the event, made on first ask. Raises OSError."""
+        """The descriptor of the event, made on first ask; it shows what waits by now. Raises OSError.
+
+        Who asks may have put a message and get no descriptor (it has none left, or waits no longer): this tells of it.
+        """
         if self.event < 0:
             self.adopt(_pipe())
+        else:
+            self.show()
         return self.event
 
     def adopt(self, event: int) -> None:
