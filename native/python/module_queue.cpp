@@ -173,8 +173,8 @@ bool announce(PyRing& self) {
     return self.ring.announce(*event, self.client().slot(), lookup, kSlice);
 }
 
-// The manager is asked for it, for up to so many seconds, and makes it readable if messages wait. It does so as well where
-// the answer comes too late, or this process has no descriptor left for it.
+// The manager is asked for it, for up to so many seconds, and makes it readable if messages wait. It does so as well
+// where the answer comes too late, or this process has no descriptor left for it.
 Event event_of(PyRing& self, double seconds) {
     if (self.event && self.event->is_ours()) return self.event;
     Event made = std::make_shared<const os::Descriptor>(nb::cast<int>(self.need_event(seconds)));
@@ -195,9 +195,9 @@ void postpone(const nb::python_error& error) {
     if (Py_AddPendingCall(raise_it, value.ptr()) == 0) value.release();
 }
 
-// Those who watch the queue, in one call that puts or takes. Its event is asked for before a message goes in or out, if that
-// is known to be needed: so a Ctrl-C in the request finds nothing done. What could not be had then is asked for again
-// after that: for the manager tells them in our place. That it cannot be asked makes no error of the call.
+// Those who watch the queue, in one call that puts or takes. Its event is asked for before a message goes in or out, if
+// that is known to be needed: so a Ctrl-C in the request finds nothing done. What could not be had then is asked for
+// again after that: for the manager tells them in our place. That it cannot be asked makes no error of the call.
 class Watchers {
    public:
     explicit Watchers(PyRing& self) : self_(self) {}
@@ -418,7 +418,8 @@ std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeou
     std::size_t sent = 0;
     try {
         deliver_all(self, values, deadline, sent);
-        if (sent > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();  // what came meanwhile, while it can be told
+        if (sent > 0 && PyErr_CheckSignals() != 0)
+            throw nb::python_error();  // what came meanwhile, while it can be told
     } catch (...) {
         add_to_error("put", nb::int_(sent));
     }
