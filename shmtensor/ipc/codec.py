@@ -1,4 +1,4 @@
-"""Values as messages: the part of native/codec.hpp that is Python's, and messages as bytes for pipes.
+"""Values as messages: the part of native/python/codec.hpp that is Python's, and messages as bytes for pipes.
 
 The core writes plain values by itself. What holds anything else comes here as a whole and is pickled (protocol 5) as
 multiprocessing's pickler does it, with whatever reducers are registered there. Storages and arrays leave the pickle as
@@ -135,7 +135,7 @@ def load(data: memoryview, buffers: list[Any]) -> Any:
 # -- as bytes ---------------------------------------------------------------------------------------------------------
 
 # A message without blocks is its body. One with blocks: _TICKETED, the manager's address, a ticket for each, the body.
-# (A body starts with a number of its own, see native/codec_body.hpp.)
+# (A body starts with a number of its own, see native/python/codec_body.hpp.)
 _TICKETED: Final = 3
 _MARK: Final = bytes([_TICKETED])
 _HEADER: Final = struct.Struct("<BII")  # _TICKETED, bytes of the address, bytes of the tickets

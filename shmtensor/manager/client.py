@@ -316,7 +316,7 @@ class Manager:
             self._translate(problem)
 
     def create_ring(self) -> _native.Block:
-        """A new ring (native/layout.hpp), empty: the memory of a queue. Asks the manager.
+        """A new ring (native/base/layout.hpp), empty: the memory of a queue. Asks the manager.
 
         It lives as long as a process holds the block; what messages inside hold goes with it.
 

@@ -1,4 +1,4 @@
-"""The shared memory of segments and of the group, to be written over by hand (native/layout.hpp)."""
+"""The shared memory of segments and of the group, to be written over by hand (native/base/layout.hpp)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ring's shared memory written by hand: as one leaves it who is killed inside a transfer (native/layout.hpp)."""
+"""A ring's shared memory written by hand: as one leaves it who is killed inside a transfer (native/base/layout.hpp)."""
 
 from __future__ import annotations
 

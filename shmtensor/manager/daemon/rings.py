@@ -49,7 +49,7 @@ class Ring:
         """Make the event readable if messages wait, and else not: whoever was to do it may be dead."""
         if self.event < 0:
             return
-        # Emptied in any case: who watches a broadcast waits for a write to an empty pipe (native/ring.hpp, announce).
+        # Emptied in any case: who watches a broadcast waits for a write to an empty pipe (Ring::announce).
         try:  # noqa: SIM105
             os.read(self.event, _PIPE_BYTES)
         except BlockingIOError:
