@@ -1,9 +1,9 @@
 """Locks, semaphores, conditions, events and barriers between processes: the standard ones, which no death can hold.
 
 Each is a block of shared memory with one word that says who holds it (native/base/layout.hpp, "Synchronisation").
-Taking one that is free makes no system call. Where a holder was killed, the next taker has the lock, and can ask whether that was
-so (`owner_died`); a wait sees that within 100 ms. A semaphore has no holder: whoever likes may release what another
-acquired, so units that a killed process took stay taken, as in the standard library.
+Taking one that is free makes no system call. Where a holder was killed, the next taker has the lock, and can ask
+whether that was so (`owner_died`); a wait sees that within 100 ms. A semaphore has no holder: whoever likes may release
+what another acquired, so units that a killed process took stay taken, as in the standard library.
 """
 
 from __future__ import annotations
