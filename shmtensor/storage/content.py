@@ -1,4 +1,4 @@
-"""What is in a storage: taken from buffers and memory that exists, copied, converted, and written out."""
+"""What is in a storage: its elements, one by one and all of them; from memory that exists, copied, and written out."""
 
 from __future__ import annotations
 
