@@ -421,6 +421,16 @@ int processors() {
     return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+void sleep(std::uint64_t ns) {
+    timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+void sleep_forever() {
+    for (;;) ::pause();
+}
+
 int directory_watch(int* fd) {
     const int made = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (made < 0) return errno;

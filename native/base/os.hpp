@@ -100,6 +100,8 @@ int start_time(int pid, std::uint64_t* ticks);
 // Whether the process of this start time has ended, as far as /proc can tell; one that nobody waited for has ended too.
 bool has_ended(int pid, std::uint64_t start_time);
 int processors();  // that this process may run on
+void sleep(std::uint64_t ns);
+[[noreturn]] void sleep_forever();
 
 // A close-on-exec descriptor that does not block and is readable after something was removed from a watched directory,
 // or moved out of it, or after this happened to the directory itself.

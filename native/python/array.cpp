@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <utility>
 
-namespace shmtensor {
+#include "python/errors.hpp"
 
-ErrorTypes error_types;
+namespace shmtensor {
 
 namespace {
 
@@ -64,8 +64,8 @@ bool element_of(PyArrayObject* array, const char* allowed, bool integers, bool f
     if (integers && has_type(array, 'i', 4)) return *element = Element::int32, true;
     if (floats && has_type(array, 'f', 4)) return *element = Element::float32, true;
     if (floats && has_type(array, 'f', 8)) return *element = Element::float64, true;
-    PyErr_Format(error_types.dtype, "the operation is on elements of %s, and the tensor has %S; use Tensor.to()",
-                 allowed, reinterpret_cast<PyObject*>(PyArray_DESCR(array)));
+    PyErr_Format(errors.dtype, "the operation is on elements of %s, and the tensor has %S; use Tensor.to()", allowed,
+                 reinterpret_cast<PyObject*>(PyArray_DESCR(array)));
     return false;
 }
 
@@ -75,13 +75,13 @@ bool aligned(PyArrayObject* array, std::size_t bytes) {
     for (int i = 0; i < PyArray_NDIM(array); ++i)
         if (PyArray_DIM(array, i) > 1) bits |= static_cast<std::uintptr_t>(PyArray_STRIDE(array, i));
     if (bits % bytes == 0) return true;
-    PyErr_Format(error_types.layout, "elements of %zu bytes that are not aligned to that; use Tensor.clone()", bytes);
+    PyErr_Format(errors.layout, "elements of %zu bytes that are not aligned to that; use Tensor.clone()", bytes);
     return false;
 }
 
 bool writable(PyArrayObject* array) {
     if (PyArray_ISWRITEABLE(array)) return true;
-    PyErr_SetString(error_types.layout, "the memory is read-only, and the operation writes; use Tensor.clone()");
+    PyErr_SetString(errors.layout, "the memory is read-only, and the operation writes; use Tensor.clone()");
     return false;
 }
 
@@ -123,7 +123,7 @@ bool read_index(PyObject* from, npy_intp* into) {
         if (*into != -1 || !PyErr_Occurred()) return true;
         PyErr_Clear();
     }
-    PyErr_Format(error_types.argument, "index %R is not an integer; give one for each axis", from);
+    PyErr_Format(errors.argument, "index %R is not an integer; give one for each axis", from);
     return false;
 }
 
@@ -232,7 +232,7 @@ PyTypeObject* array_type_if_loaded() {
     return type;
 }
 
-PyObject* view_of(PyObject* object, PyObject* shape, PyObject* strides, Py_ssize_t offset) {
+PyObject* strided_view(PyObject* object, PyObject* shape, PyObject* strides, Py_ssize_t offset) {
     PyArrayObject* array = as_array(object);
     if (!array) return nullptr;
     npy_intp low = 0, high = PyArray_ITEMSIZE(array);
@@ -399,7 +399,7 @@ PyObject* dtype_of(char kind, int bytes) {
     for (const int number : numbers)
         if (number_of(number).descr->kind == kind && number_of(number).bytes == bytes)
             return reinterpret_cast<PyObject*>(descr_of(number));
-    PyErr_Format(error_types.dtype, "NumPy has no number of kind '%c' with %d bytes", kind, bytes);
+    PyErr_Format(errors.dtype, "NumPy has no number of kind '%c' with %d bytes", kind, bytes);
     return nullptr;
 }
 
@@ -444,7 +444,7 @@ bool element_at(PyObject* object, PyObject* index, Allowed allowed, bool writes,
             if (!read_index(PyTuple_Check(index) ? PyTuple_GET_ITEM(index, i) : index, &indices[i])) return false;
     // From here on no Python runs, so that what is checked stays true.
     if (count != PyArray_NDIM(array)) {
-        PyErr_Format(error_types.argument, "index %R for a tensor of %d axes; give one integer for each axis", index,
+        PyErr_Format(errors.argument, "index %R for a tensor of %d axes; give one integer for each axis", index,
                      PyArray_NDIM(array));
         return false;
     }
@@ -456,7 +456,7 @@ bool element_at(PyObject* object, PyObject* index, Allowed allowed, bool writes,
     for (int i = 0; i < PyArray_NDIM(array); ++i) {
         const npy_intp size = PyArray_DIM(array, i);
         if (indices[i] < -size || indices[i] >= size) {
-            PyErr_Format(error_types.range, "index %R: axis %d has %zd elements", index, i, size);
+            PyErr_Format(errors.index, "index %R: axis %d has %zd elements", index, i, size);
             return false;
         }
         cell += (indices[i] < 0 ? indices[i] + size : indices[i]) * PyArray_STRIDE(array, i);
@@ -471,13 +471,13 @@ bool plan_index_add(PyObject* out_object, PyObject* index_object, PyObject* sour
     if (!source || !element_of(out, "int32, int64, float32 or float64", true, true, &work->element)) return false;
     const std::size_t item = atomics::size_of(work->element);
     if (!has_type(source, PyArray_DESCR(out)->kind, static_cast<npy_intp>(item))) {
-        PyErr_Format(error_types.dtype, "a source of %S for a tensor of %S; convert it with Tensor.to()",
+        PyErr_Format(errors.dtype, "a source of %S for a tensor of %S; convert it with Tensor.to()",
                      reinterpret_cast<PyObject*>(PyArray_DESCR(source)),
                      reinterpret_cast<PyObject*>(PyArray_DESCR(out)));
         return false;
     }
     if (!has_type(index, 'i', 8) || PyArray_NDIM(index) != 1) {
-        PyErr_SetString(error_types.argument, "the index must have one axis of integers");
+        PyErr_SetString(errors.argument, "the index must have one axis of integers");
         return false;
     }
     if (!writable(out) || !aligned(out, item) || !aligned(source, item)) return false;
@@ -486,7 +486,7 @@ bool plan_index_add(PyObject* out_object, PyObject* index_object, PyObject* sour
     bool matches = axes > 0 && PyArray_NDIM(source) == axes && PyArray_DIM(source, 0) == rows;
     for (int i = 1; matches && i < axes; ++i) matches = PyArray_DIM(source, i) == PyArray_DIM(out, i);
     if (!matches) {
-        PyErr_Format(error_types.argument,
+        PyErr_Format(errors.argument,
                      "%zd indices and a source whose sizes are not those of the tensor with %zd along the axis", rows,
                      rows);
         return false;
@@ -508,7 +508,7 @@ bool plan_index_add(PyObject* out_object, PyObject* index_object, PyObject* sour
     for (npy_intp r = 0; r < rows; ++r) {
         const std::int64_t row = work->index[static_cast<std::size_t>(r)];
         if (row >= 0 && row < size) continue;
-        PyErr_Format(error_types.range, "entry %zd of the index is %lld; the axis has %zd elements, use 0 to %zd", r,
+        PyErr_Format(errors.index, "entry %zd of the index is %lld; the axis has %zd elements, use 0 to %zd", r,
                      static_cast<long long>(row), size, size - 1);
         return false;
     }

@@ -11,12 +11,6 @@
 
 namespace shmtensor {
 
-// Classes of shmtensor.errors, which atomics raise; set once, when the module is made.
-struct ErrorTypes {
-    PyObject *dtype, *argument, *range, *layout;
-};
-extern ErrorTypes error_types;
-
 // ndarray.__new__ without its cost: dtype, shape and optional strides (bytes) over [data, data + bytes), `offset` bytes
 // in; `owner` becomes its base. NumPy is imported at the first call. Returns a new reference, or nullptr with an
 // exception set.
@@ -26,7 +20,7 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
 // A view of an exact ndarray with other sizes and strides (bytes), `offset` bytes from its first element on, that
 // touches nothing beyond the bytes from its lowest to its highest. It may not be written where several of its elements
 // may be the same memory. Returns a new reference, or nullptr with an exception set.
-PyObject* view_of(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_t offset);
+PyObject* strided_view(PyObject* array, PyObject* shape, PyObject* strides, Py_ssize_t offset);
 
 // The view of the elements of an exact ndarray at `index` (negative: from the end) of its first axis, without that
 // axis. A new reference; nullptr without an exception: not an ndarray, no axis, or an index beyond it; nullptr with

@@ -40,15 +40,4 @@ bool encode(PyObject* client, PyObject* value, EncodedValue& encoded);
 // May run any Python. `common`: others get the same message, so the arrays in it may not be written.
 PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, bool common = false);
 
-// What the codec needs of the bindings (module_codec.cpp), in terms of CPython's API: failures are exceptions set.
-
-extern PyTypeObject* block_type;      // _native.Block
-extern PyTypeObject* view_type;       // _native.View
-extern PyObject* message_damaged;     // shmtensor.errors.MessageDamaged
-Client* client_of(PyObject* client);  // nullptr: it is no _native.Client, or may not be used
-Block* block_of(PyObject* block);     // pre: exactly a block_type
-bool allocate_block(PyObject* client, std::uint64_t bytes, Block** block);  // may run any Python
-// The wrapper of a block, a new reference. One that is made for it takes over the user, and `block` becomes nullptr.
-PyObject* take_wrapper(Block*& block);
-
 }  // namespace shmtensor

@@ -7,6 +7,8 @@
 #include "python/array.hpp"
 #include "python/codec.hpp"
 #include "python/codec_body.hpp"
+#include "python/codec_memory.hpp"
+#include "python/errors.hpp"
 #include "python/tensors.hpp"
 
 namespace shmtensor {
@@ -37,7 +39,7 @@ class Decoder {
    private:
     static PyObject* damaged() {
         if (!PyErr_Occurred())
-            PyErr_SetString(message_damaged,
+            PyErr_SetString(errors.message_damaged,
                             "what arrived is no message of this version: it is cut off, or something wrote over it");
         return nullptr;
     }

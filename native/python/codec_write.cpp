@@ -7,6 +7,7 @@
 #include "python/array.hpp"
 #include "python/codec.hpp"
 #include "python/codec_body.hpp"
+#include "python/codec_memory.hpp"
 #include "python/tensors.hpp"
 
 namespace shmtensor {

@@ -7,10 +7,10 @@
 #include <tuple>
 
 #include "python/array.hpp"
+#include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/waits.hpp"
 #include "tensor/atomics.hpp"
-
-namespace nb = nanobind;
 
 namespace shmtensor {
 namespace {
@@ -26,7 +26,7 @@ atomics::Order order_of(nb::handle name, bool (*fits)(atomics::Order) = nullptr)
                 if (!fits || fits(order)) return order;
                 break;
             }
-    PyErr_Format(error_types.argument, "order %R; use \"relaxed\", %s or \"seq_cst\"", name.ptr(),
+    PyErr_Format(errors.argument, "order %R; use \"relaxed\", %s or \"seq_cst\"", name.ptr(),
                  !fits                           ? "\"acquire\", \"release\", \"acq_rel\""
                  : fits(atomics::Order::acquire) ? "\"acquire\""
                                                  : "\"release\"");
@@ -35,7 +35,7 @@ atomics::Order order_of(nb::handle name, bool (*fits)(atomics::Order) = nullptr)
 
 std::int64_t whole_number(nb::handle value) {
     if (!PyIndex_Check(value.ptr())) {
-        PyErr_Format(error_types.dtype, "value %R is not an integer, which the elements are", value.ptr());
+        PyErr_Format(errors.dtype, "value %R is not an integer, which the elements are", value.ptr());
         throw nb::python_error();
     }
     const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
@@ -43,7 +43,7 @@ std::int64_t whole_number(nb::handle value) {
     int over = 0;
     const std::int64_t whole = PyLong_AsLongLongAndOverflow(number.ptr(), &over);
     if (over) {
-        PyErr_Format(error_types.argument, "value %R is outside the range of int64", value.ptr());
+        PyErr_Format(errors.argument, "value %R is outside the range of int64", value.ptr());
         throw nb::python_error();
     }
     return whole;
@@ -53,7 +53,7 @@ double real_number(nb::handle value) {
     const double real = PyFloat_AsDouble(value.ptr());
     if (real == -1 && PyErr_Occurred()) {
         PyErr_Clear();
-        PyErr_Format(error_types.dtype, "value %R is not a real number", value.ptr());
+        PyErr_Format(errors.dtype, "value %R is not a real number", value.ptr());
         throw nb::python_error();
     }
     return real;
@@ -62,7 +62,7 @@ double real_number(nb::handle value) {
 template <class T>
 T narrowed(std::int64_t value) {
     if (static_cast<std::int64_t>(static_cast<T>(value)) == value) return static_cast<T>(value);
-    PyErr_Format(error_types.argument, "value %lld is outside the range of int32", static_cast<long long>(value));
+    PyErr_Format(errors.argument, "value %lld is outside the range of int32", static_cast<long long>(value));
     throw nb::python_error();
 }
 
@@ -152,7 +152,7 @@ void add_atomics(nb::module_& m) {
             // No Python may run between the plan and the work, which rests on what was checked.
             if (work.element == atomics::Element::int64 || work.element == atomics::Element::int32) {
                 if (!is_whole) {
-                    PyErr_Format(error_types.dtype, "alpha %R is not an integer, which the elements are", alpha.ptr());
+                    PyErr_Format(errors.dtype, "alpha %R is not an integer, which the elements are", alpha.ptr());
                     throw nb::python_error();
                 }
                 work.whole = work.element == atomics::Element::int32 ? narrowed<std::int32_t>(whole) : whole;
@@ -161,7 +161,7 @@ void add_atomics(nb::module_& m) {
                 atomics::index_add(work);
                 return;
             }
-            const Unlocked unlocked;
+            const GilRelease released;
             atomics::index_add(work);
         },
         any, any, any, any);

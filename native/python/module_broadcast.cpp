@@ -3,29 +3,35 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "ipc/broadcast.hpp"
+#include "python/errors.hpp"
 #include "python/module.hpp"
-#include "python/module_queue.hpp"
+#include "python/rings.hpp"
+#include "python/waits.hpp"
 
 namespace shmtensor {
 namespace {
 
 constexpr std::size_t kKept = 1 << 20;  // bytes of room that the spare message keeps
 
-PyObject *empty_error, *foreign_error, *quota_error;
+void drop_holds(Client& client, EncodedMessage& message) {
+    for (const MessageHold& hold : message.holds) client.drop(hold);
+    message.holds.clear();
+}
 
 // A message whose room is used again. A call inside a call of this thread gets a new one. What it holds is dropped.
-struct ScratchMessage {
-    explicit ScratchMessage(Client& c) : client(c), message(std::exchange(spare(), {})) {}
+class ScratchMessage {
+   public:
+    explicit ScratchMessage(Client& client) : message(std::exchange(spare(), {})), client_(client) {}
     ScratchMessage(const ScratchMessage&) = delete;
+    ScratchMessage& operator=(const ScratchMessage&) = delete;
     ~ScratchMessage() {
-        for (const MessageHold& hold : message.holds) client.drop(hold);
-        message.holds.clear();
+        drop_holds(client_, message);
         if (message.body.capacity() <= kKept) spare() = std::move(message);
     }
-    Client& client;
     EncodedMessage message;
 
    private:
@@ -33,79 +39,73 @@ struct ScratchMessage {
         static thread_local EncodedMessage one;
         return one;
     }
+    Client& client_;
 };
 
+// _native.Cast
 struct PyBroadcast {
-    explicit PyBroadcast(nb::object ring)
-        : ring_object(std::move(ring)), parts(parts_of(ring_object)), broadcast(parts.ring, client().group()) {
-        parts.make_room = [this](ClientLookup& lookup, std::uint32_t taken) { return make_room(lookup, taken); };
+    explicit PyBroadcast(nb::object object)
+        : ring_object(std::move(object)), ring(nb::cast<PyRing&>(ring_object)), broadcast(ring.ring, client().group()) {
+        ring.make_room = [this](ClientLookup& lookup, std::uint32_t taken) { return make_room(lookup, taken); };
     }
     PyBroadcast(const PyBroadcast&) = delete;
-    ~PyBroadcast() { parts.make_room = nullptr; }
-    Client& client() const { return parts.client.client; }
-    ClientLookup lookup(std::uint64_t deadline) const { return {parts.client, parts.client_object, deadline}; }
+    PyBroadcast& operator=(const PyBroadcast&) = delete;
+    ~PyBroadcast() { ring.make_room = nullptr; }
+    Client& client() const { return ring.client(); }
+    ClientLookup lookup(std::uint64_t deadline) const { return {ring.self, ring.client_object, deadline}; }
 
-    // Try until the core is through with it, or the time is up (busy, or empty).
-    template <class Try>
-    RingStatus retry_blocking(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Try&& again);
+    // Attempts until the core is through with one (ok), or `when_empty` says that there is nothing to be had, or the
+    // time is up. `message`: what an attempt fills; nullptr: nothing.
+    template <class Attempt, class WhenEmpty>
+    RingStatus call(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Attempt&& attempt,
+                    WhenEmpty&& when_empty);
     bool drop(ClientLookup& lookup, Drop which, std::uint32_t taken = 0);
+    void drop_passed(ClientLookup& lookup);
     void tidy(ClientLookup& lookup);
     bool make_room(ClientLookup& lookup, std::uint32_t taken);
 
     nb::object ring_object;
-    RingParts parts;
+    PyRing& ring;
     Broadcast broadcast;
 };
 
-template <class Try>
-RingStatus PyBroadcast::retry_blocking(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message,
-                                       Try&& again) {
-    Stall stall(parts.ring, parts.client, deadline);
-    for (unsigned patience = 0;;) {
-        RingStatus result;
-        if (patience == 0) {
-            result = again(0u);
-        } else {
-            const Unlocked unlocked;
-            result = again(patience);
-        }
-        patience = 0;
-        lookup.after(result);
-        if (result == RingStatus::ok || result == RingStatus::empty) return result;
-        if (result != RingStatus::busy) stall.over();
-        if (message) {
-            for (const MessageHold& hold : message->holds) client().drop(hold);
-            message->holds.clear();
-        }
-        switch (result) {
-            case RingStatus::busy:
-                patience = stall.patience(true);
-                if (patience == 0) return result;
-                break;
-            case RingStatus::full:
-                if (!message) return result;
-                shmtensor::retry_blocking(
-                    parts.client, parts.client_object,
-                    [&](unsigned p) { return client().reserve_holds(lookup.missing, p); }, lookup.missing, 0);
-                break;
-            case RingStatus::need_mapping:
-                if (!lookup.map_missing()) return RingStatus::busy;
-                break;
-            default:
-                raise_damaged();
-        }
-    }
+int give_up() {
+    return kDone;
+}
+
+template <class Attempt, class WhenEmpty>
+RingStatus PyBroadcast::call(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Attempt&& attempt,
+                             WhenEmpty&& when_empty) {
+    RingRetry between(ring, lookup, deadline, true);
+    return retry(std::forward<Attempt>(attempt), [&](RingStatus status) {
+        between.note(status);
+        if (status == RingStatus::ok) return kDone;
+        if (status == RingStatus::empty) return when_empty();
+        if (message) drop_holds(client(), *message);
+        if (status != RingStatus::full) return between.next(status);
+        if (!message) return kDone;
+        retry_blocking(ring.self, ring.client_object, lookup.missing, 0,
+                       [&](unsigned patience) { return client().reserve_holds(lookup.missing, patience); });
+        return 0;
+    });
 }
 
 bool PyBroadcast::drop(ClientLookup& lookup, Drop which, std::uint32_t taken) {
     ScratchMessage scratch(client());
-    return retry_blocking(lookup, 0, &scratch.message, [&](unsigned patience) {
-               return broadcast.drop(scratch.message, which, taken, client().slot(), lookup, patience);
-           }) == RingStatus::ok;
+    const auto attempt = [&](unsigned patience) {
+        return broadcast.drop(scratch.message, which, taken, client().slot(), lookup, patience);
+    };
+    return call(lookup, 0, &scratch.message, attempt, give_up) == RingStatus::ok;
 }
 
-// Take out what all have read, as far as that needs neither waiting nor asking: nothing is raised. What stays goes when
-// there is room to be made, or a reader waits.
+// Take out all that every reader has read.
+void PyBroadcast::drop_passed(ClientLookup& lookup) {
+    while (client().may_touch() && ring.ring.size() > 0 && drop(lookup, Drop::passed)) {
+    }
+}
+
+// The same as far as that needs neither waiting nor asking: nothing is raised. What stays goes when there is room to be
+// made, or a reader waits.
 void PyBroadcast::tidy(ClientLookup& lookup) {
     RingStatus result;
     do {
@@ -119,18 +119,20 @@ bool PyBroadcast::make_room(ClientLookup& lookup, std::uint32_t taken) {
     bool made = false;
     while (drop(lookup, Drop::passed)) made = true;
     if (made || drop(lookup, Drop::unneeded)) return true;
-    if (parts.ring.header().policy.load() == static_cast<std::uint32_t>(Policy::drop_oldest) &&
+    if (ring.ring.header().policy.load() == static_cast<std::uint32_t>(Policy::drop_oldest) &&
         drop(lookup, Drop::oldest, taken))
         return true;
-    return parts.ring.taken() != taken;  // by others
+    return ring.ring.taken() != taken;  // by others
 }
 
+// _native.CastReader
 struct PyReader {
     explicit PyReader(nb::object made_by)
         : broadcast_object(std::move(made_by)), owner(*nb::inst_ptr<PyBroadcast>(broadcast_object)) {}
     PyReader(const PyReader&) = delete;
+    PyReader& operator=(const PyReader&) = delete;
     ~PyReader() {
-        close();
+        leave();
         if (view >= 0 && os::view_show(view, *event)) os::close(view);
     }
 
@@ -140,36 +142,24 @@ struct PyReader {
     }
     void require() const {
         if (closed) throw nb::value_error("this reader is closed");
-        if (!owner.client().may_touch()) raise_not_held(owner.client());
+        owner.ring.require_client();
         if (!is_mine())
-            raise(
-                foreign_error,
-                "this reader was made by another process, which reads with it; call reader() of the broadcast in this "
-                "one");
+            raise(errors.foreign_reader,
+                  "this reader was made by another process, which reads with it; call reader() of the broadcast in "
+                  "this one");
     }
-    void close() {
+    void leave() {
         if (!closed && is_mine()) owner.broadcast.leave(reader);
         closed = true;
     }
-    int watch() {
-        require();
-        event = event_of(owner.ring_object);
-        // One that the program has closed, perhaps to have something else under its number, is not ours any more.
-        if (view < 0 || !os::view_show(view, *event))
-            if (const int error = os::view_open(*event, &view)) raise_os(error);
-        update_view();
-        return view;
+    void close() {
+        if (closed) return;
+        leave();
+        ClientLookup lookup = owner.lookup(0);
+        owner.drop_passed(lookup);
     }
-    // After each read: the view, if somebody asked for it, is readable when there is something to read, and else not.
-    void update_view() {
-        if (view < 0 || owner.broadcast.lag(reader) > 0) return;
-        if (!os::view_clear(view, *event)) {
-            view = -1;
-        } else if (owner.broadcast.lag(reader) > 0) {
-            // Put in between: what its sender wrote may have been before the look.
-            os::view_show(view, *event);
-        }
-    }
+    int watch();
+    void update_view();
 
     nb::object broadcast_object;
     PyBroadcast& owner;
@@ -179,18 +169,39 @@ struct PyReader {
     int view = -1;  // this reader's of it; lives as long as this
 };
 
+int PyReader::watch() {
+    require();
+    event = event_of(owner.ring);
+    // One that the program has closed, perhaps to have something else under its number, is not ours any more.
+    if (view < 0 || !os::view_show(view, *event))
+        if (const int error = os::view_open(*event, &view)) raise_os(error);
+    update_view();
+    return view;
+}
+
+// After each read: the view, if somebody asked for it, is readable when there is something to read, and else not.
+void PyReader::update_view() {
+    if (view < 0 || owner.broadcast.lag(reader) > 0) return;
+    if (!os::view_clear(view, *event)) {
+        view = -1;
+    } else if (owner.broadcast.lag(reader) > 0) {
+        // Put in between: what its sender wrote may have been before the look.
+        os::view_show(view, *event);
+    }
+}
+
 std::unique_ptr<PyReader> make_reader(nb::object object, bool from_oldest) {
     auto& self = *nb::inst_ptr<PyBroadcast>(object);
-    if (!self.client().may_touch()) raise_not_held(self.client());
+    self.ring.require_client();
     auto made = std::make_unique<PyReader>(std::move(object));
     ClientLookup lookup = self.lookup(0);
-    const RingStatus result = self.retry_blocking(lookup, 0, nullptr, [&](unsigned patience) {
+    const auto attempt = [&](unsigned patience) {
         return self.broadcast.join(made->reader, self.client().slot(), lookup, patience, from_oldest);
-    });
+    };
+    const RingStatus result = self.call(lookup, 0, nullptr, attempt, give_up);
     if (result == RingStatus::full)
-        raise(quota_error, "a broadcast has at most " + std::to_string(kReaders) + " readers; close some");
-    if (result != RingStatus::ok)
-        raise(native_errors.lock_busy, "the broadcast stayed locked by another process for 1 s");
+        raise(errors.quota, "a broadcast has at most " + std::to_string(kReaders) + " readers; close some");
+    if (result != RingStatus::ok) raise(errors.lock_busy, "the broadcast stayed locked by another process for 1 s");
     return made;
 }
 
@@ -201,41 +212,37 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     ScratchMessage scratch(owner.client());
     ClientLookup lookup = owner.lookup(deadline);
     const std::uint64_t skipped = self.reader.skipped;
-    for (;;) {
-        const RingStatus result = owner.retry_blocking(lookup, deadline, &scratch.message, [&](unsigned patience) {
-            return owner.broadcast.read(scratch.message, self.reader, next, owner.client().slot(), lookup, patience);
-        });
-        if (result == RingStatus::ok) break;
+    const auto attempt = [&](unsigned patience) {
+        return owner.broadcast.read(scratch.message, self.reader, next, owner.client().slot(), lookup, patience);
+    };
+    const auto await = [&]() {
         const std::uint64_t left = left_of(deadline);
-        if (left == 0) {
-            self.update_view();
-            PyErr_SetNone(empty_error);
-            throw nb::python_error();
-        }
-        {
-            const Unlocked unlocked;
-            owner.broadcast.await(self.reader, left);
-        }
-        look_around(owner.parts.client);
+        if (left == 0) return kDone;
+        sleep_without_gil(owner.ring.self, [&] { owner.broadcast.await(self.reader, left); });
         self.require();  // a handler may have closed it
         // Nothing came: time to see to what the dead have left unread.
-        if (owner.broadcast.lag(self.reader) == 0)
-            while (owner.parts.ring.size() > 0 && owner.drop(lookup, Drop::passed)) {
-            }
-    }
+        if (owner.broadcast.lag(self.reader) == 0) owner.drop_passed(lookup);
+        return 0;
+    };
+    const RingStatus result = owner.call(lookup, deadline, &scratch.message, attempt, await);
     self.update_view();
+    if (result != RingStatus::ok) raise_queue_empty();
     if (self.reader.skipped != skipped) owner.tidy(lookup);
     if (scratch.message.flags & kLost) lookup.raise_lost();
-    return read_common(owner.ring_object, scratch.message);
+    EncodedValue encoded;
+    return read_message(owner.ring, scratch.message, encoded, true);
+}
+
+nb::list readers(PyBroadcast& self) {
+    nb::list found;
+    for (const Broadcast::Member& member : self.broadcast.members())
+        found.append(nb::make_tuple(self.client().group().slot(member.slot).pid.load(), member.lag));
+    return found;
 }
 
 }  // namespace
 
-void add_cast(nb::module_& m) {
-    const nb::object errors = nb::module_::import_("shmtensor.errors");
-    empty_error = nb::module_::import_("_queue").attr("Empty").inc_ref().ptr();
-    foreign_error = errors.attr("ForeignReader").inc_ref().ptr();
-    quota_error = errors.attr("QuotaExceeded").inc_ref().ptr();
+void add_broadcast(nb::module_& m) {
     m.attr("MAX_READERS") = kReaders;
     m.attr("POLICY_UNSET") = static_cast<int>(Policy::unset);
     m.attr("POLICY_BLOCK") = static_cast<int>(Policy::block);
@@ -245,12 +252,7 @@ void add_cast(nb::module_& m) {
     nb::class_<PyBroadcast>(m, "Cast", nb::is_final(), nb::is_weak_referenceable())
         .def(nb::init<nb::object>(), nb::arg("ring"))
         .def("reader", &make_reader, nb::arg("from_oldest"))
-        .def("readers", [](PyBroadcast& self) {
-            nb::list found;
-            for (const Broadcast::Member& member : self.broadcast.members())
-                found.append(nb::make_tuple(self.client().group().slot(member.slot).pid.load(), member.lag));
-            return found;
-        });
+        .def("readers", &readers);
 
     nb::class_<PyReader>(m, "CastReader", nb::is_final())
         .def(
@@ -263,29 +265,10 @@ void add_cast(nb::module_& m) {
             nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("event", &PyReader::watch)
         .def_ro("closed", &PyReader::closed)
-        .def_prop_ro("missed",
-                     [](PyReader& self) {
-                         self.require();
-                         return self.owner.broadcast.missed(self.reader);
-                     })
-        .def_prop_ro("skipped",
-                     [](PyReader& self) {
-                         self.require();
-                         return self.reader.skipped.load();
-                     })
-        .def_prop_ro("lag",
-                     [](PyReader& self) {
-                         self.require();
-                         return self.owner.broadcast.lag(self.reader);
-                     })
-        .def("close", [](PyReader& self) {
-            if (self.closed) return;
-            self.close();
-            ClientLookup lookup = self.owner.lookup(0);
-            while (self.owner.client().may_touch() && self.owner.parts.ring.size() > 0 &&
-                   self.owner.drop(lookup, Drop::passed)) {
-            }
-        });
+        .def_prop_ro("missed", [](PyReader& self) { return self.require(), self.owner.broadcast.missed(self.reader); })
+        .def_prop_ro("skipped", [](PyReader& self) { return self.require(), self.reader.skipped.load(); })
+        .def_prop_ro("lag", [](PyReader& self) { return self.require(), self.owner.broadcast.lag(self.reader); })
+        .def("close", &PyReader::close);
 }
 
 }  // namespace shmtensor

@@ -1,4 +1,4 @@
-// The binding of codec.hpp, and what the codec needs of the other bindings, without nanobind in what it sees.
+// The binding of codec.hpp: values as messages, and as bytes with tickets.
 #include <nanobind/nanobind.h>
 
 #include <cstring>
@@ -7,54 +7,15 @@
 #include <vector>
 
 #include "python/codec.hpp"
+#include "python/codec_memory.hpp"
 #include "python/module.hpp"
+#include "python/objects.hpp"
+#include "python/waits.hpp"
 
 namespace shmtensor {
 
-PyTypeObject *block_type = nullptr, *view_type = nullptr;
-PyObject* message_damaged = nullptr;
-
-Client* client_of(PyObject* object) {
-    PyClient* client = nullptr;
-    if (!nb::try_cast(nb::handle(object), client) || !client) {
-        PyErr_Format(PyExc_TypeError, "a shmtensor client is needed, not %.100s", Py_TYPE(object)->tp_name);
-        return nullptr;
-    }
-    if (!client->client.may_touch()) {
-        set_not_held(client->client);
-        return nullptr;
-    }
-    return &client->client;
-}
-
-Block* block_of(PyObject* block) {
-    return nb::inst_ptr<PyBlock>(nb::handle(block))->block;
-}
-
-bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
-    try {
-        auto& self = *nb::inst_ptr<PyClient>(nb::handle(object));
-        retry_blocking(
-            self, object, [&](unsigned patience) { return self.client.allocate(bytes, patience, block); }, 0, bytes);
-        return true;
-    } catch (nb::python_error& error) {
-        error.restore();
-        return false;
-    }
-}
-
-PyObject* take_wrapper(Block*& block) {
-    auto* known = static_cast<PyObject*>(block->wrapper);
-    if (known && Py_REFCNT(known) > 0) return Py_NewRef(known);
-    try {
-        return wrapper_of(std::exchange(block, nullptr)).release().ptr();
-    } catch (nb::python_error& error) {
-        error.restore();
-        return nullptr;
-    }
-}
-
 namespace {
+
 struct Bytes {
     explicit Bytes(nb::handle object) {
         if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
@@ -75,6 +36,37 @@ nb::bytes bytes_of(const std::vector<Ticket>& tickets) {
     return nb::bytes(tickets.data(), tickets.size() * sizeof(Ticket));
 }
 
+nb::tuple pack(nb::handle client, nb::handle value) {
+    EncodedValue encoded;
+    if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
+    nb::bytes body(encoded.body.data(), encoded.body.size());
+    nb::list blocks;
+    for (Block*& block : encoded.blocks) {
+        PyObject* wrapper = take_wrapper(block);
+        if (!wrapper) throw nb::python_error();
+        blocks.append(nb::steal(wrapper));
+    }
+    return nb::make_tuple(body, blocks);
+}
+
+nb::object decoded(const Bytes& body, EncodedValue& encoded) {
+    PyObject* value =
+        decode(static_cast<const std::byte*>(body.view.buf), static_cast<std::size_t>(body.view.len), encoded.blocks);
+    if (!value) throw nb::python_error();
+    return nb::steal(value);
+}
+
+nb::object unpack(nb::handle body, nb::list blocks) {
+    const Bytes bytes(body);
+    EncodedValue encoded;
+    for (const nb::handle wrapper : blocks) {
+        Block* block = nb::cast<PyBlock&>(wrapper).block;
+        encoded.blocks.push_back(block);
+        block->client->share(*block);
+    }
+    return decoded(bytes, encoded);
+}
+
 nb::tuple pack_tickets(nb::handle client, nb::handle value) {
     EncodedValue encoded;
     if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
@@ -84,11 +76,11 @@ nb::tuple pack_tickets(nb::handle client, nb::handle value) {
     // Held here until all have their ticket: a failure takes those back that were made.
     try {
         for (const Block* block : encoded.blocks) {
-            const nb::handle owner = static_cast<PyObject*>(block->client->wrapper);
+            const nb::handle owner = wrapper_of(*block->client);
             Ticket t{block->segment->id, block->index, block->generation, 0, 0};
-            retry_blocking(
-                *nb::inst_ptr<PyClient>(owner), owner,
-                [&](unsigned patience) { return block->client->ticket(*block, 0, patience, &t.hold, &t.mark); }, 0, 0);
+            retry_blocking(*nb::inst_ptr<PyClient>(owner), owner, 0, 0, [&](unsigned patience) {
+                return block->client->ticket(*block, 0, patience, &t.hold, &t.mark);
+            });
             tickets.push_back(t);
         }
         return nb::make_tuple(body, bytes_of(tickets));
@@ -118,58 +110,24 @@ nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
         std::memcpy(&t, from + i * sizeof t, sizeof t);
         Block* block = nullptr;
         try {
-            retry_blocking(
-                self, object,
-                [&](unsigned patience) {
-                    return self.client.redeem(t.segment, t.index, t.generation, t.hold, t.mark, patience, &block);
-                },
-                t.segment, 0);
+            retry_blocking(self, object, t.segment, 0, [&](unsigned patience) {
+                return self.client.redeem(t.segment, t.index, t.generation, t.hold, t.mark, patience, &block);
+            });
             encoded.blocks.push_back(block);
         } catch (nb::python_error& error) {
             if (!problem) problem.emplace(std::move(error));
         }
     }
     if (problem) throw std::move(*problem);
-    PyObject* value =
-        decode(static_cast<const std::byte*>(bytes.view.buf), static_cast<std::size_t>(bytes.view.len), encoded.blocks);
-    if (!value) throw nb::python_error();
-    return nb::steal(value);
+    return decoded(bytes, encoded);
 }
 
 }  // namespace
 
 void add_codec(nb::module_& m) {
-    block_type = reinterpret_cast<PyTypeObject*>(nb::type<PyBlock>().ptr());
-    view_type = reinterpret_cast<PyTypeObject*>(m.attr("View").ptr());
-    message_damaged = nb::module_::import_("shmtensor.errors").attr("MessageDamaged").inc_ref().ptr();
-
-    m.def(
-        "pack",
-        [](nb::handle client, nb::handle value) {
-            EncodedValue encoded;
-            if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
-            nb::bytes body(encoded.body.data(), encoded.body.size());
-            nb::list blocks;
-            for (Block*& block : encoded.blocks) blocks.append(nb::steal(take_wrapper(block)));
-            return nb::make_tuple(body, blocks);
-        },
-        nb::arg("client").none(), nb::arg("value").none());
-    m.def(
-        "unpack",
-        [](nb::handle body, nb::list blocks) {
-            Bytes bytes(body);
-            EncodedValue encoded;
-            for (const nb::handle wrapper : blocks) {
-                Block* block = nb::cast<PyBlock&>(wrapper).block;
-                encoded.blocks.push_back(block);
-                block->client->share(*block);
-            }
-            PyObject* value = decode(static_cast<const std::byte*>(bytes.view.buf),
-                                     static_cast<std::size_t>(bytes.view.len), encoded.blocks);
-            if (!value) throw nb::python_error();
-            return nb::steal(value);
-        },
-        nb::arg("body"), nb::arg("blocks"));
+    load_block_types();
+    m.def("pack", &pack, nb::arg("client").none(), nb::arg("value").none());
+    m.def("unpack", &unpack, nb::arg("body"), nb::arg("blocks"));
     m.def("pack_tickets", &pack_tickets, nb::arg("client").none(), nb::arg("value").none());
     m.def("unpack_tickets", &unpack_tickets, nb::arg("client"), nb::arg("body"), nb::arg("tickets"));
 }

@@ -1,13 +1,17 @@
 // Arrays in and out of DLPack capsules. What lies in one, and who calls its deleter when, stands in dlpack.hpp.
 #include <nanobind/nanobind.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "base/os.hpp"
 #include "python/array.hpp"
+#include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/objects.hpp"
+#include "python/views.hpp"
+#include "python/waits.hpp"
 #include "tensor/dlpack.hpp"
 
 namespace shmtensor {
@@ -28,7 +32,7 @@ template <class M>
 constexpr const char* used_name_of = is_versioned<M> ? dlpack::kUsedVersionedName : dlpack::kUsedName;
 
 [[noreturn]] void malformed(const std::string& what) {
-    raise(error_types.argument, "this is no DLPack tensor that can be used: " + what);
+    raise(errors.argument, "this is no DLPack tensor that can be used: " + what);
 }
 [[noreturn]] void refuse(const std::string& what) {
     raise(PyExc_BufferError, what);
@@ -70,8 +74,8 @@ void let_go(PyObject* object) {
             const PyGILState_STATE state = PyGILState_Ensure();
             Py_DECREF(object);
             PyGILState_Release(state);
-        } catch (...) {  // the interpreter ends just now, and unwinds threads that want the GIL: see Unlocked
-            for (;;) ::pause();
+        } catch (...) {  // the interpreter ends just now, and unwinds threads that want the GIL: see GilRelease
+            os::sleep_forever();
         }
     }
 }
@@ -198,7 +202,7 @@ nb::object recognise(const std::byte* low, std::uint64_t bytes, bool* readonly, 
     Block* block = nullptr;
     bool unwritable = false;
     if (Client::locate(low, bytes, 0, &block, &unwritable) == Status::busy) {
-        const Unlocked unlocked;
+        const GilRelease released;
         Client::locate(low, bytes, kSlice, &block, &unwritable);
     }
     if (!block) return {};

@@ -6,9 +6,8 @@
 #include <memory>
 
 #include "python/module.hpp"
+#include "python/waits.hpp"
 #include "tensor/random.hpp"
-
-namespace nb = nanobind;
 
 namespace shmtensor {
 namespace {
@@ -38,7 +37,7 @@ class Target {
             values(out, count);
             return;
         }
-        const Unlocked unlocked;
+        const GilRelease released;
         values(out, count);
     }
 

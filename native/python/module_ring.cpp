@@ -13,6 +13,7 @@
 #include "base/os.hpp"
 #include "ipc/reach.hpp"
 #include "ipc/ring.hpp"
+#include "python/errors.hpp"
 #include "python/module.hpp"
 
 namespace shmtensor {
@@ -84,6 +85,40 @@ class RingMemory {
     Ring ring_;
 };
 
+auto stats(RingMemory& self) {
+    const RingHeader& h = self.ring().header();
+    return std::tuple{self.ring().size(),
+                      h.put_bytes.load(),
+                      h.got_bytes.load(),
+                      std::uint64_t{h.capacity.load()} * kRingUnit,
+                      h.reserved_bytes.load(),
+                      h.max_messages.load(),
+                      h.max_bytes.load(),
+                      h.peak_messages.load(),
+                      h.kind.load()};
+}
+
+void watch(RingMemory& self, std::uint64_t inode) {
+    self.ring().header().event.store(inode);
+    self.ring().header().watched.store(1);
+}
+
+void undo_transfers(RingMemory& self, std::uint32_t slot, nb::dict metadata) {
+    ManagerLookup lookup(metadata);
+    if (self.ring().undo_transfers(slot, lookup) != RingStatus::ok)
+        raise(errors.lock_busy, "the ring is locked just now, or needs the metadata of more segments");
+}
+
+std::size_t end_rings(Group& group, nb::list pairs) {
+    std::vector<Reached> rings;
+    for (const nb::handle pair : pairs) {
+        auto& metadata = nb::cast<SegmentMetadata&>(pair[1]);
+        if (!metadata.is_open()) throw nb::value_error("the metadata of this segment is closed");
+        rings.push_back({&nb::cast<RingMemory&>(pair[0]).ring(), &metadata});
+    }
+    return end_unreached(group, rings);
+}
+
 }  // namespace
 
 void add_ring(nb::module_& m) {
@@ -100,56 +135,18 @@ void add_ring(nb::module_& m) {
             nb::arg("fd"), nb::arg("number"))
         .def_prop_ro("number", [](RingMemory& self) { return self.ring().number(); })
         .def("size", [](RingMemory& self) { return self.ring().size(); })
-        .def("stats",
-             [](RingMemory& self) {
-                 const RingHeader& h = self.ring().header();
-                 return std::tuple{self.ring().size(),
-                                   h.put_bytes.load(),
-                                   h.got_bytes.load(),
-                                   std::uint64_t{h.capacity.load()} * kRingUnit,
-                                   h.reserved_bytes.load(),
-                                   h.max_messages.load(),
-                                   h.max_bytes.load(),
-                                   h.peak_messages.load(),
-                                   h.kind.load()};
-             })
+        .def("stats", &stats)
         .def_prop_ro("event", [](RingMemory& self) { return self.ring().header().event.load(); })
-        .def(
-            "watch",
-            [](RingMemory& self, std::uint64_t inode) {
-                self.ring().header().event.store(inode);
-                self.ring().header().watched.store(1);
-            },
-            nb::arg("event"))
+        .def("watch", &watch, nb::arg("event"))
         .def(
             "names", [](RingMemory& self, std::uint32_t slot) { return self.ring().has_transfer_of(slot); },
             nb::arg("slot"))
         .def(
             "segments_to_undo", [](RingMemory& self, std::uint32_t slot) { return self.ring().segments_to_undo(slot); },
             nb::arg("slot"))
-        .def(
-            "settle",
-            [](RingMemory& self, std::uint32_t slot, nb::dict metadata) {
-                ManagerLookup lookup(metadata);
-                if (self.ring().undo_transfers(slot, lookup) != RingStatus::ok)
-                    raise(native_errors.lock_busy,
-                          "the ring is locked just now, or needs the metadata of more segments");
-            },
-            nb::arg("slot"), nb::arg("books"))
+        .def("settle", &undo_transfers, nb::arg("slot"), nb::arg("books"))
         .def("close", &RingMemory::close);
-
-    m.def(
-        "end_unreached",
-        [](Group& group, nb::list pairs) {
-            std::vector<Reached> rings;
-            for (const nb::handle pair : pairs) {
-                auto& metadata = nb::cast<SegmentMetadata&>(pair[1]);
-                if (!metadata.is_open()) throw nb::value_error("the metadata of this segment is closed");
-                rings.push_back({&nb::cast<RingMemory&>(pair[0]).ring(), &metadata});
-            }
-            return end_unreached(group, rings);
-        },
-        nb::arg("group"), nb::arg("rings"));
+    m.def("end_unreached", &end_rings, nb::arg("group"), nb::arg("rings"));
 }
 
 }  // namespace shmtensor

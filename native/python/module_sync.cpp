@@ -9,7 +9,10 @@
 #include <string>
 
 #include "ipc/sync.hpp"
+#include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/objects.hpp"
+#include "python/waits.hpp"
 
 namespace shmtensor {
 namespace {
@@ -55,21 +58,11 @@ Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
     return {std::move(object), block.client, at, {}};
 }
 
-// Slices of waiting until one says yes, or the time is over, or a signal's handler raises.
-template <class Slice>
-bool in_slices(const Client& client, std::uint64_t until, Slice&& slice) {
-    for (;;) {
-        const std::uint64_t now = os::monotonic_ns();
-        const std::uint64_t left = until > now ? until - now : 0;
-        bool done = false;
-        {
-            const Unlocked unlocked;
-            done = slice(std::min(left, sync::kLook));
-        }
-        if (done) return true;
-        look_around(*nb::inst_ptr<PyClient>(static_cast<PyObject*>(client.wrapper)));
-        if (left == 0) return false;
-    }
+// As wait_in_slices (waits.hpp), at an object of this client.
+template <class Try, class Wait>
+bool wait_for(const Client& client, std::uint64_t deadline, Try&& try_now, Wait&& wait) {
+    return wait_in_slices(*nb::inst_ptr<PyClient>(wrapper_of(client)), deadline, sync::kLook,
+                          std::forward<Try>(try_now), std::forward<Wait>(wait));
 }
 
 // --------------------------------------------------------------------------------------------------------------- locks
@@ -84,11 +77,12 @@ struct PyLock : Over<SharedLock> {
             at->depth.store(at->depth.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
             return true;
         }
-        const std::uint64_t until = deadline_of(block, timeout);
-        if (sync::try_lock(*at, me)) [[likely]]
-            return true;
+        const std::uint64_t deadline = deadline_of(block, timeout);
+        const auto try_now = [&] { return sync::try_lock(*at, me); };
         if (block)
-            return in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
+            return wait_for(*client, deadline, try_now,
+                            [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
+        if (try_now()) return true;
         const std::uint64_t now = os::monotonic_ns();
         if (now - looked < sync::kLook) return false;
         looked = now;
@@ -131,10 +125,10 @@ struct PySemaphore : Over<SharedSemaphore> {
     }
     bool acquire(bool block, nb::handle timeout) {
         touch();
-        const std::uint64_t until = deadline_of(block, timeout);
-        if (!sync::try_take(*at) &&
-            !(block && in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_take(*at, spin, ns); })))
-            return false;
+        const std::uint64_t deadline = deadline_of(block, timeout);
+        const auto try_now = [&] { return sync::try_take(*at); };
+        const auto wait = [&](std::uint64_t ns) { return sync::wait_take(*at, spin, ns); };
+        if (!(block ? wait_for(*client, deadline, try_now, wait) : try_now())) return false;
         own();
         ++taken;
         thread = sync::thread_number();
@@ -230,10 +224,11 @@ PyType_Slot hot_slots[] = {{Py_tp_methods, hot_methods<Object>}, {0, nullptr}};
 struct PyEvent : Over<SharedEvent> {
     bool wait(nb::handle timeout) {
         touch();
-        const std::uint64_t until = deadline_of(true, timeout);
+        const std::uint64_t deadline = deadline_of(true, timeout);
         const std::uint32_t before = sync::times_set(*at);  // first, so that no setting from now on goes unseen
-        if (sync::is_set(*at)) return true;
-        return in_slices(*client, until, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
+        return wait_for(
+            *client, deadline, [&] { return sync::is_set(*at); },
+            [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
     }
 };
 
@@ -259,8 +254,10 @@ struct PyPlace {
     }
     bool wait(nb::handle timeout) {
         if (place.index == kNone) raise(PyExc_ValueError, "this place in the wait queue was left");
-        const std::uint64_t until = deadline_of(true, timeout);
-        in_slices(*queue.client, until, [&](std::uint64_t ns) { return queue.queue().wait(place, queue.spin, ns); });
+        const std::uint64_t deadline = deadline_of(true, timeout);
+        wait_for(
+            *queue.client, deadline, [] { return false; },
+            [&](std::uint64_t ns) { return queue.queue().wait(place, queue.spin, ns); });
         return leave();
     }
     nb::object keep;
@@ -269,14 +266,15 @@ struct PyPlace {
     std::uint32_t slot;
 };
 
-template <class Object, class... Extra>
-nb::class_<Object> add_semlock(nb::module_& m, const char* name, int kind) {
+// What locks and semaphores have of the standard library's SemLock.
+template <class Object>
+nb::class_<Object> add_semlock(nb::module_& m, const char* name) {
     return nb::class_<Object>(m, name, nb::is_final(), nb::type_slots(hot_slots<Object>))
         .def_prop_ro("block", [](Object& o) { return o.keep; })
         .def_prop_ro("handle", [](Object& o) { return reinterpret_cast<std::uintptr_t>(o.at); })
         .def_prop_ro("name", [](Object&) { return nb::none(); })
         .def_prop_ro("maxvalue", &Object::maxvalue)
-        .def_prop_ro("kind", [kind](Object&) { return kind; })
+        .def_prop_ro("kind", [](Object&) { return 1; })
         .def("_is_mine", &Object::is_mine)
         .def("_count", &Object::count)
         .def("_get_value", &Object::value)
@@ -284,84 +282,91 @@ nb::class_<Object> add_semlock(nb::module_& m, const char* name, int kind) {
         .def("_after_fork", [](Object&) {});
 }
 
-}  // namespace
+void make_lock(PyLock* self, nb::object block, bool recursive, bool fresh) {
+    const SyncKind kind = recursive ? SyncKind::recursive : SyncKind::lock;
+    new (self) PyLock{over<SharedLock>(std::move(block), kind, fresh), recursive};
+}
 
-void add_sync(nb::module_& m) {
+void make_semaphore(PySemaphore* self, nb::object block, bool bounded, bool fresh) {
+    auto found = over<SharedSemaphore>(std::move(block), SyncKind::semaphore, fresh);
+    if (fresh) {
+        found.at->bounded = bounded;
+        found.at->word.store(1 << 1);
+    } else if ((found.at->bounded != 0) != bounded) {
+        raise(PyExc_ValueError, bounded ? "a semaphore without a bound" : "a bounded semaphore");
+    }
+    new (self) PySemaphore{std::move(found)};
+}
+
+void add_locks(nb::module_& m) {
     m.attr("LOCK_BYTES") = sizeof(SharedLock);
-    m.attr("CROWD") = kWaitQueueEntries;
-    m.def("crowd_bytes", [](std::uint32_t entries) {
-        if (entries == 0 || entries > kMaxSlots) throw nb::value_error("a wait queue has 1 to 8192 entries");
-        return wait_queue_bytes(entries);
-    });
-
-    add_semlock<PyLock>(m, "Mutex", 1)
-        .def(
-            "__init__",
-            [](PyLock* self, nb::object block, bool recursive, bool fresh) {
-                const SyncKind kind = recursive ? SyncKind::recursive : SyncKind::lock;
-                new (self) PyLock{over<SharedLock>(std::move(block), kind, fresh), recursive};
-            },
-            nb::arg("block"), nb::arg("recursive"), nb::arg("fresh"))
+    add_semlock<PyLock>(m, "Mutex")
+        .def("__init__", &make_lock, nb::arg("block"), nb::arg("recursive"), nb::arg("fresh"))
         .def_prop_ro("owner_died", [](PyLock& self) { return self.touch(), self.at->inherited.load() != 0; });
-    add_semlock<PySemaphore>(m, "Units", 1)
-        .def(
-            "__init__",
-            [](PySemaphore* self, nb::object block, bool bounded, bool fresh) {
-                auto found = over<SharedSemaphore>(std::move(block), SyncKind::semaphore, fresh);
-                if (fresh) {
-                    found.at->bounded = bounded;
-                    found.at->word.store(1 << 1);
-                } else if ((found.at->bounded != 0) != bounded) {
-                    raise(PyExc_ValueError, bounded ? "a semaphore without a bound" : "a bounded semaphore");
-                }
-                new (self) PySemaphore{std::move(found)};
-            },
-            nb::arg("block"), nb::arg("bounded"), nb::arg("fresh"))
+    add_semlock<PySemaphore>(m, "Units")
+        .def("__init__", &make_semaphore, nb::arg("block"), nb::arg("bounded"), nb::arg("fresh"))
         .def(
             "first",
             [](PySemaphore& self, std::uint32_t units) { return self.touch(), sync::first_units(*self.at, units); },
             nb::arg("units"));
+}
 
+void make_event(PyEvent* self, nb::object block, bool fresh) {
+    new (self) PyEvent{over<SharedEvent>(std::move(block), SyncKind::event, fresh)};
+}
+
+void add_event(nb::module_& m) {
     nb::class_<PyEvent>(m, "Flag", nb::is_final())
-        .def(
-            "__init__",
-            [](PyEvent* self, nb::object block, bool fresh) {
-                new (self) PyEvent{over<SharedEvent>(std::move(block), SyncKind::event, fresh)};
-            },
-            nb::arg("block"), nb::arg("fresh"))
+        .def("__init__", &make_event, nb::arg("block"), nb::arg("fresh"))
         .def_prop_ro("block", [](PyEvent& self) { return self.keep; })
         .def("is_set", [](PyEvent& self) { return self.touch(), sync::is_set(*self.at); })
         .def("set", [](PyEvent& self) { self.touch(), sync::set(*self.at); })
         .def("clear", [](PyEvent& self) { self.touch(), sync::clear(*self.at); })
         .def("wait", &PyEvent::wait, nb::arg("timeout").none() = nb::none());
+}
 
+// --------------------------------------------------------------------------------------------------------- wait queues
+
+std::size_t bytes_for(std::uint32_t entries) {
+    if (entries == 0 || entries > kMaxSlots) throw nb::value_error("a wait queue has 1 to 8192 entries");
+    return wait_queue_bytes(entries);
+}
+
+void make_wait_queue(PyWaitQueue* self, nb::object block, bool fresh) {
+    auto made = over<SharedWaitQueue>(std::move(block), SyncKind::wait_queue, fresh);
+    const std::uint64_t bytes = nb::inst_ptr<PyBlock>(made.keep)->block->bytes;
+    const std::uint64_t entries = (bytes - sizeof(SharedWaitQueue)) / sizeof(SharedWaitQueue::Entry);
+    new (self) PyWaitQueue{std::move(made), static_cast<std::uint32_t>(entries)};
+}
+
+nb::object enter(nb::object object) {
+    auto& self = *nb::inst_ptr<PyWaitQueue>(object);
+    const sync::WaitQueue::Place place = self.queue().enter(self.self());
+    if (place.index == kNone) return nb::none();
+    return nb::cast(new PyPlace(object, self, place), nb::rv_policy::take_ownership);
+}
+
+std::uint32_t notify(PyWaitQueue& self, std::int64_t max_waiters) {
+    const auto bounded = std::clamp<std::int64_t>(max_waiters, 0, kMaxSlots);
+    return self.queue().notify(self.self(), static_cast<std::uint32_t>(bounded));
+}
+
+bool has_dead(PyPlace& self) {
+    return self.place.index != kNone && self.queue.queue().has_dead(self.queue.self(), self.place);
+}
+
+void add_wait_queue(nb::module_& m) {
+    m.attr("CROWD") = kWaitQueueEntries;
+    m.def("crowd_bytes", &bytes_for);
     nb::class_<PyWaitQueue>(m, "Crowd", nb::is_final())
-        .def(
-            "__init__",
-            [](PyWaitQueue* self, nb::object block, bool fresh) {
-                auto made = over<SharedWaitQueue>(std::move(block), SyncKind::wait_queue, fresh);
-                const std::uint64_t bytes = nb::inst_ptr<PyBlock>(made.keep)->block->bytes;
-                new (self)
-                    PyWaitQueue{std::move(made), static_cast<std::uint32_t>((bytes - sizeof(SharedWaitQueue)) / 8)};
-            },
-            nb::arg("block"), nb::arg("fresh"))
+        .def("__init__", &make_wait_queue, nb::arg("block"), nb::arg("fresh"))
         .def_prop_ro("block", [](PyWaitQueue& self) { return self.keep; })
         .def_prop_ro("capacity", [](PyWaitQueue& self) { return self.capacity; })
         .def_prop_rw(
             "state", [](PyWaitQueue& self) { return self.touch(), self.at->state.load(); },
             [](PyWaitQueue& self, std::int32_t state) { self.touch(), self.at->state.store(state); })
-        .def("enter",
-             [](nb::object object) -> nb::object {
-                 auto& self = *nb::inst_ptr<PyWaitQueue>(object);
-                 const sync::WaitQueue::Place place = self.queue().enter(self.self());
-                 if (place.index == kNone) return nb::none();
-                 return nb::cast(new PyPlace(object, self, place), nb::rv_policy::take_ownership);
-             })
-        .def("notify",
-             [](PyWaitQueue& self, std::int64_t max_waiters) {
-                 const auto bounded = std::clamp<std::int64_t>(max_waiters, 0, kMaxSlots);
-                 return self.queue().notify(self.self(), static_cast<std::uint32_t>(bounded));
-             })
+        .def("enter", &enter)
+        .def("notify", &notify)
         .def("waiting", [](PyWaitQueue& self) { return self.queue().waiting(self.self()); })
         .def(
             "forget_dead",
@@ -370,9 +375,15 @@ void add_sync(nb::module_& m) {
     nb::class_<PyPlace>(m, "Place", nb::is_final())
         .def("wait", &PyPlace::wait, nb::arg("timeout").none())
         .def("leave", &PyPlace::leave)
-        .def("has_dead", [](PyPlace& self) {
-            return self.place.index != kNone && self.queue.queue().has_dead(self.queue.self(), self.place);
-        });
+        .def("has_dead", &has_dead);
+}
+
+}  // namespace
+
+void add_sync(nb::module_& m) {
+    add_locks(m);
+    add_event(m);
+    add_wait_queue(m);
 }
 
 }  // namespace shmtensor

@@ -1,0 +1,61 @@
+#include "python/codec_memory.hpp"
+
+#include <nanobind/nanobind.h>
+
+#include <utility>
+
+#include "python/errors.hpp"
+#include "python/objects.hpp"
+#include "python/views.hpp"
+#include "python/waits.hpp"
+
+namespace shmtensor {
+
+PyTypeObject *block_type = nullptr, *view_type = nullptr;
+
+void load_block_types() {
+    block_type = reinterpret_cast<PyTypeObject*>(nb::type<PyBlock>().ptr());
+    view_type = reinterpret_cast<PyTypeObject*>(nb::type<PyView>().ptr());
+}
+
+Client* client_of(PyObject* object) {
+    PyClient* client = nullptr;
+    if (!nb::try_cast(nb::handle(object), client) || !client) {
+        PyErr_Format(PyExc_TypeError, "a shmtensor client is needed, not %.100s", Py_TYPE(object)->tp_name);
+        return nullptr;
+    }
+    if (!client->client.may_touch()) {
+        set_not_held(client->client);
+        return nullptr;
+    }
+    return &client->client;
+}
+
+Block* block_of(PyObject* block) {
+    return nb::inst_ptr<PyBlock>(nb::handle(block))->block;
+}
+
+bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
+    try {
+        auto& self = *nb::inst_ptr<PyClient>(nb::handle(object));
+        retry_blocking(self, object, 0, bytes,
+                       [&](unsigned patience) { return self.client.allocate(bytes, patience, block); });
+        return true;
+    } catch (nb::python_error& error) {
+        error.restore();
+        return false;
+    }
+}
+
+PyObject* take_wrapper(Block*& block) {
+    auto* known = static_cast<PyObject*>(block->wrapper);
+    if (known && Py_REFCNT(known) > 0) return Py_NewRef(known);
+    try {
+        return wrapper_of(std::exchange(block, nullptr)).release().ptr();
+    } catch (nb::python_error& error) {
+        error.restore();
+        return nullptr;
+    }
+}
+
+}  // namespace shmtensor

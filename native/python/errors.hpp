@@ -1,0 +1,51 @@
+// The exceptions that native code raises. The only place that says which one a refusal of the core becomes.
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/limits.hpp"
+#include "heap/client.hpp"
+
+namespace shmtensor {
+
+// Classes, for the life of the process. load_errors() fills them in, but for queue_full.
+struct Errors {
+    // of shmtensor._native
+    PyObject *block_gone, *lock_busy, *not_held, *refused;
+    // of shmtensor.errors
+    PyObject *argument, *dtype, *foreign_reader, *index, *layout, *message_damaged, *message_too_large, *queue_damaged,
+        *quota, *segment_lost, *stall;
+    // of the module queue
+    PyObject *queue_empty, *queue_full;
+};
+extern Errors errors;
+
+// Makes the exceptions of `module` and finds the others. False with an exception set.
+bool load_errors(PyObject* module);
+// Importing queue takes time, so queue.Full is found when the first ring is made. False with an exception set.
+bool load_queue_full();
+
+// What follows throws nanobind's python_error, with an exception set.
+[[noreturn]] void raise(PyObject* type, const std::string& message);
+[[noreturn]] void raise_os(int error);
+[[noreturn]] void raise_refused(const Refusal& refusal, const char* what);
+
+// This process may not touch shared memory, and why.
+void set_not_held(const Client& client);
+[[noreturn]] void raise_not_held(const Client& client);
+
+// What a call of a client failed with. pre: it is not ok.
+[[noreturn]] void raise_status(Status status, const Client& client);
+
+// What a call on a ring failed with.
+[[noreturn]] void raise_queue_empty();
+[[noreturn]] void raise_queue_full();
+[[noreturn]] void raise_queue_damaged();
+[[noreturn]] void raise_too_large(std::uint64_t bytes, std::size_t blocks, std::uint64_t max_bytes);
+[[noreturn]] void raise_message_lost(const std::string& why);  // `why`: what became of its memory; "": truncated
+
+}  // namespace shmtensor

@@ -1,0 +1,102 @@
+// The bindings of blocks and views of them: _native.Block, _native.View; and of arrays over other arrays' memory.
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+
+#include "python/array.hpp"
+#include "python/errors.hpp"
+#include "python/module.hpp"
+#include "python/objects.hpp"
+#include "python/views.hpp"
+
+namespace shmtensor {
+namespace {
+
+nb::object taken(PyObject* array) {
+    if (!array) throw nb::python_error();
+    return nb::steal(array);
+}
+
+// The memory may be somebody else's by now.
+int refuse_buffer(const Client& client, Py_buffer* buffer) {
+    set_not_held(client);
+    buffer->obj = nullptr;
+    return -1;
+}
+
+int block_buffer(PyObject* exporter, Py_buffer* buffer, int flags) {
+    const Block& b = *nb::inst_ptr<PyBlock>(exporter)->block;
+    if (!b.client->may_touch()) return refuse_buffer(*b.client, buffer);
+    return PyBuffer_FillInfo(buffer, exporter, b.data(), static_cast<Py_ssize_t>(b.bytes), 0, flags);
+}
+PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_buffer)}, {0, nullptr}};
+
+int view_buffer(PyObject* exporter, Py_buffer* buffer, int flags) {
+    const PyView& v = *nb::inst_ptr<PyView>(exporter);
+    if (const Client* client = v.untouchable()) return refuse_buffer(*client, buffer);
+    return PyBuffer_FillInfo(buffer, exporter, v.data, static_cast<Py_ssize_t>(v.bytes), !v.writable(), flags);
+}
+PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(view_buffer)}, {0, nullptr}};
+
+nb::object block_array(nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
+    const Block& b = *nb::inst_ptr<PyBlock>(self)->block;
+    if (!b.client->may_touch()) raise_not_held(*b.client);
+    return taken(make_array(self.ptr(), b.data(), b.bytes, dtype.ptr(), shape.ptr(), offset, strides.ptr()));
+}
+
+nb::object view_array(nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
+    const PyView& v = *nb::inst_ptr<PyView>(self);
+    if (const Client* client = v.untouchable()) raise_not_held(*client);
+    return taken(
+        make_array(self.ptr(), v.data, v.bytes, dtype.ptr(), shape.ptr(), offset, strides.ptr(), v.writable()));
+}
+
+bool array_overlaps(nb::handle array) {
+    bool result = false;
+    if (!overlaps(array.ptr(), &result)) throw nb::python_error();
+    return result;
+}
+
+nb::object strided(nb::handle array, nb::handle shape, nb::handle strides, Py_ssize_t offset) {
+    return taken(strided_view(array.ptr(), shape.ptr(), strides.ptr(), offset));
+}
+
+void add_block(nb::module_& m) {
+    nb::class_<PyBlock>(m, "Block", nb::is_final(), nb::is_weak_referenceable(), nb::type_slots(block_slots))
+        .def_prop_ro("address", [](PyBlock& b) { return reinterpret_cast<std::uintptr_t>(b.block->data()); })
+        .def_prop_ro("nbytes", [](PyBlock& b) { return b.block->bytes; })
+        .def_prop_ro("segment", [](PyBlock& b) { return b.block->segment->id; })
+        .def_prop_ro("index", [](PyBlock& b) { return b.block->index; })
+        .def_prop_ro("generation", [](PyBlock& b) { return b.block->generation; })
+        .def_prop_ro("offset", [](PyBlock& b) { return b.block->offset; })
+        .def_prop_ro("client", [](PyBlock& b) { return nb::borrow(wrapper_of(*b.block->client)); })
+        .def("array", &block_array, nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0,
+             nb::arg("strides") = nb::none());
+}
+
+void add_view(nb::module_& m) {
+    m.attr("VIEW_LENT") = static_cast<int>(ViewKind::lent);
+    m.attr("VIEW_READONLY") = static_cast<int>(ViewKind::readonly);
+    m.attr("VIEW_FROZEN") = static_cast<int>(ViewKind::frozen);
+    m.attr("VIEW_PERSONAL") = static_cast<int>(ViewKind::personal);
+
+    nb::class_<PyView>(m, "View", nb::is_final(), nb::type_slots(view_slots))
+        .def(nb::init<nb::handle_t<PyBlock>, int>(), nb::arg("block"), nb::arg("kind"))
+        .def_prop_ro("kind", [](PyView& v) { return static_cast<int>(v.kind); })
+        .def_prop_ro("block", [](PyView& v) { return v.block.is_valid() ? v.block : nb::none(); })
+        .def_prop_ro("address", [](PyView& v) { return reinterpret_cast<std::uintptr_t>(v.data); })
+        .def_prop_ro("nbytes", [](PyView& v) { return v.bytes; })
+        .def("array", &view_array, nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0,
+             nb::arg("strides") = nb::none());
+}
+
+}  // namespace
+
+void add_blocks(nb::module_& m) {
+    add_block(m);
+    add_view(m);
+    m.def("overlaps", &array_overlaps);
+    m.def("strided", &strided, nb::arg("array"), nb::arg("shape"), nb::arg("strides"), nb::arg("offset") = 0);
+}
+
+}  // namespace shmtensor

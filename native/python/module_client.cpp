@@ -1,0 +1,174 @@
+// The binding of client.hpp: _native.Client.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+#include "heap/client.hpp"
+#include "python/array.hpp"
+#include "python/errors.hpp"
+#include "python/module.hpp"
+#include "python/objects.hpp"
+#include "python/waits.hpp"
+
+namespace shmtensor {
+namespace {
+
+void make_client(nb::pointer_and_handle<PyClient> self, nb::object group, std::uint32_t slot, int connection,
+                 std::uint32_t epoch, nb::object need_segment, nb::object need_mapping, nb::object need_manager) {
+    new (self.p)
+        PyClient(group, nb::cast<Group&>(group), slot, connection, epoch, need_segment, need_mapping, need_manager);
+    self.h.inc_ref();  // blocks point at it: it lives as long as the process
+    self.p->client.wrapper = self.h.ptr();
+}
+
+void add_mapped(PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes, bool dedicated,
+                bool owned) {
+    const int error = self.client.add_segment(id, control, payload, bytes, dedicated, owned);
+    if (error == EINVAL) throw nb::value_error("the descriptors are not the segment that was announced");
+    if (error) raise_os(error);
+}
+
+// -------------------------------------------------------------------------------------------------------------- blocks
+
+// A block with the user that is its wrapper's.
+Block* allocate(nb::handle object, std::uint64_t bytes) {
+    auto& self = *nb::inst_ptr<PyClient>(object);
+    if (bytes == 0 || bytes > kMaxSegmentBytes)
+        raise(PyExc_ValueError,
+              "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " + std::to_string(bytes));
+    if (!self.client.is_led()) [[unlikely]]
+        look_for_manager(self);
+    Block* block = nullptr;
+    retry_blocking(self, object, 0, bytes,
+                   [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); });
+    return block;
+}
+
+nb::object allocate_block(nb::handle object, std::uint64_t bytes) {
+    return wrapper_of(allocate(object, bytes));
+}
+
+nb::object allocate_array(nb::handle object, std::uint64_t bytes, nb::handle dtype, nb::handle shape) {
+    Block* block = allocate(object, bytes);
+    const nb::object wrapper = wrapper_of(block);
+    PyObject* array = make_array(wrapper.ptr(), block->data(), block->bytes, dtype.ptr(), shape.ptr(), 0, Py_None);
+    if (!array) throw nb::python_error();
+    return nb::steal(array);
+}
+
+nb::object attach(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
+    auto& self = *nb::inst_ptr<PyClient>(object);
+    Block* block = nullptr;
+    retry_blocking(self, object, segment, 0,
+                   [&](unsigned patience) { return self.client.attach(segment, index, generation, patience, &block); });
+    return wrapper_of(block);
+}
+
+std::tuple<std::uint32_t, std::uint32_t> ticket(nb::handle object, PyBlock& block, std::uint32_t owner) {
+    auto& self = *nb::inst_ptr<PyClient>(object);
+    if (block.block->client != &self.client) throw nb::value_error("the block belongs to another client");
+    if (owner >= kMaxSlots) throw nb::value_error("no such slot");
+    std::uint32_t hold = 0, mark = 0;
+    retry_blocking(self, object, 0, 0,
+                   [&](unsigned patience) { return self.client.ticket(*block.block, owner, patience, &hold, &mark); });
+    return {hold, mark};
+}
+
+nb::object redeem(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation,
+                  std::uint32_t hold, std::uint32_t mark) {
+    auto& self = *nb::inst_ptr<PyClient>(object);
+    Block* block = nullptr;
+    retry_blocking(self, object, segment, 0, [&](unsigned patience) {
+        return self.client.redeem(segment, index, generation, hold, mark, patience, &block);
+    });
+    return wrapper_of(block);
+}
+
+nb::object receive(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation,
+                   std::uint32_t hold) {
+    auto& self = *nb::inst_ptr<PyClient>(object);
+    Block* block = nullptr;
+    retry_blocking(self, object, segment, 0,
+                   [&](unsigned) { return self.client.receive({segment, index, generation, hold, 0}, &block); });
+    return wrapper_of(block);
+}
+
+void add_block_calls(nb::class_<PyClient>& type) {
+    type.def("allocate", &allocate_block, nb::arg("nbytes"))
+        .def("array", &allocate_array, nb::arg("nbytes"), nb::arg("dtype"), nb::arg("shape"))
+        .def("attach", &attach, nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
+        .def("ticket", &ticket, nb::arg("block"), nb::arg("owner") = 0)
+        .def("redeem", &redeem, nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"),
+             nb::arg("mark"))
+        .def("receive", &receive, nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"));
+}
+
+// ---------------------------------------------------------------------------------------------------- the whole client
+
+std::tuple<std::uint32_t, std::uint32_t, int> embryo(PyClient& self) {
+    std::uint32_t slot = 0, generation = 0;
+    int socket = -1;
+    if (!self.client.may_touch()) raise_not_held(self.client);
+    if (const int error = self.client.embryo(&slot, &generation, &socket)) raise_os(error);
+    return {slot, generation, socket};
+}
+
+std::uint64_t trim(PyClient& self) {
+    std::uint64_t bytes = 0;
+    Status status;
+    {
+        const GilRelease released;
+        status = self.client.trim(&bytes);
+    }
+    if (status != Status::ok) raise_status(status, self.client);
+    return bytes;
+}
+
+auto stats(PyClient& self) {
+    const Client::Stats s = self.client.stats();
+    return std::tuple{s.mapped, s.owned, s.blocks, s.bytes, s.reserved, s.free};
+}
+
+void check_invariants(PyClient& self) {
+    const char* wrong = self.client.check();
+    if (wrong) raise(PyExc_AssertionError, wrong);
+}
+
+void close(PyClient& self) {
+    if (!self.client.close()) throw nb::value_error("blocks of this client are still in use; drop them first");
+}
+
+}  // namespace
+
+void add_client(nb::module_& m) {
+    nb::class_<PyClient> type(m, "Client", nb::is_final());
+    type.def("__init__", &make_client, nb::arg("group"), nb::arg("slot"), nb::arg("connection"), nb::arg("epoch"),
+             nb::arg("need_segment"), nb::arg("need_mapping"), nb::arg("need_manager"))
+        .def_prop_ro("group", [](PyClient& self) { return self.keep; })
+        .def_prop_ro("slot", [](PyClient& self) { return self.client.slot(); })
+        .def_prop_ro("generation", [](PyClient& self) { return self.client.generation(); })
+        .def_prop_ro("connection", [](PyClient& self) { return self.client.connection(); })
+        .def_prop_ro("is_led", [](PyClient& self) { return self.client.is_led(); })
+        .def(
+            "reconnect",
+            [](PyClient& self, int connection, std::uint32_t epoch, bool close) {
+                self.client.reconnect(connection, epoch, close);
+            },
+            nb::arg("connection"), nb::arg("epoch"), nb::arg("close"))
+        .def("add_segment", &add_mapped, nb::arg("segment"), nb::arg("control"), nb::arg("payload"),
+             nb::arg("payload_bytes"), nb::arg("dedicated"), nb::arg("owned"))
+        .def("lost", [](PyClient& self) { return self.client.lost(); });
+    add_block_calls(type);
+    type.def("embryo", &embryo)
+        .def("trim", &trim)
+        .def("stats", &stats)
+        .def("check_invariants", &check_invariants)
+        .def("close", &close);
+}
+
+}  // namespace shmtensor

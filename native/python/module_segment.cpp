@@ -1,0 +1,190 @@
+// The binding of segment_metadata.hpp: _native.Books, the manager's side. It takes locks as slot 0: it is no client.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/os.hpp"
+#include "heap/group.hpp"
+#include "heap/segment_metadata.hpp"
+#include "python/errors.hpp"
+#include "python/module.hpp"
+
+namespace shmtensor {
+namespace {
+
+SegmentMetadata& require_open(SegmentMetadata& metadata) {
+    if (!metadata.is_open()) raise(PyExc_ValueError, "the metadata of this segment is closed");
+    return metadata;
+}
+
+class MetadataLock {
+   public:
+    explicit MetadataLock(SegmentMetadata& metadata) : metadata_(require_open(metadata)) {
+        if (!metadata.lock(0, 0)) raise(errors.lock_busy, "the metadata of the segment is locked just now");
+    }
+    MetadataLock(const MetadataLock&) = delete;
+    MetadataLock& operator=(const MetadataLock&) = delete;
+    ~MetadataLock() { metadata_.unlock(); }
+
+   private:
+    SegmentMetadata& metadata_;
+};
+
+// --------------------------------------------------------------------------------------------------- life of a segment
+
+std::unique_ptr<SegmentMetadata> create(const std::string& name, std::uint64_t segment, std::uint32_t owner,
+                                        std::uint32_t generation, std::uint64_t bytes, bool dedicated) {
+    auto metadata = std::make_unique<SegmentMetadata>();
+    if (const int error = metadata->create(name.c_str(), segment, owner, generation, bytes, dedicated)) raise_os(error);
+    return metadata;
+}
+
+std::unique_ptr<SegmentMetadata> found(int fd) {
+    auto metadata = std::make_unique<SegmentMetadata>();
+    const int error = metadata->open_found(fd);
+    if (error == EINVAL) throw nb::value_error("the descriptor is not segment metadata of this layout version");
+    if (error) raise_os(error);
+    return metadata;
+}
+
+auto facts(SegmentMetadata& self) {
+    const MetadataHeader& h = require_open(self).header();
+    return std::tuple{
+        h.segment, h.owner, h.owner_generation, h.payload_bytes, self.shape().blocks == 1, h.retired.load() != 0};
+}
+
+void hand_out(SegmentMetadata& self, std::uint32_t slot) {
+    if (!self.is_open() || self.shape().blocks != 1 || self.header().blocks_high.load() != 0)
+        throw nb::value_error("only an unused dedicated segment is handed out whole");
+    std::uint32_t reserved = 0;
+    Refusal refusal;
+    if (const int error = self.reserve_blocks(1, refusal)) raise_os(error);
+    if (const int error = self.reserve_holds(&reserved, refusal)) raise_os(error);
+    const MetadataLock locked(self);
+    self.grow_holds(reserved);
+    self.hand_out(0, 0, self.header().payload_bytes, slot);
+}
+
+void note_reserved(SegmentMetadata& self, int payload) {
+    os::Facts facts;
+    require_open(self);
+    if (const int error = os::facts_of(payload, &facts)) raise_os(error);
+    self.header().reserved_bytes.store(facts.reserved, std::memory_order_relaxed);
+}
+
+auto stats(SegmentMetadata& self) {
+    const MetadataHeader& h = require_open(self).header();
+    return std::tuple{h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
+}
+
+// --------------------------------------------------------------------------------------------------------------- holds
+
+std::uint32_t release_holds(SegmentMetadata& self, std::uint32_t slot, Group& group, bool rebuild) {
+    const MetadataLock locked(self);
+    // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have released it
+    // here while we have the lock.
+    if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
+    return self.release_holds_of(slot, rebuild);
+}
+
+std::uint32_t expire_tickets(SegmentMetadata& self, std::uint32_t seconds) {
+    const std::uint32_t now = os::monotonic_seconds();
+    if (now < seconds) return 0;
+    const MetadataLock locked(self);
+    return self.expire_tickets(now - seconds);
+}
+
+std::optional<std::uint64_t> live(SegmentMetadata& self, std::uint32_t block, std::uint32_t generation) {
+    const std::uint64_t size = require_open(self).live_size(block, generation);
+    return size ? std::optional{size} : std::nullopt;
+}
+
+struct FoundHold {
+    std::uint64_t word;
+    std::uint32_t since;
+};
+
+// Copied under the lock, to be worked through outside.
+std::vector<FoundHold> copy_holds(SegmentMetadata& metadata, std::uint32_t limit) {
+    std::vector<FoundHold> holds;
+    // Room is made before, since nothing may allocate under the lock.
+    const std::uint32_t seen = std::min(require_open(metadata).header().holds_high.load(), metadata.shape().holds);
+    holds.reserve(std::min(seen + 1024, limit));
+    const MetadataLock locked(metadata);
+    const std::uint32_t high = std::min(metadata.header().holds_high.load(), metadata.shape().holds);
+    for (std::uint32_t i = 0; i < high; ++i) {
+        const std::uint64_t word = metadata.has_hold(i) ? metadata.hold(i).word.load() : 0;
+        if (word == 0) continue;
+        if (holds.size() == holds.capacity()) raise(errors.lock_busy, "there are too many holds to look at just now");
+        holds.push_back({word, metadata.hold(i).since.load(std::memory_order_relaxed)});
+    }
+    return holds;
+}
+
+using HoldRow = std::tuple<std::uint32_t, std::uint32_t, double>;
+using BlockRow = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, std::vector<HoldRow>>;
+
+std::vector<BlockRow> list_blocks(SegmentMetadata& metadata, std::uint32_t limit) {
+    std::map<std::uint32_t, BlockRow> rows;
+    const std::uint32_t now = os::monotonic_seconds();
+    for (const auto& [word, since] : copy_holds(metadata, limit)) {
+        const std::uint32_t index = block_of(word);
+        if (index >= metadata.shape().blocks || !metadata.has_record(index)) continue;
+        const BlockRecord& r = metadata.block(index);
+        auto& row = rows.try_emplace(index, index, r.offset, r.size.load(), r.generation.load(), std::vector<HoldRow>{})
+                        .first->second;
+        std::get<4>(row).emplace_back(owner_of(word), static_cast<std::uint32_t>(kind_of(word)),
+                                      now >= since ? now - since : 0);
+    }
+    std::vector<BlockRow> list;
+    list.reserve(rows.size());
+    for (auto& [index, row] : rows) list.push_back(std::move(row));
+    return list;
+}
+
+void add_holds(nb::class_<SegmentMetadata>& type) {
+    type.def("reap", &release_holds, nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
+        .def("expire_tickets", &expire_tickets, nb::arg("seconds"))
+        .def("live", &live, nb::arg("block"), nb::arg("generation"))
+        .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds);
+}
+
+}  // namespace
+
+void add_segment(nb::module_& m) {
+    nb::class_<SegmentMetadata> type(m, "Books", nb::is_final());
+    type.def_static("create", &create, nb::arg("name"), nb::arg("segment"), nb::arg("owner"), nb::arg("generation"),
+                    nb::arg("payload_bytes"), nb::arg("dedicated"))
+        .def_static("found", &found, nb::arg("fd"))
+        .def_prop_ro("fd", &SegmentMetadata::fd)
+        .def_prop_ro("facts", &facts)
+        .def("hand_out", &hand_out, nb::arg("slot"))
+        .def_prop_ro("is_lent", [](SegmentMetadata& self) { return self.is_open() && self.header().lent.load() != 0; })
+        .def(
+            "has_ended",
+            [](SegmentMetadata& self, Group& group) {
+                return self.is_open() && group.has_ended(self.header().sealed.load());
+            },
+            nb::arg("group"))
+        .def("retire", [](SegmentMetadata& self) { require_open(self).header().retired.store(1); })
+        .def("stats", &stats)
+        .def("note_reserved", &note_reserved, nb::arg("payload"))
+        .def("close", &SegmentMetadata::close);
+    add_holds(type);
+}
+
+}  // namespace shmtensor

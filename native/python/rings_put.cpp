@@ -1,0 +1,191 @@
+// Values into a ring.
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "python/codec.hpp"
+#include "python/errors.hpp"
+#include "python/rings.hpp"
+#include "python/waits.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::size_t kInline = 16 * 1024;  // bytes of a body that travel in the ring; longer ones in a block
+
+// What is not sent ends here, once: two of these may watch over one message.
+struct Unsent {
+    Client& client;
+    std::span<EncodedMessage> messages;
+    ~Unsent() {
+        for (EncodedMessage& message : messages) {
+            for (const MessageHold& hold : message.holds) client.drop(hold);
+            message.holds.clear();
+        }
+    }
+};
+
+void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message) {
+    message.holds.clear();
+    if (!encode(self.client_object.ptr(), value, encoded)) throw nb::python_error();
+    message.flags = 0;
+    message.bytes = encoded.body.size() + encoded.bytes;
+    if (encoded.body.size() > kInline) {
+        const std::size_t bytes = encoded.body.size();
+        Block* block = nullptr;
+        retry_blocking(self.self, self.client_object, 0, bytes,
+                       [&](unsigned patience) { return self.client().allocate(bytes, patience, &block); });
+        encoded.blocks.push_back(block);
+        std::memcpy(block->data(), encoded.body.data(), bytes);
+        encoded.body.clear();
+        message.flags = kBodyInBlock;
+    }
+    message.body.swap(encoded.body);
+}
+
+// After all of a call's values are written: that may run Python which forks, and holds that are lent already would then
+// be in the hands of two processes.
+void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& message) {
+    if (encoded.blocks.empty()) return;
+    message.mark = self.client().new_mark();
+    message.holds.reserve(encoded.blocks.size());
+    Unsent unsent{self.client(), {&message, 1}};
+    for (const Block* block : encoded.blocks) {
+        MessageHold hold{};
+        retry_blocking(self.self, self.client_object, 0, 0,
+                       [&](unsigned patience) { return self.client().lend(*block, message.mark, patience, &hold); });
+        message.holds.push_back(hold);
+    }
+    unsent.messages = {};
+}
+
+[[noreturn]] void raise_does_not_fit(PyRing& self, const EncodedMessage& message) {
+    raise_too_large(message.bytes, message.holds.size(), self.ring.header().max_bytes.load());
+}
+
+// One call that publishes messages in order, until all are in or the time is up. `sent`: how many are in, also when it
+// raises.
+class Delivery {
+   public:
+    Delivery(PyRing& self, EncodedMessage* messages, std::size_t count, std::uint64_t deadline, std::size_t& sent)
+        : self_(self),
+          messages_(messages),
+          count_(count),
+          deadline_(deadline),
+          sent_(sent),
+          watchers_(self),
+          lookup_(self.self, self.client_object, deadline),
+          between_(self, lookup_, deadline, false) {}
+
+    void run() {
+        watchers_.prepare();
+        retry([this](unsigned patience) { return attempt(patience); },
+              [this](RingStatus status) { return next(status); });
+    }
+
+   private:
+    std::span<EncodedMessage> left() const { return {messages_ + sent_, count_ - sent_}; }
+    RingStatus attempt(unsigned patience) {
+        taken_ = self_.ring.taken();
+        return self_.ring.put(left(), self_.client().slot(), lookup_, patience, &done_);
+    }
+    int next(RingStatus status) {
+        sent_ += done_;
+        unsent_.messages = left();
+        if (done_ > 0) watchers_.tell();
+        if (status == RingStatus::ok) [[likely]]
+            return kDone;
+        between_.note(status);
+        const int patience = after(status);
+        if (patience != kDone) watchers_.prepare();
+        return patience;
+    }
+    int after(RingStatus status) {
+        switch (status) {
+            case RingStatus::full: {
+                if (self_.make_room && self_.make_room(lookup_, taken_)) return 0;
+                const std::uint64_t left = left_of(deadline_);
+                if (left == 0) return kDone;
+                sleep_without_gil(self_.self, [&] { self_.ring.await_room(taken_, left); });
+                return 0;
+            }
+            case RingStatus::no_room: {
+                Refusal refusal;
+                {
+                    const GilRelease released;
+                    reserve(self_.ring, self_.client(), refusal);
+                }
+                if (refusal.error) raise_refused(refusal, "making the queue larger");
+                return 0;
+            }
+            case RingStatus::too_large:
+                raise_does_not_fit(self_, left().front());
+            default:
+                return between_.next(status);
+        }
+    }
+
+    PyRing& self_;
+    EncodedMessage* const messages_;
+    const std::size_t count_;
+    const std::uint64_t deadline_;
+    std::size_t& sent_;
+    std::size_t done_ = 0;
+    std::uint32_t taken_ = 0;  // as of Ring::taken(), before the last attempt
+    Watchers watchers_;
+    ClientLookup lookup_;
+    RingRetry between_;
+    Unsent unsent_{self_.client(), {messages_, count_}};
+};
+
+// Nothing is sent before all values are written.
+void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, std::size_t& sent) {
+    std::vector<EncodedMessage> messages;
+    std::vector<std::unique_ptr<EncodedValue>> encoded;
+    messages.reserve(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        encoded.push_back(std::make_unique<EncodedValue>());
+        messages.emplace_back();
+        const nb::object value = values[i];
+        write_message(self, value.ptr(), *encoded.back(), messages.back());
+    }
+    Unsent unsent{self.client(), messages};
+    for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
+    const std::uint64_t max_bytes = self.ring.header().max_bytes.load();
+    for (const EncodedMessage& message : messages)
+        if (max_bytes != 0 && message.bytes > max_bytes) raise_does_not_fit(self, message);
+    unsent.messages = {};
+    Delivery(self, messages.data(), messages.size(), deadline, sent).run();
+}
+
+}  // namespace
+
+bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
+    self.require_client();
+    const std::uint64_t deadline = deadline_of(wait, timeout);
+    const ScratchLease scratch;
+    write_message(self, value.ptr(), scratch->encoded, scratch->message);
+    lend_holds(self, scratch->encoded, scratch->message);
+    std::size_t sent = 0;
+    Delivery(self, &scratch->message, 1, deadline, sent).run();
+    if (sent == 0) raise_queue_full();
+    return true;
+}
+
+std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeout) {
+    self.require_client();
+    const std::uint64_t deadline = deadline_of(wait, timeout);
+    std::size_t sent = 0;
+    try {
+        deliver_all(self, values, deadline, sent);
+        // A signal that came meanwhile, while it can be told what was put.
+        if (sent > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
+    } catch (...) {
+        add_to_error("put", nb::int_(sent));
+    }
+    if (sent == 0 && values.size() != 0) raise_queue_full();
+    return sent;
+}
+
+}  // namespace shmtensor

@@ -1,0 +1,87 @@
+#include "python/waits.hpp"
+
+#include <cmath>
+
+#include "python/errors.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that stays busy is an error
+constexpr std::uint64_t kAskAgain = 100'000'000;      // ns between two looks for a manager
+constexpr int kSegmentTries = 3;                      // need_segment calls for one allocation
+
+}  // namespace
+
+std::uint64_t deadline_of(bool wait, nb::handle timeout) {
+    if (!wait) return 0;
+    if (timeout.is_none()) return kForever;
+    const double seconds = PyFloat_AsDouble(timeout.ptr());
+    if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
+    if (std::isnan(seconds)) raise(PyExc_ValueError, "a timeout is not a number");
+    if (seconds <= 0) return 0;
+    return seconds < 1e9 ? os::monotonic_ns() + static_cast<std::uint64_t>(seconds * 1e9) : kForever;
+}
+
+std::uint64_t left_of(std::uint64_t deadline) {
+    if (deadline == kForever) return kForever;
+    const std::uint64_t now = deadline == 0 ? 0 : os::monotonic_ns();
+    return deadline > now ? deadline - now : 0;
+}
+
+void look_for_manager(PyClient& client) {
+    const std::uint64_t now = os::monotonic_ns();
+    if (now - client.asked < kAskAgain || !client.client.may_touch()) return;
+    client.asked = now;
+    client.need_manager();
+    client.asked = os::monotonic_ns();  // it may have taken its time
+}
+
+void check_signals(PyClient& client) {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!client.client.is_led()) look_for_manager(client);
+}
+
+// Have the program free what it can for an allocation that was refused (shmtensor.hooks), once; false: it has no way
+// to, or had its chance. May run any Python, and raise.
+bool ClientRetry::relieve() {
+    if (relieved_ || bytes_ == 0) return false;
+    // Not imported now, when descriptors may be what is lacking: without the module nobody has set a callback.
+    const nb::object hooks = nb::steal(PyImport_GetModule(nb::str("shmtensor.hooks").ptr()));
+    relieved_ = hooks.is_valid() && nb::cast<bool>(hooks.attr("relieve")(bytes_));
+    return relieved_;
+}
+
+int ClientRetry::after(Status status) {
+    const std::uint64_t now = os::monotonic_ns();
+    if (until_ == 0) until_ = now + kLockBound;
+    switch (status) {
+        case Status::slow:
+            return kSlice;
+        case Status::busy:
+            check_signals(client_);
+            if (now > until_) break;
+            return kSlice;
+        case Status::need_segment:
+            if (++tries_ > kSegmentTries) break;
+            try {
+                client_.need_segment(object_, payload_for(bytes_));
+            } catch (nb::python_error& error) {
+                if (!error.matches(PyExc_MemoryError) || !relieve()) throw;
+            }
+            return kSlice;
+        case Status::need_mapping:
+            if (++tries_ > kSegmentTries) break;
+            client_.need_mapping(object_, segment_, true);
+            return kSlice;
+        case Status::refused:
+        case Status::full:
+            if (!relieve()) break;
+            return kSlice;
+        default:
+            break;
+    }
+    raise_status(status, client_.client);
+}
+
+}  // namespace shmtensor

@@ -1,0 +1,128 @@
+// Calls that may have to wait: made first with the GIL, then without it in slices between which signals are looked at.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/os.hpp"
+#include "heap/client.hpp"
+#include "python/objects.hpp"
+
+namespace shmtensor {
+
+constexpr int kSlice = 50;  // ms between two looks at signals
+
+// Without the GIL from here to the end of the scope. A daemon thread that wants it back while the interpreter ends is
+// unwound by Python before 3.14, which no frame of C++ on the way lets pass: it stays here instead, as in 3.14.
+class GilRelease {
+   public:
+    GilRelease() : state_(PyEval_SaveThread()) {}
+    GilRelease(const GilRelease&) = delete;
+    GilRelease& operator=(const GilRelease&) = delete;
+    ~GilRelease() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (...) {
+            os::sleep_forever();
+        }
+    }
+
+   private:
+    PyThreadState* state_;
+};
+
+// A deadline is a moment on CLOCK_MONOTONIC in ns. As the standard library reads a timeout: None is for ever, less than
+// nothing is 0: at once.
+constexpr std::uint64_t kForever = ~std::uint64_t{0};
+std::uint64_t deadline_of(bool wait, nb::handle timeout);  // raises ValueError and what reading the timeout raises
+std::uint64_t left_of(std::uint64_t deadline);             // ns until then
+
+// Between two slices of waiting: runs Python's signal handlers, and has somebody see to it that the group has a
+// manager. Both may raise.
+void check_signals(PyClient& client);
+// The second part alone, when the manager is gone: at most every 100 ms.
+void look_for_manager(PyClient& client);
+
+// The one loop of calls that may have to wait. `attempt(patience)` is made with patience 0 and the GIL first. Then
+// `next(result)` says how it is to be made again: kDone: no more; 0: at once and with the GIL; else without the GIL,
+// waiting for at most so many ms. It sees to what the attempt lacked, looks at signals, and may raise. (No optional: it
+// is written in parts and read whole, which stalls the processor.)
+constexpr int kDone = -1;
+template <class Attempt, class Next>
+auto retry(Attempt&& attempt, Next&& next) {
+    auto result = attempt(0u);
+    for (int patience = next(result); patience != kDone; patience = next(result)) {
+        if (patience == 0) {
+            result = attempt(0u);
+        } else {
+            const GilRelease released;
+            result = attempt(static_cast<unsigned>(patience));
+        }
+    }
+    return result;
+}
+
+// Sleep without the GIL, then look at signals.
+template <class Sleep>
+void sleep_without_gil(PyClient& client, Sleep&& sleep) {
+    {
+        const GilRelease released;
+        sleep();
+    }
+    check_signals(client);
+}
+
+// Try at once; then wait in slices (`wait(ns)` without the GIL, true: it has come) until the deadline. The last slice
+// is one of 0 ns. False: the time is up.
+template <class Try, class Wait>
+bool wait_in_slices(PyClient& client, std::uint64_t deadline, std::uint64_t slice_ns, Try&& try_now, Wait&& wait) {
+    bool waited = false, last = false;
+    return retry(
+        [&](unsigned patience) {
+            if (patience == 0) return static_cast<bool>(try_now());
+            const std::uint64_t left = left_of(deadline);
+            waited = true;
+            last = left == 0;
+            return static_cast<bool>(wait(std::min(left, slice_ns)));
+        },
+        [&](bool done) {
+            if (done) return kDone;
+            if (waited) check_signals(client);
+            return last ? kDone : kSlice;
+        });
+}
+
+// What a call of a client lacked is asked for, in Python where need be.
+class ClientRetry {
+   public:
+    // `bytes`: of an allocation, else 0.
+    ClientRetry(PyClient& client, nb::handle object, std::uint64_t segment, std::uint64_t bytes)
+        : client_(client), object_(object), segment_(segment), bytes_(bytes) {}
+    int operator()(Status status) {
+        if (status == Status::ok) [[likely]]
+            return kDone;
+        return after(status);
+    }
+
+   private:
+    int after(Status status);
+    bool relieve();
+
+    PyClient& client_;
+    const nb::handle object_;
+    const std::uint64_t segment_, bytes_;
+    std::uint64_t until_ = 0;
+    int tries_ = 0;
+    bool relieved_ = false;
+};
+
+// Make a call of the core until it is through. Raises what it failed with (errors.hpp, raise_status).
+template <class Call>
+void retry_blocking(PyClient& client, nb::handle object, std::uint64_t segment, std::uint64_t bytes, Call&& call) {
+    retry(std::forward<Call>(call), ClientRetry(client, object, segment, bytes));
+}
+
+}  // namespace shmtensor
