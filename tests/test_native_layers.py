@@ -47,3 +47,21 @@ def test_headers_include_each_other_in_no_circle() -> None:
 @pytest.mark.parametrize("path", [path for path in FILES if path.parent.name != "python"], ids=name)
 def test_only_one_layer_knows_python(path: Path) -> None:
     assert not [header for header in includes(path, "<([^>]+)>") if re.match(r"Python\.h|nanobind/|numpy/", header)]
+
+
+KERNEL = r"(sys/.*|linux/.*|unistd\.h|fcntl\.h|poll\.h|sched\.h|signal\.h|time\.h|ctime|thread|chrono|fstream)$"
+ALLOWED = {"heap/lock.cpp": {"linux/futex.h"}}  # the bits of a robust mutex's word
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if name(path) != "base/os.cpp"], ids=name)
+def test_only_one_file_calls_the_kernel(path: Path) -> None:
+    headers = {header for header in includes(path, "<([^>]+)>") if re.match(KERNEL, header)}
+    assert headers <= ALLOWED.get(name(path), set())
+    # Mutexes and fork hooks are the C library's, which calls the kernel when it has to.
+    calls = re.findall(r"(?<![\w:>])::(\w+)\(", path.read_text())
+    assert not [call for call in calls if not call.startswith("pthread_")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_only_the_module_knows_its_parts(path: Path) -> None:
+    assert "python/module.hpp" not in includes(path, '"([^"]+)"') or path.stem.startswith("module")

@@ -2,14 +2,14 @@
 
 #ifdef SHMTENSOR_FAILPOINTS
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+
+#include "base/os.hpp"
 
 extern const shmtensor::failpoint::Point* const __start_shmtensor_points[];
 extern const shmtensor::failpoint::Point* const __stop_shmtensor_points[];
@@ -50,8 +50,8 @@ void arm(std::string_view spec) {
 void pass(const Point& point) {
     if (left.load(std::memory_order_relaxed) == 0 || armed.name != point.name) return;
     if (left.fetch_sub(1) != 1) return;
-    if (armed.action == "exit") ::_exit(70);
-    ::kill(::getpid(), armed.action == "kill" ? SIGKILL : SIGSTOP);
+    if (armed.action == "exit") os::end_process(70);
+    os::signal_process(armed.action == "kill" ? SIGKILL : SIGSTOP);
 }
 
 std::vector<const char*> all() {

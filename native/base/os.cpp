@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
@@ -144,7 +145,9 @@ Descriptor Descriptor::duplicate() const {
     // Compared before, too: closing the duplicate of a stranger's file would end the locks of this process on it
     // (fcntl(2)).
     if (!is_ours()) return {};
-    Descriptor copy(::fcntl(fd_, F_DUPFD_CLOEXEC, 3));
+    int made = -1;
+    os::duplicate(fd_, &made);
+    Descriptor copy(made);
     if (copy.device_ != device_ || copy.inode_ != inode_) return {};
     return copy;
 }
@@ -312,6 +315,13 @@ void close(int fd) {
     if (fd >= 0) ::close(fd);
 }
 
+int duplicate(int fd, int* copy) {
+    const int made = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (made < 0) return errno;
+    *copy = made;
+    return 0;
+}
+
 int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {
     const timespec left{static_cast<time_t>(timeout_ns / 1'000'000'000), static_cast<long>(timeout_ns % 1'000'000'000)};
     return ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &left, nullptr, 0) == 0 ? 0 : errno;
@@ -352,6 +362,17 @@ std::uint64_t pid_namespace() {
 
 int thread_id() {
     return static_cast<int>(::syscall(SYS_gettid));
+}
+
+bool thread_exists(int thread) {
+    return ::kill(thread, 0) == 0 || errno != ESRCH;
+}
+
+robust_list_head* robust_list() {
+    robust_list_head* found = nullptr;
+    std::size_t bytes = 0;
+    ::syscall(SYS_get_robust_list, 0, &found, &bytes);
+    return found;
 }
 
 bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t* from, std::uint64_t* to) {
@@ -429,6 +450,14 @@ void sleep(std::uint64_t ns) {
 
 void sleep_forever() {
     for (;;) ::pause();
+}
+
+void end_process(int status) {
+    ::_exit(status);
+}
+
+void signal_process(int signal) {
+    ::kill(::getpid(), signal);
 }
 
 int directory_watch(int* fd) {

@@ -1,4 +1,5 @@
-// The only system calls of the core. Each returns 0 or an errno; none throws, none retries what the caller should see.
+// The only system calls of native code. Each returns 0 or an errno; none throws, none retries what the caller should
+// see.
 #pragma once
 
 #include <atomic>
@@ -6,6 +7,8 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+
+struct robust_list_head;  // linux/futex.h
 
 namespace shmtensor::os {
 
@@ -81,6 +84,7 @@ int socket_pair(Descriptor* ours, Descriptor* theirs);  // SEQPACKET, close-on-e
 // With the descriptor `fd` (< 0: none); never blocks. EBADF: the socket is not ours any more.
 int send(const Descriptor& socket, const void* message, std::size_t bytes, int fd);
 void close(int fd);
+int duplicate(int fd, int* copy);  // close-on-exec
 
 // Sleep until somebody wakes the word, at most timeout_ns, if it is still `expected`. 0, or EAGAIN (it is not),
 // ETIMEDOUT, EINTR. Between processes: the word may lie in shared memory.
@@ -91,8 +95,10 @@ std::uint32_t monotonic_seconds();
 std::uint64_t monotonic_ns();
 std::uint64_t random64();
 int process_id();
-std::uint64_t pid_namespace();  // of this process; 0 when it cannot be seen
-int thread_id();                // as the kernel has it
+std::uint64_t pid_namespace();    // of this process; 0 when it cannot be seen
+int thread_id();                  // as the kernel has it
+bool thread_exists(int thread);   // in this PID namespace; also true where that cannot be told
+robust_list_head* robust_list();  // the kernel's list of the robust mutexes that this thread holds; glibc registered it
 // The first part of [begin, end) of a memory file that was ever written, as far as pages tell. False: there is none.
 bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t* from, std::uint64_t* to);
 // Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH when there is no such process.
@@ -102,6 +108,8 @@ bool has_ended(int pid, std::uint64_t start_time);
 int processors();  // that this process may run on
 void sleep(std::uint64_t ns);
 [[noreturn]] void sleep_forever();
+[[noreturn]] void end_process(int status);  // at once: nothing is run or flushed
+void signal_process(int signal);            // this one
 
 // A close-on-exec descriptor that does not block and is readable after something was removed from a watched directory,
 // or moved out of it, or after this happened to the directory itself.

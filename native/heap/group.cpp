@@ -1,8 +1,5 @@
 #include "heap/group.hpp"
 
-#include <fcntl.h>
-#include <linux/futex.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <new>
@@ -45,8 +42,8 @@ int Group::open(int fd) {
     os::Facts facts;
     if (const int error = os::facts_of(fd, &facts)) return error;
     if (facts.bytes != kGroupBytes) return EINVAL;
-    const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (copy < 0) return errno;
+    int copy = -1;
+    if (const int error = os::duplicate(fd, &copy)) return error;
     if (const int error = map(copy)) return error;
     const bool ours =
         header().magic == kGroupMagic && header().version == kLayoutVersion && header().slots == kMaxSlots;
@@ -54,7 +51,8 @@ int Group::open(int fd) {
 }
 
 void Group::regain(int fd) {
-    if (!file_.is_ours()) file_.regain(os::Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 3)));
+    int copy = -1;
+    if (!file_.is_ours() && os::duplicate(fd, &copy) == 0) file_.regain(os::Descriptor(copy));
 }
 
 std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent,
@@ -110,10 +108,7 @@ bool Group::is_foreign() const {
 }
 
 std::uint32_t Group::leader() const {
-    // What the kernel does to the word of a robust mutex when the holder ends: its id goes, FUTEX_OWNER_DIED comes.
-    const int& word = header().alive[epoch() % kManagers].mutex.__data.__lock;
-    const auto seen = static_cast<std::uint32_t>(__atomic_load_n(&word, __ATOMIC_RELAXED));
-    return seen & FUTEX_OWNER_DIED ? 0 : seen & FUTEX_TID_MASK;
+    return holder_of(header().alive[epoch() % kManagers]);
 }
 
 bool Group::is_led() const {

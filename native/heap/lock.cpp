@@ -1,9 +1,6 @@
 #include "heap/lock.hpp"
 
 #include <linux/futex.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -55,14 +52,8 @@ int wait_lock(Lock& lock, unsigned patience_ms) {
 
 std::atomic<bool> threads_visible{false};
 
-// The kernel's list of the robust mutexes that this thread holds; glibc registered it.
 robust_list_head& own_list() {
-    thread_local robust_list_head* const head = [] {
-        robust_list_head* found = nullptr;
-        std::size_t bytes = 0;
-        ::syscall(SYS_get_robust_list, 0, &found, &bytes);
-        return found;
-    }();
+    thread_local robust_list_head* const head = os::robust_list();
     return *head;
 }
 
@@ -107,7 +98,7 @@ Locked try_lock_untrusted(Lock& lock) {
     if (is_taken(seen)) {
         // What a thread held is marked before the thread is gone, so that a number of nobody's was never a holder's.
         if (!threads_visible.load(std::memory_order_relaxed)) return Locked::busy;
-        if (::kill(static_cast<pid_t>(seen & FUTEX_TID_MASK), 0) == 0 || errno != ESRCH) return Locked::busy;
+        if (os::thread_exists(static_cast<int>(seen & FUTEX_TID_MASK))) return Locked::busy;
         left = true;
     }
     // Were this process killed from here on, the kernel would look at this word and mark it, as it does for glibc.
@@ -127,6 +118,12 @@ void drop_lock_untrusted(Lock& lock) {
     if (word.exchange(0) & FUTEX_WAITERS) os::futex_wake(word, 1);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     own_list().list_op_pending = nullptr;
+}
+
+std::uint32_t holder_of(const Lock& lock) {
+    // What the kernel does to the word of a robust mutex when the holder ends: its id goes, FUTEX_OWNER_DIED comes.
+    const auto seen = static_cast<std::uint32_t>(__atomic_load_n(&lock.mutex.__data.__lock, __ATOMIC_RELAXED));
+    return seen & FUTEX_OWNER_DIED ? 0 : seen & FUTEX_TID_MASK;
 }
 
 void set_threads_visible(bool visible) {

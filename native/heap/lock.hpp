@@ -24,6 +24,8 @@ void drop_lock(Lock& lock);  // SYNC: lock
 // thread holds no other lock that way. Leave it by drop_lock_untrusted().
 Locked try_lock_untrusted(Lock& lock);
 void drop_lock_untrusted(Lock& lock);
+// The thread that holds it, by its number in its own PID namespace; 0: none, or it has died. A plain load.
+std::uint32_t holder_of(const Lock& lock);
 // Whether every thread that may hold a lock shows in this process's PID namespace. Only then can a word be told to be
 // garbage: it names a thread that does not exist, and it is taken as one that was left by the dead.
 void set_threads_visible(bool visible);
