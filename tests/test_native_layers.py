@@ -65,3 +65,30 @@ def test_only_one_file_calls_the_kernel(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_only_the_module_knows_its_parts(path: Path) -> None:
     assert "python/module.hpp" not in includes(path, '"([^"]+)"') or path.stem.startswith("module")
+
+
+SHARED = [path for path in FILES if path.parent.name in ("base", "heap", "ipc")]
+ORDERED = re.compile(r"memory_order_(acquire|release|acq_rel)")
+
+
+def tags(text: str) -> list[str]:
+    """The names after SYNC: in the comment of a line."""
+    return [tag for names in re.findall(r"(?<!`)SYNC: ([a-z]+(?:, [a-z]+)*)", text) for tag in names.split(", ")]
+
+
+@pytest.mark.parametrize("path", SHARED, ids=name)
+def test_every_order_of_memory_names_its_pair(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    for before, line in zip(["", *lines], lines, strict=False):
+        assert not ORDERED.search(line) or tags(line) or tags(before), line
+
+
+def test_the_layout_lists_every_pair() -> None:
+    table = re.search(
+        r"// Order of memory\.(.*?)\n// All that stands", (NATIVE / "base/layout.hpp").read_text(), re.DOTALL
+    )
+    assert table
+    known = dict(re.findall(r"^//   (\w+) +(\S.*)$", table[1], re.MULTILINE))
+    found = [tag for path in SHARED for line in path.read_text().splitlines() for tag in tags(line)]
+    assert set(found) == set(known)
+    assert not [tag for tag in known if found.count(tag) < 2 and "in Python" not in known[tag]]

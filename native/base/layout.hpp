@@ -9,6 +9,27 @@
 // Version rule: any change to the size, order or meaning of a field below raises kLayoutVersion. The manager tells its
 // version in the handshake and refuses a client of another one, so two versions never meet in one mapping.
 //
+// Order of memory. What acquires names what released it, by the same `SYNC: name` at both ends; who acquires sees:
+//   lock       what the last holder of a Lock wrote under it
+//   slot       the state of a slot, and with it whether what names that slot still counts
+//   epoch      that another manager leads
+//   quota      what others have counted; of two who count and then look, at least one sees the other
+//   hold       an entry's mark, and the record of its block
+//   tail       the messages before it
+//   head       that the room before it is free
+//   capacity   the messages, copied to where they lie in the larger ring
+//   reserved   the pages of a larger ring
+//   bytes      no less taken than what put_bytes, read afterwards, says was put
+//   undo       the message that the record names
+//   asleep     either that somebody sleeps, or that there is something: who sleeps sets the mark and looks again, who
+//              changes the word looks at the mark afterwards
+//   done       the count of task_done()
+//   rows       the cursor of a reader's row
+//   cursor     a tail that is not behind it
+//   receipt    which message a worker took: read in Python, once the worker has ended
+//   handover   what the last holder of a lock, or who set an event or notified, wrote before (sync.cpp)
+// All that stands without an order in the code is sequentially consistent. What is relaxed is under a lock, or a hint.
+//
 // Only offsets and indices are stored, never pointers. (pthread_mutex_t keeps pointers of the thread that holds it;
 // they mean something to that thread and to the kernel alone.)
 #pragma once

@@ -327,7 +327,7 @@ void Client::drop(const MessageHold& hold) {
     Segment* s = known(hold.segment);
     if (!s || !may_touch() || hold.hold >= s->metadata.shape().holds) return;
     // Only what is ours: after a fork in the middle of a message, its holds are the parent's to end.
-    const std::uint64_t word = s->metadata.hold(hold.hold).word.load(std::memory_order_acquire);
+    const std::uint64_t word = s->metadata.hold(hold.hold).word.load(std::memory_order_acquire);  // SYNC: hold
     if (block_of(word) == hold.block && owner_of(word) == slot_) end_hold(*s, hold.hold, kMoment);
 }
 
@@ -343,7 +343,7 @@ Status Client::receive(const MessageHold& hold, Block** block) {
     if (!may_touch()) return Status::not_held;
     Segment* s = known(hold.segment);
     if (!s || hold.hold >= s->metadata.shape().holds || hold.block >= s->metadata.shape().blocks) return Status::gone;
-    const std::uint64_t word = s->metadata.hold(hold.hold).word.load(std::memory_order_acquire);
+    const std::uint64_t word = s->metadata.hold(hold.hold).word.load(std::memory_order_acquire);  // SYNC: hold
     std::uint64_t offset = 0, size = 0;
     if (word != hold_word(hold.block, slot_, HoldKind::client) ||
         !s->metadata.find_live(hold.block, hold.generation, &offset, &size))

@@ -64,7 +64,7 @@ std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t sta
         std::uint64_t found = s.word.load();
         if (state_of(found) != SlotState::free) continue;
         const std::uint64_t claimed = slot_word(state, parent, generation_of(found) + 1);
-        if (!s.word.compare_exchange_strong(found, claimed)) continue;
+        if (!s.word.compare_exchange_strong(found, claimed)) continue;  // SYNC: slot
         s.reserved.store(0);  // what the one before counted for is another's by now
         SHMTENSOR_POINT("group.claim.taken");
         s.pid.store(pid);
@@ -76,6 +76,7 @@ std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t sta
 }
 
 bool Group::move(std::uint32_t index, std::uint64_t expected, SlotState next, std::uint32_t pid) {
+    // SYNC: slot
     return slot(index).word.compare_exchange_strong(expected, slot_word(next, pid, generation_of(expected)));
 }
 
@@ -89,7 +90,7 @@ int Group::lead() {
         if (locked == Locked::busy) return EBUSY;
         if (locked == Locked::after_death) made_consistent(lock);
         SHMTENSOR_POINT("group.lead.locked");
-        if (h.epoch.compare_exchange_strong(before, before + 1)) break;
+        if (h.epoch.compare_exchange_strong(before, before + 1)) break;  // SYNC: epoch
         drop_lock(lock);
     } while (true);
     leads_ = before + 1;

@@ -36,7 +36,7 @@ class Group {
     // EXDEV: the group is of another PID namespace.
     int lead();
     void leave();
-    std::uint32_t epoch() const { return header().epoch.load(std::memory_order_acquire); }
+    std::uint32_t epoch() const { return header().epoch.load(std::memory_order_acquire); }  // SYNC: epoch
     bool leads() const { return leads_ != 0 && leads_ == epoch(); }  // false once it was replaced, too
     bool is_foreign() const;       // of another PID namespace, where process ids mean others
     std::uint32_t leader() const;  // the thread that is the manager, by its number in its own PID namespace

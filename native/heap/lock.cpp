@@ -105,7 +105,7 @@ Locked try_lock_untrusted(Lock& lock) {
     list.list_op_pending = reinterpret_cast<robust_list*>(reinterpret_cast<std::byte*>(&word) - list.futex_offset);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     const auto self = static_cast<std::uint32_t>(os::thread_id());
-    if (!word.compare_exchange_strong(seen, self | (seen & FUTEX_WAITERS))) {
+    if (!word.compare_exchange_strong(seen, self | (seen & FUTEX_WAITERS))) {  // SYNC: lock
         list.list_op_pending = nullptr;
         return Locked::busy;
     }
@@ -115,7 +115,7 @@ Locked try_lock_untrusted(Lock& lock) {
 
 void drop_lock_untrusted(Lock& lock) {
     std::atomic<std::uint32_t>& word = word_of(lock);
-    if (word.exchange(0) & FUTEX_WAITERS) os::futex_wake(word, 1);
+    if (word.exchange(0) & FUTEX_WAITERS) os::futex_wake(word, 1);  // SYNC: lock
     std::atomic_signal_fence(std::memory_order_seq_cst);
     own_list().list_op_pending = nullptr;
 }

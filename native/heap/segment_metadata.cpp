@@ -120,7 +120,7 @@ void SegmentMetadata::derive() {
     for (std::uint32_t i = 0; i < holds; ++i) {
         if (!has_hold(i)) continue;
         high = i + 1;
-        const std::uint64_t word = hold(i).word.load(std::memory_order_acquire);
+        const std::uint64_t word = hold(i).word.load(std::memory_order_acquire);  // SYNC: hold
         if (word != 0 && block_of(word) < blocks && has_record(block_of(word))) {
             ++block(block_of(word)).next;
         } else {
@@ -215,7 +215,7 @@ std::uint32_t SegmentMetadata::hand_out(std::uint32_t index, std::uint64_t offse
     SHMTENSOR_POINT("metadata.hand_out.record_written");
     Hold& e = hold(taken);
     e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
-    e.word.store(hold_word(index, slot, HoldKind::client), std::memory_order_release);
+    e.word.store(hold_word(index, slot, HoldKind::client), std::memory_order_release);  // SYNC: hold
     SHMTENSOR_POINT("metadata.hand_out.held");
     r.count.store(1, std::memory_order_relaxed);
     h.live_blocks.store(h.live_blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -233,7 +233,7 @@ std::uint32_t SegmentMetadata::add_hold(std::uint32_t index, std::uint32_t slot,
     Hold& e = hold(taken);
     e.mark.store(mark, std::memory_order_relaxed);
     e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
-    e.word.store(hold_word(index, slot, kind), std::memory_order_release);
+    e.word.store(hold_word(index, slot, kind), std::memory_order_release);  // SYNC: hold
     SHMTENSOR_POINT("metadata.add_hold.held");
     block(index).count.fetch_add(1, std::memory_order_relaxed);
     SHMTENSOR_POINT("metadata.add_hold.counted");
@@ -257,7 +257,7 @@ bool SegmentMetadata::find_live(std::uint32_t index, std::uint32_t generation, s
 
 bool SegmentMetadata::is_ticket(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block) const {
     if (index >= std::min(header().holds_high.load(std::memory_order_relaxed), shape_.holds)) return false;
-    const std::uint64_t word = hold(index).word.load(std::memory_order_acquire);
+    const std::uint64_t word = hold(index).word.load(std::memory_order_acquire);  // SYNC: hold
     return kind_of(word) == HoldKind::ticket && block_of(word) == of_block &&
            hold(index).mark.load(std::memory_order_relaxed) == mark;
 }
@@ -266,7 +266,7 @@ bool SegmentMetadata::redeem(std::uint32_t index, std::uint32_t mark, std::uint3
     // Under the lock, so that between looking at the mark and changing the word the entry cannot become another ticket.
     if (!is_ticket(index, mark, of_block)) return false;
     SHMTENSOR_POINT("metadata.redeem.recognised");
-    hold(index).word.store(hold_word(of_block, slot, HoldKind::client), std::memory_order_release);
+    hold(index).word.store(hold_word(of_block, slot, HoldKind::client), std::memory_order_release);  // SYNC: hold
     SHMTENSOR_POINT("metadata.redeem.held");
     return true;
 }
@@ -275,7 +275,7 @@ Left SegmentMetadata::release(std::uint32_t index, bool by_owner) {
     MetadataHeader& h = header();
     Hold& e = hold(index);
     const std::uint32_t of_block = block_of(e.word.load(std::memory_order_relaxed));
-    e.word.store(0, std::memory_order_release);
+    e.word.store(0, std::memory_order_release);  // SYNC: hold
     SHMTENSOR_POINT("metadata.release.ended");
     e.mark.store(h.free_hold.load(std::memory_order_relaxed), std::memory_order_relaxed);
     h.free_hold.store(index, std::memory_order_relaxed);
@@ -347,7 +347,7 @@ std::uint32_t SegmentMetadata::expire_tickets(std::uint32_t before) {
 bool SegmentMetadata::owners(std::vector<std::uint32_t>& rings) const {
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     for (std::uint32_t i = 0; i < holds; ++i) {
-        const std::uint64_t word = has_hold(i) ? hold(i).word.load(std::memory_order_acquire) : 0;
+        const std::uint64_t word = has_hold(i) ? hold(i).word.load(std::memory_order_acquire) : 0;  // SYNC: hold
         if (word == 0) continue;
         if (owner_of(word) < kFirstRing || rings.size() == rings.capacity()) return false;
         rings.push_back(owner_of(word));

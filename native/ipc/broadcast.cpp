@@ -18,14 +18,14 @@ const MessageHold* holds_of(const Message& message) {
 }  // namespace
 
 std::uint32_t Broadcast::rows() const {
-    return std::min(ring_.header().readers_high.load(std::memory_order_acquire), kReaders);
+    return std::min(ring_.header().readers_high.load(std::memory_order_acquire), kReaders);  // SYNC: rows
 }
 
 // Nobody answers for a row whose slot is another's by now, or nobody's.
 bool Broadcast::lives(std::uint64_t owner) const {
     const std::uint32_t slot = reader_slot(owner);
     if (slot >= kMaxSlots) return false;
-    const std::uint64_t word = group_.slot(slot).word.load(std::memory_order_acquire);
+    const std::uint64_t word = group_.slot(slot).word.load(std::memory_order_acquire);  // SYNC: slot
     const SlotState state = state_of(word);
     return generation_of(word) == static_cast<std::uint32_t>(owner >> 32) &&
            (state == SlotState::client || state == SlotState::embryo);
@@ -37,10 +37,10 @@ Broadcast::Lag Broadcast::find_lagging(std::uint64_t head, std::uint32_t but) {
     for (std::uint32_t i = 0, all = rows(); i < all && !lag.lacking; ++i) {
         if (i == but) continue;
         ReaderRow& one = row(i);
-        std::uint64_t owner = one.owner.load(std::memory_order_acquire);
+        std::uint64_t owner = one.owner.load(std::memory_order_acquire);  // SYNC: rows
         if (owner == 0) continue;
         if (!lives(owner)) {
-            one.owner.compare_exchange_strong(owner, 0);
+            one.owner.compare_exchange_strong(owner, 0);  // SYNC: rows
             SHMTENSOR_POINT("broadcast.look.cleared");
             continue;
         }
@@ -58,7 +58,7 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
     const std::uint32_t high = rows();
     std::uint32_t index = 0;
     while (index < high) {
-        const std::uint64_t owner = row(index).owner.load(std::memory_order_acquire);
+        const std::uint64_t owner = row(index).owner.load(std::memory_order_acquire);  // SYNC: rows
         if (owner == 0 || !lives(owner)) break;
         ++index;
     }
@@ -66,16 +66,17 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
         ReaderRow& mine = row(index);
         mine.owner.store(0, std::memory_order_relaxed);
         SHMTENSOR_POINT("broadcast.join.found");
+        // SYNC: head, tail
         const std::uint64_t from = (from_oldest ? h.head : h.tail).word.load(std::memory_order_acquire);
-        mine.cursor.word.store(from, std::memory_order_relaxed);
-        if (index == high) h.readers_high.store(high + 1, std::memory_order_release);
+        mine.cursor.word.store(from, std::memory_order_release);                       // SYNC: cursor
+        if (index == high) h.readers_high.store(high + 1, std::memory_order_release);  // SYNC: rows
         SHMTENSOR_POINT("broadcast.join.placed");
         reader.row = index;
-        const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);
+        const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);  // SYNC: slot
         reader.owner = reader_word(generation_of(me), ++last_serial, slot);
         reader.next = count_of(from);
         reader.missed = reader.skipped = 0;
-        mine.owner.store(reader.owner, std::memory_order_release);
+        mine.owner.store(reader.owner, std::memory_order_release);  // SYNC: rows
         SHMTENSOR_POINT("broadcast.join.joined");
     }
     drop_lock(h.get_lock);
@@ -83,12 +84,12 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
 }
 
 bool Broadcast::has(const Reader& reader) const {
-    return reader.owner != 0 && row(reader.row).owner.load(std::memory_order_acquire) == reader.owner;
+    return reader.owner != 0 && row(reader.row).owner.load(std::memory_order_acquire) == reader.owner;  // SYNC: rows
 }
 
 void Broadcast::leave(const Reader& reader) {
     std::uint64_t owner = reader.owner;
-    row(reader.row).owner.compare_exchange_strong(owner, 0);
+    row(reader.row).owner.compare_exchange_strong(owner, 0);  // SYNC: rows
     SHMTENSOR_POINT("broadcast.left");
     ring_.say_room();
 }
@@ -151,11 +152,11 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
     if (at == head && !find_lagging(head, reader.row).lacking) {
         // The cursor first, so that it never is behind the head; whoever dies in between needs it no more.
         reader.next.store(number + 1, std::memory_order_relaxed);
-        mine.cursor.word.store(beyond, std::memory_order_relaxed);
+        mine.cursor.word.store(beyond, std::memory_order_release);  // SYNC: cursor
         SHMTENSOR_POINT("broadcast.read.last");
         result = ring_.get_one(encoded, slot, lookup, nullptr);
         if (result != RingStatus::ok) {
-            mine.cursor.word.store(cursor, std::memory_order_relaxed);
+            mine.cursor.word.store(cursor, std::memory_order_release);  // SYNC: cursor
             reader.next.store(before, std::memory_order_relaxed);
             return result;
         }
@@ -181,7 +182,7 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
         if (const RingStatus held = hold(encoded, slot, lookup, patience_ms); held != RingStatus::ok) return held;
         SHMTENSOR_POINT("broadcast.read.held");
         reader.next.store(number + 1, std::memory_order_relaxed);
-        mine.cursor.word.store(beyond, std::memory_order_relaxed);
+        mine.cursor.word.store(beyond, std::memory_order_release);  // SYNC: cursor
         SHMTENSOR_POINT("broadcast.read.moved");
     }
     const auto add = [](std::atomic<std::uint64_t>& count, std::uint32_t more) {
@@ -254,6 +255,7 @@ RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_
                                SegmentLookup& lookup) {
     RingHeader& h = ring_.header();
     const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
+    // SYNC: tail
     if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return RingStatus::empty;
     const Lag lag = find_lagging(head, kNone);
     // Where others have made room in between, nobody has to miss anything yet.
@@ -267,7 +269,8 @@ RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_
         for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
             std::atomic<std::uint64_t>& cursor = row(i).cursor.word;
             if (cursor.load(std::memory_order_relaxed) == head)
-                cursor.store(position_word(found.next, count_of(head) + 1), std::memory_order_relaxed);
+                // SYNC: cursor
+                cursor.store(position_word(found.next, count_of(head) + 1), std::memory_order_release);
             SHMTENSOR_POINT("broadcast.drop.one_moved");
         }
     }
@@ -278,27 +281,27 @@ RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_
 // --------------------------------------------------------------------------------------------------- waits, inspection
 
 std::uint32_t Broadcast::lag(const Reader& reader) const {
-    const std::uint32_t next = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));
-    return count_of(ring_.header().tail.word.load(std::memory_order_acquire)) - next;  // SYNC: tail
+    const std::uint32_t next = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
+    return count_of(ring_.header().tail.word.load(std::memory_order_acquire)) - next;                  // SYNC: tail
 }
 
 std::uint64_t Broadcast::missed(const Reader& reader) const {
-    const std::uint32_t at = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));
+    const std::uint32_t at = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
     const auto since = static_cast<std::int32_t>(at - reader.next.load(std::memory_order_relaxed));
     return reader.missed.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(std::max(since, 0));
 }
 
 int Broadcast::await(const Reader& reader, std::uint64_t timeout_ns) {
-    const std::uint64_t cursor = row(reader.row).cursor.word.load(std::memory_order_acquire);
+    const std::uint64_t cursor = row(reader.row).cursor.word.load(std::memory_order_acquire);  // SYNC: cursor
     return ring_.await_beyond(count_of(cursor), timeout_ns);
 }
 
 std::vector<Broadcast::Member> Broadcast::members() const {
     std::vector<Member> found;
     for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
-        const std::uint64_t owner = row(i).owner.load(std::memory_order_acquire);
+        const std::uint64_t owner = row(i).owner.load(std::memory_order_acquire);  // SYNC: rows
         if (owner == 0 || !lives(owner)) continue;
-        const std::uint32_t next = count_of(row(i).cursor.word.load(std::memory_order_acquire));
+        const std::uint32_t next = count_of(row(i).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
         found.push_back({reader_slot(owner), count_of(ring_.header().tail.word.load()) - next});
     }
     return found;

@@ -29,6 +29,7 @@ const std::atomic<std::uint32_t>& count_word(const Position& position) {
 
 // Several may sleep: one is woken, and wakes the next if there is something for that one too.
 void wake(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, int max_woken = 1) {
+    // SYNC: asleep
     if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, max_woken);
 }
 
@@ -90,21 +91,21 @@ bool Ring::open(std::byte* at, std::uint64_t bytes, const os::Descriptor& file) 
 
 // 0: damaged.
 std::uint32_t Ring::capacity() const {
-    const std::uint32_t units = header().capacity.load(std::memory_order_acquire);
+    const std::uint32_t units = header().capacity.load(std::memory_order_acquire);  // SYNC: capacity
     return units >= kFirstRingUnits && units <= kRingUnits && (units & (units - 1)) == 0 ? units : 0;
 }
 
 std::uint32_t Ring::size() const {
     // Head first: it never passes a tail read later.
-    const std::uint32_t got = count_of(header().head.word.load(std::memory_order_acquire));
-    return count_of(header().tail.word.load(std::memory_order_acquire)) - got;
+    const std::uint32_t got = count_of(header().head.word.load(std::memory_order_acquire));  // SYNC: head
+    return count_of(header().tail.word.load(std::memory_order_acquire)) - got;               // SYNC: tail
 }
 
 bool Ring::is_full() const {
     const RingHeader& h = header();
     const std::uint32_t max_messages = h.max_messages.load(std::memory_order_relaxed);
     const std::uint64_t bytes = h.max_bytes.load(std::memory_order_relaxed);
-    const std::uint64_t got = h.got_bytes.load(std::memory_order_acquire);
+    const std::uint64_t got = h.got_bytes.load(std::memory_order_acquire);  // SYNC: bytes
     return (max_messages != 0 && size() >= max_messages) ||
            (bytes != 0 && h.put_bytes.load(std::memory_order_relaxed) - got >= bytes && size() > 0);
 }
@@ -168,21 +169,22 @@ RingStatus Ring::undo(bool getting, SegmentLookup& lookup) {
             const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
             const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
             if (held && held->word.load(std::memory_order_relaxed) == from)
-                held->word.store(back, std::memory_order_release);
+                held->word.store(back, std::memory_order_release);  // SYNC: hold
             SHMTENSOR_POINT("ring.undo.one");
         }
         if (found.message)
-            (getting ? h.got_bytes : h.put_bytes).store(found.message->bytes_before, std::memory_order_relaxed);
+            // SYNC: bytes
+            (getting ? h.got_bytes : h.put_bytes).store(found.message->bytes_before, std::memory_order_release);
     }
     SHMTENSOR_POINT("ring.undo.done");
-    record.word.store(0, std::memory_order_release);
+    record.word.store(0, std::memory_order_release);  // SYNC: undo
     return RingStatus::ok;
 }
 
 bool Ring::has_transfer_of(std::uint32_t slot) const {
     const RingHeader& h = header();
     for (const Undo* record : {&h.put_undo, &h.get_undo}) {
-        const std::uint64_t word = record->word.load(std::memory_order_acquire);
+        const std::uint64_t word = record->word.load(std::memory_order_acquire);  // SYNC: undo
         if (word != 0 && undo_slot(word) == slot) return true;
     }
     return false;
@@ -193,7 +195,7 @@ std::vector<std::uint64_t> Ring::segments_to_undo(std::uint32_t slot) const {
     std::size_t bound = 4096;  // when to look for what is there twice; a list may be long and name few
     const RingHeader& h = header();
     for (const Undo* record : {&h.put_undo, &h.get_undo}) {
-        const std::uint64_t word = record->word.load(std::memory_order_acquire);
+        const std::uint64_t word = record->word.load(std::memory_order_acquire);  // SYNC: undo
         if (word == 0 || undo_slot(word) != slot) continue;
         const Found found = message_at(units_of(word));
         if (!found.message || !is_written(found)) continue;
@@ -222,14 +224,14 @@ bool Ring::is_written(const Found& found) const {
 std::vector<std::uint64_t> Ring::version() const {
     const RingHeader& h = header();
     std::vector<std::uint64_t> words;
-    const std::uint32_t rows = std::min(h.readers_high.load(std::memory_order_acquire), kReaders);
+    const std::uint32_t rows = std::min(h.readers_high.load(std::memory_order_acquire), kReaders);  // SYNC: rows
     words.reserve(4 + 2 * rows);
     for (const auto* word : {&h.head.word, &h.tail.word, &h.get_undo.word, &h.put_undo.word})
-        words.push_back(word->load(std::memory_order_acquire));
+        words.push_back(word->load(std::memory_order_acquire));  // SYNC: head, tail, undo
     const auto* readers = reinterpret_cast<const ReaderRow*>(at_ + kReadersAt);
     for (std::uint32_t i = 0; i < rows; ++i) {
-        words.push_back(readers[i].owner.load(std::memory_order_acquire));
-        words.push_back(readers[i].cursor.word.load(std::memory_order_acquire));
+        words.push_back(readers[i].owner.load(std::memory_order_acquire));        // SYNC: rows
+        words.push_back(readers[i].cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
     }
     return words;
 }
@@ -237,11 +239,12 @@ std::vector<std::uint64_t> Ring::version() const {
 RingStatus Ring::undo_transfers(std::uint32_t slot, SegmentLookup& lookup) {
     RingHeader& h = header();
     for (const bool getting : {false, true}) {
+        // SYNC: undo
         const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);
         if (word == 0 || undo_slot(word) != slot) continue;
         const RingStatus taken = take(getting, 0, lookup, 0);
         if (taken == RingStatus::damaged) {  // nobody can use it any more, so that nothing is left to undo
-            (getting ? h.get_undo : h.put_undo).word.store(0, std::memory_order_release);
+            (getting ? h.get_undo : h.put_undo).word.store(0, std::memory_order_release);  // SYNC: undo
             continue;
         }
         if (taken != RingStatus::ok) return taken;
@@ -312,11 +315,12 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     if (holds > 0) std::memcpy(at, encoded.holds.data(), holds * sizeof(MessageHold));
     if (!encoded.body.empty()) std::memcpy(at + holds * sizeof(MessageHold), encoded.body.data(), encoded.body.size());
     SHMTENSOR_POINT("ring.put.written");
-    h.put_undo.word.store(undo_word(units_of(tail), slot), std::memory_order_release);
+    h.put_undo.word.store(undo_word(units_of(tail), slot), std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.put.noted");
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
         Hold* held = entry_of(hold, lookup, &known);
+        // SYNC: hold
         if (held) held->word.store(hold_word(hold.block, number_, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
@@ -324,7 +328,7 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     SHMTENSOR_POINT("ring.put.moved");
     h.tail.word.store(position_word(units_of(tail) + filler + units, count_of(tail) + 1));  // SYNC: tail
     SHMTENSOR_POINT("ring.put.published");
-    h.put_undo.word.store(0, std::memory_order_release);
+    h.put_undo.word.store(0, std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.put.cleared");
     if (inside + 1 > h.peak_messages.load(std::memory_order_relaxed))
         h.peak_messages.store(inside + 1, std::memory_order_relaxed);
@@ -336,6 +340,7 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
 RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t all = capacity();
+    // SYNC: reserved
     if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
         return RingStatus::no_room;
     if (patience_ms == 0) return RingStatus::busy;  // who has none may have the GIL
@@ -349,7 +354,7 @@ RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patien
         left -= part;
     }
     SHMTENSOR_POINT("ring.grow.copied");
-    h.capacity.store(all * 2, std::memory_order_release);
+    h.capacity.store(all * 2, std::memory_order_release);  // SYNC: capacity
     SHMTENSOR_POINT("ring.grow.done");
     drop_lock(h.get_lock);
     return RingStatus::ok;
@@ -360,7 +365,7 @@ RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patien
 int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
     refusal = {};
     RingHeader& h = header();
-    const std::uint64_t have = h.reserved_bytes.load(std::memory_order_acquire);
+    const std::uint64_t have = h.reserved_bytes.load(std::memory_order_acquire);  // SYNC: reserved
     const std::uint32_t all = capacity();
     if (all == 0) return refusal.error = EINVAL;
     const std::uint64_t want = kMessagesAt + std::uint64_t{std::min(all * 2, kRingUnits)} * kRingUnit;
@@ -374,7 +379,7 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
         if (limits::reserve(*file_, at_, have, want - have, refusal) == 0) {
             SHMTENSOR_POINT("ring.reserve.done");
             std::uint64_t now = have;
-            if (h.reserved_bytes.compare_exchange_strong(now, want)) {
+            if (h.reserved_bytes.compare_exchange_strong(now, want)) {  // SYNC: reserved
                 SHMTENSOR_POINT("ring.reserve.published");
                 if (group.max_bytes() != 0) group.slot(0).reserved.fetch_add(want - have);
             }
@@ -383,7 +388,7 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
         group.discharge(slot, want - have);
     }
     // Another producer may have had the room, and used it for the same.
-    if (h.reserved_bytes.load(std::memory_order_acquire) >= want) refusal.error = 0;
+    if (h.reserved_bytes.load(std::memory_order_acquire) >= want) refusal.error = 0;  // SYNC: reserved
     return refusal.error;
 }
 
@@ -401,6 +406,7 @@ RingStatus Ring::get(std::span<EncodedMessage> messages, std::uint32_t slot, Seg
                      unsigned patience_ms, std::size_t* done, std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     *done = 0;
+    // SYNC: tail, head
     if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
         return h.magic == kRingMagic ? RingStatus::empty : RingStatus::damaged;
     CachedLookup cached(lookup);
@@ -466,22 +472,23 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
     encoded.bytes = message.bytes;
     const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };
     // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
-    if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);
+    if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.get.noted");
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
         Hold* held = entry_of(hold, lookup, &known);
         // Only what is the ring's (R3): a list that was written over must not reach into the metadata.
         if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
-            held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);
+            held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);  // SYNC: hold
         SHMTENSOR_POINT("ring.get.one_moved");
     }
-    h.got_bytes.store(message.bytes_before + message.bytes, std::memory_order_relaxed);
+    h.got_bytes.store(message.bytes_before + message.bytes, std::memory_order_release);  // SYNC: bytes
+    // SYNC: receipt
     if (receipt) receipt->store(std::uint64_t{count_of(head)} + 1, std::memory_order_release);
     SHMTENSOR_POINT("ring.get.moved");
     h.head.word.store(position_word(found.next, count_of(head) + 1));  // SYNC: head
     SHMTENSOR_POINT("ring.get.taken");
-    h.get_undo.word.store(0, std::memory_order_release);
+    h.get_undo.word.store(0, std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.get.cleared");
     return RingStatus::ok;
 }
@@ -516,7 +523,7 @@ int Ring::await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std:
         penalty_.store(penalty, std::memory_order_relaxed);
         unspun_.store(penalty, std::memory_order_relaxed);
     }
-    asleep.store(1);
+    asleep.store(1);  // SYNC: asleep
     if (changed()) return 0;
     const int result = os::futex_wait(word, seen, std::min(timeout_ns, kLook));
     // Others may sleep here still: whoever comes next shall find that said.
@@ -526,7 +533,7 @@ int Ring::await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std:
 
 int Ring::await_message(std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    const std::uint32_t seen = count_of(h.tail.word.load(std::memory_order_acquire));
+    const std::uint32_t seen = count_of(h.tail.word.load(std::memory_order_acquire));  // SYNC: tail
     return await(count_word(h.tail), seen, h.getters_asleep, timeout_ns,
                  [&] { return count_of(h.tail.word.load()) != count_of(h.head.word.load(std::memory_order_relaxed)); });
 }
@@ -550,7 +557,7 @@ int Ring::await_room(std::uint32_t taken, std::uint64_t timeout_ns) {
 
 int Ring::await_done(std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    const std::uint32_t seen = h.done.load(std::memory_order_acquire);
+    const std::uint32_t seen = h.done.load(std::memory_order_acquire);  // SYNC: done
     return await(h.done, seen, h.joiners_asleep, timeout_ns, [&] { return is_all_done() || h.done.load() != seen; });
 }
 
@@ -576,7 +583,7 @@ bool Ring::task_done() {
     std::uint32_t done = h.done.load();
     do {
         if (done == count_of(h.tail.word.load())) return false;
-    } while (!h.done.compare_exchange_weak(done, done + 1));
+    } while (!h.done.compare_exchange_weak(done, done + 1));  // SYNC: done
     if (h.joiners_asleep.load() != 0 && is_all_done() && h.joiners_asleep.exchange(0) != 0)
         os::futex_wake(h.done, kAll);
     return true;

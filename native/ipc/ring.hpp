@@ -104,7 +104,7 @@ class Ring {
     int await_message(std::uint64_t timeout_ns);
     int await_beyond(std::uint32_t put, std::uint64_t timeout_ns);  // more messages than this have been put
     int await_room(std::uint32_t taken, std::uint64_t timeout_ns);
-    std::uint32_t taken() const { return count_of(header().head.word.load(std::memory_order_acquire)); }
+    std::uint32_t taken() const { return count_of(header().head.word.load(std::memory_order_acquire)); }  // SYNC: head
     int await_done(std::uint64_t timeout_ns);
     bool task_done();  // false: called more often than there were messages
     bool is_all_done() const;
