@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 
 namespace shmtensor::limits {
 namespace {
@@ -38,6 +39,16 @@ struct Mount {
     std::string root, at;  // the part of the hierarchy that is mounted, and where
 };
 
+// Whether the memory controller is in a list of names with commas between them.
+bool lists_memory(std::string_view names) {
+    for (;;) {
+        const std::size_t comma = names.find(',');
+        if (names.substr(0, comma) == "memory") return true;
+        if (comma == std::string_view::npos) return false;
+        names.remove_prefix(comma + 1);
+    }
+}
+
 // The mount of one hierarchy: that of version 1 with the memory controller, or the one of version 2.
 bool mount_of(const std::string& mounts, bool first, Mount* found) {
     std::istringstream lines(mounts);
@@ -49,8 +60,7 @@ bool mount_of(const std::string& mounts, bool first, Mount* found) {
         std::string skipped, type, source, options;
         before >> skipped >> skipped >> skipped >> found->root >> found->at;
         after >> type >> source >> options;
-        if (first ? type == "cgroup" && ("," + options + ",").find(",memory,") != std::string::npos : type == "cgroup2")
-            return true;
+        if (first ? type == "cgroup" && lists_memory(options) : type == "cgroup2") return true;
     }
     return false;
 }
@@ -61,8 +71,8 @@ bool path_in(const std::string& text, bool first, std::string* path) {
     for (std::string line; std::getline(lines, line);) {
         const std::size_t one = line.find(':'), two = line.find(':', one + 1);
         if (one == std::string::npos || two == std::string::npos) continue;
-        const std::string names = "," + line.substr(one + 1, two - one - 1) + ",";
-        if (first ? names.find(",memory,") == std::string::npos : names != ",,") continue;
+        const std::string_view names = std::string_view(line).substr(one + 1, two - one - 1);
+        if (first ? !lists_memory(names) : !names.empty()) continue;
         *path = line.substr(two + 1);
         return true;
     }

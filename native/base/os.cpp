@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -322,14 +323,37 @@ int duplicate(int fd, int* copy) {
     return 0;
 }
 
-int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {
+namespace {
+
+// The kernel compares 32 bits at an address: of a word of 64 bits its low half.
+static_assert(std::endian::native == std::endian::little);
+
+int wait_at(const void* word, std::uint32_t expected, std::uint64_t timeout_ns) {
     const timespec left{static_cast<time_t>(timeout_ns / 1'000'000'000), static_cast<long>(timeout_ns % 1'000'000'000)};
-    return ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &left, nullptr, 0) == 0 ? 0 : errno;
+    return ::syscall(SYS_futex, word, FUTEX_WAIT, expected, &left, nullptr, 0) == 0 ? 0 : errno;
+}
+
+int wake_at(const void* word, int count) {
+    const long woken = ::syscall(SYS_futex, word, FUTEX_WAKE, count, nullptr, nullptr, 0);
+    return woken > 0 ? static_cast<int>(woken) : 0;
+}
+
+}  // namespace
+
+int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {
+    return wait_at(&word, expected, timeout_ns);
+}
+
+int futex_wait(const std::atomic<std::uint64_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {
+    return wait_at(&word, expected, timeout_ns);
 }
 
 int futex_wake(const std::atomic<std::uint32_t>& word, int count) {
-    const long woken = ::syscall(SYS_futex, &word, FUTEX_WAKE, count, nullptr, nullptr, 0);
-    return woken > 0 ? static_cast<int>(woken) : 0;
+    return wake_at(&word, count);
+}
+
+int futex_wake(const std::atomic<std::uint64_t>& word, int count) {
+    return wake_at(&word, count);
 }
 
 std::uint64_t monotonic_ns() {

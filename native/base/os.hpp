@@ -87,9 +87,12 @@ void close(int fd);
 int duplicate(int fd, int* copy);  // close-on-exec
 
 // Sleep until somebody wakes the word, at most timeout_ns, if it is still `expected`. 0, or EAGAIN (it is not),
-// ETIMEDOUT, EINTR. Between processes: the word may lie in shared memory.
+// ETIMEDOUT, EINTR. Between processes: the word may lie in shared memory. Of 64 bits the low half is compared and
+// woken.
 int futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns);
+int futex_wait(const std::atomic<std::uint64_t>& word, std::uint32_t expected, std::uint64_t timeout_ns);
 int futex_wake(const std::atomic<std::uint32_t>& word, int count);  // gives how many were woken
+int futex_wake(const std::atomic<std::uint64_t>& word, int count);
 
 std::uint32_t monotonic_seconds();
 std::uint64_t monotonic_ns();

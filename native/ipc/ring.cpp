@@ -22,13 +22,10 @@ constexpr int kAll = 0x7fffffff;              // sleepers
 constexpr std::size_t kAlike = 1024;          // holds of a message; room for more is made for one encoded message only
 constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
 
-// The half of a position that changes with every message, for futexes. (Both supported machines are little endian.)
-const std::atomic<std::uint32_t>& count_word(const Position& position) {
-    return *reinterpret_cast<const std::atomic<std::uint32_t>*>(&position.word);
-}
-
+// Of a position the low half changes with every message: that is what is waited on.
 // Several may sleep: one is woken, and wakes the next if there is something for that one too.
-void wake(const std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, int max_woken = 1) {
+template <class Word>
+void wake(const std::atomic<Word>& word, std::atomic<std::uint32_t>& asleep, int max_woken = 1) {
     // SYNC: asleep
     if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, max_woken);
 }
@@ -269,8 +266,8 @@ RingStatus Ring::put(std::span<const EncodedMessage> messages, std::uint32_t slo
     const bool more_room = !is_full();
     drop_lock(h.put_lock);
     if (*done > 0) {
-        wake(count_word(h.tail), h.getters_asleep, to_all_ ? kAll : 1);
-        if (more_room) wake(count_word(h.head), h.putters_asleep);
+        wake(h.tail.word, h.getters_asleep, to_all_ ? kAll : 1);
+        if (more_room) wake(h.head.word, h.putters_asleep);
     }
     return result;
 }
@@ -427,8 +424,8 @@ RingStatus Ring::get(std::span<EncodedMessage> messages, std::uint32_t slot, Seg
         const bool more = size() > 0;
         drop_lock(h.get_lock);
         if (*done > 0) {
-            wake(count_word(h.head), h.putters_asleep);
-            if (more) wake(count_word(h.tail), h.getters_asleep);
+            wake(h.head.word, h.putters_asleep);
+            if (more) wake(h.tail.word, h.getters_asleep);
             return RingStatus::ok;
         }
         if (result != RingStatus::no_room) return result;
@@ -496,8 +493,8 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
 // --------------------------------------------------------------------------------------------------------------- waits
 
 // Wait until changed(), or the word is not `seen` any more, or it is time to look.
-template <class Changed>
-int Ring::await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
+template <class Word, class Changed>
+int Ring::await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
                 std::uint64_t timeout_ns, Changed&& changed) {
     if (changed()) return 0;
     const std::uint32_t unspun = unspun_.load(std::memory_order_relaxed);
@@ -534,24 +531,23 @@ int Ring::await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std:
 int Ring::await_message(std::uint64_t timeout_ns) {
     RingHeader& h = header();
     const std::uint32_t seen = count_of(h.tail.word.load(std::memory_order_acquire));  // SYNC: tail
-    return await(count_word(h.tail), seen, h.getters_asleep, timeout_ns,
+    return await(h.tail.word, seen, h.getters_asleep, timeout_ns,
                  [&] { return count_of(h.tail.word.load()) != count_of(h.head.word.load(std::memory_order_relaxed)); });
 }
 
 int Ring::await_beyond(std::uint32_t put, std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    return await(count_word(h.tail), put, h.getters_asleep, timeout_ns,
-                 [&] { return count_of(h.tail.word.load()) != put; });
+    return await(h.tail.word, put, h.getters_asleep, timeout_ns, [&] { return count_of(h.tail.word.load()) != put; });
 }
 
 void Ring::say_room() {
     RingHeader& h = header();
-    wake(count_word(h.head), h.putters_asleep);
+    wake(h.head.word, h.putters_asleep);
 }
 
 int Ring::await_room(std::uint32_t taken, std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    return await(count_word(h.head), taken, h.putters_asleep, timeout_ns,
+    return await(h.head.word, taken, h.putters_asleep, timeout_ns,
                  [&] { return count_of(h.head.word.load()) != taken; });
 }
 

@@ -146,8 +146,8 @@ class Ring {
         return at_ + kMessagesAt + std::size_t{position & (capacity - 1)} * kRingUnit;
     }
     std::uint32_t capacity() const;
-    template <class Changed>
-    int await(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
+    template <class Word, class Changed>
+    int await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
               std::uint64_t timeout_ns, Changed&& changed);
 
     // Whether all of a message's list of holds was ever written; what it says of its length may not be so.

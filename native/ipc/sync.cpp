@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <climits>
 
 #include "base/failpoint.hpp"
@@ -17,14 +16,9 @@ namespace {
 constexpr int kSpins = 1000;                  // turns: about 20 us, half of what sleeping and being woken costs
 constexpr std::uint64_t kNames = 0xfffffffe;  // the identity within a lock's word
 
-// The half that the kernel compares. The library only ever touches whole words.
-static_assert(std::endian::native == std::endian::little);
-const std::atomic<std::uint32_t>& low_half(const std::atomic<std::uint64_t>& word) {
-    return reinterpret_cast<const std::atomic<std::uint32_t>&>(word);
-}
-
 // True: the word has changed or somebody woke us. False: the time is over, or a signal arrived.
-bool sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t until) {
+template <class Word>
+bool sleep_on(const std::atomic<Word>& word, std::uint32_t expected, std::uint64_t until) {
     const std::uint64_t now = os::monotonic_ns();
     if (now >= until) return false;
     const int result = os::futex_wait(word, expected, std::min(until - now, kLook));
@@ -119,7 +113,7 @@ bool wait_lock(SharedLock& lock, const ClientThread& self, Spin& spin, std::uint
             if (!lock.word.compare_exchange_strong(seen, seen | kAsleep)) continue;
             SHMTENSOR_POINT("sync.lock.asleep");
         }
-        in_time = sleep_on(low_half(lock.word), static_cast<std::uint32_t>(seen | kAsleep), until);
+        in_time = sleep_on(lock.word, static_cast<std::uint32_t>(seen | kAsleep), until);
         SHMTENSOR_POINT("sync.lock.awake");
     }
 }
@@ -128,7 +122,7 @@ bool unlock(SharedLock& lock) {
     lock.inherited.store(0, std::memory_order_relaxed);
     const std::uint64_t seen = lock.word.exchange(0);  // SYNC: handover
     SHMTENSOR_POINT("sync.unlock.freed");
-    if (seen & kAsleep) os::futex_wake(low_half(lock.word), 1);
+    if (seen & kAsleep) os::futex_wake(lock.word, 1);
     return seen != 0;
 }
 
@@ -170,7 +164,7 @@ bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds
             if (!semaphore.word.compare_exchange_strong(seen, (seen - 2) | kAsleep)) continue;  // SYNC: handover
             SHMTENSOR_POINT("sync.semaphore.taken");
             // Of several units given in a row only the first wakes somebody: pass it on.
-            if (free_in(seen - 2) != 0) os::futex_wake(low_half(semaphore.word), 1);
+            if (free_in(seen - 2) != 0) os::futex_wake(semaphore.word, 1);
             return true;
         }
         if (!in_time) return false;
@@ -178,7 +172,7 @@ bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds
             if (!semaphore.word.compare_exchange_strong(seen, seen | kAsleep)) continue;
             SHMTENSOR_POINT("sync.semaphore.asleep");
         }
-        in_time = sleep_on(low_half(semaphore.word), kAsleep, until);
+        in_time = sleep_on(semaphore.word, kAsleep, until);
         SHMTENSOR_POINT("sync.semaphore.awake");
     }
 }
@@ -189,7 +183,7 @@ bool give(SharedSemaphore& semaphore) {
         if (free_in(seen) >= max_in(semaphore, seen)) return false;
     } while (!semaphore.word.compare_exchange_weak(seen, (seen & ~std::uint64_t{kAsleep}) + 2));  // SYNC: handover
     SHMTENSOR_POINT("sync.semaphore.given");
-    if (seen & kAsleep) os::futex_wake(low_half(semaphore.word), 1);
+    if (seen & kAsleep) os::futex_wake(semaphore.word, 1);
     return true;
 }
 
@@ -211,7 +205,7 @@ std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32
         if (free == 0 || free - 1 > (semaphore.bounded != 0 ? units : kMaxUnits)) return std::nullopt;
         set = (std::uint64_t{units} + 1) << 32 | (free - 1) << 1;
     } while (!semaphore.word.compare_exchange_weak(seen, set));  // SYNC: handover
-    if (seen & kAsleep) os::futex_wake(low_half(semaphore.word), 1);
+    if (seen & kAsleep) os::futex_wake(semaphore.word, 1);
     return units;
 }
 
@@ -289,7 +283,7 @@ bool WaitQueue::wait(const Place& place, Spin& spin, std::uint64_t nanoseconds) 
     if (spin.until(notified)) return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     while (!notified())
-        if (!sleep_on(low_half(entry(place.index)), static_cast<std::uint32_t>(place.entry), until)) return notified();
+        if (!sleep_on(entry(place.index), static_cast<std::uint32_t>(place.entry), until)) return notified();
     SHMTENSOR_POINT("sync.wait_queue.awake");
     return true;
 }
@@ -323,7 +317,7 @@ std::uint32_t WaitQueue::notify(const ClientThread& self, std::uint32_t max_wait
         if (!entry(oldest).compare_exchange_strong(found, marked)) continue;  // it left just now; SYNC: handover
         SHMTENSOR_POINT("sync.wait_queue.notified");
         // Who does not sleep is about to look, or was killed in its sleep and the manager has not said so yet.
-        if (os::futex_wake(low_half(entry(oldest)), 1) == 0 && is_gone(self, who(found), true)) {
+        if (os::futex_wake(entry(oldest), 1) == 0 && is_gone(self, who(found), true)) {
             entry(oldest).compare_exchange_strong(marked, 0);
             continue;
         }

@@ -23,7 +23,7 @@ constexpr int kGroupFd = 50, kConnectionFd = 51, kOwnMetadata = 52, kOwnPayload 
               kPeerPayload = 55;
 constexpr std::uint64_t kOwnId = 2, kPeerId = 1;  // the role's arena, the harness's arena
 constexpr std::uint32_t kHarness = 1, kRole = 2, kLate = 3;
-constexpr int kBlocks = 6;
+constexpr std::size_t kBlocks = 6;
 // Points of programs of their own.
 constexpr const char* kElsewhere[] = {"ring.", "sync.", "broadcast.", "reach.", "group.may_open."};
 const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "heir"};
@@ -170,7 +170,7 @@ struct Harness {
         client = std::make_unique<Client>(group, kHarness, mine.ours, 0);
         mine.ours = -1;
         peer.add_to(*client, true);
-        for (int i = 0; i < kBlocks; ++i) {
+        for (std::size_t i = 0; i < kBlocks; ++i) {
             Block* block = nullptr;
             want(retry_blocking([&](unsigned p) { return client->allocate(3000, p, &block); }) == Status::ok,
                  "allocate");
@@ -268,7 +268,7 @@ struct Harness {
         own.metadata.unlock();
         want(own.metadata.header().live_blocks == 0,
              what + ": " + std::to_string(live) + " blocks of the dead are held");
-        for (int i = 0; i < kBlocks; ++i)
+        for (std::size_t i = 0; i < kBlocks; ++i)
             if (blocks[i])
                 want(filled(*blocks[i], static_cast<unsigned char>(i + 1)), what + ": a live block was overwritten");
         peer.release_holds_of(kLate);
@@ -284,7 +284,7 @@ struct Harness {
             fill(*block, 0xee);
             more.push_back(block);
         }
-        for (int i = 0; i < kBlocks; ++i)
+        for (std::size_t i = 0; i < kBlocks; ++i)
             if (blocks[i])
                 want(filled(*blocks[i], static_cast<unsigned char>(i + 1)), what + ": memory was given out twice");
         for (Block* b : more) client->release(b);

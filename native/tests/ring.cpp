@@ -23,7 +23,6 @@ using namespace world;
 
 namespace {
 
-constexpr std::uint64_t kRingSegment = 100;
 constexpr std::uint32_t kMany = 1 << 25;  // numbers of messages that can be told apart
 constexpr int kArenas = 24;
 
