@@ -66,14 +66,15 @@ double median_turn(Words& words, std::uint32_t turns, bool sleep, unsigned pause
         times.push_back(os::monotonic_ns() - start);
     }
     ::waitpid(child, nullptr, 0);
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    return static_cast<double>(times[times.size() / 2]);
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return static_cast<double>(*middle);
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-    const unsigned pause_us = count > 1 ? static_cast<unsigned>(std::atoi(arguments[1])) : 5000;
+    const unsigned pause_us = count > 1 ? static_cast<unsigned>(std::strtoul(arguments[1], nullptr, 10)) : 5000;
     void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return 1;
     Words& words = *static_cast<Words*>(page);

@@ -320,34 +320,44 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
     }
 }
 
-bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
-    const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
-    const bool drops = role.ends_with("dropper");
-    World world(4, drops ? kMessages : 64, drops ? Policy::drop_oldest : Policy::block);
-    World::ManagerLookup all(world);
-    {
-        const std::uint32_t slot = world.claim();
-        Member first(world, slot, 1);
-        for (std::uint32_t i = 0; i < kMessages; ++i) first.put(static_cast<int>(i % 4), 10);
-        want(first.client.close(), what);
-        world.reclaim(slot);
-    }
-    // Somebody who has died as a reader, one who keeps the messages here, and one who sees all that is to be seen.
-    Reader dead_reader, parked, witness;
-    const std::uint32_t dead_slot = world.claim(), slot = world.claim();
-    want(world.broadcast.join(dead_reader, dead_slot, all, 100, true) == RingStatus::ok, what);
-    want(world.broadcast.join(parked, slot, all, 100, true) == RingStatus::ok, what);
-    want(world.broadcast.join(witness, slot, all, 100, true) == RingStatus::ok, what);
-    if (role.ends_with("last reader") || role == "sweeper" || role == "skipper" || role == "manager")
-        while (world.read(witness, slot, what)) {
-        }
-    world.broadcast.leave(parked);
-    world.reclaim(dead_slot);
-    std::uint32_t expected = witness.next;
-
+// One run of the matrix: a ring with messages, a reader who has died, and one who sees all that is to be seen.
+struct Run {
+    std::string role, what;
+    bool drops;
+    World world;
+    World::ManagerLookup all{world};
+    Reader witness;
     int status = 0, arena = 1;
     std::vector<std::uint32_t> dead;
-    const auto start = [&](const std::string& as, const std::string& spec) {
+
+    Run(std::string as, std::string called)
+        : role(std::move(as)),
+          what(std::move(called)),
+          drops(role.ends_with("dropper")),
+          world(4, drops ? kMessages : 64, drops ? Policy::drop_oldest : Policy::block) {
+        {
+            const std::uint32_t slot = world.claim();
+            Member first(world, slot, 1);
+            for (std::uint32_t i = 0; i < kMessages; ++i) first.put(static_cast<int>(i % 4), 10);
+            want(first.client.close(), what);
+            world.reclaim(slot);
+        }
+        Reader dead_reader, parked;  // the second keeps the messages here
+        const std::uint32_t dead_slot = world.claim();
+        slot_ = world.claim();
+        want(world.broadcast.join(dead_reader, dead_slot, all, 100, true) == RingStatus::ok, what);
+        want(world.broadcast.join(parked, slot_, all, 100, true) == RingStatus::ok, what);
+        want(world.broadcast.join(witness, slot_, all, 100, true) == RingStatus::ok, what);
+        if (role.ends_with("last reader") || role == "sweeper" || role == "skipper" || role == "manager") {
+            while (witness_reads()) {
+            }
+        }
+        world.broadcast.leave(parked);
+        world.reclaim(dead_slot);
+        expected_ = witness.next;
+    }
+
+    pid_t start(const std::string& as, const std::string& spec) {
         dead.push_back(world.claim());
         ++arena;  // one that nobody has allocated from before
         const pid_t pid = ::fork();
@@ -359,17 +369,13 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
             std::_Exit(0);
         }
         return pid;
-    };
-    const auto victim = [&](const std::string& as, const std::string& spec) {
+    }
+    void victim(const std::string& as, const std::string& spec) {
         const pid_t pid = start(as, spec);
         want(::waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), what + ": the victim lives");
-    };
-    if (role == "heir of a last reader" || role == "manager") victim("last reader", "ring.get.one_moved:2:kill");
-    if (role == "heir of a dropper") victim("dropper", "ring.get.one_moved:2:kill");
-    const pid_t pid = start(role, point + ":" + std::to_string(nth) + ":" + action);
-    want(::waitpid(pid, &status, WUNTRACED) == pid, what);
-    if (WIFSTOPPED(status)) {
-        // A stopped holder stops nobody for longer than they are ready to wait.
+    }
+    // A stopped holder stops nobody for longer than they are ready to wait.
+    void act_beside_a_stopped_one() {
         EncodedMessage message;
         const RingStatus got = world.broadcast.drop(message, Drop::passed, 0, kMaxSlots - 1, all, 10);
         want(got == RingStatus::ok || got == RingStatus::busy || got == RingStatus::empty,
@@ -384,19 +390,39 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
             metadata.release(hold.hold, false);
             metadata.unlock();
         }
+    }
+    bool witness_reads() { return world.read(witness, slot_, what); }
+    void finish() {
+        for (const std::uint32_t one : dead) world.reclaim(one);
+        // Read in order, and under Policy::block without a gap, up to the last.
+        while (witness_reads()) want(drops || witness.next == ++expected_, what + ": a message is missed");
+        want(witness.next == count_of(world.ring.header().tail.word.load()), what + ": the witness ends early");
+        want(drops || world.broadcast.missed(witness) == 0, what + ": messages are missed");
+        world.broadcast.leave(witness);
+        world.audit(what);
+    }
+
+   private:
+    std::uint32_t slot_ = 0, expected_ = 0;
+};
+
+bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
+    const std::string spec = point + ":" + std::to_string(nth) + ":" + action;
+    Run one(role, role + " " + spec);
+    if (role == "heir of a last reader" || role == "manager") one.victim("last reader", "ring.get.one_moved:2:kill");
+    if (role == "heir of a dropper") one.victim("dropper", "ring.get.one_moved:2:kill");
+    const pid_t pid = one.start(role, spec);
+    int status = 0;
+    want(::waitpid(pid, &status, WUNTRACED) == pid, one.what);
+    if (WIFSTOPPED(status)) {
+        one.act_beside_a_stopped_one();
         ::kill(pid, SIGKILL);
         ::waitpid(pid, &status, 0);
     }
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     const bool exited = WIFEXITED(status) && WEXITSTATUS(status) == 70;
-    if (!killed && !exited) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
-    for (const std::uint32_t one : dead) world.reclaim(one);
-    // Read in order, and under Policy::block without a gap, up to the last.
-    while (world.read(witness, slot, what)) want(drops || witness.next == ++expected, what + ": a message is missed");
-    want(witness.next == count_of(world.ring.header().tail.word.load()), what + ": the witness ends early");
-    want(drops || world.broadcast.missed(witness) == 0, what + ": messages are missed");
-    world.broadcast.leave(witness);
-    world.audit(what);
+    if (!killed && !exited) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, one.what + ": the role failed");
+    one.finish();
     return killed || exited;
 }
 
@@ -411,107 +437,117 @@ int matrix() {
 
 // ----------------------------------------------------------------------------------------------------------- the storm
 
-int storm(int kills, std::uint32_t seed) {
-    World world(kArenas, 100, Policy::block);
-    std::mt19937 random(seed);
-    struct One {
-        pid_t pid;
-        std::uint32_t slot;
-        bool writes;
-        int arena;
-    };
-    std::vector<One> all;
-    std::vector<int> spare;
-    for (int i = kArenas; i > 0; --i) spare.push_back(i);
-    const auto begin = [&](bool writes) {
-        int arena = 0;
-        if (writes) {
-            want(!spare.empty(), "arenas");
-            arena = spare.back();
-            spare.pop_back();
-        }
-        const std::uint32_t slot = world.claim();
-        const auto own_seed = static_cast<std::uint32_t>(random());
-        const pid_t pid = ::fork();
-        want(pid >= 0, "fork");
-        if (pid == 0) {
-            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            Member me(world, slot, arena);
-            std::mt19937 dice(own_seed);
-            if (writes) {
-                while (!world.board->stop)
-                    me.put(static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
-            } else {
-                me.join(dice() % 2 == 0);
-                std::uint32_t next = me.reader.next;
-                while (!world.board->stop || me.broadcast.lag(me.reader) > 0) {
-                    const std::uint64_t before = me.reader.skipped;
-                    if (!me.read(20'000'000, dice() % 10 == 0 ? Next::newest : Next::oldest)) continue;
-                    next += static_cast<std::uint32_t>(me.reader.skipped - before) + 1;
-                    want(me.reader.next == next, "a reader has a gap");
-                    ++world.board->read;
-                    if (dice() % 50 == 0) ::usleep(500);
-                }
-                world.board->missed += me.broadcast.missed(me.reader);
-                me.broadcast.leave(me.reader);
-            }
-            if (!me.client.close()) std::_Exit(3);
-            std::_Exit(0);
-        }
-        all.push_back({pid, slot, writes, arena});
-    };
-    begin(true);
-    for (int i = 0; i < 3; ++i) begin(false);
-    // Once nothing in it lives, a dead writer's arena is emptied for the next one, as everybody has it mapped already.
-    std::vector<int> orphans;
-    const auto recycle = [&] {
-        std::erase_if(orphans, [&](int orphan) {
-            SegmentMetadata& metadata = world.arenas[static_cast<std::size_t>(orphan) - 1].metadata;
-            if (metadata.header().live_blocks != 0 || !metadata.lock(0, 1000)) return false;
-            for (std::uint32_t b = 0; b < metadata.header().blocks_high; ++b)
-                metadata.block(b).where = static_cast<std::uint32_t>(Where::home);
-            metadata.header().blocks_high = metadata.header().holds_high = 0;
-            metadata.header().free_hold = metadata.header().returned = kNone;
-            metadata.unlock();
-            spare.insert(spare.begin(), orphan);
-            return true;
-        });
-    };
-    for (int killed = 0; killed < kills; ++killed) {
-        ::usleep(static_cast<useconds_t>(random() % 5000));
-        const std::size_t which = random() % all.size();
-        const One one = all[which];
+class Storm {
+   public:
+    explicit Storm(std::uint32_t seed) : random_(seed) {
+        for (int i = kArenas; i > 0; --i) spare_.push_back(i);
+        begin(true);
+        for (int i = 0; i < 3; ++i) begin(false);
+    }
+    // A process is killed, and another one takes its place.
+    void kill_one() {
+        ::usleep(static_cast<useconds_t>(random_() % 5000));
+        const std::size_t which = random_() % all_.size();
+        const One one = all_[which];
         int status = 0;
         if (::waitpid(one.pid, &status, WNOHANG) == one.pid)
             fail("a process ended by itself: " + std::to_string(status));
         ::kill(one.pid, SIGKILL);
         want(::waitpid(one.pid, &status, 0) == one.pid, "waitpid");
-        world.reclaim(one.slot);
-        all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
-        if (one.writes) orphans.push_back(one.arena);
+        world_.reclaim(one.slot);
+        all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(which));
+        if (one.writes) orphans_.push_back(one.arena);
         recycle();
-        for (int waits = 0; one.writes && spare.empty(); ++waits) {
+        for (int waits = 0; one.writes && spare_.empty(); ++waits) {
             want(waits < 2000, "no arena becomes free: a block is stranded");
             ::usleep(5000);
             recycle();
         }
         begin(one.writes);
     }
-    world.board->stop = true;
-    for (const One& one : all) {
-        int status = 0;
-        for (int waits = 0; ::waitpid(one.pid, &status, WNOHANG) == 0; ++waits) {
-            want(waits < 2000, "a process hangs at the end");
-            ::usleep(5000);
+    // Gives the numbers of messages and of reads.
+    std::pair<std::uint32_t, std::uint64_t> finish() {
+        world_.board->stop = true;
+        for (const One& one : all_) {
+            int status = 0;
+            for (int waits = 0; ::waitpid(one.pid, &status, WNOHANG) == 0; ++waits) {
+                want(waits < 2000, "a process hangs at the end");
+                ::usleep(5000);
+            }
+            want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
+            world_.reclaim(one.slot);
         }
-        want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
-        world.reclaim(one.slot);
+        want(world_.board->missed == 0, "readers missed messages that nobody may drop");
+        const std::uint32_t messages = count_of(world_.ring.header().tail.word.load());
+        world_.audit("storm");
+        return {messages, world_.board->read.load()};
     }
-    want(world.board->missed == 0, "readers missed messages that nobody may drop");
-    const std::uint32_t messages = count_of(world.ring.header().tail.word.load());
-    world.audit("storm");
-    std::printf("%d kills, %u messages, %llu reads: none wrong, none missed\n", kills, messages,
-                static_cast<unsigned long long>(world.board->read.load()));
+
+   private:
+    struct One {
+        pid_t pid;
+        std::uint32_t slot;
+        bool writes;
+        int arena;
+    };
+
+    void begin(bool writes) {
+        int arena = 0;
+        if (writes) {
+            want(!spare_.empty(), "arenas");
+            arena = spare_.back();
+            spare_.pop_back();
+        }
+        const std::uint32_t slot = world_.claim();
+        const auto seed = static_cast<std::uint32_t>(random_());
+        const pid_t pid = ::fork();
+        want(pid >= 0, "fork");
+        if (pid == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            Member me(world_, slot, arena);
+            std::mt19937 dice(seed);
+            writes ? write(me, dice) : read(me, dice);
+            std::_Exit(me.client.close() ? 0 : 3);
+        }
+        all_.push_back({pid, slot, writes, arena});
+    }
+    void write(Member& me, std::mt19937& dice) {
+        while (!world_.board->stop) me.put(static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
+    }
+    void read(Member& me, std::mt19937& dice) {
+        me.join(dice() % 2 == 0);
+        std::uint32_t next = me.reader.next;
+        while (!world_.board->stop || me.broadcast.lag(me.reader) > 0) {
+            const std::uint64_t before = me.reader.skipped;
+            if (!me.read(20'000'000, dice() % 10 == 0 ? Next::newest : Next::oldest)) continue;
+            next += static_cast<std::uint32_t>(me.reader.skipped - before) + 1;
+            want(me.reader.next == next, "a reader has a gap");
+            ++world_.board->read;
+            if (dice() % 50 == 0) ::usleep(500);
+        }
+        world_.board->missed += me.broadcast.missed(me.reader);
+        me.broadcast.leave(me.reader);
+    }
+    void recycle() {
+        std::erase_if(orphans_, [&](int orphan) {
+            if (!world_.arenas[static_cast<std::size_t>(orphan) - 1].empty_for_another()) return false;
+            spare_.insert(spare_.begin(), orphan);
+            return true;
+        });
+    }
+
+    World world_{kArenas, 100, Policy::block};
+    std::mt19937 random_;
+    std::vector<One> all_;
+    std::vector<int> spare_, orphans_;  // arenas
+};
+
+int storm(std::uint32_t kills, std::uint32_t seed) {
+    Storm storm(seed);
+    for (std::uint32_t killed = 0; killed < kills; ++killed) storm.kill_one();
+    const auto [messages, reads] = storm.finish();
+    std::printf("%u kills, %u messages, %llu reads: none wrong, none missed\n", kills, messages,
+                static_cast<unsigned long long>(reads));
     return 0;
 }
 
@@ -544,8 +580,7 @@ void between() {
 int main(int argc, char** argv) {
     ::alarm(900);
     if (argc > 1 && std::string{argv[1]} == "storm")
-        return storm(argc > 2 ? std::atoi(argv[2]) : 500,
-                     argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
+        return storm(argument(argc, argv, 2, 500), argument(argc, argv, 3, std::random_device{}()));
     between();
     return matrix();
 }

@@ -198,6 +198,7 @@ struct Harness {
         for (const Named& n : named)
             for (const std::uint32_t v : {n.index, n.generation, n.hold, n.mark}) words.push_back(std::to_string(v));
         std::vector<char*> arguments;
+        arguments.reserve(words.size() + 1);
         for (auto& w : words) arguments.push_back(w.data());
         arguments.push_back(nullptr);
         std::string variable = "SHMTENSOR_FAILPOINT=" + spec;

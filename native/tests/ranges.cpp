@@ -305,9 +305,8 @@ void metadata(unsigned seconds, std::mt19937& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const unsigned seconds = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 4;
-    const auto seed =
-        argc > 2 ? static_cast<std::uint32_t>(std::atoi(argv[2])) : static_cast<std::uint32_t>(os::random64());
+    const std::uint32_t seconds = argument(argc, argv, 1, 4);
+    const std::uint32_t seed = argument(argc, argv, 2, static_cast<std::uint32_t>(os::random64()));
     std::printf("seed %u\n", seed);
     std::fflush(stdout);
     std::mt19937 random(seed);

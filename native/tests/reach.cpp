@@ -57,6 +57,7 @@ struct World {
     }
     std::size_t look() {
         std::vector<Reached> all;
+        all.reserve(rings.size());
         for (OneRing& one : rings) all.push_back({&one.ring, &one.metadata});
         return end_unreached(group, all);
     }
@@ -158,6 +159,43 @@ void play(World& world, const std::string& role, std::uint32_t slot) {
     world.look();
 }
 
+// A stopped process goes on, and ends.
+void go_on(pid_t pid, const std::string& what) {
+    int status = 0;
+    ::kill(pid, SIGCONT);
+    want(::waitpid(pid, &status, 0) == pid && WIFEXITED(status), what);
+}
+
+// Somebody opens a ring now. Either it has ended, and so have all, or it stays, whatever the manager goes on to do.
+void open_beside(World& world, pid_t manager, bool stopped, const std::string& what) {
+    const std::uint32_t late = world.group.claim(SlotState::client, 1, 1, 0);
+    {
+        Member me(world, late);
+        Block* block = nullptr;
+        const bool gone = me.open(0, &block) == Status::gone;
+        want(world.ended() == (gone ? kRings : 0), what + ": some have ended and some have not");
+        if (stopped) go_on(manager, what);
+        want(world.ended() == (gone ? kRings : 0), what + ": a ring is ended that is held");
+        if (!gone) go_round(me, block, what);
+        want(me.client.close(), what);
+    }
+    world.reclaim(late);
+}
+
+// Nobody can reach a ring any more: all have ended, and what they hold can be released.
+void audit(World& world, const std::string& what) {
+    want(world.ended() == kRings || world.look() == kRings, what + ": rings that nobody can reach are not ended");
+    want(world.ended() == kRings, what + ": not all have ended");
+    for (OneRing& one : world.rings) {
+        want(one.metadata.lock(0, 5000), what + ": a lock cannot be had");
+        for (std::uint32_t i = 0; i < kRings; ++i) one.metadata.release_holds_of(kFirstRing + i);
+        const char* wrong = one.metadata.check();
+        one.metadata.unlock();
+        if (wrong) fail(what + ": " + wrong);
+        want(one.metadata.header().live_blocks == 0, what + ": a ring is held still");
+    }
+}
+
 bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
     const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
     World world;
@@ -183,48 +221,19 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     const bool passed = stopped || WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) == 70);
     if (!passed) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
 
-    if (role == "opener") {
+    if (role == "opener")
         want(!world.group.decide(look) && world.ended() == 0, what + ": a look is decided though a ring was opened");
-    } else if (role == "manager beside an opener") {
-        // Somebody opens a ring now. Either it has ended, and so have all, or it stays, whatever the manager goes on to
-        // do.
-        const std::uint32_t late = world.group.claim(SlotState::client, 1, 1, 0);
-        {
-            Member me(world, late);
-            Block* block = nullptr;
-            const bool gone = me.open(0, &block) == Status::gone;
-            want(world.ended() == (gone ? kRings : 0), what + ": some have ended and some have not");
-            if (stopped) {
-                ::kill(pid, SIGCONT);
-                want(::waitpid(pid, &status, 0) == pid && WIFEXITED(status), what);
-            }
-            want(world.ended() == (gone ? kRings : 0), what + ": a ring is ended that is held");
-            if (!gone) go_round(me, block, what);
-            want(me.client.close(), what);
-        }
-        world.reclaim(late);
-    }
+    if (role == "manager beside an opener") open_beside(world, pid, stopped, what);
     if (role != "opener") want(world.group.lead() == 0, what + ": the next manager cannot lead");
     if (stopped && role == "manager") {  // it goes on when it has been replaced
-        const std::size_t before = world.ended();
-        want(before == kRings || world.look() == kRings, what + ": the next manager does not end them");
-        ::kill(pid, SIGCONT);
-        want(::waitpid(pid, &status, 0) == pid && WIFEXITED(status), what);
+        want(world.ended() == kRings || world.look() == kRings, what + ": the next manager does not end them");
+        go_on(pid, what);
     } else if (stopped && role == "opener") {
         ::kill(pid, SIGKILL);
         ::waitpid(pid, &status, 0);
     }
     world.reclaim(slot);
-    want(world.ended() == kRings || world.look() == kRings, what + ": rings that nobody can reach are not ended");
-    want(world.ended() == kRings, what + ": not all have ended");
-    for (OneRing& one : world.rings) {
-        want(one.metadata.lock(0, 5000), what + ": a lock cannot be had");
-        for (std::uint32_t i = 0; i < kRings; ++i) one.metadata.release_holds_of(kFirstRing + i);
-        const char* wrong = one.metadata.check();
-        one.metadata.unlock();
-        if (wrong) fail(what + ": " + wrong);
-        want(one.metadata.header().live_blocks == 0, what + ": a ring is held still");
-    }
+    audit(world, what);
     return passed;
 }
 

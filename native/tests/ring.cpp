@@ -328,120 +328,129 @@ int matrix() {
 
 // ----------------------------------------------------------------------------------------------------------- the storm
 
-int storm(int kills, std::uint32_t seed) {
-    World world(kArenas);
-    std::mt19937 random(seed);
-    struct One {
-        pid_t pid;
-        std::uint32_t slot;
-        bool produces;
-        int arena;
-    };
-    std::vector<One> all;
-    std::vector<int> spare;
-    for (int i = kArenas; i > 0; --i) spare.push_back(i);
-    const auto begin = [&](bool produces) {
-        want(!spare.empty(), "arenas");
-        const int arena = spare.back();
-        spare.pop_back();
-        const std::uint32_t slot = claim(world);
-        const auto own_seed = static_cast<std::uint32_t>(random());
-        const pid_t pid = ::fork();
-        want(pid >= 0, "fork");
-        if (pid == 0) {
-            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            Member me(world, slot, produces ? arena : 0);
-            std::mt19937 dice(own_seed);
-            while (!world.board->stop) {
-                if (produces) {
-                    const std::uint32_t number = world.board->next++;
-                    if (number >= kMany) break;
-                    me.put(number, static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
-                } else {
-                    me.get(20'000'000);
-                }
-            }
-            if (!me.client.close()) std::_Exit(3);
-            std::_Exit(0);
+class Storm {
+   public:
+    explicit Storm(std::uint32_t seed) : random_(seed) {
+        for (int i = kArenas; i > 0; --i) spare_.push_back(i);
+        world_.ring.header().max_messages = 500;
+        for (int i = 0; i < 3; ++i) {
+            begin(true);
+            begin(false);
         }
-        all.push_back({pid, slot, produces, arena});
-    };
-    world.ring.header().max_messages = 500;
-    for (int i = 0; i < 3; ++i) {
-        begin(true);
-        begin(false);
     }
-    // Once nothing in it lives, a dead producer's arena is emptied for the next one, as everybody has it mapped
-    // already.
-    std::vector<int> orphans;
-    std::size_t may_lose = 0;
-    int killed = 0;
-    while (killed < kills) {
-        ::usleep(static_cast<useconds_t>(random() % 3000));
-        const std::size_t which = random() % all.size();
-        const One one = all[which];
+    // A process is killed, and another one takes its place.
+    void kill_one() {
+        ::usleep(static_cast<useconds_t>(random_() % 3000));
+        const std::size_t which = random_() % all_.size();
+        const One one = all_[which];
         int status = 0;
         if (::waitpid(one.pid, &status, WNOHANG) == one.pid)
             fail("a process ended by itself: " + std::to_string(status));
         ::kill(one.pid, SIGKILL);
         want(::waitpid(one.pid, &status, 0) == one.pid, "waitpid");
-        ++killed;
-        if (!one.produces) ++may_lose;
-        world.reclaim(one.slot);
-        all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
-        orphans.push_back(one.arena);
-        const auto recycle = [&] {
-            std::erase_if(orphans, [&](int orphan) {
-                SegmentMetadata& metadata = world.arenas[static_cast<std::size_t>(orphan) - 1].metadata;
-                if (metadata.header().live_blocks != 0 || !metadata.lock(0, 1000)) return false;
-                for (std::uint32_t b = 0; b < metadata.header().blocks_high; ++b)
-                    metadata.block(b).where = static_cast<std::uint32_t>(Where::home);
-                metadata.header().blocks_high = metadata.header().holds_high = 0;
-                metadata.header().free_hold = metadata.header().returned = kNone;
-                metadata.unlock();
-                spare.insert(spare.begin(), orphan);
-                return true;
-            });
-        };
+        if (!one.produces) ++may_lose_;
+        world_.reclaim(one.slot);
+        all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(which));
+        orphans_.push_back(one.arena);
         recycle();
-        for (int waits = 0; spare.empty(); ++waits) {
+        for (int waits = 0; spare_.empty(); ++waits) {
             want(waits < 2000, "no arena becomes free: a block is stranded");
             ::usleep(5000);
             recycle();
         }
         begin(one.produces);
     }
-    world.board->stop = true;
-    for (const One& one : all) {
-        int status = 0;
-        // Producers that wait for room need somebody to make it.
-        for (int waits = 0; ::waitpid(one.pid, &status, WNOHANG) == 0; ++waits) {
-            want(waits < 2000, "a process hangs at the end");
-            if (world.ring.is_full()) {
-                const std::uint32_t slot = claim(world);
-                {
-                    Member me(world, slot, 0);
-                    for (int i = 0; i < 100 && me.get(0); ++i) {
-                    }
-                    me.client.close();
-                }
-                world.reclaim(slot);
+    // Gives how many messages there were.
+    std::uint32_t finish() {
+        world_.board->stop = true;
+        for (const One& one : all_) {
+            int status = 0;
+            for (int waits = 0; ::waitpid(one.pid, &status, WNOHANG) == 0; ++waits) {
+                want(waits < 2000, "a process hangs at the end");
+                if (world_.ring.is_full()) make_room();
+                ::usleep(5000);
             }
-            ::usleep(5000);
+            want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
+            world_.reclaim(one.slot);
         }
-        want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
-        world.reclaim(one.slot);
+        audit(world_, "storm", may_lose_);
+        return std::min(world_.board->next.load(), kMany);
     }
-    const std::uint32_t messages = std::min(world.board->next.load(), kMany);
-    audit(world, "storm", may_lose);
-    std::printf("%d kills, %u messages, none wrong, none twice, lost at most what was in dead hands\n", killed,
+
+   private:
+    struct One {
+        pid_t pid;
+        std::uint32_t slot;
+        bool produces;
+        int arena;
+    };
+
+    void begin(bool produces) {
+        want(!spare_.empty(), "arenas");
+        const int arena = spare_.back();
+        spare_.pop_back();
+        const std::uint32_t slot = claim(world_);
+        const auto seed = static_cast<std::uint32_t>(random_());
+        const pid_t pid = ::fork();
+        want(pid >= 0, "fork");
+        if (pid == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            Member me(world_, slot, produces ? arena : 0);
+            work(me, produces, seed);
+            std::_Exit(me.client.close() ? 0 : 3);
+        }
+        all_.push_back({pid, slot, produces, arena});
+    }
+    void work(Member& me, bool produces, std::uint32_t seed) {
+        std::mt19937 dice(seed);
+        while (!world_.board->stop) {
+            if (!produces) {
+                me.get(20'000'000);
+                continue;
+            }
+            const std::uint32_t number = world_.board->next++;
+            if (number >= kMany) break;
+            me.put(number, static_cast<int>(dice() % 4), dice() % 20 == 0 ? 20000 : dice() % 300);
+        }
+    }
+    void recycle() {
+        std::erase_if(orphans_, [&](int orphan) {
+            if (!world_.arenas[static_cast<std::size_t>(orphan) - 1].empty_for_another()) return false;
+            spare_.insert(spare_.begin(), orphan);
+            return true;
+        });
+    }
+    // For producers that wait at the end.
+    void make_room() {
+        const std::uint32_t slot = claim(world_);
+        {
+            Member me(world_, slot, 0);
+            for (int i = 0; i < 100 && me.get(0); ++i) {
+            }
+            me.client.close();
+        }
+        world_.reclaim(slot);
+    }
+
+    World world_{kArenas};
+    std::mt19937 random_;
+    std::vector<One> all_;
+    std::vector<int> spare_, orphans_;  // arenas
+    std::size_t may_lose_ = 0;
+};
+
+int storm(std::uint32_t kills, std::uint32_t seed) {
+    Storm storm(seed);
+    for (std::uint32_t killed = 0; killed < kills; ++killed) storm.kill_one();
+    const std::uint32_t messages = storm.finish();
+    std::printf("%u kills, %u messages, none wrong, none twice, lost at most what was in dead hands\n", kills,
                 messages);
     return 0;
 }
 
 // --------------------------------------------------------------------------------------------------------- the threads
 
-int threads(int seconds) {
+int threads(std::uint32_t seconds) {
     World world(3);
     world.ring.header().max_messages = 200;
     std::vector<std::thread> all;
@@ -460,7 +469,7 @@ int threads(int seconds) {
             want(me.client.close(), "a thread's client holds blocks at the end");
         });
     }
-    ::sleep(static_cast<unsigned>(seconds));
+    ::sleep(seconds);
     stop = true;
     for (std::thread& one : all) one.join();
     for (std::uint32_t slot = 1; slot <= 6; ++slot) world.reclaim(slot);
@@ -492,9 +501,8 @@ void patience() {
 int main(int argc, char** argv) {
     ::alarm(900);
     if (argc > 1 && std::string{argv[1]} == "storm")
-        return storm(argc > 2 ? std::atoi(argv[2]) : 1000,
-                     argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
-    if (argc > 1 && std::string{argv[1]} == "threads") return threads(argc > 2 ? std::atoi(argv[2]) : 5);
+        return storm(argument(argc, argv, 2, 1000), argument(argc, argv, 3, std::random_device{}()));
+    if (argc > 1 && std::string{argv[1]} == "threads") return threads(argument(argc, argv, 2, 5));
     patience();
     return matrix();
 }

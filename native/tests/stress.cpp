@@ -118,6 +118,7 @@ void threads(unsigned seconds, std::uint32_t seed) {
     Post post;
     std::atomic<bool> stop{false};
     std::vector<std::thread> pool;
+    pool.reserve(4);
     for (std::uint32_t t = 0; t < 4; ++t)
         pool.emplace_back([&, t] { work(*members[t % 2]->client, t % 2 + 1, post, seed + t, stop); });
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
@@ -160,6 +161,57 @@ void put_off() {
     std::puts("put off: ok");
 }
 
+struct Child {
+    pid_t pid;
+    std::uint32_t slot;
+    std::unique_ptr<Arena> arena;
+};
+
+// What a child does until it is killed: two threads work, a third forks.
+[[noreturn]] void live(Group& group, std::uint32_t slot, Arena& own, Arena& shared) {
+    Connection connection;
+    Client client(group, slot, connection.ours, 0);
+    connection.ours = -1;
+    own.add_to(client, true);
+    shared.add_to(client, false);
+    Post post;
+    const std::atomic<bool> never{false};
+    const auto work_on = [&] { work(client, slot + 10, post, static_cast<std::uint32_t>(os::random64()), never); };
+    const std::thread other(work_on);
+    const std::thread forker([] {
+        for (;;) {
+            const pid_t child = ::fork();
+            if (child == 0) std::_Exit(0);
+            int status = 0;
+            if (child > 0) ::waitpid(child, &status, 0);
+            ::usleep(500);
+        }
+    });
+    work_on();
+    std::abort();  // it works for ever
+}
+
+// After a child was killed: what it and its own forked children held is released. `last`: no other child is left whose
+// children these could be.
+void reclaim(Group& group, const std::vector<Child>& children, const Child& child, bool last) {
+    child.arena->check("before the release");
+    child.arena->release_holds_of(child.slot);
+    child.arena->release_holds_of(0);
+    for (std::uint32_t s = 1; s < kMaxSlots; ++s) {
+        // Forked children: embryos, or clients that ended, or will without touching anything more.
+        const std::uint64_t word = group.slot(s).word.load();
+        if (state_of(word) == SlotState::free || state_of(word) == SlotState::dead ||
+            std::ranges::any_of(children, [&](auto& c) { return c.slot == s; }))
+            continue;
+        child.arena->release_holds_of(s);
+        const bool own = state_of(word) == SlotState::embryo && parent_of(word) == child.slot;
+        if (own || (state_of(word) == SlotState::client && last)) group.move(s, word, SlotState::free);
+    }
+    child.arena->check("after the release");
+    want(child.arena->metadata.header().live_blocks == 0, "the dead hold blocks");
+    set_state(group, child.slot, SlotState::free);
+}
+
 // Processes over one arena of the harness and one each of their own; each is killed at a random instant.
 void processes(unsigned seconds, std::uint32_t seed) {
     std::mt19937 random(seed);
@@ -170,45 +222,17 @@ void processes(unsigned seconds, std::uint32_t seed) {
     want(group.claim(SlotState::client, 1, 1, 0) == 1, "claim");
     int kills = 0;
     while (os::monotonic_ns() < until) {
-        struct Child {
-            pid_t pid;
-            std::uint32_t slot;
-            std::unique_ptr<Arena> arena;
-        };
         std::vector<Child> children;
-        std::vector<std::uint32_t> forked;
         for (int i = 0; i < 3; ++i) {
             const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
             want(slot != kNone, "slots run out: they leak");
             auto arena = std::make_unique<Arena>(slot + 10, slot);
             const pid_t pid = ::fork();
             want(pid >= 0, "fork");
-            if (pid == 0) {
-                Connection connection;
-                Client client(group, slot, connection.ours, 0);
-                connection.ours = -1;
-                arena->add_to(client, true);
-                shared.add_to(client, false);
-                Post post;
-                const std::atomic<bool> never{false};
-                std::thread other(
-                    [&] { work(client, slot + 10, post, static_cast<std::uint32_t>(os::random64()), never); });
-                std::thread forker([&] {
-                    for (;;) {
-                        const pid_t child = ::fork();
-                        if (child == 0) std::_Exit(0);
-                        int status = 0;
-                        if (child > 0) ::waitpid(child, &status, 0);
-                        ::usleep(500);
-                    }
-                });
-                work(client, slot + 10, post, static_cast<std::uint32_t>(os::random64()), never);
-                other.join();
-                forker.join();
-            }
+            if (pid == 0) live(group, slot, *arena, shared);
             children.push_back({pid, slot, std::move(arena)});
         }
-        for (auto& child : children) {
+        for (const Child& child : children) {
             ::usleep(static_cast<useconds_t>(random() % 40000));
             ::kill(child.pid, SIGKILL);
             int status = 0;
@@ -216,26 +240,7 @@ void processes(unsigned seconds, std::uint32_t seed) {
             want(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a process failed before it was killed");
             ++kills;
         }
-        for (auto& child : children) {
-            child.arena->check("before the release");
-            child.arena->release_holds_of(child.slot);
-            child.arena->release_holds_of(0);
-            for (std::uint32_t s = 1; s < kMaxSlots; ++s) {
-                // Its forked children: embryos, or clients that ended, or will without touching anything more.
-                const std::uint64_t word = group.slot(s).word.load();
-                if (state_of(word) == SlotState::free || state_of(word) == SlotState::dead ||
-                    std::ranges::any_of(children, [&](auto& c) { return c.slot == s; }))
-                    continue;
-                child.arena->release_holds_of(s);
-                if (state_of(word) == SlotState::embryo && parent_of(word) == child.slot)
-                    group.move(s, word, SlotState::free);
-                if (state_of(word) == SlotState::client && &child == &children.back())
-                    group.move(s, word, SlotState::free);
-            }
-            child.arena->check("after the release");
-            want(child.arena->metadata.header().live_blocks == 0, "the dead hold blocks");
-            set_state(group, child.slot, SlotState::free);
-        }
+        for (const Child& child : children) reclaim(group, children, child, &child == &children.back());
     }
     std::printf("processes: ok, %d kills\n", kills);
 }
@@ -243,9 +248,8 @@ void processes(unsigned seconds, std::uint32_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const unsigned seconds = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 5;
-    const auto seed =
-        argc > 2 ? static_cast<std::uint32_t>(std::atoi(argv[2])) : static_cast<std::uint32_t>(os::random64());
+    const std::uint32_t seconds = argument(argc, argv, 1, 5);
+    const std::uint32_t seed = argument(argc, argv, 2, static_cast<std::uint32_t>(os::random64()));
     std::printf("seed %u\n", seed);
     ::alarm(seconds * 4 + 60);
     put_off();

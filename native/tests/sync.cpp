@@ -205,28 +205,36 @@ void until(const std::string& what, const std::function<bool()>& holds) {
         want(os::monotonic_ns() < end, what + ": the harness waits in vain");
 }
 
-const std::vector<std::string> kRoles = {"holder",       "next taker",   "heir",   "taker",    "giver",
-                                         "event waiter", "event setter", "waiter", "notifier", "party"};
-
 // One run: the victim in its role, others beside it. `finish` is called when the victim is out: it ends a stopped one
 // and says what the harness knows.
 struct Play {
     World world;
-    std::string what;
+    std::string what, spec;  // of the run, and what the victim is armed with
+    int nth;
     Member me;  // the harness
     Actor victim;
     std::vector<Actor> others;
     bool manager;  // the harness notes the death before the others have to go on
     bool reached = false;
 
-    Play(std::string called, bool managed)
-        : what(std::move(called)), me(world, world.claim(), what + ": the harness"), manager(managed) {
+    Play(const std::string& role, const std::string& point, int pass, const std::string& action)
+        : what(role + " " + point + ":" + std::to_string(pass) + ":" + action),
+          spec(point + ":" + std::to_string(pass) + ":" + action),
+          nth(pass),
+          me(world, world.claim(), what + ": the harness"),
+          manager(action != "exit") {
         Slot& own = world.group.slot(me.self.slot);
         std::uint64_t started = 0;
         want(os::start_time(::getpid(), &started) == 0, "start_time");
         own.pid = static_cast<std::uint32_t>(::getpid());
         own.start_time = started;
     }
+    Board& board() const { return *world.board; }
+    void begin(const std::function<void(Member&)>& act) { victim = start(world, what + ": the victim", spec, act); }
+    void await(const std::function<bool()>& holds) {  // or the victim does nothing any more
+        until(what, [&] { return holds() || victim.is_out(); });
+    }
+    std::uint32_t waiting() { return me.queue.waiting(me.self); }
     void other(const std::function<void(Member&)>& act) { others.push_back(start(world, what + ": another", "", act)); }
     int alive_in_queue() const {
         int count = 0;
@@ -273,140 +281,167 @@ struct Play {
     }
 };
 
-bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
-    Play play(role + " " + point + ":" + std::to_string(nth) + ":" + action, action != "exit");
-    Board& board = *play.world.board;
-    Member& me = play.me;
-    const std::string spec = point + ":" + std::to_string(nth) + ":" + action;
-    const auto begin = [&](const std::function<void(Member&)>& act) {
-        play.victim = start(play.world, play.what + ": the victim", spec, act);
-    };
-    const auto await = [&](const std::function<bool()>& holds) {  // or the victim does nothing any more
-        until(play.what, [&] { return holds() || play.victim.is_out(); });
-    };
-    const auto lock_once = [](Member& one) {
+void lock_once(Member& one) {
+    one.lock();
+    one.unlock();
+}
+
+void play_holder(Play& play) {
+    play.begin([](Member& one) {
+        for (int i = 0; i < 3; ++i) lock_once(one);
+    });
+    play.finish();
+    play.other(lock_once);
+}
+
+void play_next_taker(Play& play) {
+    Board& board = play.board();
+    play.me.lock();
+    play.other(lock_once);
+    until(play.what, [&] { return play.is_asleep(board.lock.word); });
+    sync::unlock(board.lock);  // it is tested, too, that the first wakes the second
+    play.all_end();
+    play.me.lock();
+    play.begin(lock_once);
+    play.await([&] { return play.is_asleep(board.lock.word); });
+    play.other(lock_once);
+    play.me.unlock();
+    play.finish();
+}
+
+void play_heir(Play& play) {
+    Actor dead = start(play.world, "the dead", "sync.lock.noted:1:kill", [](Member& one) { one.lock(); });
+    until(play.what, [&] { return dead.look(), dead.is_killed(); });
+    if (play.manager) play.world.reclaim(dead.slot);
+    play.begin([](Member& one) {
         one.lock();
+        want(one.board.lock.inherited, one.name + ": the lock says nothing of the dead holder");
+        one.unlock();
+    });
+    play.finish();
+    play.other(lock_once);
+    play.all_end();
+    if (!play.manager) play.world.reclaim(dead.slot);
+}
+
+void play_taker(Play& play) {
+    Board& board = play.board();
+    play.begin([](Member& one) {
+        one.take();
+        sync::give(one.board.semaphore);
+    });
+    play.await([&] { return board.semaphore.word & kAsleep; });
+    play.other([](Member& one) { one.take(); });
+    sync::give(board.semaphore);
+    sync::give(board.semaphore);
+    play.finish();
+    play.all_end();
+    const std::uint32_t units = sync::free_units(board.semaphore);
+    want(units == 1 || (units == 0 && play.reached), play.what + ": units are wrong");
+}
+
+void play_giver(Play& play) {
+    Board& board = play.board();
+    play.other([](Member& one) { one.take(); });
+    until(play.what, [&] { return board.semaphore.word & kAsleep; });
+    play.begin([](Member& one) {
+        for (int i = 0; i < 2; ++i) want(sync::give(one.board.semaphore), "give");
+    });
+    play.finish();
+    play.all_end();
+    want(sync::free_units(board.semaphore) == (play.reached && play.nth == 1 ? 0 : 1), play.what + ": units are wrong");
+}
+
+void play_event_waiter(Play& play) {
+    Board& board = play.board();
+    play.begin([](Member& one) { one.wait_event(); });
+    play.await([&] { return board.event.word & kAsleep; });
+    play.other([](Member& one) { one.wait_event(); });
+    sync::set(board.event);
+    play.finish();
+}
+
+void play_event_setter(Play& play) {
+    Board& board = play.board();
+    play.other([](Member& one) { one.wait_event(); });
+    until(play.what, [&] { return board.event.word & kAsleep; });
+    play.begin([](Member& one) {
+        sync::set(one.board.event);
+        sync::clear(one.board.event);
+        sync::set(one.board.event);
+    });
+    play.finish();
+}
+
+void play_waiter(Play& play) {
+    Member& me = play.me;
+    play.begin([](Member& one) {
+        one.enter_and_leave();
+        one.wait_notified();
+        one.enter_and_leave();
+    });
+    // Ticket 0 is that of the victim's first entry.
+    play.await([&] { return me.board.queue.tickets == 2 && play.waiting() == 1 && play.victim.sleeps(); });
+    const bool early = play.victim.is_out();
+    if (early) play.finish();
+    play.other([](Member& one) { one.wait_notified(); });
+    until(play.what, [&] { return play.alive_in_queue() == (early ? 1 : 2); });
+    if (!early) {
+        want(me.queue.notify(me.self, 1) == 1, play.what + ": the victim was to be notified");
+        play.finish();
+    }
+    // Whatever the dead was told, this is for the other one.
+    want(me.queue.notify(me.self, 1) == 1, play.what + ": nobody was notified");
+}
+
+void play_notifier(Play& play) {
+    for (int i = 0; i < 2; ++i) play.other([](Member& one) { one.wait_notified(); });
+    until(play.what, [&] { return play.waiting() == 2; });
+    const auto notify_both = [](Member& one) {
+        one.lock();
+        one.queue.notify(one.self, 2);
         one.unlock();
     };
-    const auto waiting = [&] { return me.queue.waiting(me.self); };
+    play.begin(notify_both);
+    play.finish();
+    notify_both(play.me);
+}
 
-    if (role == "holder") {
-        begin([](Member& one) {
-            for (int i = 0; i < 3; ++i) {
-                one.lock();
-                one.unlock();
-            }
-        });
-        play.finish();
-        play.other(lock_once);
-    } else if (role == "next taker") {
-        me.lock();
-        play.other(lock_once);
-        until(play.what, [&] { return play.is_asleep(board.lock.word); });
-        sync::unlock(board.lock);  // it is tested, too, that the first wakes the second
-        play.all_end();
-        me.lock();
-        begin(lock_once);
-        await([&] { return play.is_asleep(board.lock.word); });
-        play.other(lock_once);
-        me.unlock();
-        play.finish();
-    } else if (role == "heir") {
-        Actor dead = start(play.world, "the dead", "sync.lock.noted:1:kill", [](Member& one) { one.lock(); });
-        until(play.what, [&] { return dead.look(), dead.is_killed(); });
-        if (play.manager) play.world.reclaim(dead.slot);
-        begin([](Member& one) {
-            one.lock();
-            want(one.board.lock.inherited, one.name + ": the lock says nothing of the dead holder");
-            one.unlock();
-        });
-        play.finish();
-        play.other(lock_once);
-        play.all_end();
-        if (!play.manager) play.world.reclaim(dead.slot);
-    } else if (role == "taker") {
-        begin([](Member& one) {
-            one.take();
-            sync::give(one.board.semaphore);
-        });
-        await([&] { return board.semaphore.word & kAsleep; });
-        play.other([](Member& one) { one.take(); });
-        sync::give(board.semaphore);
-        sync::give(board.semaphore);
-        play.finish();
-        play.all_end();
-        const std::uint32_t units = sync::free_units(board.semaphore);
-        want(units == 1 || (units == 0 && play.reached), play.what + ": units are wrong");
-    } else if (role == "giver") {
-        play.other([](Member& one) { one.take(); });
-        until(play.what, [&] { return board.semaphore.word & kAsleep; });
-        begin([](Member& one) {
-            for (int i = 0; i < 2; ++i) want(sync::give(one.board.semaphore), "give");
-        });
-        play.finish();
-        play.all_end();
-        want(sync::free_units(board.semaphore) == (play.reached && nth == 1 ? 0 : 1), play.what + ": units are wrong");
-    } else if (role == "event waiter") {
-        begin([](Member& one) { one.wait_event(); });
-        await([&] { return board.event.word & kAsleep; });
-        play.other([](Member& one) { one.wait_event(); });
-        sync::set(board.event);
-        play.finish();
-    } else if (role == "event setter") {
-        play.other([](Member& one) { one.wait_event(); });
-        until(play.what, [&] { return board.event.word & kAsleep; });
-        begin([](Member& one) {
-            sync::set(one.board.event);
-            sync::clear(one.board.event);
-            sync::set(one.board.event);
-        });
-        play.finish();
-    } else if (role == "waiter") {
-        begin([](Member& one) {
-            one.enter_and_leave();
-            one.wait_notified();
-            one.enter_and_leave();
-        });
-        // Ticket 0 is that of the victim's first entry.
-        await([&] { return board.queue.tickets == 2 && waiting() == 1 && play.victim.sleeps(); });
-        const bool early = play.victim.is_out();
-        if (early) play.finish();
-        play.other([](Member& one) { one.wait_notified(); });
-        until(play.what, [&] { return play.alive_in_queue() == (early ? 1 : 2); });
-        if (!early) {
-            want(me.queue.notify(me.self, 1) == 1, play.what + ": the victim was to be notified");
-            play.finish();
-        }
-        // Whatever the dead was told, this is for the other one.
-        want(me.queue.notify(me.self, 1) == 1, play.what + ": nobody was notified");
-    } else if (role == "notifier") {
-        for (int i = 0; i < 2; ++i) play.other([](Member& one) { one.wait_notified(); });
-        until(play.what, [&] { return waiting() == 2; });
-        begin([](Member& one) {
-            one.lock();
-            one.queue.notify(one.self, 2);
-            one.unlock();
-        });
-        play.finish();
-        me.lock();
-        me.queue.notify(me.self, 2);
-        me.unlock();
-    } else {
-        const auto meet = [](Member& one) { one.meet(); };
-        for (int i = 0; i < 2; ++i) play.other(meet);
-        until(play.what, [&] { return waiting() == 2; });
-        begin(meet);
-        play.finish();
-        const auto entries = std::count_if(std::begin(board.places), std::end(board.places),
-                                           [](const auto& place) { return place != 0; });
-        if (entries == 2 && board.queue.state == 0) play.other(meet);  // it died before it came: another one comes
-        play.all_end();
-        want(play.reached || board.queue.state == 1, play.what + ": the three did not meet");
-        me.queue.forget_dead(me.self, true);
-        board.queue.state = 0;
-        for (int i = 0; i < 3; ++i)
-            play.other([](Member& one) { want(one.meet(), one.name + ": three cannot meet again"); });
-    }
+void play_party(Play& play) {
+    Board& board = play.board();
+    const auto meet = [](Member& one) { one.meet(); };
+    for (int i = 0; i < 2; ++i) play.other(meet);
+    until(play.what, [&] { return play.waiting() == 2; });
+    play.begin(meet);
+    play.finish();
+    const auto entries =
+        std::count_if(std::begin(board.places), std::end(board.places), [](const auto& place) { return place != 0; });
+    if (entries == 2 && board.queue.state == 0) play.other(meet);  // it died before it came: another one comes
+    play.all_end();
+    want(play.reached || board.queue.state == 1, play.what + ": the three did not meet");
+    play.me.queue.forget_dead(play.me.self, true);
+    board.queue.state = 0;
+    for (int i = 0; i < 3; ++i)
+        play.other([](Member& one) { want(one.meet(), one.name + ": three cannot meet again"); });
+}
+
+constexpr std::pair<const char*, void (*)(Play&)> kRoles[] = {
+    {"holder", play_holder},
+    {"next taker", play_next_taker},
+    {"heir", play_heir},
+    {"taker", play_taker},
+    {"giver", play_giver},
+    {"event waiter", play_event_waiter},
+    {"event setter", play_event_setter},
+    {"waiter", play_waiter},
+    {"notifier", play_notifier},
+    {"party", play_party},
+};
+
+bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
+    Play play(role, point, nth, action);
+    for (const auto& [name, act] : kRoles)
+        if (role == name) act(play);
     play.all_end();
     play.audit();
     return play.reached;
@@ -415,7 +450,9 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 int matrix() {
     const auto points = points_where([](const std::string& point) { return point.starts_with("sync."); });
     // How often somebody sleeps and wakes is not always the same: only the first time is.
-    return world::matrix(points, points, kRoles, {1, 2, 3}, 1, run);
+    std::vector<std::string> roles;
+    for (const auto& [name, act] : kRoles) roles.emplace_back(name);
+    return world::matrix(points, points, roles, {1, 2, 3}, 1, run);
 }
 
 // ------------------------------------------------------------------------------------------- the storm and the threads
@@ -452,7 +489,7 @@ void churn(Member& one, std::uint32_t seed) {
     }
 }
 
-int storm(int kills, std::uint32_t seed) {
+int storm(std::uint32_t kills, std::uint32_t seed) {
     World world;
     std::mt19937 random(seed);
     for (int i = 0; i < 3; ++i) sync::give(world.board->semaphore);
@@ -465,7 +502,7 @@ int storm(int kills, std::uint32_t seed) {
         }));
     };
     for (int i = 0; i < 5; ++i) begin();
-    for (int killed = 0; killed < kills; ++killed) {
+    for (std::uint32_t killed = 0; killed < kills; ++killed) {
         ::usleep(static_cast<useconds_t>(random() % 3000));
         const std::size_t which = random() % all.size();
         Actor one = all[which];
@@ -494,12 +531,12 @@ int storm(int kills, std::uint32_t seed) {
     me.unlock();
     me.queue.forget_dead(me.self, true);
     for (const auto& place : world.board->places) want(place == 0, "an entry of nobody is left");
-    std::printf("%d kills, %llu rounds, never two at once, nobody left behind\n", kills,
+    std::printf("%u kills, %llu rounds, never two at once, nobody left behind\n", kills,
                 static_cast<unsigned long long>(world.board->rounds));
     return 0;
 }
 
-int threads(int seconds) {
+int threads(std::uint32_t seconds) {
     World world;
     for (int i = 0; i < 2; ++i) sync::give(world.board->semaphore);
     std::vector<std::thread> all;
@@ -522,12 +559,12 @@ int threads(int seconds) {
             counter.join();
         });
     }
-    ::sleep(static_cast<unsigned>(seconds));
+    ::sleep(seconds);
     world.board->stop = true;
     for (std::thread& one : all) one.join();
     want(world.board->lock.word == 0, "the lock is held by nobody");
     want(sync::free_units(world.board->semaphore) == 2, "units are wrong");
-    std::printf("%llu rounds by threads\n", static_cast<unsigned long long>(plain + world.board->rounds));
+    std::printf("%llu rounds by threads\n", static_cast<unsigned long long>(plain) + world.board->rounds.load());
     return 0;
 }
 
@@ -536,8 +573,7 @@ int threads(int seconds) {
 int main(int argc, char** argv) {
     ::alarm(900);
     if (argc > 1 && std::string{argv[1]} == "storm")
-        return storm(argc > 2 ? std::atoi(argv[2]) : 1000,
-                     argc > 3 ? static_cast<std::uint32_t>(std::atoi(argv[3])) : std::random_device{}());
-    if (argc > 1 && std::string{argv[1]} == "threads") return threads(argc > 2 ? std::atoi(argv[2]) : 5);
+        return storm(argument(argc, argv, 2, 1000), argument(argc, argv, 3, std::random_device{}()));
+    if (argc > 1 && std::string{argv[1]} == "threads") return threads(argument(argc, argv, 2, 5));
     return matrix();
 }

@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/os.hpp"
@@ -27,6 +29,16 @@ using namespace shmtensor;
 }
 inline void want(bool holds, const std::string& what) {
     if (!holds) fail(what);
+}
+
+// The argument of a program at a position, or what it is without.
+inline std::uint32_t argument(int count, char** arguments, int at, std::uint32_t otherwise) {
+    if (at >= count) return otherwise;
+    const std::string_view text = arguments[at];
+    std::uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    want(error == std::errc{} && end == text.data() + text.size(), std::string{text} + " is not a number");
+    return value;
 }
 
 // Make a call of the core until it is through, as module.cpp does.
@@ -56,6 +68,17 @@ struct Arena {
         const std::uint32_t released = metadata.release_holds_of(slot);
         metadata.unlock();
         return released;
+    }
+    // Of a dead client: when nothing in it lives, it becomes as new for the next one, as everybody has it mapped
+    // already.
+    bool empty_for_another() {
+        if (metadata.header().live_blocks != 0 || !metadata.lock(0, 1000)) return false;
+        for (std::uint32_t b = 0; b < metadata.header().blocks_high; ++b)
+            metadata.block(b).where = static_cast<std::uint32_t>(Where::home);
+        metadata.header().blocks_high = metadata.header().holds_high = 0;
+        metadata.header().free_hold = metadata.header().returned = kNone;
+        metadata.unlock();
+        return true;
     }
     void check(const std::string& where) {
         want(metadata.lock(0, 5000), where + ": the lock of a segment cannot be had");
