@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api lint format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api lint tidy format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -21,7 +21,7 @@ help:
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
-	@echo "make lint      ruff, mypy --strict, clang-format"
+	@echo "make lint      ruff, mypy --strict, clang-format; make tidy: clang-tidy (.clang-tidy) over TIDY=native/*/*.cpp, some minutes"
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/hogwild.py
@@ -161,6 +161,11 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror native/*/*.?pp
+
+TIDY ?= $(wildcard native/*/*.cpp)
+tidy: $(VENV)/.dev
+	$(CMAKE) -S . -B build/tidy -DSHMTENSOR_MODULE=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	printf '%s\n' $(TIDY) | xargs -n 1 -P $(shell nproc) $(BIN)/clang-tidy -p build/tidy --quiet --warnings-as-errors='*'
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

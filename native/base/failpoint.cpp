@@ -3,6 +3,7 @@
 #ifdef SHMTENSOR_FAILPOINTS
 
 #include <atomic>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -11,8 +12,10 @@
 
 #include "base/os.hpp"
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker's names for the ends of the section
 extern const shmtensor::failpoint::Point* const __start_shmtensor_points[];
 extern const shmtensor::failpoint::Point* const __stop_shmtensor_points[];
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace shmtensor::failpoint {
 namespace {
@@ -37,7 +40,9 @@ void arm(std::string_view spec) {
     const auto last = spec.rfind(':');
     const auto first = last == spec.npos ? spec.npos : spec.rfind(':', last - 1);
     const std::string action{last == spec.npos ? spec : spec.substr(last + 1)};
-    const int nth = first == spec.npos ? 0 : std::atoi(std::string{spec.substr(first + 1, last - first - 1)}.c_str());
+    const auto number = first == spec.npos ? std::string_view{} : spec.substr(first + 1, last - first - 1);
+    int nth = 0;
+    std::from_chars(number.data(), number.data() + number.size(), nth);
     if (nth < 1 || (action != "kill" && action != "stop" && action != "exit")) {
         std::fprintf(stderr, "SHMTENSOR_FAILPOINT: want name:nth:kill|stop|exit, got '%.*s'\n",
                      static_cast<int>(spec.size()), spec.data());

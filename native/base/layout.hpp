@@ -431,7 +431,7 @@ constexpr std::uint32_t kMaxUnits = 0x7fffffff;   // of a semaphore
 constexpr std::uint32_t kAsleep = 1;              // somebody may sleep on this word
 constexpr std::uint32_t kWaitQueueEntries = 504;  // waiters of a condition at most
 
-enum class SyncKind : std::uint32_t { lock = 1, recursive = 2, semaphore = 3, event = 4, wait_queue = 5 };
+enum class SyncKind : std::uint32_t { none = 0, lock = 1, recursive = 2, semaphore = 3, event = 4, wait_queue = 5 };
 
 constexpr std::uint32_t identity_of(std::uint32_t slot, std::uint64_t word) {
     return (generation_of(word) & 0x3ffff) << 14 | slot << 1;

@@ -90,8 +90,10 @@ Tree find_tree(const std::string& root) {
         while (!path.empty() && path.back() == '/') path.pop_back();
         Tree tree;
         tree.first = first;
-        std::string directory = root + mount.at.substr(1) + path;
-        tree.shown = directory.size() - path.size();
+        std::string directory = root;
+        directory += mount.at.substr(1);
+        tree.shown = directory.size();
+        directory += path;
         while (directory.size() >= tree.shown) {
             tree.directories.push_back(directory);
             if (directory.size() == tree.shown) break;

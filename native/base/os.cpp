@@ -458,7 +458,7 @@ bool has_ended(int pid, std::uint64_t start_time) {
     if (!threads || !started) return false;
     if (std::strtoull(started, nullptr, 10) != start_time) return true;
     // A first thread that has ended looks like this as well while others go on.
-    return (*fields == 'Z' || *fields == 'X') && std::atoi(threads) <= 1;
+    return (*fields == 'Z' || *fields == 'X') && std::strtol(threads, nullptr, 10) <= 1;
 }
 
 int processors() {

@@ -16,7 +16,7 @@ namespace shmtensor {
 
 namespace {
 
-constexpr std::uint64_t kWithGil = 64 * 1024;  // bytes; a longer copy lets other threads run
+constexpr std::uint64_t kWithGil = std::uint64_t{64} * 1024;  // bytes; a longer copy lets other threads run
 static_assert(std::is_same_v<npy_intp, Py_ssize_t>);
 
 bool load_numpy() {
@@ -144,6 +144,56 @@ bool overlaps(PyArrayObject* array) {
     return false;
 }
 
+// Sizes and steps (bytes) of an array that is to be made.
+struct Form {
+    int axes = 0;
+    bool empty = false;
+    npy_intp sizes[kMaxAxes], steps[kMaxAxes];
+};
+
+// False with an exception set. `strides` None: without gaps, in C order.
+bool read_form(PyObject* shape, PyObject* strides, npy_intp item, Form* form) {
+    form->axes = read_sizes(shape, "shape", form->sizes);
+    if (form->axes < 0) return false;
+    for (int i = 0; i < form->axes; ++i) {
+        if (form->sizes[i] < 0) {
+            PyErr_Format(PyExc_ValueError, "shape %R has a negative size", shape);
+            return false;
+        }
+        form->empty = form->empty || form->sizes[i] == 0;
+    }
+    if (strides != Py_None) {
+        const int given = read_sizes(strides, "strides", form->steps);
+        if (given >= 0 && given != form->axes)
+            PyErr_Format(PyExc_ValueError, "strides %R and shape %R differ in length", strides, shape);
+        return given == form->axes;
+    }
+    npy_intp step = item;
+    for (int i = form->axes - 1; i >= 0; --i) {
+        form->steps[i] = step;
+        if (__builtin_mul_overflow(step, form->sizes[i] > 0 ? form->sizes[i] : 1, &step)) {
+            PyErr_Format(PyExc_ValueError, "shape %R is too large", shape);
+            return false;
+        }
+    }
+    return true;
+}
+
+// Whether an array of elements of `item` bytes, its first one at `offset`, touches nothing outside of [0, bytes).
+bool is_within(const Form& form, npy_intp item, Py_ssize_t offset, std::uint64_t bytes) {
+    if (offset < 0) return false;
+    npy_intp low = 0, high = form.empty ? 0 : item;  // bytes touched, relative to offset
+    for (int i = 0; !form.empty && i < form.axes; ++i) {
+        npy_intp reach = 0;
+        if (__builtin_mul_overflow(form.sizes[i] - 1, form.steps[i], &reach) ||
+            __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
+            return false;
+    }
+    npy_intp first = 0, last = 0;
+    return !__builtin_add_overflow(offset, low, &first) && !__builtin_add_overflow(offset, high, &last) && first >= 0 &&
+           static_cast<std::uint64_t>(last) <= bytes;
+}
+
 }  // namespace
 
 PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyObject* dtype, PyObject* shape,
@@ -158,54 +208,17 @@ PyObject* make_array(PyObject* owner, std::byte* data, std::uint64_t bytes, PyOb
         PyErr_Format(PyExc_TypeError, "dtype %R holds Python objects, which cannot lie in shared memory", dtype);
         return nullptr;
     }
-    npy_intp sizes[kMaxAxes], steps[kMaxAxes];
-    const int dimensions = read_sizes(shape, "shape", sizes);
-    if (dimensions < 0) return nullptr;
     const npy_intp item = PyDataType_ELSIZE(descr);
-    npy_intp low = 0, high = item;  // bytes touched, relative to offset
-    npy_intp step = item;
-    bool empty = false;
-    for (int i = 0; i < dimensions; ++i) {
-        if (sizes[i] < 0) {
-            PyErr_Format(PyExc_ValueError, "shape %R has a negative size", shape);
-            return nullptr;
-        }
-        empty = empty || sizes[i] == 0;
-    }
-    if (strides != Py_None) {
-        const int given = read_sizes(strides, "strides", steps);
-        if (given < 0) return nullptr;
-        if (given != dimensions) {
-            PyErr_Format(PyExc_ValueError, "strides %R and shape %R differ in length", strides, shape);
-            return nullptr;
-        }
-    } else {
-        for (int i = dimensions - 1; i >= 0; --i) {
-            steps[i] = step;
-            if (__builtin_mul_overflow(step, sizes[i] > 0 ? sizes[i] : 1, &step)) {
-                PyErr_Format(PyExc_ValueError, "shape %R is too large", shape);
-                return nullptr;
-            }
-        }
-    }
-    bool fits = offset >= 0;
-    for (int i = 0; fits && !empty && i < dimensions; ++i) {
-        npy_intp reach = 0;
-        fits = !__builtin_mul_overflow(sizes[i] - 1, steps[i], &reach) &&
-               !__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
-    }
-    npy_intp first = 0, last = 0;
-    fits = fits && !__builtin_add_overflow(offset, empty ? 0 : low, &first) &&
-           !__builtin_add_overflow(offset, empty ? 0 : high, &last) && first >= 0 &&
-           static_cast<std::uint64_t>(last) <= bytes;
-    if (!fits) {
+    Form form;
+    if (!read_form(shape, strides, item, &form)) return nullptr;
+    if (!is_within(form, item, offset, bytes)) {
         PyErr_Format(PyExc_ValueError,
                      "an array of shape %R and dtype %R at byte %zd does not fit in a block of %llu bytes", shape,
                      dtype, offset, static_cast<unsigned long long>(bytes));
         return nullptr;
     }
     Py_INCREF(descr);  // NewFromDescr steals it
-    PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, dimensions, sizes, steps, data + offset,
+    PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, form.axes, form.sizes, form.steps, data + offset,
                                            writable ? NPY_ARRAY_WRITEABLE : 0, nullptr);
     if (!array) return nullptr;
     PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(array), NPY_ARRAY_UPDATE_ALL);

@@ -282,7 +282,8 @@ class Decoder {
         if (!shape(&form)) return nullptr;
         const Block* block = nullptr;
         PyObject* base = nullptr;
-        if (in_block && !(base = wrapper(&block))) return nullptr;
+        if (in_block) base = wrapper(&block);
+        if (in_block && !base) return nullptr;
         const std::byte* data = block ? block->data() : at_;
         if (!array_fits(form.type, form.axes, form.sizes, nullptr, 0, block ? block->bytes : left())) {
             return damaged();

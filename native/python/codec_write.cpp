@@ -15,10 +15,10 @@ namespace {
 
 using namespace codec;
 
-constexpr std::uint64_t kInlineBytes = 512;    // of an ndarray or buffer; longer ones get a block
-constexpr std::size_t kFirstRoom = 256;        // bytes of a body
-constexpr std::size_t kLongestNumber = 10;     // bytes of a LEB128
-constexpr std::uint64_t kWithGil = 64 * 1024;  // bytes; a longer copy lets other threads run
+constexpr std::uint64_t kInlineBytes = 512;                   // of an ndarray or buffer; longer ones get a block
+constexpr std::size_t kFirstRoom = 256;                       // bytes of a body
+constexpr std::size_t kLongestNumber = 10;                    // bytes of a LEB128
+constexpr std::uint64_t kWithGil = std::uint64_t{64} * 1024;  // bytes; a longer copy lets other threads run
 
 PyObject *python_dump, *python_client;
 

@@ -80,91 +80,84 @@ auto on_integer(nb::handle array, nb::handle index, bool writes, Op&& op) {
                                                     : op(static_cast<std::int32_t*>(place.cell));
 }
 
+std::int64_t load(nb::handle array, nb::handle index, nb::handle order) {
+    const atomics::Order o = order_of(order, atomics::fits_load);
+    return on_integer(array, index, false, [&](auto* cell) -> std::int64_t { return atomics::load(cell, o); });
+}
+
+void store(nb::handle array, nb::handle index, nb::handle value, nb::handle order) {
+    const atomics::Order o = order_of(order, atomics::fits_store);
+    const std::int64_t v = whole_number(value);
+    on_integer(array, index, true, [&]<class T>(T* cell) { atomics::store(cell, narrowed<T>(v), o); });
+}
+
+std::int64_t exchange(nb::handle array, nb::handle index, nb::handle value, nb::handle order) {
+    const atomics::Order o = order_of(order);
+    const std::int64_t v = whole_number(value);
+    return on_integer(array, index, true,
+                      [&]<class T>(T* cell) -> std::int64_t { return atomics::exchange(cell, narrowed<T>(v), o); });
+}
+
+std::int64_t fetch_add(nb::handle array, nb::handle index, nb::handle value, nb::handle order) {
+    const atomics::Order o = order_of(order);
+    const std::int64_t v = whole_number(value);
+    return on_integer(array, index, true,
+                      [&]<class T>(T* cell) -> std::int64_t { return atomics::fetch_add(cell, narrowed<T>(v), o); });
+}
+
+std::tuple<bool, std::int64_t> compare_exchange(nb::handle array, nb::handle index, nb::handle expected,
+                                                nb::handle desired, nb::handle order) {
+    const atomics::Order o = order_of(order);
+    const std::int64_t e = whole_number(expected), d = whole_number(desired);
+    return on_integer(array, index, true, [&]<class T>(T* cell) {
+        T found = narrowed<T>(e);
+        const bool done = atomics::compare_exchange(cell, &found, narrowed<T>(d), o);
+        return std::tuple<bool, std::int64_t>{done, found};
+    });
+}
+
+void add(nb::handle array, nb::handle index, nb::handle value) {
+    const double v = real_number(value);
+    const Place place = place_of(array, index, Allowed::floats, true);
+    if (place.element == atomics::Element::float64)
+        atomics::add(static_cast<double*>(place.cell), v, atomics::Order::seq_cst);
+    else
+        atomics::add(static_cast<float*>(place.cell), static_cast<float>(v), atomics::Order::seq_cst);
+}
+
+void index_add(nb::handle out, nb::handle index, nb::handle source, nb::handle alpha) {
+    atomics::IndexAdd work;
+    work.real = real_number(alpha);
+    const bool is_whole = PyIndex_Check(alpha.ptr());
+    const std::int64_t whole = is_whole ? whole_number(alpha) : 0;
+    if (!plan_index_add(out.ptr(), index.ptr(), source.ptr(), &work)) throw nb::python_error();
+    // No Python may run between the plan and the work, which rests on what was checked.
+    if (work.element == atomics::Element::int64 || work.element == atomics::Element::int32) {
+        if (!is_whole) {
+            PyErr_Format(errors.dtype, "alpha %R is not an integer, which the elements are", alpha.ptr());
+            throw nb::python_error();
+        }
+        work.whole = work.element == atomics::Element::int32 ? narrowed<std::int32_t>(whole) : whole;
+    }
+    if (work.additions() < kWithoutGil) {
+        atomics::index_add(work);
+        return;
+    }
+    const GilRelease released;
+    atomics::index_add(work);
+}
+
 }  // namespace
 
 void add_atomics(nb::module_& m) {
-    using Result = std::int64_t;
     const auto any = nb::arg().none();  // None comes through, to be refused like any other wrong value
-    m.def(
-        "atomic_load",
-        [](nb::handle array, nb::handle index, nb::handle order) {
-            const atomics::Order o = order_of(order, atomics::fits_load);
-            return on_integer(array, index, false, [&](auto* cell) -> Result { return atomics::load(cell, o); });
-        },
-        any, any, any);
-    m.def(
-        "atomic_store",
-        [](nb::handle array, nb::handle index, nb::handle value, nb::handle order) {
-            const atomics::Order o = order_of(order, atomics::fits_store);
-            const std::int64_t v = whole_number(value);
-            on_integer(array, index, true, [&]<class T>(T* cell) { atomics::store(cell, narrowed<T>(v), o); });
-        },
-        any, any, any, any);
-    m.def(
-        "atomic_exchange",
-        [](nb::handle array, nb::handle index, nb::handle value, nb::handle order) {
-            const atomics::Order o = order_of(order);
-            const std::int64_t v = whole_number(value);
-            return on_integer(array, index, true,
-                              [&]<class T>(T* cell) -> Result { return atomics::exchange(cell, narrowed<T>(v), o); });
-        },
-        any, any, any, any);
-    m.def(
-        "atomic_fetch_add",
-        [](nb::handle array, nb::handle index, nb::handle value, nb::handle order) {
-            const atomics::Order o = order_of(order);
-            const std::int64_t v = whole_number(value);
-            return on_integer(array, index, true,
-                              [&]<class T>(T* cell) -> Result { return atomics::fetch_add(cell, narrowed<T>(v), o); });
-        },
-        any, any, any, any);
-    m.def(
-        "atomic_compare_exchange",
-        [](nb::handle array, nb::handle index, nb::handle expected, nb::handle desired, nb::handle order) {
-            const atomics::Order o = order_of(order);
-            const std::int64_t e = whole_number(expected), d = whole_number(desired);
-            return on_integer(array, index, true, [&]<class T>(T* cell) {
-                T found = narrowed<T>(e);
-                const bool done = atomics::compare_exchange(cell, &found, narrowed<T>(d), o);
-                return std::tuple<bool, Result>{done, found};
-            });
-        },
-        any, any, any, any, any);
-    m.def(
-        "atomic_add",
-        [](nb::handle array, nb::handle index, nb::handle value) {
-            const double v = real_number(value);
-            const Place place = place_of(array, index, Allowed::floats, true);
-            if (place.element == atomics::Element::float64)
-                atomics::add(static_cast<double*>(place.cell), v, atomics::Order::seq_cst);
-            else
-                atomics::add(static_cast<float*>(place.cell), static_cast<float>(v), atomics::Order::seq_cst);
-        },
-        any, any, any);
-    m.def(
-        "atomic_index_add",
-        [](nb::handle out, nb::handle index, nb::handle source, nb::handle alpha) {
-            atomics::IndexAdd work;
-            work.real = real_number(alpha);
-            const bool is_whole = PyIndex_Check(alpha.ptr());
-            const std::int64_t whole = is_whole ? whole_number(alpha) : 0;
-            if (!plan_index_add(out.ptr(), index.ptr(), source.ptr(), &work)) throw nb::python_error();
-            // No Python may run between the plan and the work, which rests on what was checked.
-            if (work.element == atomics::Element::int64 || work.element == atomics::Element::int32) {
-                if (!is_whole) {
-                    PyErr_Format(errors.dtype, "alpha %R is not an integer, which the elements are", alpha.ptr());
-                    throw nb::python_error();
-                }
-                work.whole = work.element == atomics::Element::int32 ? narrowed<std::int32_t>(whole) : whole;
-            }
-            if (work.additions() < kWithoutGil) {
-                atomics::index_add(work);
-                return;
-            }
-            const GilRelease released;
-            atomics::index_add(work);
-        },
-        any, any, any, any);
+    m.def("atomic_load", &load, any, any, any);
+    m.def("atomic_store", &store, any, any, any, any);
+    m.def("atomic_exchange", &exchange, any, any, any, any);
+    m.def("atomic_fetch_add", &fetch_add, any, any, any, any);
+    m.def("atomic_compare_exchange", &compare_exchange, any, any, any, any, any);
+    m.def("atomic_add", &add, any, any, any);
+    m.def("atomic_index_add", &index_add, any, any, any, any);
 }
 
 }  // namespace shmtensor

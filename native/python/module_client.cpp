@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "heap/client.hpp"
 #include "python/array.hpp"
@@ -18,10 +19,10 @@
 namespace shmtensor {
 namespace {
 
-void make_client(nb::pointer_and_handle<PyClient> self, nb::object group, std::uint32_t slot, int connection,
+void make_client(nb::pointer_and_handle<PyClient> self, const nb::object& group, std::uint32_t slot, int connection,
                  std::uint32_t epoch, nb::object need_segment, nb::object need_mapping, nb::object need_manager) {
-    new (self.p)
-        PyClient(group, nb::cast<Group&>(group), slot, connection, epoch, need_segment, need_mapping, need_manager);
+    new (self.p) PyClient(group, nb::cast<Group&>(group), slot, connection, epoch, std::move(need_segment),
+                          std::move(need_mapping), std::move(need_manager));
     self.h.inc_ref();  // blocks point at it: it lives as long as the process
     self.p->client.wrapper = self.h.ptr();
 }

@@ -56,7 +56,7 @@ nb::object decoded(const Bytes& body, EncodedValue& encoded) {
     return nb::steal(value);
 }
 
-nb::object unpack(nb::handle body, nb::list blocks) {
+nb::object unpack(nb::handle body, const nb::list& blocks) {
     const Bytes bytes(body);
     EncodedValue encoded;
     for (const nb::handle wrapper : blocks) {

@@ -295,8 +295,11 @@ nb::object import_object(nb::handle object, nb::handle device, nb::handle copy) 
         nb::steal(PyObject_VectorcallMethod(words->method, arguments, 1, plain ? words->plain : words->all));
     if (capsule.is_valid()) return import_any(capsule, copy, false);
     if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        const nb::python_error theirs;
-        if (nb::hasattr(object, "__dlpack__")) throw theirs;
+        nb::python_error theirs;
+        if (nb::hasattr(object, "__dlpack__")) {
+            theirs.restore();
+            throw nb::python_error();
+        }
         raise(PyExc_AttributeError, std::string{"an object with __dlpack__ or a DLPack capsule was expected, not a "} +
                                         Py_TYPE(object.ptr())->tp_name + "; use shmtensor.tensor(values)");
     }

@@ -84,7 +84,7 @@ void add_random(nb::module_& m) {
              })
         .def(
             "restore",
-            [](Twister& self, nb::bytes saved) {
+            [](Twister& self, const nb::bytes& saved) {
                 random::State state;
                 if (saved.size() != sizeof state) return false;
                 std::memcpy(&state, saved.c_str(), sizeof state);

@@ -22,7 +22,7 @@ namespace {
 // The metadata of some segments. No hold can be in a segment that is gone (None), so it has empty metadata.
 class ManagerLookup final : public SegmentLookup {
    public:
-    explicit ManagerLookup(nb::dict metadata) {
+    explicit ManagerLookup(const nb::dict& metadata) {
         for (const auto& [segment, of] : metadata) {
             SegmentMetadata* known = of.is_none() ? &none_ : nb::cast<SegmentMetadata*>(of);
             if (known != &none_ && !known->is_open()) known = &none_;
@@ -103,13 +103,13 @@ void watch(RingMemory& self, std::uint64_t inode) {
     self.ring().header().watched.store(1);
 }
 
-void undo_transfers(RingMemory& self, std::uint32_t slot, nb::dict metadata) {
+void undo_transfers(RingMemory& self, std::uint32_t slot, const nb::dict& metadata) {
     ManagerLookup lookup(metadata);
     if (self.ring().undo_transfers(slot, lookup) != RingStatus::ok)
         raise(errors.lock_busy, "the ring is locked just now, or needs the metadata of more segments");
 }
 
-std::size_t end_rings(Group& group, nb::list pairs) {
+std::size_t end_rings(Group& group, const nb::list& pairs) {
     std::vector<Reached> rings;
     for (const nb::handle pair : pairs) {
         auto& metadata = nb::cast<SegmentMetadata&>(pair[1]);

@@ -339,7 +339,7 @@ void make_wait_queue(PyWaitQueue* self, nb::object block, bool fresh) {
     new (self) PyWaitQueue{std::move(made), static_cast<std::uint32_t>(entries)};
 }
 
-nb::object enter(nb::object object) {
+nb::object enter(const nb::object& object) {
     auto& self = *nb::inst_ptr<PyWaitQueue>(object);
     const sync::WaitQueue::Place place = self.queue().enter(self.self());
     if (place.index == kNone) return nb::none();

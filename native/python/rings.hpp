@@ -136,7 +136,7 @@ class ScratchLease {
 // -------------------------------------------------------------------------------------------- put (rings_put.cpp), get
 // (rings_get.cpp)
 bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout);
-std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeout);
+std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout);
 nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt);
 nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle timeout);
 

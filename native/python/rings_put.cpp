@@ -12,7 +12,8 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::size_t kInline = 16 * 1024;  // bytes of a body that travel in the ring; longer ones in a block
+constexpr std::size_t kInline =
+    std::size_t{16} * 1024;  // bytes of a body that travel in the ring; longer ones in a block
 
 // What is not sent ends here, once: two of these may watch over one message.
 struct Unsent {
@@ -173,7 +174,7 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     return true;
 }
 
-std::size_t put_many(PyRing& self, nb::list values, bool wait, nb::handle timeout) {
+std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout) {
     self.require_client();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     std::size_t sent = 0;

@@ -46,7 +46,7 @@ std::string read_layout(const Tensor& tensor, std::int64_t width, Layout* layout
     auto first = reinterpret_cast<std::uintptr_t>(tensor.data);
     if (!l.empty && first == 0) return "it has elements and no memory";
     if (__builtin_add_overflow(first, tensor.byte_offset, &first)) return "its byte_offset leads beyond all memory";
-    l.data = tensor.data ? reinterpret_cast<std::byte*>(first) : nullptr;
+    l.data = tensor.data ? static_cast<std::byte*>(tensor.data) + tensor.byte_offset : nullptr;
 
     std::int64_t low = 0, high = l.empty ? 0 : width;
     for (int i = 0; !l.empty && tensor.strides && i < l.axes; ++i) {
@@ -64,7 +64,7 @@ std::string read_layout(const Tensor& tensor, std::int64_t width, Layout* layout
     if (low < -kMaxBytes || high > kMaxBytes || first < static_cast<std::uintptr_t>(-low) ||
         __builtin_add_overflow(first, static_cast<std::uintptr_t>(high), &end))
         return "its strides lead beyond all memory";
-    l.low = reinterpret_cast<std::byte*>(first + static_cast<std::uintptr_t>(low));
+    l.low = l.data ? l.data + low : nullptr;
     l.span = static_cast<std::uint64_t>(high - low);
     return "";
 }
