@@ -77,7 +77,7 @@ template <class Attempt, class WhenEmpty>
 RingStatus PyBroadcast::call(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Attempt&& attempt,
                              WhenEmpty&& when_empty) {
     RingRetry between(ring, lookup, deadline, true);
-    return retry(std::forward<Attempt>(attempt), [&](RingStatus status) {
+    return retry(attempt(0u), std::forward<Attempt>(attempt), [&](RingStatus status) {
         between.note(status);
         if (status == RingStatus::ok) return kDone;
         if (status == RingStatus::empty) return when_empty();

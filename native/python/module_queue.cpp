@@ -18,13 +18,13 @@ namespace {
 template <class IsSo, class Wait>
 bool await(PyRing& self, nb::handle timeout, IsSo&& is_so, Wait&& wait) {
     const std::uint64_t deadline = deadline_of(true, timeout);
-    return retry([&](unsigned) { return is_so(); },
-                 [&](bool is) {
-                     const std::uint64_t left = is ? 0 : left_of(deadline);
-                     if (left == 0) return kDone;
-                     sleep_without_gil(self.self, [&] { wait(left); });
-                     return 0;
-                 });
+    const auto ask = [&](unsigned = 0) { return static_cast<bool>(is_so()); };
+    return retry(ask(), ask, [&](bool is) {
+        const std::uint64_t left = is ? 0 : left_of(deadline);
+        if (left == 0) return kDone;
+        sleep_without_gil(self.self, [&] { wait(left); });
+        return 0;
+    });
 }
 bool await_message(PyRing& self, nb::handle timeout) {
     return await(

@@ -58,11 +58,10 @@ Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
     return {std::move(object), block.client, at, {}};
 }
 
-// As wait_in_slices (waits.hpp), at an object of this client.
-template <class Try, class Wait>
-bool wait_for(const Client& client, std::uint64_t deadline, Try&& try_now, Wait&& wait) {
-    return wait_in_slices(*nb::inst_ptr<PyClient>(wrapper_of(client)), deadline, sync::kLook,
-                          std::forward<Try>(try_now), std::forward<Wait>(wait));
+// After a try that failed, as wait_in_slices (waits.hpp).
+template <class Wait>
+bool wait_for(const Client& client, std::uint64_t deadline, Wait&& wait) {
+    return wait_in_slices(*nb::inst_ptr<PyClient>(wrapper_of(client)), deadline, sync::kLook, std::forward<Wait>(wait));
 }
 
 // --------------------------------------------------------------------------------------------------------------- locks
@@ -78,11 +77,10 @@ struct PyLock : Over<SharedLock> {
             return true;
         }
         const std::uint64_t deadline = deadline_of(block, timeout);
-        const auto try_now = [&] { return sync::try_lock(*at, me); };
+        if (sync::try_lock(*at, me)) [[likely]]
+            return true;
         if (block)
-            return wait_for(*client, deadline, try_now,
-                            [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
-        if (try_now()) return true;
+            return wait_for(*client, deadline, [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
         const std::uint64_t now = os::monotonic_ns();
         if (now - looked < sync::kLook) return false;
         looked = now;
@@ -126,9 +124,8 @@ struct PySemaphore : Over<SharedSemaphore> {
     bool acquire(bool block, nb::handle timeout) {
         touch();
         const std::uint64_t deadline = deadline_of(block, timeout);
-        const auto try_now = [&] { return sync::try_take(*at); };
         const auto wait = [&](std::uint64_t ns) { return sync::wait_take(*at, spin, ns); };
-        if (!(block ? wait_for(*client, deadline, try_now, wait) : try_now())) return false;
+        if (!sync::try_take(*at) && !(block && wait_for(*client, deadline, wait))) return false;
         own();
         ++taken;
         thread = sync::thread_number();
@@ -226,9 +223,8 @@ struct PyEvent : Over<SharedEvent> {
         touch();
         const std::uint64_t deadline = deadline_of(true, timeout);
         const std::uint32_t before = sync::times_set(*at);  // first, so that no setting from now on goes unseen
-        return wait_for(
-            *client, deadline, [&] { return sync::is_set(*at); },
-            [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
+        if (sync::is_set(*at)) return true;
+        return wait_for(*client, deadline, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
     }
 };
 
@@ -255,9 +251,7 @@ struct PyPlace {
     bool wait(nb::handle timeout) {
         if (place.index == kNone) raise(PyExc_ValueError, "this place in the wait queue was left");
         const std::uint64_t deadline = deadline_of(true, timeout);
-        wait_for(
-            *queue.client, deadline, [] { return false; },
-            [&](std::uint64_t ns) { return queue.queue().wait(place, queue.spin, ns); });
+        wait_for(*queue.client, deadline, [&](std::uint64_t ns) { return queue.queue().wait(place, queue.spin, ns); });
         return leave();
     }
     nb::object keep;

@@ -32,8 +32,9 @@ class Collection {
     // Gives how many messages were taken.
     std::size_t run() {
         watchers_.prepare();
-        retry([this](unsigned patience) { return attempt(patience); },
-              [this](RingStatus status) { return next(status); });
+        retry(
+            attempt(0), [this](unsigned patience) { return attempt(patience); },
+            [this](RingStatus status) { return next(status); });
         return done_;
     }
 

@@ -81,8 +81,9 @@ class Delivery {
 
     void run() {
         watchers_.prepare();
-        retry([this](unsigned patience) { return attempt(patience); },
-              [this](RingStatus status) { return next(status); });
+        retry(
+            attempt(0), [this](unsigned patience) { return attempt(patience); },
+            [this](RingStatus status) { return next(status); });
     }
 
    private:

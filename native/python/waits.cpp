@@ -52,7 +52,8 @@ bool ClientRetry::relieve() {
     return relieved_;
 }
 
-int ClientRetry::after(Status status) {
+int ClientRetry::operator()(Status status) {
+    if (status == Status::ok) return kDone;
     const std::uint64_t now = os::monotonic_ns();
     if (until_ == 0) until_ = now + kLockBound;
     switch (status) {

@@ -46,14 +46,13 @@ void check_signals(PyClient& client);
 // The second part alone, when the manager is gone: at most every 100 ms.
 void look_for_manager(PyClient& client);
 
-// The one loop of calls that may have to wait. `attempt(patience)` is made with patience 0 and the GIL first. Then
-// `next(result)` says how it is to be made again: kDone: no more; 0: at once and with the GIL; else without the GIL,
-// waiting for at most so many ms. It sees to what the attempt lacked, looks at signals, and may raise. (No optional: it
-// is written in parts and read whole, which stalls the processor.)
+// The one loop of calls that may have to wait. The first attempt was made with the GIL and without waiting, and gave
+// `result`. Now `next(result)` says how it is to be made again, as attempt(patience in ms): kDone: no more; 0: at once
+// and with the GIL; else without the GIL, waiting for at most so long. It sees to what the attempt lacked, looks at
+// signals, and may raise. (No optional: it is written in parts and read whole, which stalls the processor.)
 constexpr int kDone = -1;
-template <class Attempt, class Next>
-auto retry(Attempt&& attempt, Next&& next) {
-    auto result = attempt(0u);
+template <class Result, class Attempt, class Next>
+Result retry(Result result, Attempt&& attempt, Next&& next) {
     for (int patience = next(result); patience != kDone; patience = next(result)) {
         if (patience == 0) {
             result = attempt(0u);
@@ -75,14 +74,14 @@ void sleep_without_gil(PyClient& client, Sleep&& sleep) {
     check_signals(client);
 }
 
-// Try at once; then wait in slices (`wait(ns)` without the GIL, true: it has come) until the deadline. The last slice
-// is one of 0 ns. False: the time is up.
-template <class Try, class Wait>
-bool wait_in_slices(PyClient& client, std::uint64_t deadline, std::uint64_t slice_ns, Try&& try_now, Wait&& wait) {
+// After a try that failed: wait in slices (`wait(ns)` without the GIL, true: it has come) until the deadline. The last
+// slice is one of 0 ns. False: the time is up.
+template <class Wait>
+bool wait_in_slices(PyClient& client, std::uint64_t deadline, std::uint64_t slice_ns, Wait&& wait) {
     bool waited = false, last = false;
     return retry(
-        [&](unsigned patience) {
-            if (patience == 0) return static_cast<bool>(try_now());
+        false,
+        [&](unsigned) {
             const std::uint64_t left = left_of(deadline);
             waited = true;
             last = left == 0;
@@ -101,14 +100,9 @@ class ClientRetry {
     // `bytes`: of an allocation, else 0.
     ClientRetry(PyClient& client, nb::handle object, std::uint64_t segment, std::uint64_t bytes)
         : client_(client), object_(object), segment_(segment), bytes_(bytes) {}
-    int operator()(Status status) {
-        if (status == Status::ok) [[likely]]
-            return kDone;
-        return after(status);
-    }
+    int operator()(Status status);
 
    private:
-    int after(Status status);
     bool relieve();
 
     PyClient& client_;
@@ -122,7 +116,9 @@ class ClientRetry {
 // Make a call of the core until it is through. Raises what it failed with (errors.hpp, raise_status).
 template <class Call>
 void retry_blocking(PyClient& client, nb::handle object, std::uint64_t segment, std::uint64_t bytes, Call&& call) {
-    retry(std::forward<Call>(call), ClientRetry(client, object, segment, bytes));
+    const Status status = call(0u);
+    if (status != Status::ok) [[unlikely]]
+        retry(status, call, ClientRetry(client, object, segment, bytes));
 }
 
 }  // namespace shmtensor
