@@ -8,23 +8,48 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.context as _context
+import signal
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from ..errors import ShmTensorError
 from ..manager import client
 from . import reductions
 
+_SIGNALS: Final = signal.valid_signals()
 
-def _launch(process_class: Any, process: Any) -> Any:
-    """Start `process` as the standard class does; then the sockets of its embryos are the child's alone."""
+
+def _launch(start: Callable[[Any], Any], process: Any) -> Any:
+    """Start `process` by `start(process)`; then the sockets of its embryos are the child's alone."""
     # A client before its children are: else what a child sends before it ends could be lost with the last client of its
     # manager. A program that never shares a tensor must not fail for want of one.
     with contextlib.suppress(ShmTensorError):
         client.default()
-    popen = process_class._Popen(process)
+    popen = start(process)
     for embryo in reductions.embryos_of(popen).values():
         embryo.close()
     return popen
+
+
+def _fork(process: Any) -> Any:
+    """Start `process` as the standard class does, so that no signal to the child is lost.
+
+    Where the parent has a handler, the child's interpreter drops signals that come before it has set up its own state:
+    a `terminate()` right after the start would have no effect. They stay pending until then.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+    def after_fork() -> None:
+        del process._after_fork
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        process._after_fork()
+
+    process._after_fork = after_fork
+    try:
+        return _context.ForkProcess._Popen(process)
+    finally:
+        del process._after_fork
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class ForkProcess(_context.ForkProcess):
@@ -34,7 +59,7 @@ class ForkProcess(_context.ForkProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.ForkProcess, process_obj)
+        return _launch(_fork, process_obj)
 
 
 class SpawnProcess(_context.SpawnProcess):
@@ -44,7 +69,7 @@ class SpawnProcess(_context.SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.SpawnProcess, process_obj)
+        return _launch(_context.SpawnProcess._Popen, process_obj)
 
 
 class ForkServerProcess(_context.ForkServerProcess):
@@ -54,7 +79,7 @@ class ForkServerProcess(_context.ForkServerProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.ForkServerProcess, process_obj)
+        return _launch(_context.ForkServerProcess._Popen, process_obj)
 
 
 class Process(_context.Process):

@@ -1,0 +1,66 @@
+"""Starting processes: no signal to a forked child is lost, whatever handler its parent has."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from manager_world import BOUND
+
+import shmtensor.multiprocessing as mp
+
+pytestmark = pytest.mark.any_python
+PROCESSES = {"of a fork context": mp.get_context("fork").Process, "of the default": mp.Process}
+
+
+@pytest.fixture
+def leaves_on_sigterm() -> Iterator[None]:
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def end(process: Any) -> int | None:
+    process.join(BOUND)
+    code: int | None = process.exitcode
+    process.kill()
+    process.join()
+    return code
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_a_child_that_is_terminated_at_once_ends(leaves_on_sigterm: None, kind: str) -> None:
+    if kind == "of the default" and mp.get_start_method() != "fork":
+        pytest.skip("the default start method is another one")
+    for _ in range(10):
+        process = PROCESSES[kind](target=time.sleep, args=(2 * BOUND,))
+        process.start()
+        process.terminate()
+        assert end(process) == 3
+
+
+def test_a_pool_that_is_terminated_at_once_ends(leaves_on_sigterm: None) -> None:
+    for _ in range(5):
+        mp.get_context("fork").Pool(2).terminate()
+
+
+def test_blocked_signals_stay_blocked() -> None:
+    def report(there: Any) -> None:
+        there.put(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        queue = mp.Queue()
+        process = mp.get_context("fork").Process(target=report, args=(queue,))
+        process.start()
+        assert queue.get(timeout=BOUND) == before | {signal.SIGUSR2}
+        assert end(process) == 0
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | {signal.SIGUSR2}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
