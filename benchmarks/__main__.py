@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import (
     attach,
+    busy,
     crowd,
     daemon,
     descriptors,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "handover": handover,
     "fresh": fresh,
     "crowd": crowd,
+    "busy": busy,
     "steady": steady,
     "daemon": daemon,
     "tensors": tensors,
