@@ -346,10 +346,12 @@ def spring(action: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
 
 
-def kill_stopped() -> None:
-    """A thread: kill the victim once it has stopped."""
-    until(board.is_sprung, "the victim")
+def kill_stopped(board: Board, is_over: threading.Event) -> None:
+    """A thread: kill the victim once it has stopped; there is none if the run ends before."""
+    until(lambda: board.is_sprung() or is_over.is_set(), "the victim", 10 * BOUND)
     pid = board.pid(Board.VICTIM)
+    if pid == 0:
+        return
     until(lambda: has_stopped(pid), "it to stop")
     os.kill(pid, signal.SIGKILL)
 
@@ -364,7 +366,8 @@ def play(path: Path, monkeypatch: pytest.MonkeyPatch, method: str, place: Place,
     board = Board(path)
     monkeypatch.setattr(pools, "work", Trap(path, place, nth, action))
     what = f"{method} {place} {PLACES[place]!r} {nth} {action} (seed {SEED})"
-    killer = threading.Thread(target=kill_stopped, daemon=True)
+    is_over = threading.Event()
+    killer = threading.Thread(target=kill_stopped, args=(board, is_over), daemon=True)
     if action == "stop":
         killer.start()
     try:
@@ -386,8 +389,10 @@ def play(path: Path, monkeypatch: pytest.MonkeyPatch, method: str, place: Place,
         assert lost <= len(killed), what
     except AssertionError as error:
         raise AssertionError(what) from error
-    if action == "stop" and board.is_sprung():
-        killer.join(BOUND)
+    finally:
+        is_over.set()
+        if action == "stop":
+            killer.join(BOUND)
     return board.is_sprung()
 
 
