@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shmtensor._tensor import elementwise, methods
+from shmtensor._tensor import methods
 
 TARGET = Path(methods.__file__).with_name("_methods.pyi")
 HEAD = """# Made by tools/methods_stub.py from the tables of `methods`; make it again rather than change it.
@@ -58,7 +58,7 @@ def line(name: str, function: Callable[..., Any]) -> str:
     if name in ("__eq__", "__ne__"):
         return f"    def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
     if name in methods.operators():
-        shown = "(self) -> Tensor" if name in elementwise.UNARY_OPERATORS else "(self, other: Any) -> Tensor"
+        shown = "(self, other: Any) -> Tensor" if "other" in shown or "x2" in shown else "(self) -> Tensor"
         if re.fullmatch(r"__i(?!nvert)\w+__", name):
             shown = "(self, other: Any) -> Self"
     elif name.endswith("_"):

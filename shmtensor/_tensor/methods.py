@@ -15,6 +15,7 @@ from ..linalg import routines
 from ..random import distributions, sampling
 from ..storage import Storage
 from ..storage.arguments import array_from, shape_from
+from . import special as special
 from . import (
     dlpack,
     elementwise,
@@ -24,15 +25,15 @@ from . import (
     selection,
     shapes,
     sorting,
-    special,
     statistical,
 )
 from .core import Tensor as Tensor
 from .core import array_of, index_of, indices_of
+from .dispatch import ROWS
 
 MODULES: Final = (
     dlpack, distributions, inspection, numpy_protocols, products, routines, sampling, selection, shapes, sorting,
-    special, statistical,
+    statistical,
 )  # fmt: skip
 """Of each the names in METHODS become methods."""
 
@@ -162,25 +163,6 @@ def _new(make: str) -> Callable[..., Tensor]:
 # -- methods from functions --------------------------------------------------------------------------------------------
 
 
-def _unary_inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def compute(self: Tensor) -> Tensor:
-        return function(self, out=self)
-
-    compute.__doc__ = f"{(function.__doc__ or '').partition(', into')[0]}, in place; gives self. Does not block."
-    return compute
-
-
-def _binary_inplace(name: str, operate: Callable[..., Any]) -> Callable[..., Tensor]:
-    def compute(self: Tensor, other: Any) -> Tensor:
-        result: Tensor = operate(self, other)
-        if result is NotImplemented:  # as an operator may answer; nobody would look here
-            raise DTypeError(f"{name}_ of a tensor and a {type_name(other)}; {tensor_advice(other)}")
-        return result
-
-    compute.__doc__ = f"`{name}` in place; gives self. Does not block.\n\n{elementwise.RAISES}"
-    return compute
-
-
 def clip_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """`clip` in place; gives self. Does not block. Raises InvalidArgument."""
     return selection.clip(self, min, max, out=self)
@@ -193,18 +175,10 @@ MADE: Final = ("compute", "convert", "create")
 def table() -> dict[str, Callable[..., Any]]:
     """Every method that `install` makes, by its name. Does not block."""
     found: dict[str, Callable[..., Any]] = {}
-    for name in elementwise.__all__:
-        function = getattr(elementwise, name)
-        if name in ("real", "imag"):  # properties, and views
-            continue
-        found[name] = function
-        if function in elementwise.BINARY:
-            found[f"{name}_"] = _binary_inplace(name, elementwise.operators_of(function)[2])
-        elif name not in ("isfinite", "isinf", "isnan", "signbit"):
-            found[f"{name}_"] = _unary_inplace(function)
+    for row in ROWS:
+        found.update({name: method for name, method in row.methods.items() if not name.startswith("__")})
     for module in MODULES:
         found.update({name: getattr(module, name) for name in module.METHODS})
-    found.update({f"{name}_": _unary_inplace(found[name]) for name in special.METHODS})
     found.update({row.method: _converter(row) for row in TABLE})
     found.update({f"new_{name}": _new(name) for name in ("empty", "full", "ones", "tensor", "zeros")})
     alone = (
@@ -222,14 +196,9 @@ def table() -> dict[str, Callable[..., Any]]:
 
 def operators() -> dict[str, Callable[..., Any]]:
     """Python's operators, by the names of their methods. Does not block."""
-    found: dict[str, Callable[..., Any]] = dict(elementwise.UNARY_OPERATORS)
-    for symbol, function in {**elementwise.OPERATORS, "matmul": products.matmul}.items():
-        forward, reflected, inplace = elementwise.operators_of(function)
-        found[f"__{symbol}__"], found[f"__r{symbol}__"] = forward, reflected
-        found[f"__i{symbol}__"] = inplace
-    for symbol, function in elementwise.COMPARISONS.items():
-        found[f"__{symbol}__"] = elementwise.operators_of(function)[0]
-    return found
+    return {
+        name: method for row in ROWS for name, method in row.methods.items() if name.startswith("__")
+    }
 
 
 def install() -> None:

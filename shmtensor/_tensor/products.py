@@ -29,7 +29,7 @@ METHODS: Final = (
 )  # fmt: skip
 KINDS: Final = ("a scalar", "a vector (1 axis)", "a matrix (2 axes)", "a stack of matrices (3 axes)")
 
-matmul = binary("matmul", np.matmul)
+matmul = binary("matmul", np.matmul, in_place=False, operator="matmul")
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
