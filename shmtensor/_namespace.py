@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from . import dtypes
 from ._loading import load as _load
-from ._tensor.creation import *
-from ._tensor.dlpack import *
-from ._tensor.elementwise import *
-from ._tensor.inspection import *
+from ._tensor.functions import *
+from ._tensor.functions import __array_namespace_info__ as __array_namespace_info__
+from ._tensor.inspection import __array_api_version__ as __array_api_version__
+from ._tensor.inspection import e as e
+from ._tensor.inspection import inf as inf
+from ._tensor.inspection import nan as nan
+from ._tensor.inspection import newaxis as newaxis
+from ._tensor.inspection import pi as pi
 from ._tensor.methods import Tensor as Tensor
-from ._tensor.methods import addcdiv as addcdiv
-from ._tensor.methods import addcmul as addcmul
-from ._tensor.products import *
-from ._tensor.selection import *
-from ._tensor.shapes import *
-from ._tensor.sorting import *
-from ._tensor.special import *
-from ._tensor.statistical import *
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
 from .linalg.routines import *

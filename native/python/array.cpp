@@ -300,6 +300,10 @@ bool is_part_of(PyObject* array, PyObject* of) {
     return base && (base == of || base == PyArray_BASE(reinterpret_cast<PyArrayObject*>(of)));
 }
 
+bool is_alone(PyObject* array) {
+    return !PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
+}
+
 bool is_operand(PyObject* object) {
     return PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object) || PyList_Check(object) ||
            (load_numpy() && (PyArray_Check(object) || PyArray_IsScalar(object, Generic)));

@@ -40,6 +40,7 @@ PyObject* only_element(PyObject* array);
 bool is_array(PyObject* object);
 bool is_known_array(PyObject* object);                  // an exact ndarray of a type that NumPy has and tensors have
 bool is_part_of(PyObject* array, PyObject* of);         // as far as their bases tell; both ndarrays
+bool is_alone(PyObject* array);                         // a view of nothing; an ndarray
 bool is_operand(PyObject* object);                      // what a tensor computes with: core.OPERANDS
 PyObject* array_of_scalar(PyObject* object);            // nullptr without an exception: no scalar of a known type
 PyObject* copy_of(PyObject* array);

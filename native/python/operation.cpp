@@ -4,8 +4,8 @@
 
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
+#include <utility>
 
 #include "python/array.hpp"
 #include "python/ref.hpp"
@@ -53,7 +53,7 @@ struct Operation {
 
 // Names; made once.
 struct Names {
-    PyObject *out, *only_out, *storage, *reject, *recover, *place, *put, *wrap, *module_of, *numpy;
+    PyObject *out, *only_out, *storage, *reject, *reject_sequence, *recover, *place, *put, *wrap, *module_of, *numpy;
 } names;
 
 // Arguments of a call in the making, each a reference of its own, with room for the module before them and for `out`.
@@ -100,9 +100,9 @@ struct Call {
 };
 
 // Why an argument is refused: raises what the form says. For an operator NotImplemented.
-PyObject* reject(const Operation& op, PyObject* argument) {
+PyObject* reject(const Operation& op, PyObject* argument, PyObject* method = names.reject) {
     if (op.symbol) Py_RETURN_NOTIMPLEMENTED;
-    const Ref result(PyObject_CallMethodOneArg(op.form, names.reject, argument));
+    const Ref result(PyObject_CallMethodOneArg(op.form, method, argument));
     if (result) PyErr_SetString(PyExc_SystemError, "a form refused an argument without saying why");
     return nullptr;
 }
@@ -110,7 +110,7 @@ PyObject* reject(const Operation& op, PyObject* argument) {
 // The arrays of a list or tuple of tensors; nullptr with an exception set.
 PyObject* arrays_of(Call& call, PyObject* given) {
     if (!(PyList_Check(given) || PyTuple_Check(given)) || PySequence_Fast_GET_SIZE(given) == 0)
-        return reject(call.op, given);
+        return reject(call.op, given, names.reject_sequence);
     const Ref held(PySequence_Tuple(given));  // a list can be changed by others
     if (!held) return nullptr;
     const Py_ssize_t count = PyTuple_GET_SIZE(held.get());
@@ -137,9 +137,8 @@ PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
         return array;
     }
     const Operation& op = call.op;
-    if (((op.tensors & bit) != 0 && !(argument == Py_None && (op.optional & bit) != 0)) ||
-        ((op.operands & bit) != 0 && !is_operand(argument)))
-        return reject(op, argument);
+    const bool refused = (op.tensors & bit) != 0 || ((op.operands & bit) != 0 && !is_operand(argument));
+    if (refused && !(argument == Py_None && (op.optional & bit) != 0)) return reject(op, argument);
     return Py_NewRef(argument);
 }
 
@@ -149,6 +148,7 @@ PyObject* wrap(Call& call, PyObject* result) {
     if (is_known_array(result)) {
         if (op.result == Result::view && call.first) {
             if (result == call.first_array) return Py_NewRef(call.first);
+            if (is_alone(result)) return make_tensor(result, Py_None, tensors.unmoved);
             if (!is_part_of(result, call.first_array))
                 return PyObject_CallMethodObjArgs(op.form, names.place, result, call.first, nullptr);
             PyObject* storage = slot(call.first, tensors.storage_of);
@@ -437,14 +437,12 @@ PyType_Spec spec = {"shmtensor._native.Operation", sizeof(Operation), 0,
 }  // namespace
 
 bool add_operations(PyObject* module) {
-    names = {PyUnicode_InternFromString("out"),    nullptr,
-             PyUnicode_InternFromString("storage"), PyUnicode_InternFromString("reject"),
-             PyUnicode_InternFromString("recover"), PyUnicode_InternFromString("place"),
-             PyUnicode_InternFromString("put"),     PyUnicode_InternFromString("wrap"),
-             PyUnicode_InternFromString("module_of"), nullptr};
-    if (!names.out || !names.storage || !names.reject || !names.recover || !names.place || !names.put || !names.wrap ||
-        !names.module_of)
-        return false;
+    const std::pair<PyObject**, const char*> made[] = {
+        {&names.out, "out"},         {&names.storage, "storage"}, {&names.reject, "reject"},
+        {&names.recover, "recover"}, {&names.place, "place"},     {&names.put, "put"},
+        {&names.wrap, "wrap"},       {&names.module_of, "module_of"}, {&names.reject_sequence, "reject_sequence"}};
+    for (const auto& [name, text] : made)
+        if (!*name && !(*name = PyUnicode_InternFromString(text))) return false;
     names.only_out = PyTuple_Pack(1, names.out);
     const Ref type(PyType_FromSpec(&spec));
     return names.only_out && type && PyModule_AddObjectRef(module, "Operation", type.get()) == 0;

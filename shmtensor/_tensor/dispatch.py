@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
@@ -80,8 +81,8 @@ class Row:
     """The function of the namespace; None: there is none."""
     methods: dict[str, Callable[..., Any]] = field(default_factory=dict)
     """The methods by their names, in-place ones and operators among them."""
-    properties: tuple[str, ...] = ()
-    """Names of properties of tensors that it is the value of."""
+    properties: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """The properties that it is the value of, by their names."""
     gradient: Callable[..., Any] | None = None
     """The rule for its gradient, once gradients are recorded; None: it has none."""
 
@@ -122,12 +123,12 @@ class Form:
 
     def reject(self, argument: Any) -> NoReturn:
         """Raise the error for an argument that is not a tensor, or nothing that tensors compute with."""
-        if any(note == "Arrays" for note in annotations_of(self.shown).values()) and not isinstance(argument, Tensor):
-            if isinstance(argument, SEQUENCES) and not argument:
-                raise InvalidArgument(f"{self.name} of no tensors; give a list")
-            if not isinstance(argument, SEQUENCES) and hasattr(argument, "__iter__"):
-                raise InvalidArgument(f"{self.name} of a {type_name(argument)}; give a list")
         raise DTypeError(f"{self.name} {self.rejects} {type_name(argument)}; {tensor_advice(argument)}")
+
+    def reject_sequence(self, argument: Any) -> NoReturn:
+        """Raise the error for what is not a list of tensors, or an empty one."""
+        found = "no tensors" if isinstance(argument, SEQUENCES) else f"a {type_name(argument)}"
+        raise InvalidArgument(f"{self.name} of {found}; give a list")
 
     def recover(
         self, error: Exception, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any], out: Any
@@ -145,10 +146,12 @@ class Form:
                 return compute(*args, how.pop("other"), **how)
             if inspect.isfunction(compute):
                 self._require_arguments(args, how, error)
-        array = out if out is not None else next(_arrays_in([*args[takes_module(compute) :], *how.values()]), np.empty(()))
+        array = (
+            out if out is not None else next(_arrays_in([*args[takes_module(compute) :], *how.values()]), np.empty(()))
+        )
         doing = self._doing(compute, args, how)
         if self.out is Out.NONE and self.row.result is not Result.SAME:
-            return again(error, doing, array, compute, *args, **how)
+            return again(error, doing, array, partial(compute, *args, **how))
         raise failed(error, doing, array) from error
 
     def _doing(self, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any]) -> str:
@@ -240,14 +243,19 @@ def _parameters(compute: Any) -> dict[str, Any]:
     positional = code.co_varnames[module : code.co_argcount]
     every = code.co_varnames[module : code.co_argcount + code.co_kwonlyargcount]
     bits = {"tensors": 0, "optional": 0, "operands": 0}
-    kinds = {"Array": ("tensors",), "Array | None": ("tensors", "optional"), "Operand": ("operands",)}
+    kinds = {
+        "Array": ("tensors",), "Array | None": ("tensors", "optional"), "Operand": ("operands",),
+        "Operand | None": ("operands", "optional"),
+    }  # fmt: skip
     for i, name in enumerate(positional):
         for kind in kinds.get(notes.get(name, ""), ()):
             bits[kind] |= 1 << i
     if code.co_flags & inspect.CO_VARARGS and notes.get(code.co_varnames[len(every) + module]) == "Array":
         bits["tensors"] |= (1 << 64) - (1 << len(positional))
     named = tuple(
-        name for name in every[code.co_posonlyargcount - module :] if notes.get(name, "").startswith("Array") and name != "out"
+        name
+        for name in every[code.co_posonlyargcount - module :]
+        if notes.get(name, "").startswith("Array") and name != "out"
     )
     sequence = bool(positional) and notes.get(positional[0]) == "Arrays"
     return {**bits, "named": named or None, "module": module, "sequence": sequence}
@@ -263,7 +271,7 @@ def make_form(
     method: bool = False,
     doc: str = "",
     fails: str = "",
-    rejects: str = "takes a tensor, not a",
+    rejects: str = "of a",
     shown: Callable[..., Any] | None = None,
     **how: Any,
 ) -> Any:
@@ -302,6 +310,7 @@ def export(namespace: dict[str, Any]) -> list[str]:
 
 def operation(
     *aliases: str,
+    name: str = "",
     result: Result = Result.CREATED,
     results: Any = None,
     out: Out = Out.NONE,
@@ -315,6 +324,7 @@ def operation(
 
     Args:
         aliases: other names.
+        name: where it is not the implementation's: of a method that takes other arguments than the function.
         results: the class of named results.
         out: COPIED where results go to `out` afterwards, PASSED where the implementation takes it.
         fails: what an error of NumPy's says was done.
@@ -325,8 +335,13 @@ def operation(
 
     def decorate(compute: Callable[..., Any]) -> Callable[..., Tensor]:
         doc = compute.__doc__ or ""
-        row = Row(compute.__name__, compute, result, out, compute.__module__, doc, fails, aliases)
-        made = make_form(row, row.name, method=not function, results=results, )
+        row = Row(name or compute.__name__, compute, result, out, compute.__module__, doc, fails, aliases)
+        made = make_form(
+            row,
+            row.name,
+            method=not function,
+            results=results,
+        )
         if function:
             row.function = made
         if method:
@@ -336,34 +351,35 @@ def operation(
                 row,
                 f"{row.name}_",
                 method=True,
-                doc=f"`{row.name}` in place; gives self. {doc.partition(' Raises ')[1]}{doc.partition(' Raises ')[2]}".strip(),
+                doc=f"`{row.name}` in place; gives self. Does not block. Raises as {row.name} does, and LayoutError.",
                 out=Out.PLACE if out is Out.PASSED else Out.PLACED,
             )
             row.methods.update({f"{name}_": place for name in row.names})
-        row.properties = properties
+        row.properties.update(dict.fromkeys(properties, made))
         register(row)
         return made  # type: ignore[no-any-return]
 
     return decorate
 
 
-def composed(
-    *aliases: str, function: bool = True, method: bool = True, properties: tuple[str, ...] = ()
-) -> Callable[[Compute], Compute]:
+def composed(*aliases: str, function: bool = True, method: bool = True) -> Callable[[Compute], Compute]:
     """Register a function of tensors, which is written with other operations or makes tensors; gives it.
 
     What there is to say of it (its gradient, its device) the operations say that it calls.
+
+    Args:
+        function, method: whether there is a function of the namespace, and a method.
     """
 
     def decorate(compute: Compute) -> Compute:
-        row = Row(compute.__name__, compute, Result.VALUE, Out.NONE, compute.__module__, compute.__doc__ or "", "", aliases)
+        name, module, doc = compute.__name__, compute.__module__, compute.__doc__ or ""
+        row = Row(name, compute, Result.VALUE, Out.NONE, module, doc, "", aliases)
         if function:
             row.function = compute
         else:
-            compute.__qualname__ = f"Tensor.{compute.__name__}"
+            compute.__qualname__ = f"Tensor.{name}"
         if method:
             row.methods.update(dict.fromkeys(row.names, compute))
-        row.properties = properties
         register(row)
         return compute
 

@@ -73,7 +73,7 @@ def unary(
                 require_shape(out, a.shape, name)
             return compute(a, out)
 
-    row = _row(name, compute, aliases, "{name} of")
+    row = _row(name, compute, aliases, "{name} of", compute.__module__ if module else __name__)
     how: dict[str, Any] = {"tensors": 1, "module": module, "shown": one_operand}
     row.function = make_form(row, name, into=into, **how)
     if method:
@@ -92,6 +92,7 @@ def binary(
     name: str,
     compute: Callable[..., Any],
     *aliases: str,
+    module: str = __name__,
     in_place: bool = True,
     operator: str = "",
     compares: str = "",
@@ -100,6 +101,7 @@ def binary(
 
     Args:
         compute: a ufunc of NumPy.
+        module: where the function is to be found.
         operator: "add" for `__add__`, `__radd__` and `__iadd__`.
         compares: "lt" for `__lt__`, which has no such other forms.
     """
@@ -110,8 +112,8 @@ def binary(
             require_shape(out, np.broadcast(a, b).shape, name)
         return compute(a, b, out=out)
 
-    row = _row(name, compute, aliases, "{name} with")
-    how: dict[str, Any] = {"operands": 0b11, "module": False, "shown": two_operands, "rejects": "of a tensor and a"}
+    row = _row(name, compute, aliases, "{name} with", module)
+    how: dict[str, Any] = {"operands": 0b11, "shown": two_operands, "rejects": "of a tensor and a"}
     row.function = make_form(row, name, into=into, **how)
     row.methods.update(dict.fromkeys(row.names, row.function))
     place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": other_operand}
@@ -131,9 +133,8 @@ def binary(
     return row.function
 
 
-def _row(name: str, compute: Callable[..., Any], aliases: tuple[str, ...], fails: str) -> Row:
+def _row(name: str, compute: Callable[..., Any], aliases: tuple[str, ...], fails: str, module: str) -> Row:
     doc = f"{_source(compute)}, into `out` or a new tensor. Does not block.\n\n{RAISES}"
-    module = compute.__module__ if takes_module(compute) else __name__
     return Row(name, compute, Result.CREATED, Out.PASSED, module, doc, fails.replace("{name}", name), aliases)
 
 
