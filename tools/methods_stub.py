@@ -1,9 +1,10 @@
 """Writes what type checkers and editors read of operations on tensors, from their rows (shmtensor/_tensor/dispatch.py).
 
-`_methods.pyi` has the methods, `functions.pyi` the functions of the namespace.
+`_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; `typed.pyi` what is generated from the
+table of element types (shmtensor/dtypes.py).
 
 python tools/methods_stub.py            print the methods
-python tools/methods_stub.py --write    write both; a test wants them as they would be written now
+python tools/methods_stub.py --write    write all; a test wants them as they would be written now
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from shmtensor._native import Operation
 from shmtensor._tensor import functions, methods
 from shmtensor._tensor.dispatch import ROWS
+from shmtensor.dtypes import TABLE
 
 FOLDER = Path(methods.__file__).parent
 HEAD = """# Made by tools/methods_stub.py from the rows of operations; make it again rather than change it.
@@ -35,6 +37,11 @@ from .statistical import Found, MinMax
 
 class Methods:
     __slots__ = ()
+"""
+TYPED = """# Made by tools/methods_stub.py from the table of element types; make it again rather than change it.
+from ..dtypes import DType
+from ..storage import Storage
+from .core import Tensor
 """
 FUNCTIONS = """
 from numpy.typing import NDArray
@@ -98,9 +105,17 @@ def functions_stub() -> str:
     return HEAD + FUNCTIONS + "\n".join(lines) + "\n"
 
 
+def typed_stub() -> str:
+    """The whole of `typed.pyi`."""
+    lines = [TYPED, *[f"{row.name}: DType" for row in TABLE], "bool_: DType"]
+    lines += [f"class {row.prefix}{kind}({kind}): ..." for kind in ("Storage", "Tensor") for row in TABLE]
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     if "--write" in sys.argv:
         (FOLDER / "_methods.pyi").write_text(methods_stub())
         (FOLDER / "functions.pyi").write_text(functions_stub())
+        (FOLDER / "typed.pyi").write_text(typed_stub())
     else:
         print(methods_stub(), end="")
