@@ -11,8 +11,9 @@ from typing import Any
 
 from ..dtypes import TABLE, ElementType
 from ..errors import DTypeError, tensor_advice, type_name
-from ..linalg import routines
-from ..random import distributions, sampling
+from ..linalg import routines as routines  # these have rows
+from ..random import distributions as distributions
+from ..random import sampling as sampling
 from ..storage import Storage
 from ..storage.arguments import array_from, shape_from
 from . import creation, elementwise
@@ -169,12 +170,7 @@ for _make in (creation.empty, creation.full, creation.ones, creation.tensor, cre
 
 def table() -> dict[str, Callable[..., Any]]:
     """Every method that is installed, by its name. Does not block."""
-    found: dict[str, Callable[..., Any]] = {}
-    for row in ROWS:
-        found.update(row.methods)
-    for module in (distributions, routines, sampling):
-        found.update({name: getattr(module, name) for name in module.METHODS})
-    return found
+    return {name: method for row in ROWS for name, method in row.methods.items()}
 
 
 for _name, _method in table().items():
