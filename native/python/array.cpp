@@ -292,7 +292,8 @@ bool is_known(const PyArray_Descr* descr) {
 }  // namespace
 
 bool is_known_array(PyObject* object) {
-    return load_numpy() && PyArray_CheckExact(object) && is_known(PyArray_DESCR(reinterpret_cast<PyArrayObject*>(object)));
+    return load_numpy() && PyArray_CheckExact(object) &&
+           is_known(PyArray_DESCR(reinterpret_cast<PyArrayObject*>(object)));
 }
 
 bool is_part_of(PyObject* array, PyObject* of) {

@@ -231,7 +231,8 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
     Ref names_left;  // what `keywords` becomes
 
     for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* one = i == 0 && op.sequence ? arrays_of(call, args[0]) : unwrap(call, args[i], std::uint64_t{1} << (i < 63 ? i : 63));
+        PyObject* one = i == 0 && op.sequence ? arrays_of(call, args[0])
+                                              : unwrap(call, args[i], std::uint64_t{1} << (i < 63 ? i : 63));
         if (!one) return nullptr;
         arguments.add(one);
         if (one == Py_NotImplemented) return Py_NewRef(one);  // of an operator
@@ -294,10 +295,11 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
 
     PyObject* compute = call.out && op.into ? op.into : op.compute;
     const Py_ssize_t positional = arguments.count - (keywords ? PyTuple_GET_SIZE(keywords) : 0);
-    Ref result(op.module
-                   ? PyObject_Vectorcall(compute, &arguments.before(), static_cast<std::size_t>(positional) + 1, keywords)
-                   : PyObject_Vectorcall(compute, arguments.at(),
-                                         static_cast<std::size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords));
+    Ref result(
+        op.module
+            ? PyObject_Vectorcall(compute, &arguments.before(), static_cast<std::size_t>(positional) + 1, keywords)
+            : PyObject_Vectorcall(compute, arguments.at(),
+                                  static_cast<std::size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords));
     if (!result) result = Ref(recover(call, compute, arguments, keywords));
     return result ? finish(call, count ? args[0] : Py_None, result.get()) : nullptr;
 }
@@ -305,8 +307,9 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
 // ------------------------------------------------------------------------------------------------ the Python class
 
 int init(PyObject* object, PyObject* args, PyObject* keywords) {
-    static const char* parameters[] = {"form",   "compute",  "into",   "result",   "out",       "tensors", "optional", "operands",
-                                       "named", "results", "module", "sequence", "reflected", "symbol",  nullptr};
+    static const char* parameters[] = {"form",    "compute",  "into",      "result", "out",
+                                       "tensors", "optional", "operands",  "named",  "results",
+                                       "module",  "sequence", "reflected", "symbol", nullptr};
     auto& op = *reinterpret_cast<Operation*>(object);
     PyObject *form, *compute, *into = Py_None, *named = Py_None, *results = Py_None;
     unsigned long long bits[3] = {};
@@ -341,7 +344,8 @@ int init(PyObject* object, PyObject* args, PyObject* keywords) {
 
 PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
     PyObject* made = type->tp_alloc(type, 0);
-    if (made) reinterpret_cast<Operation*>(made)->call = [](PyObject*, PyObject* const*, std::size_t, PyObject*) {
+    if (made)
+        reinterpret_cast<Operation*>(made)->call = [](PyObject*, PyObject* const*, std::size_t, PyObject*) {
             PyErr_SetString(PyExc_SystemError, "an operation that was never made whole");
             return static_cast<PyObject*>(nullptr);
         };
@@ -438,8 +442,8 @@ PyType_Spec spec = {"shmtensor._native.Operation", sizeof(Operation), 0,
 
 bool add_operations(PyObject* module) {
     const std::pair<PyObject**, const char*> made[] = {
-        {&names.out, "out"},         {&names.storage, "storage"}, {&names.reject, "reject"},
-        {&names.recover, "recover"}, {&names.place, "place"},     {&names.put, "put"},
+        {&names.out, "out"},         {&names.storage, "storage"},     {&names.reject, "reject"},
+        {&names.recover, "recover"}, {&names.place, "place"},         {&names.put, "put"},
         {&names.wrap, "wrap"},       {&names.module_of, "module_of"}, {&names.reject_sequence, "reject_sequence"}};
     for (const auto& [name, text] : made)
         if (!*name && !(*name = PyUnicode_InternFromString(text))) return false;
