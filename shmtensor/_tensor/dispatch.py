@@ -150,7 +150,7 @@ class Form:
             out if out is not None else next(_arrays_in([*args[takes_module(compute) :], *how.values()]), np.empty(()))
         )
         doing = self._doing(compute, args, how)
-        if self.out is Out.NONE and self.row.result is not Result.SAME:
+        if out is None and self.row.result is not Result.SAME:
             return again(error, doing, array, partial(compute, *args, **how))
         raise failed(error, doing, array) from error
 
