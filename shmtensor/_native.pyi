@@ -434,6 +434,35 @@ def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...
 def tensor(array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, /) -> Tensor:
     """A tensor with the view `array` of `storage` as that lies since `epoch`; nothing is checked."""
 
+@final
+class Operation:
+    """Computes with the arrays of tensors, and makes tensors of what comes of it; a method where a class has it.
+
+    Its name, documentation and signature, its refusals and errors are those of `form` (shmtensor._tensor.dispatch).
+    """
+    def __init__(
+        self,
+        form: Any,
+        compute: Callable[..., Any],
+        into: Callable[..., Any] | None = None,
+        result: int = 0,
+        out: int = 0,
+        tensors: int = 0,
+        optional: int = 0,
+        operands: int = 0,
+        named: tuple[str, ...] | None = None,
+        results: Callable[..., Any] | None = None,
+        module: bool = False,
+        sequence: bool = False,
+        reflected: bool = False,
+        symbol: bool = False,
+    ) -> None:
+        """What each means stands beside the fields in native/python/operation.cpp."""
+    def __call__(self, *args: Any, **how: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: Any = None) -> Any: ...
+    @property
+    def form(self) -> Any: ...
+
 class TensorBase:
     """What programs call for each element, and the buffer protocol; only Tensor is derived from it."""
     def __getitem__(self, key: Any, /) -> Tensor:

@@ -11,17 +11,14 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ._tensor.core import FAILURES, array_of, failed, index_of, indices_of, wrap
+from ._tensor.core import FAILURES, axes_of, failed, index_of, indices_of
+from ._tensor.creation import asarray
+from ._tensor.dispatch import Array, Module, composed, export, operation
 from ._tensor.methods import Tensor
 from .devices import device_of
 from .dtypes import DEFAULT, dtype_of
 from .errors import InvalidArgument
-from .storage.arguments import SEQUENCES
 
-__all__ = [
-    "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
-    "rfftfreq", "rfftn",
-]  # fmt: skip
 NORMS: Final = ("backward", "ortho", "forward")
 
 
@@ -39,42 +36,45 @@ class ManyAxes(Protocol):
     ) -> Tensor: ...
 
 
-def _compute(name: str, function: Callable[..., Any], x: Tensor, norm: str, **how: Any) -> Tensor:
-    a = array_of(x)
+def _require_norm(name: str, norm: str) -> None:
     if norm not in NORMS:
         raise InvalidArgument(f"{name} with norm {norm!r}; there is {', '.join(NORMS)}")
-    try:
-        return wrap(function(a, norm=norm, **how))
-    except FAILURES as error:
-        raise failed(error, f"{name} of", a) from error
 
 
 def _one(name: str, function: Callable[..., Any], what: str) -> OneAxis:
-    def transform(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+    def transform(xp: Module, x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
         points = None if n is None else index_of(n, "number of points")
-        return _compute(name, function, x, norm, n=points, axis=index_of(axis, "axis"))
+        _require_norm(name, norm)
+        return function(x, n=points, axis=index_of(axis, "axis"), norm=norm)
 
-    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")  # type: ignore[no-any-return]
+    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")
 
 
 def _many(name: str, function: Callable[..., Any], what: str) -> ManyAxes:
     def transform(
-        x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
-    ) -> Tensor:
+        xp: Module,
+        x: Array,
+        /,
+        *,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Array:
         points = None if s is None else indices_of(s, "numbers of points")
         if points is not None and axes is None:
             axes = range(-len(points), 0)
-        along = None if axes is None else indices_of(axes, "axes")
-        return _compute(name, function, x, norm, s=points, axes=along)
+        _require_norm(name, norm)
+        return function(x, s=points, axes=None if axes is None else indices_of(axes, "axes"), norm=norm)
 
-    doc = f"{what} along axes (default all), of `s` points each (cut, or filled with zeros)."
-    return _described(transform, name, doc)  # type: ignore[no-any-return]
+    return _described(
+        transform, name, f"{what} along axes (default all), of `s` points each (cut, or filled with zeros)."
+    )
 
 
-def _described(transform: Any, name: str, doc: str) -> Any:
+def _described(transform: Any, name: str, doc: str) -> Callable[..., Tensor]:
     transform.__name__ = transform.__qualname__ = name
     transform.__doc__ = f"{doc} Raises IndexOutOfRange, InvalidArgument (a number of points, a norm), DTypeError."
-    return transform
+    return operation(method=False)(transform)
 
 
 fft = _one("fft", np.fft.fft, "The transform")
@@ -94,33 +94,34 @@ def _frequencies(function: Callable[..., Any], n: int, d: float, dtype: Any, dev
     if index_of(n) < 1 or not d:
         raise InvalidArgument(f"frequencies of {n} points, {d} apart; give 1 or more, and a distance")
     try:
-        return wrap(function(n, d).astype(DEFAULT if dtype is None else dtype_of(dtype)))
+        values = function(n, d)
     except FAILURES as error:
         raise failed(error, f"frequencies of {n} points for", np.empty(0)) from error
+    return asarray(values.astype(DEFAULT if dtype is None else dtype_of(dtype)))
 
 
+@composed(method=False)
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of `n` points, `d` apart, as fft orders them. Raises InvalidArgument."""
     return _frequencies(np.fft.fftfreq, n, d, dtype, device)
 
 
+@composed(method=False)
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of `n` points, `d` apart, as rfft orders them. Raises InvalidArgument."""
     return _frequencies(np.fft.rfftfreq, n, d, dtype, device)
 
 
-def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
+@operation(method=False)
+def fftshift(xp: Module, x: Array, /, *, axes: Any = None) -> Array:
     """Frequency 0 in the middle of all axes or some. Raises IndexOutOfRange."""
-    return _shift(np.fft.fftshift, x, axes)
+    return xp.fft.fftshift(x, axes_of(x, axes))
 
 
-def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
+@operation(method=False)
+def ifftshift(xp: Module, x: Array, /, *, axes: Any = None) -> Array:
     """The inverse of fftshift. Raises IndexOutOfRange."""
-    return _shift(np.fft.ifftshift, x, axes)
+    return xp.fft.ifftshift(x, axes_of(x, axes))
 
 
-def _shift(function: Callable[..., Any], x: Tensor, axes: Any) -> Tensor:
-    a = array_of(x)
-    if axes is not None:
-        axes = tuple(x._axis(axis) for axis in axes) if isinstance(axes, SEQUENCES) else x._axis(axes)
-    return wrap(function(a, axes))
+__all__ = export(globals())

@@ -1,7 +1,10 @@
-"""Writes shmtensor/_tensor/_methods.pyi: the methods that `_tensor/methods.py` installs, for type checkers and editors.
+"""Writes what type checkers and editors read of operations on tensors, from their rows (shmtensor/_tensor/dispatch.py).
 
-python tools/methods_stub.py            print it
-python tools/methods_stub.py --write    write it; a test wants it as it would be written now
+`_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; `typed.pyi` what is generated from the
+table of element types (shmtensor/dtypes.py).
+
+python tools/methods_stub.py            print the methods
+python tools/methods_stub.py --write    write all; a test wants them as they would be written now
 """
 
 from __future__ import annotations
@@ -13,14 +16,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shmtensor._tensor import elementwise, methods
+from shmtensor._native import Operation
+from shmtensor._tensor import functions, methods
+from shmtensor._tensor.dispatch import ROWS
+from shmtensor.dtypes import TABLE
 
-TARGET = Path(methods.__file__).with_name("_methods.pyi")
-HEAD = """# Made by tools/methods_stub.py from the tables of `methods`; make it again rather than change it.
+FOLDER = Path(methods.__file__).parent
+HEAD = """# Made by tools/methods_stub.py from the rows of operations; make it again rather than change it.
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
-
+"""
+METHODS = """
 from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
@@ -31,34 +38,51 @@ from .statistical import Found, MinMax
 class Methods:
     __slots__ = ()
 """
+TYPED = """# Made by tools/methods_stub.py from the table of element types; make it again rather than change it.
+from ..dtypes import DType
+from ..storage import Storage
+from .core import Tensor
+"""
+FUNCTIONS = """
+from numpy.typing import NDArray
+
+from ..dtypes import DType
+from .core import Tensor
+from .inspection import FloatInfo, IntInfo, NamespaceInfo
+from .selection import UniqueAll, UniqueCounts, UniqueInverse
+from .statistical import Found, MinMax
+
+"""
 
 
 class Shown(str):
     """An annotation, which `inspect` prints by its repr."""
 
     def __repr__(self) -> str:
-        return re.sub(r"\b(bool|float|int)\b", r"builtins.\1", self)  # methods have these names, too
+        return re.sub(r"\b(bool|float|int|complex)\b", r"builtins.\1", self)  # methods have these names, too
 
 
-def signature(function: Callable[..., Any]) -> str:
-    """The parameters of a method, the first of which is `self`, and what it gives."""
+def signature(function: Callable[..., Any], *, method: bool) -> str:
+    """The parameters, of a method with `self` as the first, and what it gives."""
     found = inspect.signature(function)
     parameters = list(found.parameters.values())
-    parameters[0] = parameters[0].replace(name="self", annotation=inspect.Parameter.empty)
-    # What stands before a slash is one class of parameters; self alone needs no slash.
-    if len(parameters) == 1 or parameters[1].kind is not inspect.Parameter.POSITIONAL_ONLY:
-        parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    shown = [one.replace(annotation=Shown(one.annotation)) for one in parameters[1:]]
-    return str(found.replace(parameters=[parameters[0], *shown], return_annotation=Shown(found.return_annotation)))
+    if method:
+        parameters[0] = parameters[0].replace(name="self", annotation=inspect.Parameter.empty)
+        # What stands before a slash is one class of parameters; self alone needs no slash.
+        if len(parameters) == 1 or parameters[1].kind is not inspect.Parameter.POSITIONAL_ONLY:
+            parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    shown = parameters[:1] if method else []
+    shown += [one.replace(annotation=Shown(one.annotation)) for one in parameters[method:]]
+    return str(found.replace(parameters=shown, return_annotation=Shown(found.return_annotation)))
 
 
-def line(name: str, function: Callable[..., Any]) -> str:
+def method(name: str, function: Callable[..., Any]) -> str:
     """One method."""
-    shown = signature(function)
+    shown = signature(function, method=True)
     if name in ("__eq__", "__ne__"):
         return f"    def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
-    if name in methods.operators():
-        shown = "(self) -> Tensor" if name in elementwise.UNARY_OPERATORS else "(self, other: Any) -> Tensor"
+    if name.startswith("__") and isinstance(function, Operation):
+        shown = "(self, other: Any) -> Tensor" if "other" in shown or "x2" in shown else "(self) -> Tensor"
         if re.fullmatch(r"__i(?!nvert)\w+__", name):
             shown = "(self, other: Any) -> Self"
     elif name.endswith("_"):
@@ -66,15 +90,32 @@ def line(name: str, function: Callable[..., Any]) -> str:
     return f"    def {name}{shown}: ..."
 
 
-def stub() -> str:
-    """The whole file."""
-    every = {**methods.operators(), **methods.table()}
-    lines = [line(name, every[name]) for name in sorted(every)]
-    return HEAD + "\n".join(lines) + "\n"
+def methods_stub() -> str:
+    """The whole of `_methods.pyi`."""
+    every = methods.table()
+    lines = [method(name, every[name]) for name in sorted(every)]
+    found = sorted(name for row in ROWS for name in row.properties)
+    lines += [f"    @property\n    def {name}(self) -> Tensor: ..." for name in found]
+    return HEAD + METHODS + "\n".join(lines) + "\n"
+
+
+def functions_stub() -> str:
+    """The whole of `functions.pyi`."""
+    lines = [f"def {name}{signature(getattr(functions, name), method=False)}: ..." for name in functions.__all__]
+    return HEAD + FUNCTIONS + "\n".join(lines) + "\n"
+
+
+def typed_stub() -> str:
+    """The whole of `typed.pyi`."""
+    lines = [TYPED, *[f"{row.name}: DType" for row in TABLE], "bool_: DType"]
+    lines += [f"class {row.prefix}{kind}({kind}): ..." for kind in ("Storage", "Tensor") for row in TABLE]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
     if "--write" in sys.argv:
-        TARGET.write_text(stub())
+        (FOLDER / "_methods.pyi").write_text(methods_stub())
+        (FOLDER / "functions.pyi").write_text(functions_stub())
+        (FOLDER / "typed.pyi").write_text(typed_stub())
     else:
-        print(stub(), end="")
+        print(methods_stub(), end="")

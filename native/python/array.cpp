@@ -288,6 +288,53 @@ PyObject* only_element(PyObject* object) {
     return PyArray_GETITEM(array, PyArray_BYTES(array));
 }
 
+bool is_array(PyObject* object) {
+    return load_numpy() && PyArray_Check(object);
+}
+
+namespace {
+
+// Types of dtypes.TABLE whose number is one only: not NPY_LONGLONG, nor those of other packages.
+bool is_known(const PyArray_Descr* descr) {
+    const int type = descr->type_num;
+    return ((type >= NPY_BOOL && type <= NPY_DOUBLE && type != NPY_LONGLONG && type != NPY_ULONGLONG) ||
+            type == NPY_CFLOAT || type == NPY_CDOUBLE || type == NPY_HALF) &&
+           PyArray_ISNBO(descr->byteorder);
+}
+
+}  // namespace
+
+bool is_known_array(PyObject* object) {
+    return load_numpy() && PyArray_CheckExact(object) &&
+           is_known(PyArray_DESCR(reinterpret_cast<PyArrayObject*>(object)));
+}
+
+bool is_part_of(PyObject* array, PyObject* of) {
+    PyObject* base = PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
+    return base && (base == of || base == PyArray_BASE(reinterpret_cast<PyArrayObject*>(of)));
+}
+
+bool is_alone(PyObject* array) {
+    return !PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
+}
+
+bool is_operand(PyObject* object) {
+    return PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object) || PyList_Check(object) ||
+           (load_numpy() && (PyArray_Check(object) || PyArray_IsScalar(object, Generic)));
+}
+
+PyObject* array_of_scalar(PyObject* object) {
+    if (!load_numpy() || !PyArray_IsScalar(object, Generic)) return nullptr;
+    PyArray_Descr* descr = PyArray_DescrFromScalar(object);
+    const bool known = descr && is_known(descr);
+    Py_XDECREF(descr);
+    return known ? PyArray_FromScalar(object, nullptr) : nullptr;
+}
+
+PyObject* copy_of(PyObject* array) {
+    return PyArray_NewCopy(reinterpret_cast<PyArrayObject*>(array), NPY_CORDER);
+}
+
 ArrayView view_array(PyObject* object) {
     auto* array = reinterpret_cast<PyArrayObject*>(object);
     PyArray_Descr* descr = PyArray_DESCR(array);

@@ -30,6 +30,15 @@ PyObject* element_view(PyObject* array, Py_ssize_t index);
 // there is not exactly one.
 PyObject* only_element(PyObject* array);
 
+// For results of NumPy and what tensors compute with; NumPy must have been imported. No exception is set.
+bool is_array(PyObject* object);
+bool is_known_array(PyObject* object);           // an exact ndarray of a type that NumPy has and tensors have
+bool is_part_of(PyObject* array, PyObject* of);  // as far as their bases tell; both ndarrays
+bool is_alone(PyObject* array);                  // a view of nothing; an ndarray
+bool is_operand(PyObject* object);               // what a tensor computes with: core.OPERANDS
+PyObject* array_of_scalar(PyObject* object);     // nullptr without an exception: no scalar of a known type
+PyObject* copy_of(PyObject* array);
+
 // Whether several elements of an exact ndarray may be the same memory, so that writing to it means nothing. False with
 // an exception set: it is none.
 bool overlaps(PyObject* array, bool* result);

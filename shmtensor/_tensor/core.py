@@ -27,7 +27,7 @@ from ..devices import CPU, Device, device_of
 from ..dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, NotSupported, tensor_advice, type_name
 from ..storage import Storage
-from ..storage.arguments import INTEGERS, array_from, empty_array, integer, refused, shape_from
+from ..storage.arguments import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from
 from ..storage.regions import address_of, array_over, moving
 from ..storage.storage import storage_of
 
@@ -259,32 +259,6 @@ class Tensor(TensorBase, Methods):
         return self
 
     @property
-    def T(self) -> Tensor:
-        """The view with its axes in the opposite order: of a matrix its transpose."""
-        return self._share(self._live().T)
-
-    @property
-    def mT(self) -> Tensor:
-        """The view with the last two axes exchanged. Raises InvalidArgument: fewer than two."""
-        if self._array.ndim < 2:
-            raise InvalidArgument(f"mT of a tensor of shape {self.shape}; it needs two axes")
-        return self._share(self._live().swapaxes(-1, -2))
-
-    @property
-    def real(self) -> Tensor:
-        """The view of the real parts; itself for real types."""
-        array = self._live()
-        return self._share(array.real) if array.dtype.kind == "c" else self
-
-    @property
-    def imag(self) -> Tensor:
-        """The view of the imaginary parts. Raises DTypeError: a real type has none (`shmtensor.imag(x)` gives 0)."""
-        array = self._live()
-        if array.dtype.kind != "c":
-            raise DTypeError(f"a tensor of {array.dtype.name} has no imaginary parts; use shmtensor.imag(x)")
-        return self._share(array.imag)
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
         return self._array.nbytes
@@ -312,15 +286,7 @@ class Tensor(TensorBase, Methods):
         return self
 
     def _axis(self, dim: Any) -> int:
-        ndim = self._array.ndim
-        if type(dim) is int and 0 <= dim < ndim:
-            return dim
-        if type(dim) is not int:
-            dim = index_of(dim, "axis")
-        if not -ndim <= dim < ndim:
-            there = f"use {-ndim} to {ndim - 1}" if ndim else "it has none"
-            raise IndexOutOfRange(f"asked for axis {dim} of a tensor of shape {self.shape}; {there}")
-        return dim % ndim  # type: ignore[no-any-return]
+        return axis_of(self._array, dim)
 
     def __repr__(self) -> str:
         array = self._live()
@@ -433,14 +399,6 @@ class Tensor(TensorBase, Methods):
             a[key] = value._live() if isinstance(value, Tensor) else value
         except FAILURES as error:
             raise failed(error, f"writing to index {key!r} of", a) from error
-
-    def clone(self) -> Tensor:
-        """A copy on the heap with a storage of its own. Does not block."""
-        a = self._live()
-        try:
-            return wrap(a.copy())
-        except MemoryError as error:
-            return wrap(again(error, "copying", a, a.copy))
 
     def to(self, dtype: Any) -> Tensor:
         """Itself when of this type, else a copy converted to it. Does not block. Raises DTypeError."""
@@ -590,6 +548,26 @@ def index_of(value: Any, what: str = "index") -> int:
         raise InvalidArgument(f"{what} {value!r} is not an integer; give one") from None
 
 
+def axis_of(a: Any, dim: Any) -> int:
+    """The number of an axis of an array, from 0. Raises IndexOutOfRange, InvalidArgument: not an integer."""
+    ndim: int = a.ndim
+    if type(dim) is int and 0 <= dim < ndim:
+        return dim
+    if type(dim) is not int:
+        dim = index_of(dim, "axis")
+    if not -ndim <= dim < ndim:
+        there = f"use {-ndim} to {ndim - 1}" if ndim else "it has none"
+        raise IndexOutOfRange(f"asked for axis {dim} of a tensor of shape {a.shape}; {there}")
+    return dim % ndim  # type: ignore[no-any-return]
+
+
+def axes_of(a: Any, dims: Any) -> Any:
+    """The numbers of one axis or of several; None for all of them. Raises as axis_of."""
+    if dims is None:
+        return None
+    return tuple([axis_of(a, one) for one in dims]) if isinstance(dims, SEQUENCES) else axis_of(a, dims)
+
+
 def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
     """A sequence of integers. Raises InvalidArgument."""
     try:
@@ -640,27 +618,5 @@ def _make_class(row: ElementType) -> None:
 each_type(_make_class)
 
 
-# fmt: off
-if TYPE_CHECKING:  # checkers see no generated classes: one line for each row
-    class ByteTensor(Tensor): ...
-    class CharTensor(Tensor): ...
-    class ShortTensor(Tensor): ...
-    class IntTensor(Tensor): ...
-    class LongTensor(Tensor): ...
-    class HalfTensor(Tensor): ...
-    class FloatTensor(Tensor): ...
-    class DoubleTensor(Tensor): ...
-    class BoolTensor(Tensor): ...
-    class UInt16Tensor(Tensor): ...
-    class UInt32Tensor(Tensor): ...
-    class UInt64Tensor(Tensor): ...
-    class ComplexFloatTensor(Tensor): ...
-    class ComplexDoubleTensor(Tensor): ...
-    class BFloat16Tensor(Tensor): ...
-    class Float8E4M3Tensor(Tensor): ...
-    class Float8E5M2Tensor(Tensor): ...
-# fmt: on
-else:
-
-    def __getattr__(name):
-        return class_named(globals(), name, "Tensor")
+def __getattr__(name: str) -> Any:
+    return class_named(globals(), name, "Tensor")

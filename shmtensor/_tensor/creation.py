@@ -18,16 +18,13 @@ from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
 from .core import FAILURES, SETTLED, Tensor, array_of, failed, index_of, refuse_grad
+from .dispatch import Array, Module, composed, export, operation
 from .dlpack import from_dlpack
-
-__all__ = [
-    "arange", "as_tensor", "asarray", "diag", "empty", "empty_like", "eye", "from_numpy", "full", "full_like",
-    "linspace", "logspace", "ones", "ones_like", "range", "tensor", "zeros", "zeros_like",
-]  # fmt: skip
 
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
 
+@composed(method=False)
 def from_numpy(array: NDArray[Any], shared: bool = False) -> Tensor:
     """A tensor over the memory of an array, without a copy; each keeps it alive and sees the other's writes.
 
@@ -52,6 +49,7 @@ def from_numpy(array: NDArray[Any], shared: bool = False) -> Tensor:
     return _tensor(view)
 
 
+@composed(method=False)
 def empty(
     shape: Any = (),
     *more: Any,
@@ -92,6 +90,7 @@ def empty(
     return _tensor(empty_array(sizes, kind), None, 0)
 
 
+@composed(method=False)
 def zeros(
     shape: Any = (),
     *more: Any,
@@ -115,6 +114,7 @@ def zeros(
         raise out_of_heap(nbytes) from error
 
 
+@composed(method=False)
 def ones(
     shape: Any = (),
     *more: Any,
@@ -129,6 +129,7 @@ def ones(
     return t
 
 
+@composed(method=False)
 def full(
     shape: Any,
     fill_value: Any,
@@ -154,6 +155,7 @@ def full(
     return t
 
 
+@composed(method=False)
 def tensor(
     data: Any, dtype: Any = None, device: Any = None, shared: bool = False, requires_grad: bool = False
 ) -> Tensor:
@@ -175,6 +177,7 @@ def tensor(
     return _shared(values) if shared else _tensor(values)
 
 
+@composed("as_tensor", method=False)
 def asarray(
     obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None, shared: bool = False
 ) -> Tensor:
@@ -229,38 +232,40 @@ def _over(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
     return _tensor(array_from(array, wanted))
 
 
-as_tensor = asarray
-
-
 def _allow(copy: bool | None, what: str) -> None:
     if copy is False:
         raise InvalidArgument(f"{what} cannot be this tensor without a copy, and copy=False was asked for")
 
 
+@composed(method=False)
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
     """A tensor of arbitrary content, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
     a = array_of(x)
     return empty(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
 
 
+@composed(method=False)
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
     """A tensor of zeros, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
     a = array_of(x)
     return zeros(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
 
 
+@composed(method=False)
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
     """A tensor of ones, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
     a = array_of(x)
     return ones(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
 
 
+@composed(method=False)
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
     """A tensor of one value, with the sizes and, unless given, the type of `x`. Blocks and raises as full."""
     a = array_of(x)
     return full(a.shape, fill_value, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
 
 
+@composed(method=False)
 def arange(
     start: Any,
     /,
@@ -288,6 +293,7 @@ def arange(
     return _shared(values) if shared else _tensor(values)
 
 
+@composed(method=False)
 def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:
     """Values from `start` to `end`, which is one of them where the steps meet it (TH's). Errors as `tensor`."""
     try:
@@ -299,6 +305,7 @@ def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: boo
     return tensor(values, dtype=(np.int64 if whole else DEFAULT) if dtype is None else dtype, shared=shared)
 
 
+@composed(method=False)
 def linspace(
     start: Any,
     stop: Any,
@@ -326,12 +333,14 @@ def linspace(
     return _shared(values) if shared else _tensor(values)
 
 
+@composed(method=False)
 def logspace(start: Any, stop: Any, /, num: int = 100, base: float = 10.0, *, dtype: Any = None) -> Tensor:
     """`base` to the power of `num` values from `start` to `stop`, equally far apart. Errors as `linspace`."""
     powers = linspace(start, stop, num, dtype=np.float64)
     return tensor(base**powers._array, dtype=DEFAULT if dtype is None else dtype)
 
 
+@composed(method=False)
 def eye(
     n_rows: int,
     n_cols: int | None = None,
@@ -350,21 +359,21 @@ def eye(
     return t
 
 
-def diag(x: Tensor, /, diagonal: int = 0) -> Tensor:
+@operation(method=False, fails="diagonal {diagonal} of")
+def diag(xp: Module, x: Array, /, diagonal: int = 0) -> Array:
     """A copy of the diagonal of a matrix, or a matrix with the tensor (one axis) on its diagonal.
 
     Does not block. Raises InvalidArgument: other numbers of axes.
     """
-    a = array_of(x)
-    if a.ndim not in (1, 2):
-        raise InvalidArgument(f"diag of a tensor of shape {a.shape}; give one axis or two")
-    try:
-        return _tensor(np.array(np.diag(a, index_of(diagonal))))
-    except FAILURES as error:
-        raise failed(error, f"diagonal {diagonal} of", a) from error
+    if x.ndim not in (1, 2):
+        raise InvalidArgument(f"diag of a tensor of shape {x.shape}; give one axis or two")
+    return xp.array(xp.diag(x, index_of(diagonal)))
 
 
 def _shared(values: NDArray[Any]) -> Tensor:
     target = allocate(values.nbytes).array(values.dtype, values.shape)
     np.copyto(target, values)
     return _tensor(target, None, SETTLED)
+
+
+__all__ = export(globals())

@@ -10,14 +10,13 @@ from typing import Any, Final
 from .. import _native
 from ..errors import InvalidArgument
 from .core import Tensor, wrap
-
-__all__ = ["from_dlpack"]
-METHODS: Final = ("__dlpack__", "__dlpack_device__")
+from .dispatch import composed, export
 
 CPU: Final = (1, 0)
 """DLPack's name of the processor's memory, (device type, number): where all tensors are."""
 
 
+@composed(function=False)
 def __dlpack__(
     self: Tensor,
     *,
@@ -58,11 +57,13 @@ def __dlpack__(
     return _native.dlpack_export(array, versioned, bool(copy))
 
 
+@composed(function=False)
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:
     """(1, 0), DLPack's name of the processor's memory. Does not block."""
     return CPU
 
 
+@composed(method=False)
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of an array of another library, which it keeps alive. Does not block.
 
@@ -86,3 +87,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if device is not None and str(device) != "cpu":
         raise BufferError(f'asked for a tensor on device {str(device)!r}; tensors live on "cpu"')
     return wrap(_native.dlpack_import(x, None if device is None else CPU, copy))
+
+
+__all__ = export(globals())

@@ -12,13 +12,8 @@ from ..devices import CPU, device_of
 from ..dtypes import BY_DTYPE, DEFAULT, DType, dtype_of, require_supported
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import MAX_AXES
-from .core import Tensor, array_of, wrap
-
-__all__ = [
-    "__array_api_version__", "__array_namespace_info__", "astype", "can_cast", "e", "finfo", "iinfo", "inf",
-    "is_tensor", "isdtype", "nan", "newaxis", "pi", "promote_types", "result_type",
-]  # fmt: skip
-METHODS: Final = ("__array_namespace__",)
+from .core import Tensor
+from .dispatch import Array, Module, Result, composed, export, operation
 
 API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Versions of the array API that this library follows."""
@@ -62,23 +57,25 @@ def _dtype(spec: Any) -> DType:
     return spec._array.dtype if isinstance(spec, Tensor) else dtype_of(spec)
 
 
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+@operation(result=Result.VIEW, method=False, fails="converting")
+def astype(xp: Module, x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     """The values as another type, truncated where they must be. Raises DTypeError.
 
     Args:
         copy: False: itself, when it has the type already.
     """
-    a = array_of(x)
     device_of(device)
     wanted = dtype_of(dtype)
-    return x if not copy and a.dtype == wanted else wrap(a.astype(wanted))
+    return x if not copy and x.dtype == wanted else x.astype(wanted)
 
 
+@composed(method=False)
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether every value of a type (or a tensor's type) has its place in another. Raises DTypeError."""
     return np.can_cast(_dtype(from_), dtype_of(to))
 
 
+@composed(method=False)
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The type that tensors, types and numbers promote to. Raises DTypeError."""
     parts = [one if isinstance(one, bool | int | float | complex) else _dtype(one) for one in arrays_and_dtypes]
@@ -88,11 +85,13 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         raise DTypeError(f"{arrays_and_dtypes} have no type in common: {error}") from error
 
 
+@composed(method=False)
 def promote_types(type1: Any, type2: Any, /) -> DType:
     """The type that two types promote to. Raises DTypeError."""
     return result_type(type1, type2)
 
 
+@composed(method=False)
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a type is of a kind: a name of the array API's, a type, or a tuple of these. Raises DTypeError."""
     found = dtype_of(dtype)
@@ -105,6 +104,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return found == dtype_of(kind)
 
 
+@composed(method=False)
 def finfo(type: Any, /) -> FloatInfo:
     """Range and precision of a floating-point type, or of a tensor's, or of the parts of a complex one.
 
@@ -125,6 +125,7 @@ def finfo(type: Any, /) -> FloatInfo:
     )
 
 
+@composed(method=False)
 def iinfo(type: Any, /) -> IntInfo:
     """Range of an integer type, or of a tensor's. Raises DTypeError: another kind of type."""
     dtype = _dtype(type)
@@ -134,6 +135,7 @@ def iinfo(type: Any, /) -> IntInfo:
     return IntInfo(info.bits, int(info.max), int(info.min), dtype)
 
 
+@composed(method=False)
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor."""
     return isinstance(value, Tensor)
@@ -172,11 +174,13 @@ class NamespaceInfo:
         }
 
 
+@composed(method=False)
 def __array_namespace_info__() -> NamespaceInfo:
     """What this namespace can do."""
     return NamespaceInfo()
 
 
+@composed(function=False)
 def __array_namespace__(self: Tensor, /, *, api_version: str | None = None) -> Any:
     """The module `shmtensor`, which follows the array API. Raises InvalidArgument: not in this version."""
     import shmtensor
@@ -184,3 +188,6 @@ def __array_namespace__(self: Tensor, /, *, api_version: str | None = None) -> A
     if api_version is not None and api_version not in API_VERSIONS:
         raise InvalidArgument(f"array API {api_version!r} was asked for; there is {', '.join(API_VERSIONS)}")
     return shmtensor
+
+
+__all__ = sorted([*export(globals()), "__array_api_version__", "e", "inf", "nan", "newaxis", "pi"])

@@ -7,39 +7,33 @@ is a method alone, stands here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from ..dtypes import TABLE, ElementType
 from ..errors import DTypeError, tensor_advice, type_name
-from ..linalg import routines
-from ..random import distributions, sampling
+from ..linalg import routines as routines  # these have rows
+from ..random import distributions as distributions
+from ..random import sampling as sampling
 from ..storage import Storage
 from ..storage.arguments import array_from, shape_from
-from . import (
-    dlpack,
-    elementwise,
-    inspection,
-    numpy_protocols,
-    products,
-    selection,
-    shapes,
-    sorting,
-    special,
-    statistical,
-)
+from . import creation, elementwise
+from . import dlpack as dlpack  # these have rows
+from . import inspection as inspection
+from . import numpy_protocols as numpy_protocols
+from . import products as products
+from . import selection as selection
+from . import shapes as shapes
+from . import sorting as sorting
+from . import special as special
+from . import statistical as statistical
 from .core import Tensor as Tensor
 from .core import array_of, index_of, indices_of
-
-MODULES: Final = (
-    dlpack, distributions, inspection, numpy_protocols, products, routines, sampling, selection, shapes, sorting,
-    special, statistical,
-)  # fmt: skip
-"""Of each the names in METHODS become methods."""
-
+from .dispatch import ROWS, Array, Module, Result, composed, export, operation
 
 # -- methods alone -----------------------------------------------------------------------------------------------------
 
 
+@composed(function=False)
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Be a view of another storage (all of it, unless sizes are given), or what another tensor is; gives self.
 
@@ -62,6 +56,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     return self
 
 
+@composed(function=False)
 def resize_(self: Tensor, *sizes: Any) -> Tensor:
     """Take other sizes, dense, from the first element on; the storage grows when it must; gives self.
 
@@ -77,6 +72,7 @@ def resize_(self: Tensor, *sizes: Any) -> Tensor:
     return self
 
 
+@composed(function=False)
 def resize_as_(self: Tensor, other: Tensor) -> Tensor:
     """`resize_` to the sizes of another tensor; gives self. Does not block. Raises as resize_ does."""
     return resize_(self, other.shape)
@@ -89,40 +85,41 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def detach(self: Tensor) -> Tensor:
-    """A view of the same memory, of which no gradients are recorded. Does not block."""
-    return self._share(self._live())
-
-
+@composed(function=False)
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Say that gradients are not recorded; returns self. Does not block. Raises NotSupported: True."""
     self.requires_grad = requires_grad
     return self
 
 
+@composed(function=False)
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """`to` the type of another tensor. Does not block."""
     return self.to(array_of(other).dtype)
 
 
-def apply_(self: Tensor, function: Callable[[Any], Any]) -> Tensor:
+@operation(result=Result.SAME, function=False, fails="writing to")
+def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
     """Put `function(element)` in the place of each element; gives self. As slow as Python. Does not block."""
-    a = array_of(self)
     if not callable(function):
         raise DTypeError(f"apply_ of {function!r}; give a function of one element")
-    return self.copy_(array_from([function(value) for value in a.reshape(-1).tolist()], a.dtype).reshape(a.shape))
+    values = array_from([function(value) for value in self.reshape(-1).tolist()], self.dtype)
+    xp.copyto(self, values.reshape(self.shape), casting="unsafe")
 
 
+@composed()
 def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """self + value * tensor1 * tensor2. Does not block. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value))
 
 
+@composed()
 def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """self + value * tensor1 / tensor2. Does not block. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value))
 
 
+@composed(function=False)
 def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha: float = 1) -> Tensor:
     """`atomics.index_add_atomic_` on this tensor; gives self. Does not block. Raises as that does."""
     from ..atomics import index_add_atomic_
@@ -130,112 +127,56 @@ def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha:
     return index_add_atomic_(self, dim, index, source, alpha)
 
 
+@composed(function=False)
 def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`addcmul` in place; gives self. Does not block. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=self)
 
 
+@composed(function=False)
 def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`addcdiv` in place; gives self. Does not block. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
 
 
-def _converter(row: ElementType) -> Callable[[Tensor], Tensor]:
+def _convert(row: ElementType) -> None:
     def convert(self: Tensor) -> Tensor:
         return self.to(row.dtype)
 
+    convert.__name__ = row.method
     convert.__doc__ = f"`to(shmtensor.{row.name})`: itself when it is {row.name}, else a copy. Does not block."
-    return convert
+    composed(function=False)(convert)
 
 
-def _new(make: str) -> Callable[..., Tensor]:
+def _create(make: Callable[..., Tensor]) -> None:
     def create(self: Tensor, *content: Any, dtype: Any = None, shared: bool = False) -> Tensor:
-        from . import creation
+        return make(*content, dtype=self.dtype if dtype is None else dtype, shared=shared)
 
-        function: Callable[..., Tensor] = getattr(creation, make)
-        return function(*content, dtype=self.dtype if dtype is None else dtype, shared=shared)
-
-    create.__doc__ = f"`shmtensor.{make}`, of this tensor's type unless another is given; blocks and raises as that."
-    return create
-
-
-# -- methods from functions --------------------------------------------------------------------------------------------
+    create.__name__ = f"new_{make.__name__}"
+    create.__doc__ = (
+        f"`shmtensor.{make.__name__}`, of this tensor's type unless another is given; blocks and raises as that."
+    )
+    composed(function=False)(create)
 
 
-def _unary_inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def compute(self: Tensor) -> Tensor:
-        return function(self, out=self)
-
-    compute.__doc__ = f"{(function.__doc__ or '').partition(', into')[0]}, in place; gives self. Does not block."
-    return compute
+for _row in TABLE:
+    _convert(_row)
+for _make in (creation.empty, creation.full, creation.ones, creation.tensor, creation.zeros):
+    _create(_make)
 
 
-def _binary_inplace(name: str, operate: Callable[..., Any]) -> Callable[..., Tensor]:
-    def compute(self: Tensor, other: Any) -> Tensor:
-        result: Tensor = operate(self, other)
-        if result is NotImplemented:  # as an operator may answer; nobody would look here
-            raise DTypeError(f"{name}_ of a tensor and a {type_name(other)}; {tensor_advice(other)}")
-        return result
-
-    compute.__doc__ = f"`{name}` in place; gives self. Does not block.\n\n{elementwise.RAISES}"
-    return compute
-
-
-def clip_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`clip` in place; gives self. Does not block. Raises InvalidArgument."""
-    return selection.clip(self, min, max, out=self)
-
-
-MADE: Final = ("compute", "convert", "create")
-"""Names of the functions that are made here, each for one method."""
+# -- installed ---------------------------------------------------------------------------------------------------------
 
 
 def table() -> dict[str, Callable[..., Any]]:
-    """Every method that `install` makes, by its name. Does not block."""
-    found: dict[str, Callable[..., Any]] = {}
-    for name in elementwise.__all__:
-        function = getattr(elementwise, name)
-        if name in ("real", "imag"):  # properties, and views
-            continue
-        found[name] = function
-        if function in elementwise.BINARY:
-            found[f"{name}_"] = _binary_inplace(name, elementwise.operators_of(function)[2])
-        elif name not in ("isfinite", "isinf", "isnan", "signbit"):
-            found[f"{name}_"] = _unary_inplace(function)
-    for module in MODULES:
-        found.update({name: getattr(module, name) for name in module.METHODS})
-    found.update({f"{name}_": _unary_inplace(found[name]) for name in special.METHODS})
-    found.update({row.method: _converter(row) for row in TABLE})
-    found.update({f"new_{name}": _new(name) for name in ("empty", "full", "ones", "tensor", "zeros")})
-    alone = (
-        set_, resize_, resize_as_, detach, requires_grad_, type_as, apply_, addcmul, addcmul_, addcdiv, addcdiv_, clip_,
-        index_add_atomic_,
-        shapes.view, shapes.view_as, shapes.reshape_as, shapes.expand, shapes.expand_as, shapes.permute,
-    )  # fmt: skip
-    found.update({function.__name__: function for function in alone})
-    for name, method in found.items():
-        if method.__name__ in MADE:
-            method.__name__, method.__qualname__ = name, f"Tensor.{name}"
-    found.update(clamp_=clip_, reshape=shapes.reshape_method, flip=shapes.flip_method, tile=shapes.tile_method)
-    return found
+    """Every method that is installed, by its name. Does not block."""
+    return {name: method for row in ROWS for name, method in row.methods.items()}
 
 
-def operators() -> dict[str, Callable[..., Any]]:
-    """Python's operators, by the names of their methods. Does not block."""
-    found: dict[str, Callable[..., Any]] = dict(elementwise.UNARY_OPERATORS)
-    for symbol, function in {**elementwise.OPERATORS, "matmul": products.matmul}.items():
-        forward, reflected, inplace = elementwise.operators_of(function)
-        found[f"__{symbol}__"], found[f"__r{symbol}__"] = forward, reflected
-        found[f"__i{symbol}__"] = inplace
-    for symbol, function in elementwise.COMPARISONS.items():
-        found[f"__{symbol}__"] = elementwise.operators_of(function)[0]
-    return found
+for _name, _method in table().items():
+    setattr(Tensor, _name, _method)
+for _one in ROWS:
+    for _name, _value in _one.properties.items():
+        setattr(Tensor, _name, property(_value, doc=_one.doc))
 
-
-def install() -> None:
-    """Make them all methods of Tensor. Does not block."""
-    for name, method in {**table(), **operators()}.items():
-        setattr(Tensor, name, method)
-
-
-install()
+__all__ = export(globals())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from ..dtypes import BY_DTYPE
 from .core import FAILURES, NUMPYS, OPERANDS, Tensor, failed, target_of, wrap
+from .dispatch import composed
 
-METHODS: Final = ("__array_function__", "__array_ufunc__")
 
-
+@composed(function=False)
 def __array_ufunc__(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """NumPy's ufuncs take tensors and give tensors."""
     found: list[Tensor] = []
@@ -35,6 +35,7 @@ def __array_ufunc__(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwarg
     return tuple(given) if len(given) > 1 else given[0]
 
 
+@composed(function=False)
 def __array_function__(self: Tensor, function: Any, types: Iterable[type], args: Any, kwargs: Any) -> Any:
     """NumPy's other functions take tensors and give tensors; views of one are on its storage."""
     if not all(issubclass(one, (Tensor, np.ndarray)) for one in types):

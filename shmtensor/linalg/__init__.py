@@ -16,6 +16,7 @@ import numpy as np
 from .._tensor import products as _products
 from .._tensor import shapes as _shapes
 from .._tensor.core import Tensor, array_of, index_of, wrap
+from .._tensor.dispatch import composed
 from .._tensor.products import matmul as matmul
 from .._tensor.products import outer as outer
 from .._tensor.products import tensordot as tensordot
@@ -36,11 +37,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+@composed(method=False)
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The vector product along an axis of size 3; other axes broadcast. Raises IndexOutOfRange, InvalidArgument."""
     return _products.cross(x1, x2, axis)
 
 
+@composed(method=False)
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """The view of the diagonals of matrices, as a last axis. Raises InvalidArgument: no matrices."""
     if array_of(x).ndim < 2:
@@ -48,6 +51,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     return _shapes.diagonal(x, index_of(offset), -2, -1)
 
 
+@composed(method=False)
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sums of the diagonals of matrices, of type `dtype` (default: as `sum` has it). Raises InvalidArgument."""
     a = array_of(x)

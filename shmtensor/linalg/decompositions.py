@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, array_of, wrap
+from .._tensor.dispatch import composed
 from ..errors import DTypeError, InvalidArgument
 from .lapack import call, each, floating, matrices, numpys, same_type
 
@@ -60,6 +61,7 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
+@composed(method=False)
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     """L with L @ L^H = x (upper: U with U^H @ U = x), of a positive definite matrix, of which one triangle is read.
 
@@ -69,6 +71,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     return wrap(numpys("cholesky", "potrf", a, np.linalg.cholesky, a, upper=upper))
 
 
+@composed(method=False)
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     """Q (..., m, k) and R (..., k, n) with k the smaller of m and n; mode "complete": k = m.
 
@@ -81,6 +84,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     return QRResult(wrap(q), wrap(r))
 
 
+@composed(method=False)
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """U (..., m, m), S (..., k) and Vh (..., n, n) with k the smaller of m and n; not full: (..., m, k), (..., k, n).
 
@@ -90,12 +94,14 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     return SVDResult(*map(wrap, numpys("svd", "gesdd", a, np.linalg.svd, a, full_matrices)))
 
 
+@composed(method=False)
 def svdvals(x: Tensor, /) -> Tensor:
     """Singular values (..., k), descending. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
     a = matrices("svdvals", x)
     return wrap(numpys("svdvals", "gesdd", a, np.linalg.svd, a, compute_uv=False))
 
 
+@composed(method=False)
 def eigh(x: Tensor, /, *, UPLO: str = "L") -> EighResult:
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, of which the triangle "L" or "U" is read.
 
@@ -105,6 +111,7 @@ def eigh(x: Tensor, /, *, UPLO: str = "L") -> EighResult:
     return EighResult(*map(wrap, numpys("eigh", "syevd", a, np.linalg.eigh, a, UPLO)))
 
 
+@composed(method=False)
 def eigvalsh(x: Tensor, /, *, UPLO: str = "L") -> Tensor:
     """Eigenvalues (..., n), ascending, of a symmetric or Hermitian matrix. Raises as eigh does."""
     a = matrices("eigvalsh", x, square=True)
@@ -115,6 +122,7 @@ def _complex(a: NDArray[Any], found: Any) -> Tensor:
     return wrap(found.astype(np.result_type(a.dtype, np.complex64), copy=False))
 
 
+@composed(method=False)
 def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors of any square matrix; complex ones, for real matrices too.
 
@@ -125,6 +133,7 @@ def eig(x: Tensor, /) -> EigResult:
     return EigResult(_complex(a, values), _complex(a, vectors))
 
 
+@composed(method=False)
 def eigvals(x: Tensor, /) -> Tensor:
     """Eigenvalues (..., n) of any square matrix, complex. Raises as eig does."""
     a = matrices("eigvals", x, square=True)
@@ -163,6 +172,7 @@ def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> LUResult:
     return LUResult(wrap(permutation), wrap(lower), wrap(np.triu(both[..., :k, :])))
 
 
+@composed(method=False)
 def lu_factor(x: Tensor, /) -> LUFactorResult:
     """L and U in one matrix, and the exchanges of rows that made them; `lu_solve` takes them.
 
@@ -172,6 +182,7 @@ def lu_factor(x: Tensor, /) -> LUFactorResult:
     return LUFactorResult(wrap(both), wrap(pivots))
 
 
+@composed(method=False)
 def lu(x: Tensor, /) -> LUResult:
     """P (..., m, m), L (..., m, k) and U (..., k, n) with x = P @ L @ U; of singular matrices too.
 
@@ -180,6 +191,7 @@ def lu(x: Tensor, /) -> LUResult:
     return unpacked(*factored("lu", x, strict=False))
 
 
+@composed(method=False)
 def householder_product(x: Tensor, tau: Tensor, /) -> Tensor:
     """The first n columns of the product of k reflectors: x (..., m, n) has them below its diagonal, tau (..., k).
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, array_of, index_of, wrap
+from .._tensor.dispatch import composed
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
 from .lapack import LinAlgError, matrices, numpys, scipy_linalg
@@ -29,6 +30,7 @@ class MatrixFunction(Protocol):
     def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
+@composed()
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """A square matrix times itself; below 0 its inverse. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     n = index_of(n)
@@ -39,6 +41,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     return wrap(result.copy() if result is a else result)
 
 
+@composed(method=False)
 def multi_dot(tensors: Sequence[Tensor], /) -> Tensor:
     """The product of matrices in the order of the least work; the first and the last may be vectors.
 
@@ -54,6 +57,7 @@ def multi_dot(tensors: Sequence[Tensor], /) -> Tensor:
         raise refused(error, f"multi_dot of tensors of shapes {shapes}, the first", arrays[0]) from error
 
 
+@composed(method=False)
 def vander(x: Tensor, /, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 (None: n) of each element of (..., n), as (..., n, N): Vandermonde's matrix."""
     a = array_of(x)
@@ -105,10 +109,16 @@ def _function(name: str, what: str, fails: str = "") -> MatrixFunction:
 
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = f"{what} of square matrices. Raises {fails}InvalidArgument, DTypeError, MissingExtra (SciPy)."
-    return compute
+    return composed(method=False)(compute)
 
 
-expm = matrix_exp = _function("expm", "The exponential")
+@composed()
+def matrix_exp(x: Tensor, /) -> Tensor:
+    """The exponential of square matrices. Raises InvalidArgument, DTypeError, MissingExtra (SciPy)."""
+    return _applied("expm", x)
+
+
+expm = _function("expm", "The exponential")
 logm = _function("logm", "The logarithm", "LinAlgError (singular), ")
 sqrtm = _function("sqrtm", "The principal square root", "LinAlgError (there is none), ")
 cosm = _function("cosm", "The cosine")
@@ -120,6 +130,7 @@ tanhm = _function("tanhm", "The hyperbolic tangent", "LinAlgError (there is none
 signm = _function("signm", "The sign: of eigenvalues, that of their real parts;", "LinAlgError (there is none), ")
 
 
+@composed(method=False)
 def funm(x: Tensor, function: Callable[[Any], Any], /) -> Tensor:
     """A function of square matrices, from that of numbers: `function(array)` for an array of eigenvalues.
 
@@ -128,6 +139,7 @@ def funm(x: Tensor, function: Callable[[Any], Any], /) -> Tensor:
     return _applied("funm", x, function)
 
 
+@composed(method=False)
 def fractional_matrix_power(x: Tensor, power: float, /) -> Tensor:
     """A power, of whatever exponent, of square matrices.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._tensor.core import Tensor, array_of, wrap
+from .._tensor.dispatch import composed
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from ..storage.arguments import SEQUENCES, refused
@@ -35,6 +36,7 @@ def _axes(x: Tensor, axis: Any) -> Any:
     return tuple([x._axis(i) for i in axis]) if isinstance(axis, SEQUENCES) else x._axis(axis)
 
 
+@composed(method=False)
 def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of all elements, or over axes: sum(abs(x) ** ord) ** (1 / ord); 0 counts what is not 0; inf, -inf.
 
@@ -43,6 +45,7 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
     return measured("vector_norm", x, np.linalg.vector_norm, axis=_axes(x, axis), keepdims=keepdims, ord=ord)
 
 
+@composed(method=False)
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """The norm of matrices: "fro", "nuc" (the sum of singular values), 1, 2, inf and their negatives.
 
@@ -53,6 +56,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
     return measured("matrix_norm", x, np.linalg.matrix_norm, keepdims=keepdims, ord=ord)
 
 
+@composed(method=False)
 def norm(x: Tensor, /, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """A norm as `torch.linalg.norm` has it: of all elements, of vectors along `dim`, of matrices in two of them.
 
@@ -67,6 +71,7 @@ def norm(x: Tensor, /, ord: Any = None, dim: Any = None, keepdim: bool = False, 
     return measured("norm", x, np.linalg.norm, ord=ord, axis=_axes(x, dim), keepdims=keepdim)
 
 
+@composed(method=False)
 def cond(x: Tensor, /, p: Any = None) -> Tensor:
     """How much an inverse magnifies: norm(x, p) * norm(inv(x), p); None is 2, by singular values. inf: singular.
 
@@ -78,6 +83,7 @@ def cond(x: Tensor, /, p: Any = None) -> Tensor:
     return wrap(np.asarray(numpys("cond", "gesdd", a, np.linalg.cond, a, p)).astype(a.real.dtype, copy=False))
 
 
+@composed(method=False)
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """How many singular values count, int64.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, array_of, wrap
+from .._tensor.dispatch import composed
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import SEQUENCES
 from . import decompositions, norms, solvers
@@ -75,6 +76,7 @@ class TriangularResult(NamedTuple):
 # -- systems of equations ----------------------------------------------------------------------------------------------
 
 
+@composed()
 def gesv(b: Tensor, a: Tensor, /) -> SolveResult:
     """X with a @ X = b, and both triangles of a, as `lu` has them.
 
@@ -94,6 +96,7 @@ def gesv(b: Tensor, a: Tensor, /) -> SolveResult:
     return SolveResult(wrap(found[..., 0] if right.ndim == 1 else found), wrap(both))
 
 
+@composed()
 def gels(b: Tensor, a: Tensor, /) -> SolveResult:
     """X for which a @ X comes nearest to b, a of full rank, and the QR (or LQ) factors of a, as `geqrf` has them.
 
@@ -116,6 +119,7 @@ def gels(b: Tensor, a: Tensor, /) -> SolveResult:
     return SolveResult(wrap(found[..., 0] if right.ndim == 1 else found), wrap(factors))
 
 
+@composed("trtrs")
 def triangular_solve(
     b: Tensor, a: Tensor, /, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularResult:
@@ -133,16 +137,19 @@ trtrs = triangular_solve
 # -- positive definite matrices ----------------------------------------------------------------------------------------
 
 
+@composed()
 def cholesky(x: Tensor, /, upper: bool = False) -> Tensor:
     """`linalg.cholesky`: L, or U. Raises LinAlgError (not positive definite), InvalidArgument, DTypeError."""
     return decompositions.cholesky(x, upper=upper)
 
 
+@composed()
 def potrf(x: Tensor, /, upper: bool = True) -> Tensor:
     """`cholesky`, of which TH gives the upper triangle. Raises as that."""
     return cholesky(x, upper)
 
 
+@composed()
 def cholesky_solve(b: Tensor, factor: Tensor, /, upper: bool = False) -> Tensor:
     """X with A @ X = b, from the factor of A that `cholesky` gave.
 
@@ -159,11 +166,13 @@ def cholesky_solve(b: Tensor, factor: Tensor, /, upper: bool = False) -> Tensor:
     return wrap(found[..., 0] if right.ndim == 1 else found)
 
 
+@composed()
 def potrs(b: Tensor, factor: Tensor, /, upper: bool = True) -> Tensor:
     """`cholesky_solve`, where TH takes the upper triangle. Raises as that."""
     return cholesky_solve(b, factor, upper)
 
 
+@composed()
 def cholesky_inverse(factor: Tensor, /, upper: bool = False) -> Tensor:
     """The inverse of A, from the factor of A that `cholesky` gave.
 
@@ -181,11 +190,13 @@ def cholesky_inverse(factor: Tensor, /, upper: bool = False) -> Tensor:
     return wrap(each(compute, ((c.shape[-2:], c.dtype),), c)[0])
 
 
+@composed()
 def potri(factor: Tensor, /, upper: bool = True) -> Tensor:
     """`cholesky_inverse`, where TH takes the upper triangle. Raises as that."""
     return cholesky_inverse(factor, upper)
 
 
+@composed()
 def pstrf(x: Tensor, /, upper: bool = True, tol: float = -1) -> PstrfResult:
     """Cholesky's factor with pivots: of x[p][:, p], where p is the order that `pivots` gives.
 
@@ -208,6 +219,7 @@ def pstrf(x: Tensor, /, upper: bool = True, tol: float = -1) -> PstrfResult:
 # -- inverses and determinants -----------------------------------------------------------------------------------------
 
 
+@composed("getri")
 def inverse(x: Tensor, /) -> Tensor:
     """`linalg.inv`. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     return solvers.inv(x)
@@ -216,11 +228,13 @@ def inverse(x: Tensor, /) -> Tensor:
 getri = inverse
 
 
+@composed()
 def pinverse(x: Tensor, /, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv` with torch's bound. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
     return solvers.pinv(x, rtol=rcond)
 
 
+@composed()
 def logdet(x: Tensor, /) -> Tensor:
     """Logarithms of determinants: NaN where one is negative, -inf where it is 0. Raises InvalidArgument, DTypeError."""
     sign, size = (array_of(part) for part in slogdet(x))
@@ -231,11 +245,13 @@ def logdet(x: Tensor, /) -> Tensor:
 # -- orthogonal factors ------------------------------------------------------------------------------------------------
 
 
+@composed()
 def qr(x: Tensor, /, some: bool = True) -> QRResult:
     """`linalg.qr`; not `some`: a square Q. Raises InvalidArgument, DTypeError."""
     return decompositions.qr(x, mode="reduced" if some else "complete")
 
 
+@composed()
 def geqrf(x: Tensor, /) -> GeqrfResult:
     """R and the reflectors of which Q is the product, in one matrix, and their scales. Raises as qr does."""
     a = matrices("geqrf", x)
@@ -243,11 +259,13 @@ def geqrf(x: Tensor, /) -> GeqrfResult:
     return GeqrfResult(wrap(turned.swapaxes(-1, -2)), wrap(tau))
 
 
+@composed()
 def orgqr(x: Tensor, tau: Tensor, /) -> Tensor:
     """`linalg.householder_product` of what geqrf gave: the columns of Q. Raises as that."""
     return decompositions.householder_product(x, tau)
 
 
+@composed()
 def ormqr(x: Tensor, tau: Tensor, other: Tensor, /, left: bool = True, transpose: bool = False) -> Tensor:
     """Q @ other (not left: other @ Q; transpose: Q^H), with the square Q of what geqrf gave.
 
@@ -270,6 +288,7 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, /, left: bool = True, transpose
     return wrap(each(compute, ((c.shape[-2:], a.dtype),), a[..., :k], c, scales, vectors=1)[0])
 
 
+@composed("gesvd")
 def svd(x: Tensor, /, some: bool = True, compute_uv: bool = True) -> SVDResult:
     """U, S and V, where `linalg.svd` gives V^H; without compute_uv, U and V are zeros.
 
@@ -289,6 +308,7 @@ gesvd = svd
 # -- eigenvalues -------------------------------------------------------------------------------------------------------
 
 
+@composed("syev")
 def symeig(x: Tensor, /, eigenvectors: bool = False, upper: bool = True) -> EighResult:
     """`linalg.eigh` of the upper or lower triangle; without eigenvectors, these have no elements.
 
@@ -303,6 +323,7 @@ def symeig(x: Tensor, /, eigenvectors: bool = False, upper: bool = True) -> Eigh
 syev = symeig
 
 
+@composed()
 def geev(x: Tensor, /, eigenvectors: bool = False) -> EigenResult:
     """Eigenvalues of a real square matrix as TH gives them, in real numbers; `linalg.eig` has them complex.
 
@@ -322,17 +343,20 @@ def geev(x: Tensor, /, eigenvectors: bool = False) -> EigenResult:
 # -- triangular factors ------------------------------------------------------------------------------------------------
 
 
+@composed()
 def lu(x: Tensor, /) -> LUFactorResult:
     """`linalg.lu_factor`, of singular matrices too. Raises InvalidArgument, DTypeError, MissingExtra (SciPy)."""
     both, pivots = factored("lu", x, strict=False)
     return LUFactorResult(wrap(both), wrap(pivots))
 
 
+@composed()
 def btrifact(x: Tensor, /) -> LUFactorResult:
     """`linalg.lu_factor` under TH's name. Raises LinAlgError (singular) as that."""
     return decompositions.lu_factor(x)
 
 
+@composed("btrisolve")
 def lu_solve(b: Tensor, factors: Tensor, pivots: Tensor, /) -> Tensor:
     """`linalg.lu_solve` with the right side first. Raises as that."""
     return solvers.lu_solve(factors, pivots, b)
@@ -341,6 +365,7 @@ def lu_solve(b: Tensor, factors: Tensor, pivots: Tensor, /) -> Tensor:
 btrisolve = lu_solve
 
 
+@composed(method=False)
 def lu_unpack(factors: Tensor, pivots: Tensor, /) -> LUResult:
     """P, L and U from what `lu` gave. Raises InvalidArgument, DTypeError."""
     return unpacked(matrices("lu_unpack", factors), pivots_of("lu_unpack", pivots))
@@ -349,6 +374,7 @@ def lu_unpack(factors: Tensor, pivots: Tensor, /) -> LUResult:
 # -- norms -------------------------------------------------------------------------------------------------------------
 
 
+@composed()
 def norm(x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The p-norm of all elements, or over axes; "fro" is the 2-norm, "nuc" the sum of a matrix's singular values.
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, array_of, index_of, wrap
+from .._tensor.dispatch import composed
 from ..errors import InvalidArgument
 from .decompositions import pivots_of
 from .lapack import FAILURES, LinAlgError, call, each, floating, matrices, numpys, same_type
@@ -51,6 +52,7 @@ def right_side(name: str, b: NDArray[Any], rows: int) -> NDArray[Any]:
     return columns
 
 
+@composed(method=False)
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """X with x1 @ X = x2: (..., n, n) and (n) or (..., n, k).
 
@@ -61,18 +63,21 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     return wrap(numpys("solve", "gesv", a, np.linalg.solve, a, b))
 
 
+@composed(method=False)
 def inv(x: Tensor, /) -> Tensor:
     """The inverse of square matrices. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     a = matrices("inv", x, square=True)
     return wrap(numpys("inv", "gesv", a, np.linalg.inv, a))
 
 
+@composed()
 def det(x: Tensor, /) -> Tensor:
     """Determinants (...) of square matrices. Raises InvalidArgument, DTypeError."""
     a = matrices("det", x, square=True)
     return wrap(numpys("det", "getrf", a, np.linalg.det, a))
 
 
+@composed()
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Signs (...) of determinants, and logarithms of their absolute values. Raises InvalidArgument, DTypeError."""
     a = matrices("slogdet", x, square=True)
@@ -86,6 +91,7 @@ def relative(rtol: float | Tensor | None, a: NDArray[Any]) -> Any:
     return array_of(rtol) if isinstance(rtol, Tensor) else rtol
 
 
+@composed(method=False)
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """The pseudo-inverse (..., n, m) of matrices (..., m, n).
 
@@ -98,6 +104,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     return wrap(numpys("pinv", "gesdd", a, np.linalg.pinv, a, rcond=relative(rtol, a)))
 
 
+@composed(method=False)
 def lstsq(x1: Tensor, x2: Tensor, /, *, rcond: float | None = None) -> LstsqResult:
     """X for which x1 @ X comes nearest to x2, the smallest where there are several: (..., m, n), (m) or (..., m, k).
 
@@ -130,6 +137,7 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rcond: float | None = None) -> LstsqResu
     return LstsqResult(wrap(solution), wrap(residuals), wrap(rank), wrap(singular))
 
 
+@composed(method=False)
 def tensorinv(x: Tensor, /, ind: int = 2) -> Tensor:
     """The inverse by `tensordot(..., ind)`. Raises LinAlgError, InvalidArgument (not square so), DTypeError."""
     a, ind = floating("tensorinv", x), index_of(ind)
@@ -138,6 +146,7 @@ def tensorinv(x: Tensor, /, ind: int = 2) -> Tensor:
     return wrap(numpys("tensorinv", "gesv", a, np.linalg.tensorinv, a, ind))
 
 
+@composed(method=False)
 def tensorsolve(x1: Tensor, x2: Tensor, /, dims: Sequence[int] | None = None) -> Tensor:
     """X with tensordot(x1, X, axes=X.ndim) = x2; axes `dims` of x1 go to its end first.
 
@@ -155,6 +164,7 @@ def tensorsolve(x1: Tensor, x2: Tensor, /, dims: Sequence[int] | None = None) ->
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
 
+@composed(method=False)
 def solve_triangular(
     x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -185,6 +195,7 @@ def triangular(name: str, x1: Tensor, x2: Tensor, upper: bool, left: bool, turne
     return wrap(found[..., 0] if b.ndim == 1 else found)
 
 
+@composed(method=False)
 def lu_solve(LU: Tensor, pivots: Tensor, x2: Tensor, /, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A @ X = x2 (not left: X @ A = x2; adjoint: A^H), from the factors of A that `lu_factor` gave.
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .._native import Twister
 from .._tensor.core import Tensor
 from .._tensor.creation import empty
+from .._tensor.dispatch import composed
 from ..dtypes import DType, float64, int64
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import empty_array, integer, read_only
@@ -95,6 +96,7 @@ def _require_reals(doing: str, t: Tensor) -> NDArray[Any]:
 # -- of floating-point types ------------------------------------------------------------------------------------------
 
 
+@composed()
 def uniform_(t: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with values from `low` to below `high`, 2**32 different ones; gives t. Waits as the module says.
 
@@ -109,6 +111,7 @@ def uniform_(t: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
     return _fill(t, "uniform", interval(low, high), generator)
 
 
+@composed()
 def normal_(t: Tensor, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with values of the normal distribution; gives t. Waits as the module says.
 
@@ -153,6 +156,7 @@ def _along(given: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     return spread_out.astype(array.dtype, copy=np.may_share_memory(found, array))
 
 
+@composed(method=False)
 def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator | None = None) -> Tensor:
     """A tensor of normal values, each with a mean and deviation of its own. Waits as the module says.
 
@@ -179,18 +183,21 @@ def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator
     return normal_(empty(shape, dtype=dtype), mean, stdv, generator=generator)
 
 
+@composed()
 def log_normal_(t: Tensor, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exp of normal values; gives t. Waits and raises as `uniform_`, for complex ones and stdv < 0 too."""
     _require_floats("log_normal_", t)
     return _fill(t, "log_normal", deviation(mean, stdv), generator)
 
 
+@composed()
 def exponential_(t: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with values of density lambd * exp(-lambd * x); gives t. Waits and raises as `log_normal_`."""
     _require_floats("exponential_", t)
     return _fill(t, "exponential", rate(lambd), generator)
 
 
+@composed()
 def cauchy_(t: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with values of the Cauchy distribution; gives t. Waits and raises as `log_normal_`."""
     _require_floats("cauchy_", t)
@@ -200,6 +207,7 @@ def cauchy_(t: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
 # -- of every type that is not complex --------------------------------------------------------------------------------
 
 
+@composed()
 def geometric_(t: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with integers i from 1, with probability (1 - p) * p**(i - 1); gives t. Waits as the module says.
 
@@ -224,6 +232,7 @@ def geometric_(t: Tensor, p: float, *, generator: Generator | None = None) -> Te
     return t
 
 
+@composed()
 def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 1 with probability p, else 0; gives t. Waits as the module says.
 
@@ -258,12 +267,14 @@ def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
     return t
 
 
+@composed()
 def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """A tensor like that of probabilities: 1 with the probability that stands there, else 0. As `bernoulli_`."""
     _require_floats("bernoulli", p)
     return bernoulli_(empty(p.shape, dtype=p.dtype), p, generator=generator)
 
 
+@composed()
 def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generator | None = None) -> Tensor:
     """Fill with integers: `random_()`, `random_(to)` from 0 to below it, `random_(from, to)`. Waits as the module says.
 

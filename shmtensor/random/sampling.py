@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, wrap
 from .._tensor.creation import empty
+from .._tensor.dispatch import composed
 from ..dtypes import int64
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import integer
@@ -20,6 +21,7 @@ METHODS: Final = ("multinomial",)
 # -- new tensors ------------------------------------------------------------------------------------------------------
 
 
+@composed(method=False)
 def rand(
     *size: Any,
     dtype: Any = None,
@@ -31,6 +33,7 @@ def rand(
     return uniform_(empty(*size, dtype=dtype, shared=shared, requires_grad=requires_grad), generator=generator)
 
 
+@composed(method=False)
 def randn(
     *size: Any,
     dtype: Any = None,
@@ -42,6 +45,7 @@ def randn(
     return normal_(empty(*size, dtype=dtype, shared=shared, requires_grad=requires_grad), generator=generator)
 
 
+@composed(method=False)
 def randint(
     low: Any,
     high: Any,
@@ -63,16 +67,19 @@ def randint(
     return random_(empty(size, dtype=int64 if dtype is None else dtype, shared=shared), low, high, generator=generator)
 
 
+@composed(method=False)
 def rand_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
     """`rand` with the shape, and unless another is given the type, of t."""
     return rand(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
 
 
+@composed(method=False)
 def randn_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
     """`randn` with the shape, and unless another is given the type, of t."""
     return randn(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
 
 
+@composed(method=False)
 def randint_like(
     t: Tensor,
     low: Any,
@@ -93,6 +100,7 @@ def _shape(t: Any) -> tuple[int, ...]:
     return t.shape
 
 
+@composed(method=False)
 def randperm(n: Any, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
     """0 to n - 1 in random order, (n,): TH's exchanges, n - 1 draws. Waits while another thread draws.
 
@@ -156,6 +164,7 @@ def _weights(doing: str, weights: Tensor, axes: tuple[int, ...]) -> NDArray[np.f
     return found
 
 
+@composed()
 def multinomial(
     weights: Tensor, num_samples: Any, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
@@ -217,6 +226,7 @@ def _draw_without(
         upto /= 1.0 - lost
 
 
+@composed(method=False)
 def multinomial_alias_setup(weights: Tensor) -> tuple[Tensor, Tensor]:
     """Tables from which `multinomial_alias_draw` draws in constant time. Does not block.
 
@@ -248,6 +258,7 @@ def multinomial_alias_setup(weights: Tensor) -> tuple[Tensor, Tensor]:
     return wrap(np.array(aliases, np.int64)), wrap(np.array(q).astype(weights.dtype))
 
 
+@composed(method=False)
 def multinomial_alias_draw(
     aliases: Tensor, q: Tensor, num_samples: Any, *, generator: Generator | None = None
 ) -> Tensor:

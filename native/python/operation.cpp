@@ -1,0 +1,455 @@
+#include "python/operation.hpp"
+
+#include <structmember.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "python/array.hpp"
+#include "python/ref.hpp"
+#include "python/tensors.hpp"
+
+// A call: the tensors among the arguments are replaced by their arrays, `compute` is called with these, and what it
+// gives becomes tensors. What is seldom (errors, an `out` that is copied to, other types of elements than NumPy's) is
+// left to methods of the form (shmtensor/_tensor/dispatch.py), which also knows its name and its documentation.
+
+namespace shmtensor {
+namespace {
+
+// What becomes of the result. The numbers are those of dispatch.Result.
+enum class Result : int {
+    created = 0,  // arrays become tensors of their own
+    view = 1,     // arrays become tensors on the storage of the first tensor, where they lie in it
+    same = 2,     // the first argument was written to, and is the result
+    value = 3,    // stays as it is
+};
+// Where `out` goes.
+enum class Out : int {
+    none = 0,    // there is none
+    passed = 1,  // to `compute`, which writes into it and gives it back
+    copied = 2,  // the result is copied to it
+    place = 3,   // the first tensor is the `out` that is passed: an in-place form
+    placed = 4,  // the first tensor is the `out` that is copied to
+};
+
+struct Operation {
+    PyObject_HEAD vectorcallfunc call;
+    PyObject* form;     // the dispatch.Form
+    PyObject* compute;  // what computes with arrays
+    PyObject* into;     // what computes with arrays where there is an `out`
+    PyObject* named;    // nullptr, or a tuple of names of keyword arguments that must be tensors or None
+    PyObject* results;  // nullptr, or the class of named results
+    // Bits of positional arguments; the last one stands for all that follow.
+    std::uint64_t tensors, optional, operands;
+    Result result;
+    Out out;
+    bool module;     // compute takes the array module first
+    bool sequence;   // the first argument is a list or tuple of tensors
+    bool reflected;  // the first two arguments change places
+    bool symbol;     // a Python operator: NotImplemented for operands that it does not know
+};
+
+// Names; made once.
+struct Names {
+    PyObject *out, *only_out, *storage, *reject, *reject_sequence, *recover, *place, *put, *wrap, *module_of, *numpy;
+} names;
+
+// Arguments of a call in the making, each a reference of its own, with room for the module before them and for `out`.
+class Arguments {
+   public:
+    explicit Arguments(Py_ssize_t most) {
+        if (most + 2 > static_cast<Py_ssize_t>(inline_.size())) {
+            heap_ = std::make_unique<PyObject*[]>(static_cast<std::size_t>(most) + 2);
+            begin_ = heap_.get();
+        }
+    }
+    Arguments(const Arguments&) = delete;
+    ~Arguments() {
+        for (Py_ssize_t i = 0; i < count; ++i) Py_DECREF(at()[i]);
+    }
+    PyObject** at() { return begin_ + 1; }
+    PyObject*& before() { return begin_[0]; }
+    void add(PyObject* owned) { at()[count++] = owned; }
+
+    Py_ssize_t count = 0;
+
+   private:
+    std::array<PyObject*, 10> inline_;
+    std::unique_ptr<PyObject*[]> heap_;
+    PyObject** begin_ = inline_.data();
+};
+
+bool is_tensor(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    if (type == tensors.tensor) return true;
+    return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && PyType_IsSubtype(type, tensors.tensor);
+}
+
+bool is_out(PyObject* name) {
+    return name == names.out || PyUnicode_Compare(name, names.out) == 0;
+}
+
+struct Call {
+    Operation& op;
+    PyObject* first = nullptr;        // the first tensor; borrowed, as the next two
+    PyObject* first_array = nullptr;  // its array
+    PyObject* out = nullptr;          // the tensor for the result
+    PyObject* out_array = nullptr;
+};
+
+// Why an argument is refused: raises what the form says. For an operator NotImplemented.
+PyObject* reject(const Operation& op, PyObject* argument, PyObject* method = names.reject) {
+    if (op.symbol) Py_RETURN_NOTIMPLEMENTED;
+    const Ref result(PyObject_CallMethodOneArg(op.form, method, argument));
+    if (result) PyErr_SetString(PyExc_SystemError, "a form refused an argument without saying why");
+    return nullptr;
+}
+
+// The arrays of a list or tuple of tensors; nullptr with an exception set.
+PyObject* arrays_of(Call& call, PyObject* given) {
+    if (!(PyList_Check(given) || PyTuple_Check(given)) || PySequence_Fast_GET_SIZE(given) == 0)
+        return reject(call.op, given, names.reject_sequence);
+    const Ref held(PySequence_Tuple(given));  // a list can be changed by others
+    if (!held) return nullptr;
+    const Py_ssize_t count = PyTuple_GET_SIZE(held.get());
+    Ref arrays(PyList_New(count));
+    for (Py_ssize_t i = 0; arrays && i < count; ++i) {
+        PyObject* one = PyTuple_GET_ITEM(held.get(), i);
+        if (!is_tensor(one)) return reject(call.op, one);
+        PyObject* array = live_array(one);
+        if (!array) return nullptr;
+        PyList_SET_ITEM(arrays.get(), i, array);
+        if (!call.first_array) call.first_array = array;
+    }
+    return arrays.release();
+}
+
+// The argument as `compute` takes it: a new reference. nullptr with an exception set; NotImplemented is set as `out`.
+PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
+    if (is_tensor(argument)) {
+        PyObject* array = live_array(argument);
+        if (array && !call.first) {
+            call.first = argument;
+            call.first_array = array;
+        }
+        return array;
+    }
+    const Operation& op = call.op;
+    const bool refused = (op.tensors & bit) != 0 || ((op.operands & bit) != 0 && !is_operand(argument));
+    if (refused && !(argument == Py_None && (op.optional & bit) != 0)) return reject(op, argument);
+    return Py_NewRef(argument);
+}
+
+// A tensor of a result. nullptr with an exception set.
+PyObject* wrap(Call& call, PyObject* result) {
+    const Operation& op = call.op;
+    if (is_known_array(result)) {
+        if (op.result == Result::view && call.first) {
+            if (result == call.first_array) return Py_NewRef(call.first);
+            if (is_alone(result)) return make_tensor(result, Py_None, tensors.unmoved);
+            if (!is_part_of(result, call.first_array))
+                return PyObject_CallMethodObjArgs(op.form, names.place, result, call.first, nullptr);
+            PyObject* storage = slot(call.first, tensors.storage_of);
+            if (storage != Py_None) return make_tensor(result, storage, slot(call.first, tensors.epoch));
+            const Ref made(PyObject_CallMethodNoArgs(call.first, names.storage));
+            return made ? make_tensor(result, made.get(), slot(call.first, tensors.epoch)) : nullptr;
+        }
+        if (result == call.first_array) {
+            const Ref copy(copy_of(result));
+            return copy ? make_tensor(copy.get(), Py_None, tensors.unmoved) : nullptr;
+        }
+        return make_tensor(result, Py_None, tensors.unmoved);
+    }
+    if (PyTuple_Check(result) || PyList_Check(result)) {
+        const Py_ssize_t count = PySequence_Fast_GET_SIZE(result);
+        Ref made(PyList_Check(result) ? PyList_New(count) : PyTuple_New(count));
+        for (Py_ssize_t i = 0; made && i < count; ++i) {
+            PyObject* one = wrap(call, PySequence_Fast_GET_ITEM(result, i));
+            if (!one) return nullptr;
+            if (PyList_Check(result))
+                PyList_SET_ITEM(made.get(), i, one);
+            else
+                PyTuple_SET_ITEM(made.get(), i, one);
+        }
+        if (!made || !op.results || !PyTuple_Check(made.get())) return made.release();
+        return PyObject_CallObject(op.results, made.get());
+    }
+    if (const Ref array(array_of_scalar(result)); array)
+        return make_tensor(array.get(), Py_None, tensors.unmoved);
+    else if (PyErr_Occurred())
+        return nullptr;
+    if (op.result == Result::view && call.first && is_array(result))
+        return PyObject_CallMethodObjArgs(op.form, names.place, result, call.first, nullptr);
+    return PyObject_CallMethodOneArg(op.form, names.wrap, result);
+}
+
+PyObject* finish(Call& call, PyObject* self, PyObject* result) {
+    if (result == Py_NotImplemented && call.op.symbol) return Py_NewRef(result);
+    if (call.out) {
+        if (result == call.out_array) return Py_NewRef(call.out);
+        return PyObject_CallMethodObjArgs(call.op.form, names.put, result, call.out, nullptr);
+    }
+    switch (call.op.result) {
+        case Result::same:
+            return Py_NewRef(self);
+        case Result::value:
+            return Py_NewRef(result);
+        default:
+            return wrap(call, result);
+    }
+}
+
+// What computing gives after an error: once more, or our error for it. `keywords` are the names of the last arguments.
+PyObject* recover(const Call& call, PyObject* compute, Arguments& arguments, PyObject* keywords) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    PyErr_NormalizeException(&type, &error, &trace);
+    if (trace) PyException_SetTraceback(error, trace);
+    const Ref types(type), errors(error), traces(trace);
+    const Py_ssize_t shift = call.op.module ? 1 : 0;
+    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0, count = arguments.count - named;
+    const Ref given(PyTuple_New(count + shift)), how(PyDict_New());
+    if (!given || !how) return nullptr;
+    if (shift) PyTuple_SET_ITEM(given.get(), 0, Py_NewRef(arguments.before()));
+    for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(given.get(), i + shift, Py_NewRef(arguments.at()[i]));
+    for (Py_ssize_t i = 0; i < named; ++i)
+        if (PyDict_SetItem(how.get(), PyTuple_GET_ITEM(keywords, i), arguments.at()[count + i]) < 0) return nullptr;
+    return PyObject_CallMethodObjArgs(call.op.form, names.recover, error, compute, given.get(), how.get(),
+                                      call.out_array ? call.out_array : Py_None, nullptr);
+}
+
+PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, PyObject* keywords) {
+    auto& op = *reinterpret_cast<Operation*>(object);
+    if (!tensors.tensor && !need_tensors()) return nullptr;
+    const Py_ssize_t count = PyVectorcall_NARGS(flags);
+    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+    Call call{op};
+    Arguments arguments(count + named + 1);
+    Ref names_left;  // what `keywords` becomes
+
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* one = i == 0 && op.sequence ? arrays_of(call, args[0])
+                                              : unwrap(call, args[i], std::uint64_t{1} << (i < 63 ? i : 63));
+        if (!one) return nullptr;
+        arguments.add(one);
+        if (one == Py_NotImplemented) return Py_NewRef(one);  // of an operator
+    }
+    if (op.reflected && count > 1) std::swap(arguments.at()[0], arguments.at()[1]);
+    for (Py_ssize_t i = 0; i < named; ++i) {
+        PyObject *name = PyTuple_GET_ITEM(keywords, i), *given = args[count + i];
+        if ((op.out == Out::passed || op.out == Out::copied) && is_out(name)) {
+            if (given != Py_None && !is_tensor(given)) return reject(op, given);
+            if (given != Py_None) call.out = given;
+            if (op.out == Out::copied) {
+                names_left = Ref(PyTuple_New(named - 1));
+                for (Py_ssize_t j = 0, k = 0; names_left && j < named; ++j)
+                    if (j != i) PyTuple_SET_ITEM(names_left.get(), k++, Py_NewRef(PyTuple_GET_ITEM(keywords, j)));
+                if (!names_left) return nullptr;
+                continue;
+            }
+        }
+        if (op.named && !is_tensor(given) && given != Py_None && PySequence_Contains(op.named, name) == 1)
+            return reject(op, given);
+        PyObject* one = unwrap(call, given, 0);
+        if (!one) return nullptr;
+        if (given == call.out) call.out_array = one;
+        arguments.add(one);
+    }
+    if (names_left) keywords = PyTuple_GET_SIZE(names_left.get()) ? names_left.get() : nullptr;
+    Ref out_array;
+    if (call.out && !call.out_array) {
+        out_array = Ref(live_array(call.out));
+        if (!out_array) return nullptr;
+        call.out_array = out_array.get();
+    }
+    if ((op.out == Out::place || op.out == Out::placed) && call.first) {
+        call.out = call.first;
+        call.out_array = call.first_array;
+        if (op.out == Out::place) {
+            if (keywords) {
+                Ref longer(PyTuple_New(named + 1));
+                for (Py_ssize_t i = 0; longer && i < named; ++i)
+                    PyTuple_SET_ITEM(longer.get(), i, Py_NewRef(PyTuple_GET_ITEM(keywords, i)));
+                if (!longer) return nullptr;
+                PyTuple_SET_ITEM(longer.get(), named, Py_NewRef(names.out));
+                names_left = std::move(longer);
+                keywords = names_left.get();
+            } else {
+                keywords = names.only_out;
+            }
+            arguments.add(Py_NewRef(call.first_array));
+        }
+    }
+    Ref module;
+    if (op.module) {
+        arguments.before() = names.numpy;
+        if (call.first_array && !is_array(call.first_array)) {  // of another device
+            module = Ref(PyObject_CallMethodOneArg(op.form, names.module_of, call.first_array));
+            if (!module) return nullptr;
+            arguments.before() = module.get();
+        }
+    }
+
+    PyObject* compute = call.out && op.into ? op.into : op.compute;
+    const Py_ssize_t positional = arguments.count - (keywords ? PyTuple_GET_SIZE(keywords) : 0);
+    Ref result(
+        op.module
+            ? PyObject_Vectorcall(compute, &arguments.before(), static_cast<std::size_t>(positional) + 1, keywords)
+            : PyObject_Vectorcall(compute, arguments.at(),
+                                  static_cast<std::size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords));
+    if (!result) result = Ref(recover(call, compute, arguments, keywords));
+    return result ? finish(call, count ? args[0] : Py_None, result.get()) : nullptr;
+}
+
+// ------------------------------------------------------------------------------------------------ the Python class
+
+int init(PyObject* object, PyObject* args, PyObject* keywords) {
+    static const char* parameters[] = {"form",    "compute",  "into",      "result", "out",
+                                       "tensors", "optional", "operands",  "named",  "results",
+                                       "module",  "sequence", "reflected", "symbol", nullptr};
+    auto& op = *reinterpret_cast<Operation*>(object);
+    PyObject *form, *compute, *into = Py_None, *named = Py_None, *results = Py_None;
+    unsigned long long bits[3] = {};
+    int result = 0, out = 0, module = 0, sequence = 0, reflected = 0, symbol = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OiiKKKOOpppp", const_cast<char**>(parameters), &form, &compute,
+                                     &into, &result, &out, &bits[0], &bits[1], &bits[2], &named, &results, &module,
+                                     &sequence, &reflected, &symbol))
+        return -1;
+    const auto keep = [](PyObject*& field, PyObject* value) {
+        PyObject* old = field;
+        field = value == Py_None ? nullptr : Py_NewRef(value);
+        Py_XDECREF(old);
+    };
+    keep(op.form, form);
+    keep(op.compute, compute);
+    keep(op.into, into);
+    keep(op.named, named);
+    keep(op.results, results);
+    op.tensors = bits[0];
+    op.optional = bits[1];
+    op.operands = bits[2];
+    op.result = static_cast<Result>(result);
+    op.out = static_cast<Out>(out);
+    op.module = module != 0;
+    op.sequence = sequence != 0;
+    op.reflected = reflected != 0;
+    op.symbol = symbol != 0;
+    op.call = operate;
+    if (!names.numpy) names.numpy = PyImport_ImportModule("numpy");
+    return names.numpy ? 0 : -1;
+}
+
+PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
+    PyObject* made = type->tp_alloc(type, 0);
+    if (made)
+        reinterpret_cast<Operation*>(made)->call = [](PyObject*, PyObject* const*, std::size_t, PyObject*) {
+            PyErr_SetString(PyExc_SystemError, "an operation that was never made whole");
+            return static_cast<PyObject*>(nullptr);
+        };
+    return made;
+}
+
+int traverse(PyObject* object, visitproc visit, void* arg) {
+    auto& op = *reinterpret_cast<Operation*>(object);
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(op.form);
+    Py_VISIT(op.compute);
+    Py_VISIT(op.into);
+    Py_VISIT(op.named);
+    Py_VISIT(op.results);
+    return 0;
+}
+
+int clear(PyObject* object) {
+    auto& op = *reinterpret_cast<Operation*>(object);
+    Py_CLEAR(op.form);
+    Py_CLEAR(op.compute);
+    Py_CLEAR(op.into);
+    Py_CLEAR(op.named);
+    Py_CLEAR(op.results);
+    return 0;
+}
+
+void drop(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+// As a function's: x.operation is bound to x.
+PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
+    return !object || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
+}
+
+// `__name__` and the like are the form's.
+PyObject* of_form(PyObject* object, void* name) {
+    auto& op = *reinterpret_cast<Operation*>(object);
+    if (!op.form) return PyErr_SetString(PyExc_AttributeError, static_cast<const char*>(name)), nullptr;
+    return PyObject_GetAttrString(op.form, static_cast<const char*>(name));
+}
+
+PyObject* to_string(PyObject* object) {
+    const Ref name(PyObject_GetAttrString(object, "__qualname__"));
+    return name ? PyUnicode_FromFormat("<operation %U>", name.get()) : nullptr;
+}
+
+// By name, as functions are pickled.
+PyObject* reduce(PyObject* object, PyObject*) {
+    return PyObject_GetAttrString(object, "__qualname__");
+}
+
+PyGetSetDef attributes[] = {
+    {"__name__", of_form, nullptr, nullptr, const_cast<char*>("name")},
+    {"__qualname__", of_form, nullptr, nullptr, const_cast<char*>("qualname")},
+    {"__module__", of_form, nullptr, nullptr, const_cast<char*>("module")},
+    {"__doc__", of_form, nullptr, nullptr, const_cast<char*>("doc")},
+    {"__signature__", of_form, nullptr, nullptr, const_cast<char*>("signature")},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Operation, call), READONLY, nullptr},
+    {"form", T_OBJECT_EX, offsetof(Operation, form), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyMethodDef methods[] = {
+    {"__reduce__", reduce, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(make)},
+    {Py_tp_init, reinterpret_cast<void*>(init)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(drop)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
+    {Py_tp_repr, reinterpret_cast<void*>(to_string)},
+    {Py_tp_getset, attributes},
+    {Py_tp_members, members},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+PyType_Spec spec = {"shmtensor._native.Operation", sizeof(Operation), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                    slots};
+
+}  // namespace
+
+bool add_operations(PyObject* module) {
+    const std::pair<PyObject**, const char*> made[] = {
+        {&names.out, "out"},         {&names.storage, "storage"},     {&names.reject, "reject"},
+        {&names.recover, "recover"}, {&names.place, "place"},         {&names.put, "put"},
+        {&names.wrap, "wrap"},       {&names.module_of, "module_of"}, {&names.reject_sequence, "reject_sequence"}};
+    for (const auto& [name, text] : made)
+        if (!*name && !(*name = PyUnicode_InternFromString(text))) return false;
+    names.only_out = PyTuple_Pack(1, names.out);
+    const Ref type(PyType_FromSpec(&spec));
+    return names.only_out && type && PyModule_AddObjectRef(module, "Operation", type.get()) == 0;
+}
+
+}  // namespace shmtensor

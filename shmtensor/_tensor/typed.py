@@ -1,0 +1,25 @@
+"""What is generated from the table of element types: each one's dtype, its storage class and its tensor class.
+
+Type checkers, which see no generated classes, read `typed.pyi`, which is made from the table by tools/methods_stub.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes, storage
+from . import core
+
+__all__ = [
+    "bool_",  # noqa: F822
+    *[name for row in dtypes.TABLE for name in (row.name, f"{row.prefix}Storage", f"{row.prefix}Tensor")],
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in dtypes.BY_NAME or name == "bool_":
+        return getattr(dtypes, name)
+    for suffix, module in (("Storage", storage), ("Tensor", core)):
+        if name.endswith(suffix) and name.removesuffix(suffix) in dtypes.BY_PREFIX:
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,133 @@
+"""One row for each operation: what is made from it is there, and arrays are wrapped nowhere else."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shmtensor as st
+from shmtensor import Tensor
+from shmtensor._native import Operation
+from shmtensor._tensor import dispatch, functions, methods
+from shmtensor._tensor.dispatch import ROWS
+from shmtensor.errors import DTypeError, InvalidArgument
+
+ROOT = Path(dispatch.__file__).parent
+FORMS = [(row, form) for row in ROWS for form in {row.function, *row.methods.values()} - {None}]
+
+# What makes and describes tensors, and what turns arrays into tensors for everybody.
+MECHANISM = {"core", "dispatch"}
+WRAPPING = {"wrap", "_share", "_tensor", "again", "failed"}
+# Functions that give tensors over memory that is not an operation's result.
+MAKERS = {"creation", "dlpack", "numpy_protocols"}
+# Functions of the storage, and one that knows better what failed.
+ALLOWED = {("shapes", "as_strided"), ("selection", "take_along_axis")}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_has_all_its_forms(row):
+    if row.function is not None:
+        for name in row.names:
+            assert getattr(sys.modules[row.module], name) is row.function
+            if row.module.startswith("shmtensor._tensor."):
+                assert getattr(st, name) is row.function
+    for name, method in row.methods.items():
+        assert getattr(Tensor, name) is method
+    for name, value in row.properties.items():
+        assert getattr(Tensor, name).fget is value
+
+
+@pytest.mark.parametrize(("row", "form"), FORMS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_form_says_what_it_is(row, form):
+    assert form.__doc__ and form.__doc__[0] != " "
+    assert form.__module__ == row.module
+    parameters = list(inspect.signature(form).parameters.values())
+    assert not any(re.search(r"\bArrays?\b", str(one.annotation)) or one.name == "xp" for one in parameters)
+    assert form.__qualname__.removeprefix("Tensor.") == form.__name__
+    if isinstance(form, Operation):
+        assert inspect.isroutine(form)
+        assert row.function is not form or pickle.loads(pickle.dumps(form)) is form
+
+
+def test_stubs_are_as_they_would_be_made():
+    tool = ROOT.parent.parent / "tools/methods_stub.py"
+    show = "print(made['functions_stub']() + made['typed_stub'](), end='')"
+    code = f"import runpy; made = runpy.run_path({str(tool)!r}); {show}"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert made == (ROOT / "functions.pyi").read_text() + (ROOT / "typed.pyi").read_text(), (
+        "run tools/methods_stub.py --write"
+    )
+
+
+def test_each_name_has_one_row():
+    names = [(row.module, name) for row in ROWS if row.function is not None for name in row.names]
+    assert len(names) == len(set(names)) and set(functions.__all__) <= {name for _, name in names}
+    every = [name for row in ROWS for name in row.methods]
+    assert len(every) == len(set(every)) and set(every) == set(methods.table())
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda path: path.stem)
+def test_arrays_are_wrapped_by_the_mechanism_alone(path):
+    if path.stem in MECHANISM | MAKERS:
+        return
+    for function in ast.parse(path.read_text()).body:
+        found = {
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for node in ast.walk(function)
+            if isinstance(node, ast.Call)
+        }
+        if (path.stem, getattr(function, "name", "")) not in ALLOWED:
+            assert not found & WRAPPING, f"{path.stem}.{getattr(function, 'name', '')}"
+
+
+def test_wrong_calls_say_so_as_functions_do():
+    x = st.ones(2, 3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bogus'"):
+        x.sort(bogus=1)
+    with pytest.raises(TypeError, match=r"sort\(\)"):
+        st.sort()
+    with pytest.raises(DTypeError, match="sort of a list"):
+        st.sort([1, 2])
+    with pytest.raises(InvalidArgument, match="cat of no tensors"):
+        st.cat([])
+    with pytest.raises(DTypeError, match="clip of a str"):
+        x.clip("a")
+    with pytest.raises(DTypeError):
+        st.sum(x, out=np.zeros(()))
+    assert x.add_(other=1).tolist() == [[2, 2, 2], [2, 2, 2]]
+
+
+def test_views_stay_on_the_storage_and_results_do_not():
+    x = st.arange(6).view(2, 3)
+    assert x.T.storage() is x.reshape(3, 2).storage() is x.storage()
+    assert x.T.reshape(6).storage() is not x.storage()
+    assert x.contiguous() is x and x.real is x
+    assert x.matmul(st.eye(3, dtype=x.dtype)).storage() is not x.storage()
+    out = st.zeros(2, 3, dtype="int64")
+    assert st.cumsum(x, 0, out=out) is out and out.tolist() == [[0, 1, 2], [3, 5, 7]]
+    assert x.clamp_(min=2) is x and x.tolist() == [[2, 2, 2], [3, 4, 5]]
+
+
+class Elsewhere:
+    """An array of a module that is not NumPy, as CuPy's are."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+def sort(array, axis, stable):
+    return Elsewhere(sorted(array.values))
+
+
+def test_the_array_module_is_that_of_the_arguments():
+    form = st.sort.form
+    assert form.module_of(Elsewhere([3, 1])) is sys.modules[__name__]
+    assert form.module_of(Elsewhere([3, 1])).sort(Elsewhere([3, 1]), 0, True).values == [1, 3]
