@@ -1,4 +1,4 @@
-"""Everything that `shmtensor` has beside its modules, in one place: the array API's namespace and torch's names."""
+"""The names of `shmtensor` that are not modules: the array API's namespace and torch's names."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
 
 _ON_DEMAND = {"load": "files", "save": "files", "pickling": "ipc.plain_pickle", "set_pickling": "ipc.plain_pickle"}
-# Those modules import many others, and are seldom wanted.
-# What is generated from the table of types: of those that NumPy has now, of the others when they are asked for.
+# Those modules import many others and are rarely used.
+# Names generated from the table of types: now for NumPy's types, on first use for others.
 if TYPE_CHECKING:
     from ._tensor.core import BFloat16Tensor as BFloat16Tensor
     from ._tensor.core import BoolTensor as BoolTensor
@@ -119,4 +119,4 @@ else:
         for _name in (_row.name, f"{_row.prefix}Storage", f"{_row.prefix}Tensor"):
             globals()[_name] = __getattr__(_name)
     bool_ = dtypes.bool_
-    del annotations, Any, TYPE_CHECKING  # the names that are left are shmtensor's
+    del annotations, Any, TYPE_CHECKING  # the remaining names are shmtensor's

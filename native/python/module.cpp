@@ -271,7 +271,7 @@ NB_MODULE(_native, m) {
     native_errors.refused = exception("Refused");
     // May come out of a memoryview or an array as well, where no Python of ours can translate it.
     const nb::object errors = nb::module_::import_("shmtensor.errors");
-    native_errors.not_held = exception("NotHeld", errors.attr("ForkedWithoutHold").ptr());
+    native_errors.not_held = exception("NotHeld", errors.attr("ClientUnavailable").ptr());
     native_errors.lost = errors.attr("SegmentLost").inc_ref().ptr();
     error_types = {errors.attr("DTypeError").inc_ref().ptr(), errors.attr("InvalidArgument").inc_ref().ptr(),
                    errors.attr("IndexOutOfRange").inc_ref().ptr(), errors.attr("LayoutError").inc_ref().ptr()};
@@ -466,7 +466,7 @@ NB_MODULE(_native, m) {
             return indices;
         });
 
-    nb::class_<SegmentMetadata>(m, "Books", nb::is_final())
+    nb::class_<SegmentMetadata>(m, "SegmentMetadata", nb::is_final())
         .def_static("create", &create_metadata, nb::arg("name"), nb::arg("segment"), nb::arg("owner"),
                     nb::arg("generation"), nb::arg("payload_bytes"), nb::arg("dedicated"))
         .def_static(
@@ -507,7 +507,7 @@ NB_MODULE(_native, m) {
             },
             nb::arg("slot"))
         .def(
-            "reap",
+            "release_holds",
             [](SegmentMetadata& self, std::uint32_t slot, Group& group, bool rebuild) {
                 const Locked_ locked(self);
                 // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have

@@ -128,14 +128,14 @@ void add_ring(nb::module_& m) {
             "segments_to_undo", [](RingMemory& self, std::uint32_t slot) { return self.ring().segments_to_undo(slot); },
             nb::arg("slot"))
         .def(
-            "settle",
+            "undo_transfers",
             [](RingMemory& self, std::uint32_t slot, nb::dict metadata) {
                 ManagerLookup lookup(metadata);
                 if (self.ring().undo_transfers(slot, lookup) != RingStatus::ok)
                     raise(native_errors.lock_busy,
                           "the ring is locked just now, or needs the metadata of more segments");
             },
-            nb::arg("slot"), nb::arg("books"))
+            nb::arg("slot"), nb::arg("metadata"))
         .def("close", &RingMemory::close);
 
     m.def(

@@ -288,8 +288,8 @@ nb::class_<Object> add_semlock(nb::module_& m, const char* name, int kind) {
 
 void add_sync(nb::module_& m) {
     m.attr("LOCK_BYTES") = sizeof(SharedLock);
-    m.attr("CROWD") = kWaitQueueEntries;
-    m.def("crowd_bytes", [](std::uint32_t entries) {
+    m.attr("WAIT_QUEUE_ENTRIES") = kWaitQueueEntries;
+    m.def("wait_queue_bytes", [](std::uint32_t entries) {
         if (entries == 0 || entries > kMaxSlots) throw nb::value_error("a wait queue has 1 to 8192 entries");
         return wait_queue_bytes(entries);
     });
@@ -335,7 +335,7 @@ void add_sync(nb::module_& m) {
         .def("clear", [](PyEvent& self) { self.touch(), sync::clear(*self.at); })
         .def("wait", &PyEvent::wait, nb::arg("timeout").none() = nb::none());
 
-    nb::class_<PyWaitQueue>(m, "Crowd", nb::is_final())
+    nb::class_<PyWaitQueue>(m, "WaitQueue", nb::is_final())
         .def(
             "__init__",
             [](PyWaitQueue* self, nb::object block, bool fresh) {
@@ -367,7 +367,7 @@ void add_sync(nb::module_& m) {
             "forget_dead",
             [](PyWaitQueue& self, bool thorough) { return self.queue().forget_dead(self.self(), thorough); },
             nb::arg("thorough"));
-    nb::class_<PyPlace>(m, "Place", nb::is_final())
+    nb::class_<PyPlace>(m, "WaitQueueEntry", nb::is_final())
         .def("wait", &PyPlace::wait, nb::arg("timeout").none())
         .def("leave", &PyPlace::leave)
         .def("has_dead", [](PyPlace& self) {

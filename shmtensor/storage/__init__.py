@@ -1,4 +1,4 @@
-"""Storages: typed, flat memory. `Storage`, and a class for each type: FloatStorage, IntStorage ..."""
+"""Storages: typed, flat memory. `Storage`, and a class for each element type: FloatStorage, IntStorage, ..."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ each_type(_make_class)
 
 
 # fmt: off
-if TYPE_CHECKING:  # checkers see no generated classes: one line for each row
+if TYPE_CHECKING:  # type checkers do not see generated classes: one line for each row
+    # ruff: disable[D101]
     class ByteStorage(Storage): ...
     class CharStorage(Storage): ...
     class ShortStorage(Storage): ...
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # checkers see no generated classes: one line for each row
     class BFloat16Storage(Storage): ...
     class Float8E4M3Storage(Storage): ...
     class Float8E5M2Storage(Storage): ...
+    # ruff: enable[D101]
 # fmt: on
 else:
 
