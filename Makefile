@@ -102,11 +102,11 @@ RESTARTS ?= 0
 SEED ?= 0
 MINUTES ?= 10
 storm: $(VENV)/.test
-	PYTHONPATH=tests $(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reliability-storm.md
+	PYTHONPATH=tests $(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reports/storm.md
 
 # malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
 soak: $(VENV)/.test
-	MALLOC_MMAP_THRESHOLD_=131072 PYTHONPATH=tests $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --picture docs/soak.png --samples build/soak
+	MALLOC_MMAP_THRESHOLD_=131072 PYTHONPATH=tests $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --picture docs/reports/soak.png --samples build/soak
 
 # The extension once more, instrumented: it is loaded by the fuzzer, which has Python inside. clang is needed, and a Python
 # that was built with its shared library.

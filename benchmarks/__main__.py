@@ -17,13 +17,13 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from benchmarks import (
     attach,
     busy,
-    crowd,
     daemon,
     descriptors,
     draw,
     fresh,
     handover,
     heap,
+    many_processes,
     measure,
     randoms,
     share,
@@ -40,7 +40,7 @@ BENCHMARKS = {
     "attach": attach,
     "handover": handover,
     "fresh": fresh,
-    "crowd": crowd,
+    "many_processes": many_processes,
     "busy": busy,
     "steady": steady,
     "daemon": daemon,
@@ -48,6 +48,7 @@ BENCHMARKS = {
     "random": randoms,
 }
 HERE = Path(__file__).parent
+REPORTS = ROOT / "docs" / "reports"
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 SCALES = {
     "s": ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms"), (1.0, "s")),
@@ -99,7 +100,7 @@ def show_table(title: str, figures: Sequence[Figure]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
-    parser.add_argument("--write", action="store_true", help="keep results/NAME.json and renew the table in README.md")
+    parser.add_argument("--write", action="store_true", help="write the figures to docs/reports and update README.md")
     arguments = parser.parse_args()
     names = arguments.names or list(BENCHMARKS)
     for name in names:
@@ -146,7 +147,7 @@ def main() -> int:
         write_readme()
         drawn = kept(draw.BENCHMARKS)
     if drawn and measure.have("matplotlib"):
-        path = HERE / "results" / "queues.png" if arguments.write else ROOT / "build" / "queues.png"
+        path = REPORTS / "queues.png" if arguments.write else ROOT / "build" / "queues.png"
         path.parent.mkdir(exist_ok=True)
         draw.draw(drawn, path, f"{measure.machine()}; {measure.today()}")
         print(f"drawn: {path}")
@@ -154,8 +155,8 @@ def main() -> int:
 
 
 def write_result(name: str, title: str, figures: Sequence[Figure]) -> None:
-    folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
+    folder = REPORTS / "benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
     content = {
         "title": title,
         "machine": measure.machine(),
@@ -166,7 +167,7 @@ def write_result(name: str, title: str, figures: Sequence[Figure]) -> None:
 
 
 def kept(names: Sequence[str]) -> list[Figure]:
-    paths = [path for name in names if (path := HERE / "results" / f"{name}.json").exists()]
+    paths = [path for name in names if (path := REPORTS / "benchmarks" / f"{name}.json").exists()]
     return [Figure(**figure) for path in paths for figure in json.loads(path.read_text())["figures"]]
 
 
@@ -174,7 +175,7 @@ def write_readme() -> None:
     """Put the table of every kept result between the marks in README.md."""
     parts = []
     for name in BENCHMARKS:
-        path = HERE / "results" / f"{name}.json"
+        path = REPORTS / "benchmarks" / f"{name}.json"
         if path.exists():
             content = json.loads(path.read_text())
             table = show_table(content["title"], [Figure(**figure) for figure in content["figures"]])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.measure import Figure
 
-BENCHMARKS = ("handover", "fresh", "crowd")
+BENCHMARKS = ("handover", "fresh", "many_processes")
 COLORS = {"shmtensor": "#d1495b", "torch": "#edae49", "stdlib": "#66789b", "faster-fifo": "#00798c"}
 OTHERS, MACHINE = "#8f6f9f", "#c9c9c9"
 SCALES = {"s": (1e6, "us"), "1/s": (1e-3, "thousand/s"), "B/s": (1e-9, "GB/s")}

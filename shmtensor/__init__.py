@@ -1,10 +1,10 @@
 """shmtensor: processes on one Linux machine share tensors without copying.
 
-`shmtensor.multiprocessing` is the standard `multiprocessing`, with tensors that cross as handles. The module itself is
-a namespace of the array API, with torch's names beside: `zeros`, `add`, `Tensor`, `FloatStorage`, `float32` ...
+`shmtensor.multiprocessing` is the standard `multiprocessing` with tensors sent as handles. This module is a namespace
+of the array API, with torch's names in addition: `zeros`, `add`, `Tensor`, `FloatStorage`, `float32`, ...
 
-Everything is loaded on first use, so that `import shmtensor` costs nothing: the manager, which is a part of this
-package, runs without NumPy. What is no module stands in `_namespace`.
+Everything is loaded on first use, because the manager, which is part of this package, runs without NumPy. All names
+that are not modules are in `_namespace`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def _find(name: str) -> Any:
     from importlib.util import find_spec
 
     if name in _MODULES:
-        return _import_module(f".{name}", __name__)  # not `load`: imports of this package pass here, too
+        return _import_module(f".{name}", __name__)  # not `load`: imports of this package also call this function
     if name == "__all__":  # a star import must not hide abs, bool, sum ...
         return [public for public in __dir__() if not hasattr(builtins, public)]
-    # Python looks here for names of its own and for other modules, too, and must not load NumPy by that.
+    # Python also looks up special names and submodules here, which must not load NumPy.
     if name in _API or not (name.startswith("_") or find_spec(f"{__name__}.{name}")):
         namespace = _load("_namespace")
         try:
@@ -57,7 +57,7 @@ def _find(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-if not TYPE_CHECKING:  # type checkers would believe any name
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__ = _find
 
 

@@ -1,7 +1,7 @@
-"""Modules of this package that are loaded on first use, though never while the process forks.
+"""Loading of modules on first use, never during a fork.
 
-A child that is forked while another thread imports a module inherits the module's lock, and waits for ever when it
-imports that module itself. A user who writes `shmtensor.zeros` cannot see that this imports something.
+A child that is forked while another thread imports a module inherits the module's lock, and would wait for ever for
+it. Users of `shmtensor.zeros` cannot know that it imports a module.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, a
 
 
 def load(name: str) -> Any:
-    """A module of this package, by its name below it. Blocks while another thread loads one or forks."""
+    """Import a module of this package by its relative name. Blocks while another thread loads one or forks."""
     with _loading:
         return import_module(f"{__package__}.{name}")

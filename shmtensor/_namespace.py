@@ -1,4 +1,4 @@
-"""Everything that `shmtensor` has beside its modules, in one place: the array API's namespace and torch's names."""
+"""The names of `shmtensor` that are not modules: the array API's namespace and torch's names."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
 
 _ON_DEMAND = {"load": "files", "save": "files", "pickling": "ipc.plain_pickle", "set_pickling": "ipc.plain_pickle"}
-# Those modules import many others, and are seldom wanted.
-# What is generated from the table of types: of those that NumPy has now, of the others when they are asked for.
+# Those modules import many others and are rarely used.
+# Names generated from the table of types: now for NumPy's types, on first use for others.
 if TYPE_CHECKING:
     from ._tensor.typed import *
     from .files import load as load

@@ -1,6 +1,6 @@
-"""The C++ core: the group segment, the books of a segment, the heap of a client.
+"""The C++ core: the group segment, segment metadata, the heap of a client, rings, locks, atomics, random numbers.
 
-Imports no NumPy until an array is asked for.
+NumPy is not imported before an array is needed.
 """
 
 import mmap
@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._tensor.core import Tensor
-from .errors import ForkedWithoutHold
+from .errors import ClientUnavailable
 from .storage import Storage
 
 ARENA_BYTES: int
 """Payload of an arena, in bytes of address space."""
 DEDICATED_FROM: int
-"""Larger blocks get a segment of their own, in bytes."""
+"""Larger blocks get a dedicated segment, in bytes."""
 ARENA_HOLDS: int
 DEDICATED_HOLDS: int
 """Entries of the table of holds of an arena, and of a segment with a single block."""
 LAYOUT_VERSION: int
-"""Version of every struct in shared memory (native/layout.hpp). Group, manager and clients must agree on it."""
+"""Version of every struct in shared memory (native/base/layout.hpp). Manager and clients must use the same one."""
 PAGE: int
 """Unit of reservation, and alignment of blocks from 64 KiB on, in bytes: 4096, also where pages are larger."""
 MAX_SLOTS: int
@@ -34,56 +34,57 @@ MAX_SEGMENT_BYTES: int
 SLOT_FREE: int
 SLOT_GROUP: int  # slot 0: owns what is in flight through plain pickles; ends with the group
 SLOT_CLIENT: int
-SLOT_EMBRYO: int  # a child that is being forked or spawned and has not said hello yet
-SLOT_DEAD: int  # gone; the manager has still to release what it held
+SLOT_EMBRYO: int  # a child that is being forked or spawned and has not sent HELLO yet
+SLOT_DEAD: int  # a process that has ended and whose holds the manager has not released yet
 
 # kinds of a hold
 HOLD_CLIENT: int  # a process that has the block open
 HOLD_TICKET: int  # in flight: pickled and not yet unpickled
-HOLD_MESSAGE: int  # in flight through a ring: the sender's until it is published, then the ring's
+HOLD_MESSAGE: int  # in flight through a ring: owned by the sender until the message is published, then by the ring
 
 FIRST_RING_BYTES: int
-"""Bytes of a new ring that are reserved."""
+"""Reserved bytes of a new ring."""
 RING_BYTES: int
 """Payload of a ring's segment, in bytes of address space."""
 FIRST_RING: int
-"""Owner numbers from here to LAST_RING are those of rings, and no slots."""
+"""Owner numbers from here to LAST_RING are rings; smaller ones are slots."""
 LAST_RING: int
 
-# kinds of a View: how this process has a block, and what those get whom it sends the view to
-VIEW_LENT: int  # the block's own bytes; they get READONLY
-VIEW_READONLY: int  # pages that cannot be written; they get the same
-VIEW_FROZEN: int  # pages that cannot be written; they get PERSONAL
-VIEW_PERSONAL: int  # bytes of this process alone, which begin as the block's; not to be sent by handle
+# kinds of a View: how this process may use a block, and the kind that receivers get
+VIEW_LENT: int  # the block's own bytes; receivers get READONLY
+VIEW_READONLY: int  # read-only pages; receivers get the same
+VIEW_FROZEN: int  # read-only pages; receivers get PERSONAL
+VIEW_PERSONAL: int  # a private copy of the block's bytes; cannot be sent by handle
 
 class LockBusy(Exception):
-    """The books are locked by another process just now; try again later. Only the manager's calls raise it."""
+    """The segment's metadata is locked by another process; try again later. Only the manager's calls raise it."""
 
 class BlockGone(Exception):
-    """The block with this generation is not live any more, or never was."""
+    """The block with this generation is not live."""
 
 class Refused(Exception):
     """A system call refused memory, or (segment is not 0) the table of holds of that segment is full.
 
-    args = (what, errno, bytes asked, name of limit, segment)."""
+    args = (what, errno, bytes asked for, name of limit, segment).
+    """
 
-class NotHeld(ForkedWithoutHold):
+class NotHeld(ClientUnavailable):
     """This process was cloned without the fork hooks, or its fork could not be registered, or the client is closed."""
 
 @final
 class Descriptor:
-    """A descriptor that is kept, and the file it was opened for.
+    """A file descriptor, with the identity of the file it was opened for.
 
-    A program may close every descriptor that it did not open, and have a file of its own under the number.
+    A program may close descriptors that it did not open, and reuse their numbers for other files.
     """
     def __init__(self, fd: int) -> None:
-        """Takes fd over, and closes it when this object goes. Raises OSError if it is closed."""
+        """Take fd over, and close it with this object. Raises OSError if it is closed."""
     @property
     def number(self) -> int:
-        """-1 once closed. Whether it still stands for the same file is another matter."""
+        """The number; -1 once closed. It may stand for another file by now (`is_ours`)."""
     @property
     def is_ours(self) -> bool:
-        """Whether the number still stands for the file that it was opened for."""
+        """Whether the number still stands for the original file."""
     def close(self) -> None:
         """Close it, if it is ours."""
 
@@ -92,240 +93,285 @@ class Group:
     """The group segment: a header and the table of slots, mapped by the manager and by every client."""
     @staticmethod
     def create(group_id: int) -> Group:
-        """Make the sealed memfd, map and initialise it (manager only). Raises OSError."""
+        """Create, map and initialise the sealed memfd (manager only). Raises OSError."""
     @staticmethod
     def open(fd: int) -> Group:
-        """Map the group segment behind fd (duplicated). Raises ValueError if magic, version or size are off."""
+        """Map the group segment behind fd (duplicated). Raises ValueError if magic, version or size are wrong."""
     @property
     def fd(self) -> int: ...
     def regain(self, fd: int) -> None:
-        """Keep a duplicate of fd, if it is of the same segment and this program closed the one that was kept."""
+        """Keep a duplicate of fd if it is the same segment and this program closed the earlier one."""
     @property
     def group_id(self) -> int: ...
     @property
     def epoch(self) -> int:
-        """How many managers this group has had."""
+        """Number of managers that this group has had."""
     @property
     def is_led(self) -> bool:
-        """False: the group's manager was killed, or has left. A plain load."""
+        """Whether the group has a manager. False: it was killed or has ended. A plain load."""
     @property
     def is_foreign(self) -> bool:
-        """Whether the group is of another PID namespace, where process ids mean others."""
+        """Whether the group belongs to another PID namespace, where process ids differ."""
     @property
     def leader(self) -> int:
-        """The thread that is the manager, by its number in its own PID namespace; 0: there is none."""
+        """Thread id of the manager in its own PID namespace; 0: there is none."""
     @property
     def leads(self) -> bool:
-        """Whether this thread's process is the manager still; False once it was replaced."""
+        """Whether this process is still the manager; False once it was replaced."""
     def lead(self) -> int:
-        """The calling thread becomes the manager until it ends or calls `leave`; gives the epoch. Raises OSError: as
-        many managers before as a group can have are stopped."""
+        """Make the calling thread the manager until it ends or calls `leave`. Returns the epoch.
+
+        Raises OSError: too many previous managers of the group are stopped.
+        """
     def leave(self) -> None: ...
     @property
     def next_segment(self) -> int:
-        """Numbers of segments from here on were never given out."""
+        """The smallest segment number that was never given out."""
     def take_segment_number(self) -> int: ...
     @property
     def next_ring(self) -> int:
-        """Numbers of rings from here on were never given out."""
+        """The smallest ring number that was never given out."""
     def take_ring_number(self) -> int: ...
     def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> tuple[int, int]:
-        """FREE -> kind; gives the slot's index and generation. Raises LookupError when the table is full."""
+        """Set a FREE slot to `kind`. Returns its index and generation. Raises LookupError: the table is full."""
     def name(self, slot: int, pid: int, start_time: int) -> None:
-        """Say which process has the slot (0: it is not known)."""
+        """Record the process of a slot (0: unknown)."""
     def move(self, slot: int, expected: int, kind: int, pid: int = 0) -> bool:
-        """The slot's next state, of a client with its pid as the manager sees it, by one compare-and-swap of its word.
-        False: the word is not `expected` any more."""
+        """Change a slot's state by one compare-and-swap of its word; `pid` is a client's as the manager sees it.
+
+        False: the word is not `expected` any more.
+        """
     def socket(self, slot: int) -> int:
-        """Inode of the socket on which an embryo's child will speak."""
+        """Inode of the socket on which an embryo's child will connect."""
     def word(self, slot: int) -> int:
-        """Generation, state and parent in one. Raises IndexError."""
+        """A slot's word: generation, state and parent. Raises IndexError."""
     def slot(self, index: int) -> tuple[int, int, int, int, int]:
-        """(state, pid, start time in clock ticks since boot, parent slot, generation). Raises IndexError."""
+        """Return (state, pid, start time in clock ticks since boot, parent slot, generation). Raises IndexError."""
     def occupied(self) -> list[int]:
-        """Indices of all slots that are not FREE, ascending."""
+        """Return the indices of all slots that are not FREE, ascending."""
     def set_quotas(self, all: int, each: int) -> None:
-        """Bytes of payload that may be reserved in all and by each client, 0: no bound (manager only)."""
+        """Set the limits of reserved payload in bytes, in total and for each client; 0: none (manager only)."""
     def quotas(self) -> tuple[int, int]:
-        """(bytes in all, bytes of each client), 0: no bound."""
+        """Return the limits in bytes (total, each client); 0: none."""
     def charged(self) -> int:
-        """Bytes that count for the quota in all, just now."""
+        """Return the bytes charged to the total quota."""
     def reserved(self, slot: int) -> int:
-        """Bytes that count for a slot; slot 0: rings, and segments without an owner. Raises IndexError."""
+        """Return the bytes charged to a slot; slot 0: rings and orphans. Raises IndexError."""
     def charge(self, nbytes: int) -> tuple[str, int] | None:
-        """Count bytes for slot 0 before they are reserved. (limit that this would pass, bytes left): not counted, and
-        every client is asked to give back what it keeps for later."""
+        """Charge slot 0 with bytes before they are reserved.
+
+        Returns (limit that this would exceed, bytes left) if refused; then every client is asked to free its caches.
+        """
     def account(self, known: int, found: int) -> None:
-        """Let `found` bytes count for slot 0, if still `known` do (manager only)."""
+        """Set the bytes charged to slot 0 to `found`, if they are still `known` (manager only)."""
 
 @final
-class Books:
-    """The control part of one segment, as the manager sees it. Trusts no value it reads; never waits for a lock."""
+class SegmentMetadata:
+    """The metadata of one segment, as the manager uses it. Checks every value it reads; never waits for a lock."""
     @staticmethod
-    def create(name: str, segment: int, owner: int, generation: int, payload_bytes: int, dedicated: bool) -> Books:
-        """Make the sealed control memfd, of that name, for a segment of payload_bytes owned by slot `owner` of that
-        generation. Raises OSError."""
+    def create(
+        name: str, segment: int, owner: int, generation: int, payload_bytes: int, dedicated: bool
+    ) -> SegmentMetadata:
+        """Create the sealed memfd for a segment of payload_bytes, owned by slot `owner` of that generation.
+
+        Raises OSError.
+        """
     @staticmethod
-    def found(fd: int) -> Books:
-        """Map the books behind fd, which another manager has made; takes fd over, unless it raises ValueError (they are
-        none of this layout version) or OSError."""
+    def found(fd: int) -> SegmentMetadata:
+        """Map the metadata behind fd, which another manager made. Takes fd over unless it raises.
+
+        Raises ValueError: it is not segment metadata of this layout version. Raises OSError.
+        """
     @property
     def fd(self) -> int: ...
     @property
     def facts(self) -> tuple[int, int, int, int, bool, bool]:
         """(segment, owner, its generation, payload bytes, dedicated, retired)."""
     def hand_out(self, slot: int) -> None:
-        """Give the one block (index 0, generation 1) of an unused dedicated segment, whole, to `slot` by hold 0.
-        Raises OSError, LockBusy, ValueError."""
-    def reap(self, slot: int, group: Group, rebuild: bool = False) -> int:
-        """Release every hold of `slot`, or of the ring of that number; gives how many there were. `rebuild`: then
-        derive counts, totals and chains from the holds that are left. Raises LockBusy, or PermissionError (this process
-        is not the group's manager any more): nothing was done."""
+        """Give the one block (index 0, generation 1) of an unused dedicated segment to `slot` by hold 0.
+
+        Raises OSError, LockBusy, ValueError.
+        """
+    def release_holds(self, slot: int, group: Group, rebuild: bool = False) -> int:
+        """Release every hold of a slot, or of the ring of that number. Returns their number.
+
+        `rebuild`: afterwards derive counts, totals and chains from the remaining holds. Raises LockBusy, or
+        PermissionError if this process is not the group's manager any more; then nothing was done.
+        """
     def expire_tickets(self, seconds: int) -> int:
-        """Release the in-flight holds of slot 0 that are at least `seconds` old; gives how many. Raises LockBusy."""
+        """Release in-flight holds of slot 0 that are at least `seconds` old. Returns their number. Raises LockBusy."""
     @property
     def is_lent(self) -> bool:
-        """Whether messages may hold blocks of it, or may have."""
+        """Whether messages hold, or have held, blocks of this segment."""
     def has_ended(self, group: Group) -> bool:
-        """Whether `end_unreached` has ended the ring that the segment is."""
+        """Whether `end_unreached` has ended the ring in this segment."""
     def retire(self) -> None:
-        """Tell every process that maps the segment to unmap it as soon as nothing of it is held there."""
+        """Ask every process that maps the segment to unmap it once it holds none of its blocks."""
     def live(self, block: int, generation: int) -> int | None:
-        """Size in bytes of the live block with this generation, or None."""
+        """Return the size in bytes of the live block with this generation, or None."""
     def stats(self) -> tuple[int, int, int]:
-        """(live blocks, bytes in them, bytes of payload reserved). A racy snapshot: to show, and for 'is it empty'."""
+        """Return (live blocks, bytes in them, bytes of payload reserved), a racy snapshot."""
     def note_reserved(self, payload: int) -> None:
-        """Look how much of the payload is reserved; of a segment whose owner is dead. Raises OSError."""
+        """Update the number of reserved bytes of a segment whose owner is dead. Raises OSError."""
     def blocks(self, limit: int = ...) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
-        """Every live block: (index, offset, size, generation, holds), a hold being (owner slot, hold kind, age in s).
-        Raises LockBusy, also when there are more than `limit` holds."""
+        """Return every live block as (index, offset, size, generation, holds); a hold is (owner, kind, age in s).
+
+        Raises LockBusy, also if there are more than `limit` holds.
+        """
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
 
-def end_unreached(group: Group, rings: list[tuple[RingMemory, Books]]) -> int:
-    """End those rings that only messages in one another hold, and give how many these are: nobody opens them any more,
-    and what they hold is to be released. All that are lent must be among the rings. Does not wait: what is locked is
-    left for the next time, and so is all as long as one that ended before is among the rings."""
+def end_unreached(group: Group, rings: list[tuple[RingMemory, SegmentMetadata]]) -> int:
+    """End the rings that are held only by messages in one another. Returns their number.
+
+    They cannot be opened any more, and the caller must release their holds. All rings that are lent must be given.
+    Does not wait: locked rings are left for the next call, and so are all rings as long as one that ended before is
+    among them.
+    """
 
 @final
 class RingMemory:
-    """A ring (native/layout.hpp, "Ring") as the manager sees it. Trusts no value it reads; never waits for a lock."""
+    """A ring (native/base/layout.hpp) as the manager uses it. Checks every value it reads; never waits for a lock."""
     def __init__(self, fd: int) -> None:
-        """Map the ring behind fd, which must stay open meanwhile. Raises ValueError if it is none, OSError."""
+        """Map the ring behind fd, which must stay open. Raises ValueError: it is not a ring. Raises OSError."""
     @staticmethod
     def make(fd: int, number: int) -> RingMemory:
-        """Make a ring in the fresh payload fd of RING_BYTES; its first pages are reserved. Raises OSError."""
+        """Create a ring in a new payload of RING_BYTES; its first pages are reserved. Raises OSError."""
     @property
     def number(self) -> int: ...
     def size(self) -> int:
-        """Messages inside, just now."""
+        """Return the number of messages inside."""
     def stats(self) -> tuple[int, int, int, int, int, int, int, int, int]:
-        """(messages inside, bytes ever put, bytes ever taken, capacity in bytes, reserved bytes, most messages allowed,
-        most bytes allowed, most messages inside so far, kind). A racy snapshot, to show."""
+        """Return statistics, a racy snapshot.
+
+        (messages inside, bytes ever put, bytes ever taken, capacity in bytes, reserved bytes, maximum of messages,
+        maximum of bytes, peak of messages inside, kind).
+        """
     @property
     def event(self) -> int:
-        """Inode of the pipe that is the ring's event; 0: it has none."""
+        """Inode of the pipe that is the ring's event; 0: none."""
     def watch(self, event: int) -> None:
-        """Ask those who put messages to say so on the ring's event, the pipe with that inode."""
+        """Make producers write to the ring's event, the pipe with that inode."""
     def names(self, slot: int) -> bool:
         """Whether a transfer of this slot is unfinished."""
     def segments_to_undo(self, slot: int) -> list[int]:
-        """The segments of this slot's unfinished transfers, whose books `settle` needs."""
-    def settle(self, slot: int, books: dict[int, Books | None]) -> None:
-        """Undo what a dead slot left unfinished. None stands for a segment that is gone. Raises LockBusy: the ring is
-        locked just now, or the segments to undo have changed."""
+        """The segments of this slot's unfinished transfers, whose metadata `undo_transfers` needs."""
+    def undo_transfers(self, slot: int, metadata: dict[int, SegmentMetadata | None]) -> None:
+        """Undo the unfinished transfers of a dead slot. None stands for a segment that does not exist any more.
+
+        Raises LockBusy: the ring is locked, or the segments to undo have changed.
+        """
     def close(self) -> None:
         """Unmap; every later call raises ValueError."""
 
 @final
 class Ring:
-    """A ring as a client uses it: a queue of values, for any number of processes.
+    """A ring as a client uses it: a queue of values for any number of processes.
 
-    Waits let the GIL go, run signal handlers, and look again every 100 ms. Where a method raises queue.Full or
+    Waits release the GIL, run signal handlers, and check again every 100 ms. In methods that raise queue.Full or
     queue.Empty, `block` and `timeout` (seconds; None: no bound) are those of the standard queues.
     """
     def __init__(self, client: Client, block: Block, need_event: Callable[[float], int]) -> None:
-        """Args:
-        block: of RING_BYTES, as create_ring of the manager's client gives it.
-        need_event: gives a descriptor of the ring's event, the Ring's to close, within so many seconds.
+        """Open a ring. Raises QueueDamaged: the block is not a ring.
 
-        Raises QueueDamaged if the block holds no ring."""
+        Args:
+            client: the client that holds the block.
+            block: a block from the manager's `create_ring`.
+            need_event: called with seconds; returns a descriptor of the ring's event, which the Ring closes.
+        """
     def bound(self, messages: int, nbytes: int) -> tuple[int, int]:
-        """Set the bounds that nobody has set so far (0: leave it as it is). Returns those that the ring has then."""
+        """Set bounds that are not set yet (0: leave unchanged). Returns the resulting bounds."""
     def policy(self, wanted: int = ...) -> int:
-        """The POLICY_ that a broadcast has; `wanted` if nobody has chosen one so far."""
+        """Return the POLICY_ of a broadcast; set it to `wanted` if it is not set yet."""
     @property
     def block(self) -> Block: ...
     kind: int
-    """What the ring is. Set only before another process knows of it."""
+    """What the ring is. Set only before other processes can open it."""
     def put(self, value: Any, block: bool = True, timeout: float | None = None) -> bool:
-        """Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, and what pickling raises."""
+        """Put a value. Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, or as pickling."""
     def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None) -> int:
-        """Gives how many were put. Raises as put; nothing is put when a value cannot be pickled."""
+        """Put values; returns the number put. Raises as `put`; none is put if a value cannot be pickled."""
     def get(self, block: bool = True, timeout: float | None = None, receipt: Block | None = None) -> Any:
-        """`receipt`: 8 bytes that are set to the message's number + 1 before it is taken.
+        """Take a value. `receipt`: 8 bytes that are set to the message's number + 1 before it is taken.
 
-        Raises queue.Empty, SegmentLost, QueueDamaged, MessageDamaged, NotHeld, and what unpickling raises."""
-    def get_many(self, most: int, block: bool = True, timeout: float | None = None) -> list[Any]:
-        """At least one, as get; then what is there, up to `most`."""
+        Raises queue.Empty, SegmentLost, QueueDamaged, MessageDamaged, NotHeld, or as unpickling does.
+        """
+    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[Any]:
+        """Take at least one value, as `get`, and then those that are there, up to `max_items`."""
     def size(self) -> int: ...
     def is_full(self) -> bool: ...
     def task_done(self) -> bool:
-        """False: called more often than there were messages."""
+        """Count a message as done. False: called more often than there were messages."""
     def await_message(self, timeout: float | None = None) -> bool: ...
     def taken(self) -> int: ...
     def await_room(self, timeout: float | None, taken: int) -> bool: ...
     def await_done(self, timeout: float | None = None) -> bool: ...
     def event(self) -> int:
-        """A descriptor that is readable while there are messages; the Ring's own."""
+        """Return a descriptor, owned by the Ring, that is readable while there are messages."""
     def limits(self) -> tuple[int, int]:
-        """(messages, bytes), 0: nobody has set a bound."""
+        """Return the bounds (messages, bytes); 0: not set."""
     def stats(self) -> tuple[int, int, int, int, int, int, int, int, int, int]:
-        """(messages inside, most so far, ever put, ever taken, bytes inside, bytes ever put, capacity in bytes, not yet
-        done, pid that is putting, pid that is taking). Counts of messages wrap at 2**32."""
+        """Return statistics. Counts of messages wrap at 2**32.
+
+        (messages inside, peak of messages inside, ever put, ever taken, bytes inside, bytes ever put, capacity in
+        bytes, messages not done, pid that holds the put lock, pid that holds the get lock).
+        """
 
 def dlpack_export(array: NDArray[Any], versioned: bool, copied: bool) -> Any:
-    """A DLPack capsule that keeps the array. Raises BufferError: a dtype that DLPack has not; read-only, and not
-    versioned."""
+    """Return a DLPack capsule that keeps the array alive.
+
+    Raises BufferError: DLPack does not have the dtype, or the array is read-only and the capsule not versioned.
+    """
 
 def dlpack_import(object: Any, device: tuple[int, int] | None, copy: bool | None) -> NDArray[Any]:
-    """An array over the memory of an object with `__dlpack__`, or of a capsule. Its base is a Block or View where the
-    memory is one's, else what keeps the other library's. Raises as shmtensor.from_dlpack, which names all."""
+    """Return an array over the memory of an object with `__dlpack__`, or of a capsule.
+
+    Its base is a Block or View if the memory belongs to one, else an object that keeps the other library's memory.
+    Raises as shmtensor.from_dlpack.
+    """
 
 def make_payload(name: str, nbytes: int) -> int:
-    """A memfd of nbytes (sparse), sealed against shrinking and growing, close-on-exec; gives the descriptor."""
+    """Create a sparse memfd of nbytes, sealed against shrinking and growing, close-on-exec. Returns the descriptor."""
 
 def punch(fd: int, offset: int, nbytes: int) -> None:
     """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
 
 def map_over(buffer: mmap.mmap, fd: int, shared: bool, writable: bool) -> None:
-    """Let the whole pages of buffer be those of a file, from its start. Raises OSError."""
+    """Map a file, from its start, over the whole pages of buffer. Raises OSError."""
 
 def set_threads_visible(visible: bool) -> None:
-    """Say whether every thread that may hold a lock shows in this process's PID namespace: then a lock whose word names
-    a thread that does not exist is told to be garbage, and taken."""
+    """Tell whether every thread that may hold a lock is visible in this process's PID namespace.
+
+    If so, a lock whose word names a thread that does not exist is known to be damaged, and is taken.
+    """
 
 def memory_available(root: str = "/") -> tuple[int, str]:
-    """(bytes that may be reserved, what bounds them): the least of MemAvailable and every memory cgroup up the tree.
-    `root` ends with a slash: where proc and the mounts lie."""
+    """Return (bytes that may be reserved, name of the limit): the minimum of MemAvailable and all memory cgroups.
+
+    `root`, with a slash at its end, is the directory that contains proc and the mounts.
+    """
 
 def memory_cgroups(root: str = "/") -> list[tuple[str, int, int]]:
-    """(path, bytes used, limit in bytes) of each memory cgroup of this process that has a limit, its own first."""
+    """Return (path, bytes used, limit in bytes) of each memory cgroup of this process with a limit, its own first."""
 
 def process_start_time(pid: int) -> int:
-    """Start time of a process in clock ticks since boot (field 22 of /proc/pid/stat). Raises ProcessLookupError."""
+    """Return a process's start time in clock ticks since boot (/proc/pid/stat, 22). Raises ProcessLookupError."""
 
 def directory_watch() -> int:
-    """A new descriptor, the caller's to close, that is readable once `watch_directory` has something to tell. Reading
-    it does not block. Raises OSError."""
+    """Return a new non-blocking inotify descriptor for `watch_directory`; the caller must close it. Raises OSError."""
 
 def watch_directory(watch: int, path: bytes) -> None:
-    """Make `watch` readable when a file is removed from the directory or moved out of it, or the directory is itself
-    removed or moved. Raises OSError."""
+    """Make `watch` readable when a file is removed from the directory, or the directory is removed or moved.
+
+    Raises OSError.
+    """
 
 def atomic_load(array: NDArray[Any], index: int | tuple[int, ...], order: str, /) -> int:
-    """Of an int32 or int64 element. All of these raise InvalidArgument, IndexOutOfRange, DTypeError, LayoutError of
-    shmtensor.errors, and then have touched nothing; an ndarray is needed (TypeError)."""
+    """Load an int32 or int64 element.
+
+    All atomic functions raise InvalidArgument, IndexOutOfRange, DTypeError or LayoutError of shmtensor.errors, and
+    TypeError for what is not an ndarray; then nothing was changed.
+    """
 
 def atomic_store(array: NDArray[Any], index: int | tuple[int, ...], value: int, order: str, /) -> None: ...
 def atomic_exchange(array: NDArray[Any], index: int | tuple[int, ...], value: int, order: str, /) -> int: ...
@@ -334,20 +380,20 @@ def atomic_compare_exchange(
     array: NDArray[Any], index: int | tuple[int, ...], expected: int, desired: int, order: str, /
 ) -> tuple[bool, int]: ...
 def atomic_add(array: NDArray[Any], index: int | tuple[int, ...], value: float, /) -> None:
-    """Of a float32 or float64 element, in the order seq_cst."""
+    """Add to a float32 or float64 element, in the order seq_cst."""
 
 def atomic_index_add(out: NDArray[Any], index: NDArray[np.int64], source: NDArray[Any], alpha: float, /) -> None:
     """out[index[r], ...] += alpha * source[r, ...], each element atomic and relaxed. Without the GIL when large."""
 
 RANDOM_STATE_BYTES: int
-"""Bytes of what Twister.save gives: TH's THGenerator."""
+"""Size in bytes of the result of Twister.save: TH's THGenerator."""
 
 @final
 class Twister:
-    """The Mersenne Twister with TH's distributions (native/random.hpp). Not for two threads at once.
+    """The Mersenne Twister with TH's distributions (native/tensor/random.hpp). Not thread-safe.
 
-    A distribution gives one value, or fills a contiguous float64 array of one axis with the values of as many calls;
-    without the GIL when there are many. Arguments are not checked.
+    A distribution returns one value, or fills a contiguous one-dimensional float64 array with the values of as many
+    calls; it releases the GIL for large arrays. Arguments are not checked.
     """
 
     def __init__(self, seed: int) -> None: ...
@@ -392,7 +438,7 @@ class Twister:
 
 @final
 class Block:
-    """One hold of this process on one block. Supports the buffer protocol (writable bytes).
+    """A hold of this process on a block. Supports the buffer protocol (writable bytes).
 
     Dropping the last reference releases the hold; a NumPy array over it keeps it alive. Two Blocks of one process on
     one block are the same object.
@@ -416,23 +462,24 @@ class Block:
     def array(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0, strides: tuple[int, ...] | None = None
     ) -> NDArray[Any]:
-        """A writable ndarray over the block, `offset` and `strides` in bytes; its base is this Block.
+        """Return a writable ndarray over the block, with `offset` and `strides` in bytes. Its base is this Block.
 
-        Raises ValueError out of bounds, TypeError for a dtype of Python objects."""
+        Raises ValueError out of bounds, TypeError for a dtype of Python objects.
+        """
 
 def overlaps(array: NDArray[Any], /) -> bool:
-    """Whether several elements of an ndarray may be the same memory, so that writing to it means nothing."""
+    """Whether several elements of an ndarray may share memory, so that the result of writing is undefined."""
 
 def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
-    """A view of an ndarray with other sizes and strides (bytes), `offset` bytes from its first element on.
+    """Return a view of an ndarray with other sizes and strides (bytes), `offset` bytes after its first element.
 
-    It cannot be written where several of its elements may be the same memory.
+    It is read-only if several of its elements may share memory.
 
-    Raises ValueError: it would reach beyond the memory from the array's lowest to its highest element.
+    Raises ValueError: the view would exceed the memory from the array's lowest to its highest element.
     """
 
 def tensor(array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, /) -> Tensor:
-    """A tensor with the view `array` of `storage` as that lies since `epoch`; nothing is checked."""
+    """Return a tensor with the view `array` of `storage`, which has not moved since `epoch`. Nothing is checked."""
 
 @final
 class Operation:
@@ -464,25 +511,25 @@ class Operation:
     def form(self) -> Any: ...
 
 class TensorBase:
-    """What programs call for each element, and the buffer protocol; only Tensor is derived from it."""
+    """Base of Tensor with the methods that are called for each element, and the buffer protocol."""
     def __getitem__(self, key: Any, /) -> Tensor:
-        """A view without axes for one element; what is not an integer goes to `Tensor._index`."""
+        """Return a 0-dimensional view of one element; other keys than integers are passed to `Tensor._index`."""
     def __float__(self) -> float: ...
     def __int__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def item(self) -> Any:
-        """The only element as a Python value. Does not block. Raises InvalidArgument: there is not exactly one."""
+        """Return the only element as a Python value. Raises InvalidArgument: there is not exactly one element."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class View:
-    """A block as receivers may use it: docs/sharing.md. Supports the buffer protocol (writable if LENT or PERSONAL).
+    """A block with restricted access (docs/sharing.md). Supports the buffer protocol (writable if LENT or PERSONAL).
 
-    Keeps its block, but for a PERSONAL one of less than 64 KiB, whose bytes are copied. Two Views are two objects;
-    READONLY and FROZEN ones of a block have the same address.
+    It keeps its block alive, except a PERSONAL view of less than 64 KiB, whose bytes are copied. READONLY and FROZEN
+    views of a block have the same address.
     """
     def __init__(self, block: Block, kind: int) -> None:
-        """Raises OSError (ENOMEM: no memory, address space or mappings left), ValueError: no such kind."""
+        """Map a view. Raises OSError (ENOMEM: no memory, address space or mappings left), ValueError: unknown kind."""
     @property
     def kind(self) -> int: ...
     @property
@@ -495,11 +542,11 @@ class View:
     def array(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0, strides: tuple[int, ...] | None = None
     ) -> NDArray[Any]:
-        """An ndarray over the view, as Block.array; writable if the view is. Its base is this View."""
+        """Return an ndarray over the view, as Block.array; writable if the view is. Its base is this View."""
 
 @final
 class Client:
-    """This process in one group: the segments it has mapped, the arenas it owns, the blocks it holds."""
+    """The membership of this process in one group: mapped segments, owned arenas, held blocks."""
     def __init__(
         self,
         group: Group,
@@ -510,90 +557,99 @@ class Client:
         need_mapping: Callable[[Client, int, bool], str | None],
         need_manager: Callable[[], None],
     ) -> None:
-        """Args:
-        epoch: of the manager at the other end of it.
-        connection: descriptor of the socket to the manager; owned by the Client from now on.
-        need_segment: called with (client, bytes) when no segment has room; must add_segment(owned=True) an arena for up
-            to DEDICATED_FROM bytes, else a dedicated segment of just that size, or raise.
-        need_mapping: called with (client, segment id, required) to attach to an unknown segment; must add_segment, or
-            raise. Of one that is not there any more it may return what there is to say, if not required.
-        need_manager: called, at most each 100 ms, by allocations and waits that find the manager gone or another one.
+        """Become a client.
+
+        Args:
+            group: the group.
+            slot: this process's slot.
+            connection: descriptor of the socket to the manager; owned by the Client from now on.
+            epoch: the epoch of the manager at the other end of the connection.
+            need_segment: called with (client, bytes) when no segment has room; must call add_segment(owned=True) with
+                an arena for up to DEDICATED_FROM bytes, else a dedicated segment of that size, or raise.
+            need_mapping: called with (client, segment id, required) to map an unknown segment; must call add_segment
+                or raise. If the segment does not exist any more and is not required, it may return a message.
+            need_manager: called, at most every 100 ms, by allocations and waits that find another manager or none.
         """
     @property
     def is_led(self) -> bool:
-        """False: the manager that this process is connected to is gone, or another one has taken its place."""
+        """Whether the manager that this process is connected to is still the group's manager."""
     def reconnect(self, connection: int, epoch: int, close: bool) -> None:
-        """Go on with another connection. `close` the old one, whose descriptor is ours still."""
+        """Switch to another connection. `close`: close the old one, whose descriptor is still ours."""
     @property
     def generation(self) -> int:
-        """Of the slot, when it became this process's."""
+        """The generation of this process's slot."""
     @property
     def group(self) -> Group: ...
     @property
     def slot(self) -> int:
-        """This process's slot; another one in a forked child."""
+        """This process's slot. It changes in a forked child."""
     @property
     def connection(self) -> int:
-        """Descriptor of the socket; another one in a forked child, -1 once closed."""
+        """Descriptor of the socket; -1 once closed. It changes in a forked child."""
     def add_segment(
         self, segment: int, control: int, payload: int, payload_bytes: int, dedicated: bool, owned: bool
     ) -> None:
-        """Map a segment; takes over both descriptors. Of one that is known they replace those that are lost, or are
-        closed."""
+        """Map a segment and take over both descriptors; if it is mapped, they replace lost ones or are closed."""
     def lost(self) -> list[int]:
-        """Segments of which this program closed a descriptor, so that the next manager cannot find them here."""
+        """Segments of which this program closed a descriptor, so that a successor cannot find them here."""
     def allocate(self, nbytes: int) -> Block:
-        """A block of at least 1 byte; 64-byte aligned, page-aligned from 64 KiB. No system call when warm memory fits.
-        The content is arbitrary. Raises Refused, ValueError, and what need_segment raises."""
+        """Allocate a block of at least 1 byte with arbitrary content, 64-byte aligned, page-aligned from 64 KiB.
+
+        Makes no system call if cached memory fits. Raises Refused, ValueError, or as need_segment.
+        """
     def array(self, nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """The array over a fresh block: allocate(nbytes).array(dtype, shape) in one call. Raises as both."""
+        """Return an array over a new block: allocate(nbytes).array(dtype, shape) in one call. Raises as both."""
     def attach(self, segment: int, index: int, generation: int) -> Block:
-        """Open a live block. No system call when its segment is mapped. Raises BlockGone, what need_mapping raises."""
+        """Open a live block. Makes no system call if its segment is mapped. Raises BlockGone, or as need_mapping."""
     def ticket(self, block: Block, owner: int = 0) -> tuple[int, int]:
-        """Add an in-flight hold for slot `owner`; gives (hold index, mark), which redeem() takes."""
+        """Add an in-flight hold for slot `owner`. Returns (hold index, mark), arguments of redeem()."""
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:
-        """Turn an in-flight hold into one of this process; a ticket that was redeemed already attaches instead.
-        Raises BlockGone."""
+        """Turn an in-flight hold into one of this process; if it was redeemed already, attach. Raises BlockGone."""
     def receive(self, segment: int, index: int, generation: int, hold: int) -> Block:
-        """The block of a hold that is this process's already, made for it by somebody else. Raises BlockGone."""
+        """Return the block of a hold that another process made for this one. Raises BlockGone."""
     def embryo(self) -> tuple[int, int, int]:
-        """(slot, its generation, socket descriptor) for a child about to be spawned: holds given to the slot are the
-        child's; it says hello on the socket. The caller closes its copy of the descriptor after the start."""
+        """Create an embryo for a child that is being spawned. Returns (slot, its generation, socket descriptor).
+
+        Holds given to the slot become the child's, which sends HELLO on the socket. The caller closes its copy of the
+        descriptor after the start.
+        """
     def trim(self) -> int:
-        """Give the pages of free ranges back to the system; gives the bytes. Slow; the memory is cold afterwards."""
+        """Give pages of free ranges back to the system. Returns their bytes. Slow; the memory is cold afterwards."""
     def stats(self) -> tuple[int, int, int, int, int, int]:
-        """(segments mapped, segments owned, blocks held, bytes in them, bytes reserved here, of which free)."""
+        """Return (segments mapped, segments owned, blocks held, bytes in them, bytes reserved here, of which free)."""
     def check_invariants(self) -> None:
-        """Raise AssertionError if the books or the private lists of an owned segment contradict each other. Slow."""
+        """Raise AssertionError if the metadata or private lists of an owned segment are inconsistent. Slow."""
     def close(self) -> None:
         """Release everything held, unmap, close the connection. Raises ValueError while Blocks are alive."""
 
 def pack(client: Client | None, value: Any, /) -> tuple[bytes, list[Block]]:
-    """A value as the body of a message and the blocks that it names (native/codec.hpp). Tensors are moved and ndarrays
-    copied into shared memory of `client`; None: of the default manager's, looked for when it is needed.
+    """Encode a value as the body of a message and the blocks that it refers to (native/python/codec.hpp).
 
-    Raises what pickle raises, Refused, LockBusy, and what need_segment or the default manager raise."""
+    Tensors are moved and ndarrays copied into shared memory of `client`; None: of the default manager's client, found
+    when it is needed. Raises Refused, LockBusy, or as pickle, need_segment or the default manager.
+    """
 
 def unpack(body: bytes | memoryview, blocks: list[Block], /) -> Any:
-    """The value of a body. Raises MessageDamaged, and what unpickling raises."""
+    """Decode a body. Raises MessageDamaged, or as unpickling does."""
 
 def pack_tickets(client: Client | None, value: Any, /) -> tuple[bytes, bytes]:
-    """As pack, with a ticket for each block (struct "<QIIII": segment, block, generation, hold, mark; owned by slot 0).
+    """Encode as `pack`, with a ticket for each block (struct "<QIIII": segment, block, generation, hold, mark; slot 0).
 
-    Raises as pack; no ticket is left then."""
+    Raises as `pack`; then no ticket is left.
+    """
 
 def unpack_tickets(client: Client, body: bytes | memoryview, tickets: bytes | memoryview, /) -> Any:
-    """As unpack. Redeems every ticket, also when it raises: BlockGone, LockBusy, Refused, what need_mapping raises."""
+    """Decode as `unpack` and redeem all tickets. Raises BlockGone, LockBusy, Refused, or as need_mapping."""
 
 LOCK_BYTES: int
 """Bytes of the block of a Mutex, Units or Flag."""
-CROWD: int
-"""Threads that can wait for a condition."""
+WAIT_QUEUE_ENTRIES: int
+"""Maximum number of threads that wait for a condition."""
 
-def crowd_bytes(entries: int) -> int: ...
+def wait_queue_bytes(entries: int) -> int: ...
 
 class _SemLock:
-    """What the standard library expects under a lock or semaphore; `block` and `timeout` as there."""
+    """The interface of multiprocessing's _SemLock; `block` and `timeout` as there."""
     @property
     def block(self) -> Block: ...
     @property
@@ -614,19 +670,23 @@ class _SemLock:
 
 @final
 class Mutex(_SemLock):
-    """A lock in a block; `fresh`: written now, otherwise ValueError if it is none of this kind."""
+    """A lock in a block. `fresh`: initialise it; otherwise raises ValueError if it is another kind of object."""
     def __init__(self, block: Block, recursive: bool, fresh: bool) -> None: ...
     @property
     def owner_died(self) -> bool: ...
 
 @final
 class Units(_SemLock):
-    """A semaphore in a block. `fresh`: written now, of one unit until somebody says how many; otherwise ValueError if
-    it is not one. `bounded`: never more free units than at first."""
+    """A semaphore in a block. `fresh`: initialise it with one unit; otherwise raises ValueError if it is not one.
+
+    `bounded`: never more free units than at first.
+    """
     def __init__(self, block: Block, bounded: bool, fresh: bool) -> None: ...
     def first(self, units: int) -> int | None:
-        """The number of units at first, which is `units` if nobody has set it so far; None: so many cannot be, as too
-        many are taken, or were released, already."""
+        """Return the initial number of units, which is set to `units` if it is not set yet.
+
+        None: it cannot be set, because too many units are acquired, or were released, already.
+        """
 
 @final
 class Flag:
@@ -640,60 +700,64 @@ class Flag:
     def wait(self, timeout: float | None = None) -> bool: ...
 
 @final
-class Crowd:
-    """Threads of any process that wait to be notified, in a block; those that died do not count."""
+class WaitQueue:
+    """Threads of any process that wait to be notified, in a block. Threads that died do not count."""
     def __init__(self, block: Block, fresh: bool) -> None: ...
     @property
     def block(self) -> Block: ...
     @property
     def capacity(self) -> int: ...
     state: int
-    def enter(self) -> Place | None:
-        """A place, which ends with this object at the latest; None: the crowd is full."""
-    def notify(self, most: int) -> int:
-        """Wake those who have waited longest; gives how many they were."""
+    def enter(self) -> WaitQueueEntry | None:
+        """Return an entry, which ends with this object at the latest; None: the queue is full."""
+    def notify(self, max_threads: int) -> int:
+        """Wake the threads that have waited longest. Returns their number."""
     def waiting(self) -> int: ...
     def forget_dead(self, thorough: bool) -> int:
-        """End the places of those that died; `thorough` asks /proc about each, beside the manager."""
+        """End the entries of threads that died. `thorough`: check each in /proc, too."""
 
 @final
-class Place:
-    """One thread's place in a crowd."""
+class WaitQueueEntry:
+    """One thread's entry in a wait queue."""
     def wait(self, timeout: float | None) -> bool:
-        """Whether it was notified in time; the place is left then."""
+        """Wait to be notified. Returns whether it was in time; then the entry has ended."""
     def leave(self) -> bool:
-        """Whether it had been notified."""
+        """End the entry. Returns whether it had been notified."""
     def has_dead(self) -> bool: ...
 
 MAX_READERS: int
-"""Readers of a broadcast at most."""
+"""Maximum number of readers of a broadcast."""
 
-# what becomes of a broadcast's readers that are slower than its writer
+# what a full broadcast does for slow readers
 POLICY_UNSET: int
 POLICY_BLOCK: int
 POLICY_DROP_OLDEST: int
 POLICY_RAISE: int
 
 @final
-class Cast:
-    """A ring as a broadcast: while this lives, `put` of the Ring makes room as the policy says."""
+class BroadcastRing:
+    """A ring as a broadcast: while this object exists, `put` of the Ring makes room according to the policy."""
     def __init__(self, ring: Ring) -> None: ...
-    def reader(self, from_oldest: bool) -> CastReader:
-        """Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy."""
+    def reader(self, from_oldest: bool) -> BroadcastReader:
+        """Create a reader. Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy."""
     def readers(self) -> list[tuple[int, int]]:
-        """(pid, messages not read yet) of every reader whose process lives."""
+        """Return (pid, messages not read yet) of every reader whose process is alive."""
 
 @final
-class CastReader:
-    """A reader of a broadcast, in the process that made it: elsewhere all but close() raises ForeignReader, and once
-    closed ValueError."""
+class BroadcastReader:
+    """A reader of a broadcast, in the process that created it.
+
+    In other processes all methods except close() raise ForeignReader, and ValueError once it is closed.
+    """
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """As Ring.get; arrays are read-only."""
+        """Read a value, as Ring.get; arrays are read-only."""
     def latest(self, block: bool = True, timeout: float | None = None) -> Any:
-        """As get, but of the newest message; those before it are passed over and count as `skipped`."""
+        """Read the newest value; those before it are skipped and count as `skipped`."""
     def event(self) -> int:
-        """Descriptor that is readable while there is something to read for this reader, and as long as the reader is
-        there. Asks the manager the first time, by the Ring's need_event. Raises as that, and OSError."""
+        """Return a descriptor, owned by the reader, that is readable while this reader has messages.
+
+        The first call uses the Ring's need_event. Raises as that, and OSError.
+        """
     @property
     def closed(self) -> bool: ...
     @property
@@ -702,5 +766,5 @@ class CastReader:
     def skipped(self) -> int: ...
     @property
     def lag(self) -> int:
-        """Messages that are there and not read yet."""
+        """Messages that are not read yet."""
     def close(self) -> None: ...

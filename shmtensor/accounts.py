@@ -1,4 +1,4 @@
-"""What memory this process has, by kind."""
+"""Statistics of this process's memory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _peaks: Final[dict[str, int]] = {}
 
 
 def memory_stats() -> dict[str, int]:
-    """Bytes of memory in use by this process, in a flat dict.
+    """Return the bytes of memory in use by this process, in a flat dict.
 
-    `heap`: what the default allocator has given to storages, and what NumPy allocated for the tensors and storages that
-    live. The latter is found by looking at all of them now, so that making a tensor costs nothing more; memory that
-    only an ndarray has is not in it.
-    `shared`: blocks of the manager's memory that this process holds; those received from others too.
+    `heap`: memory of the default allocator, and memory that NumPy allocated for live tensors and storages. The latter
+    is found by visiting all of them now, so that creating a tensor has no extra cost; memory used only by ndarrays is
+    not included.
+    `shared`: blocks of the manager's memory that this process holds, including received ones.
     `mapped`: files, memory files and POSIX shared memory mapped by map allocators.
     `pinned`: page-locked memory for a GPU.
     `total`: the sum.
-    `heap.peak` and so on: the most there has been. For `mapped`, and what the default allocator gives, at any time;
-    for the rest at the calls of this function.
+    `heap.peak` and so on: the maximum so far. For `mapped` and the default allocator, at any time; for the others, at
+    calls of this function.
 
-    Walks through Python's objects, so it takes milliseconds for each 100,000 of them. Does not block.
+    Visits all Python objects, which takes milliseconds for each 100,000 of them. Does not block.
     """
     client = sys.modules.get("shmtensor.manager.client")
     pinned = regions.pinned_allocator
@@ -49,17 +49,17 @@ def memory_stats() -> dict[str, int]:
 
 
 def _other_heap_bytes() -> int:
-    """Bytes of heap memory under living tensors and storages, but for what the default allocator counts."""
+    """Return the bytes of heap memory of live tensors and storages that the default allocator does not count."""
     owners: dict[int, Any] = {}
     for thing in gc.get_objects():
-        kind = type(thing)  # not isinstance, which asks the object, and it may be any
+        kind = type(thing)  # not isinstance, which may call code of the object
         if issubclass(kind, Tensor):
             array = getattr(thing, "_array", None)
         elif issubclass(kind, Storage):
             array = getattr(thing, "_flat", None)
         else:
             continue
-        if array is not None:  # else it is being made just now
+        if array is not None:  # else it is being created
             owner = regions.owner_of(array)
             owners[id(owner)] = owner
     return sum(_heap_bytes(owner) for owner in owners.values())

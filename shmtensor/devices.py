@@ -1,4 +1,4 @@
-"""Where tensors are: so far in the processor's memory alone."""
+"""Devices of tensors. The CPU is the only one so far."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """Where a tensor's memory is: `cpu`. Equal to its name."""
+    """A device, `cpu`. It compares equal to its name."""
 
     type: str
     index: int | None = None
-    """The number of the device; None: there is but one."""
+    """The number of the device; None if there is only one."""
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
@@ -30,7 +30,7 @@ CPU: Final = Device("cpu")
 
 
 def device_of(spec: Any) -> Device:
-    """The device that `spec` means; None is the CPU. Does not block. Raises InvalidArgument: it is not there."""
+    """Return the device of `spec`; None: the CPU. Does not block. Raises InvalidArgument: it is not available."""
     if spec is None or (isinstance(spec, Device | str) and spec == CPU):
         return CPU
-    raise InvalidArgument(f"asked for device {spec!r}; this version has tensors on 'cpu' alone")
+    raise InvalidArgument(f"device {spec!r} is not available; this version supports only 'cpu'")

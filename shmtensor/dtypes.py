@@ -1,11 +1,9 @@
-"""The element types: one table, from which storage classes, tensor classes and the dtype objects are generated.
+"""The element types: one table, from which storage classes, tensor classes and dtype objects are generated.
 
-A dtype object is a `numpy.dtype`, so that NumPy, and whatever understands NumPy, takes it as it is; each is an
-attribute of this module by NumPy's name (`dtypes.float32`). A type that the table lacks is refused by name rather than
-converted in silence.
+A dtype object is a `numpy.dtype`. Each is an attribute of this module with NumPy's name (`dtypes.float32`). Types that
+are not in the table are refused and never converted silently.
 
-Some types come from another package, which is imported when such a type is asked for first, or has been by whoever
-made an array of it.
+Some types come from another package, which is imported when such a type is used for the first time.
 """
 
 from __future__ import annotations
@@ -21,25 +19,25 @@ import numpy as np
 from .errors import DTypeError, MissingExtra
 
 DType: TypeAlias = np.dtype[Any]
-"""What `tensor.dtype` and `storage.dtype` are."""
+"""The type of `tensor.dtype` and `storage.dtype`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """One row: a type that storages and tensors can have."""
+    """A row of the table: an element type of storages and tensors."""
 
     prefix: str
-    """`Float` gives FloatStorage and FloatTensor (the names of TH)."""
+    """Prefix of class names: `Float` for FloatStorage and FloatTensor (TH's names)."""
     name: str
-    """NumPy's name of the type, which is torch's too."""
+    """NumPy's and torch's name of the type."""
     method: str
-    """The method that converts to it: `storage.float()`."""
+    """The method that converts to it, as `storage.float()`."""
     package: str | None = None
-    """The package that has the type, where NumPy has not; the extra's name is the same with dashes."""
+    """The package with the type if NumPy does not have it; the extra has the same name with dashes."""
 
     @property
     def dtype(self) -> DType:
-        """The type, in the byte order of this machine. Raises MissingExtra without its package."""
+        """The dtype in the byte order of this machine. Raises MissingExtra without its package."""
         found = _loaded.get(self.name)
         return _load(self) if found is None else found
 
@@ -63,25 +61,25 @@ TABLE: Final = (
     ElementType("Float8E4M3", "float8_e4m3fn", "float8_e4m3fn", "ml_dtypes"),
     ElementType("Float8E5M2", "float8_e5m2", "float8_e5m2", "ml_dtypes"),
 )
-"""Every type. Those of another package are in BY_DTYPE once they were needed."""
+"""All types. Those of another package are in BY_DTYPE once they have been used."""
 
 ELEMENT_TYPES: Final = tuple(row for row in TABLE if row.package is None)
-"""The types that are always there."""
+"""The types that are always available."""
 
 BY_DTYPE: Final[dict[DType, ElementType]] = {}
-"""The row of a supported dtype. A byte-swapped dtype is not equal to its native one, so it is not found here."""
+"""The row of each supported dtype. Byte-swapped dtypes differ from native ones, so they are not found here."""
 
 BY_NAME: Final[dict[str, ElementType]] = {row.name: row for row in TABLE}
 BY_PREFIX: Final[dict[str, ElementType]] = {row.prefix: row for row in TABLE}
 
 _loaded: dict[str, DType] = {}  # by name
-_known: dict[DType, DType] = {}  # the one without metadata, which is equal
+_known: dict[DType, DType] = {}  # the equal dtype without metadata
 _makers: list[Callable[[ElementType], None]] = []
 _loading = threading.RLock()
 
 
 def _load(row: ElementType) -> DType:
-    """Make a type known."""
+    """Load a type and create its classes."""
     source: Any = np
     if row.package is not None:
         try:
@@ -98,12 +96,12 @@ def _load(row: ElementType) -> DType:
             for make in _makers:
                 make(row)
             _known[dtype] = dtype
-            BY_DTYPE[dtype] = row  # last: who finds it here finds its classes too
+            BY_DTYPE[dtype] = row  # last, when its classes exist
     return _loaded[row.name]
 
 
 def each_type(make: Callable[[ElementType], None]) -> None:
-    """Call `make` for every type that is there, and for each other one when it comes. Does not block."""
+    """Call `make` for each loaded type, and for others when they are loaded. Does not block."""
     with _loading:
         for row in BY_DTYPE.values():
             make(row)
@@ -115,10 +113,11 @@ for _row in ELEMENT_TYPES:
 
 
 def class_named(namespace: dict[str, Any], name: str, suffix: str) -> Any:
-    """The class `name` that a maker puts into its module's `namespace`: what a module's `__getattr__` answers.
+    """Return the generated class `name` of a module's `namespace`, for the module's `__getattr__`.
 
     Raises:
-        AttributeError: no type gives a class of this name. MissingExtra: one of a package that is not installed.
+        AttributeError: no type has a class of this name.
+        MissingExtra: the type needs a package that is not installed.
     """
     row = BY_PREFIX.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
     if row is None:
@@ -139,25 +138,23 @@ def __getattr__(name: str) -> DType:
 
 
 def supported_names() -> str:
-    """The names of all supported types, for messages. Does not block."""
+    """Return the names of all supported types, for messages. Does not block."""
     return ", ".join(BY_NAME)
 
 
 def dtype_of(spec: object) -> DType:
-    """The supported dtype that `spec` means.
-
-    Does not block.
+    """Return the supported dtype of `spec`. Does not block.
 
     Args:
-        spec: a dtype object of this module, anything that `numpy.dtype` takes (a NumPy scalar type, `"float32"`,
+        spec: a dtype object of this module, anything that `numpy.dtype` accepts (a NumPy scalar type, `"float32"`,
             `float`), or None for the default type, float32.
 
     Returns:
-        The dtype, always one of the table.
+        The dtype, which is in the table.
 
     Raises:
-        DTypeError: `spec` names no type, or one that the table lacks (object, structured, byte-swapped ...).
-        MissingExtra: a type of a package that is not installed.
+        DTypeError: `spec` is not a type, or not in the table (object, structured, byte-swapped, ...).
+        MissingExtra: the type needs a package that is not installed.
     """
     if spec is None:
         return DEFAULT
@@ -165,23 +162,21 @@ def dtype_of(spec: object) -> DType:
         return BY_NAME[spec].dtype
     try:
         dtype = np.dtype(spec)  # type: ignore[call-overload]
-    except (TypeError, ValueError) as error:  # ValueError: an object with the `dtype` of another library
+    except (TypeError, ValueError) as error:  # ValueError: an object with a `dtype` of another library
         raise DTypeError(f"{spec!r} is not a dtype; use one of {supported_names()}") from error
     return require_supported(dtype)
 
 
 def require_supported(dtype: DType) -> DType:
-    """`dtype` itself, without metadata, when the table has it.
-
-    Does not block.
+    """Return `dtype` without metadata if it is in the table. Does not block.
 
     Raises:
-        DTypeError: the table lacks it; the message says which kind of type it is and what to convert it to.
+        DTypeError: it is not in the table; the message has the kind of type and advice for a conversion.
     """
     known = _known.get(dtype)
     if known is not None:
         return known
-    row = BY_NAME.get(dtype.name)  # of a package whose types nobody has asked us for yet
+    row = BY_NAME.get(dtype.name)  # a type of a package that is not loaded yet
     if row is not None and row.dtype == dtype:
         return row.dtype
     if dtype.hasobject:
@@ -196,9 +191,7 @@ def require_supported(dtype: DType) -> DType:
 
 
 def require_same(asked: object, have: DType, what: str) -> None:
-    """Nothing, when `asked` is the type that `what` has. Does not block. Raises DTypeError, which names both types."""
+    """Raise DTypeError, with both types, unless `asked` is the type `have` of `what`. Does not block."""
     wanted = dtype_of(asked)
     if wanted != have:
-        raise DTypeError(
-            f"asked for data of {wanted.name}, but {what} has {have.name}; ask for that, or convert with to()"
-        )
+        raise DTypeError(f"{what} has type {have.name}, not {wanted.name}; use that type, or convert with to()")

@@ -1,4 +1,4 @@
-"""Every error that shmtensor raises of its own, in one tree, named by cause.
+"""The exceptions that shmtensor raises, in one tree, named by cause.
 
 Each class is also a subclass of the builtin that a caller would expect, so `except MemoryError` or
 `except ConnectionError` written for another library keeps working. The message says what was asked, what was found
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 observer: Callable[[ShmTensorError], None] | None = None
-"""Is told of each error before it is raised (shmtensor.hooks); None: nobody wants to know."""
+"""Called with each error before it is raised (shmtensor.hooks); None: no hook."""
 
 
 def type_name(value: object) -> str:
-    """The class of a value as messages name it: with its module, unless that is Python's own or ours."""
+    """Return the name of a value's class for messages: with its module, unless it is a builtin or ours."""
     kind = type(value)
     ours = kind.__module__.partition(".")[0] in ("builtins", "shmtensor")
     return kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def tensor_advice(value: object) -> str:
-    """What makes a tensor of a value that is not one, for messages."""
+    """Return advice for messages: how to convert a value to a tensor."""
     foreign = hasattr(value, "__dlpack__") and not type(value).__module__.startswith("numpy")
     return f"use shmtensor.{'from_dlpack(x)' if foreign else 'asarray(values)'}"
 
@@ -40,11 +40,11 @@ class InvalidArgument(ShmTensorError, ValueError):
 
 
 class IndexOutOfRange(InvalidArgument, IndexError):
-    """An element or axis that is not there; the message names the index and the range."""
+    """An element or axis that does not exist; the message names the index and the range."""
 
 
 class DTypeError(ShmTensorError, TypeError):
-    """Data of another type than was asked for; the message names both types."""
+    """Data of another type than required; the message names both types."""
 
 
 class LayoutError(ShmTensorError, ValueError):
@@ -52,39 +52,39 @@ class LayoutError(ShmTensorError, ValueError):
 
 
 class MissingExtra(ShmTensorError, ImportError):
-    """A package that is not installed is needed; the message names the extra that brings it."""
+    """A required package is not installed; the message names the extra that provides it."""
 
 
 class OutOfMemory(ShmTensorError, MemoryError):
-    """No memory for the request; the message names its size, what is free, the limit hit and the largest holders."""
+    """No memory for a request; the message has its size, what is free, the limit hit and the largest holders."""
 
 
 class MappingError(ShmTensorError, OSError):
-    """A file, shared-memory object or descriptor could not be opened or mapped; `errno` says why."""
+    """A file, shared-memory object or descriptor could not be opened or mapped; `errno` has the reason."""
 
 
 class DeviceUnavailable(ShmTensorError, RuntimeError):
-    """What was asked needs a device (a GPU, say) or its driver, and this machine or installation has none."""
+    """The operation needs a device such as a GPU, or its driver, which is not available."""
 
 
 class NotSupported(ShmTensorError, NotImplementedError):
-    """Something that this version of shmtensor does not do, though its interface has a place for it."""
+    """An operation that is part of the interface but not implemented in this version."""
 
 
 class StaleHandle(ShmTensorError, LookupError):
-    """The handle was valid once: the block it named has been freed (and may have been reused)."""
+    """The handle was valid, but its block has been freed (and its memory may have been reused)."""
 
 
 class UnknownHandle(ShmTensorError, LookupError):
-    """The manager that was asked has never given out this handle, or gave it up with the segment behind it."""
+    """The manager does not know the handle: it never gave it out, or has released it with its segment."""
 
 
 class NameTaken(ShmTensorError, FileExistsError):
-    """The name stands for another object that is in use; open that one, or choose another name."""
+    """The name is bound to another object; open that one, or choose another name."""
 
 
 class SegmentLost(ShmTensorError, ConnectionError):
-    """The memory is gone: its sender and its manager ended before this process mapped it, or somebody truncated it."""
+    """The memory is lost: its sender and manager ended before this process mapped it, or it was truncated."""
 
 
 class ManagerError(ShmTensorError, ConnectionError):
@@ -92,55 +92,56 @@ class ManagerError(ShmTensorError, ConnectionError):
 
 
 class ManagerUnavailable(ManagerError):
-    """No manager runs at the address, or none can be started here; the message says what was refused."""
+    """No manager runs at the address, or none can be started; the message has the reason."""
 
 
 class ProtocolError(ManagerError):
-    """The other side speaks another protocol version, or sent what the protocol does not allow."""
+    """The peer has another protocol version, or violated the protocol."""
 
 
 class ManagerTimeout(ManagerError, TimeoutError):
-    """The manager is there but did not answer within the bound."""
+    """The manager is running but did not answer in time."""
 
 
 class QuotaExceeded(OutOfMemory):
-    """A limit of this system (clients, segments, bytes, table entries) was reached; the message names it."""
+    """A limit of clients, segments, bytes or table entries was reached; the message names it."""
 
 
-class ForkedWithoutHold(ShmTensorError, RuntimeError):
-    """This process was cloned without the fork hooks, so its shared tensors are not protected; use fork or spawn."""
+class ClientUnavailable(ShmTensorError, RuntimeError):
+    """This process cannot use shared memory: it was cloned without the fork hooks, or its fork was not registered."""
 
 
 class LockTimeout(ShmTensorError, TimeoutError):
-    """The books of a segment stayed locked by a live process (stopped, say) for longer than the bound."""
+    """A live process, for example a stopped one, kept a segment's metadata locked for too long."""
 
 
 class MessageTooLarge(ShmTensorError, ValueError):
-    """A message that this queue will never take: larger than its `maxbytes`, or than any queue holds."""
+    """A message larger than the queue's `maxbytes`, or than any queue can hold."""
 
 
 class QueueDamaged(ShmTensorError, RuntimeError):
-    """What lies in a queue's shared memory is no queue, or no message: something wrote over it."""
+    """A queue's shared memory is damaged: something wrote over it."""
 
 
 class MessageDamaged(ShmTensorError, ValueError):
-    """What arrived is no message of this version: it is cut off, or something wrote over it."""
+    """Received data is not a message of this version: it is truncated or damaged."""
 
 
 class FileDamaged(ShmTensorError, ValueError):
-    """A file is not what it should be: text where a number belongs, a header that lies, a size beyond its end."""
+    """A file is damaged: text in place of a number, an inconsistent header, a size beyond its end."""
 
 
 class EndOfFile(FileDamaged, EOFError):
-    """A file ends before all that was asked for."""
+    """A file ends before the requested data."""
 
 
 class WorkerDied(ShmTensorError, ChildProcessError):
-    """A worker of a Pool was killed, or exited, with a task in its hands. The pool goes on without that task.
+    """A worker of a Pool was killed, or exited, during a task. The pool continues without that task.
 
     Attributes:
-        pid: its process id. exit_code: its exit status, or minus the signal's number.
-        signal_name: "SIGKILL", say; None without a signal.
+        pid: process id of the worker.
+        exit_code: its exit status, or the negative signal number.
+        signal_name: for example "SIGKILL"; None without a signal.
     """
 
     def __init__(self, message: str, pid: int, exit_code: int, signal_name: str | None = None) -> None:
@@ -154,8 +155,8 @@ class WorkerDied(ShmTensorError, ChildProcessError):
 
 
 class ForeignReader(ShmTensorError, RuntimeError):
-    """A reader of a broadcast in a process that did not make it: a fork's child calls `reader()` for one of its own."""
+    """A reader of a broadcast was used in a process that did not create it; call `reader()` there."""
 
 
 class StallWarning(RuntimeWarning):
-    """A process keeps the lock of a queue (it may be stopped); the message names its pid. The wait goes on."""
+    """A process, possibly stopped, keeps a queue's lock; the message has its pid. The wait continues."""

@@ -1,12 +1,12 @@
-"""Hooks of a host program: into errors before they are raised, and into allocations that fail (TH's THGeneral).
+"""Hooks for a host program: error handlers, and a callback for failed allocations (TH's THGeneral).
 
-TH tells a handler of each error and leaves it to the handler not to return. Here errors are exceptions, so a handler is
-optional: it sees each error of ours, and where it raises one of its own, that one is raised instead. Argument errors
-(InvalidArgument, IndexOutOfRange, DTypeError, LayoutError, MessageTooLarge) have handlers of their own, as in TH. A
-handler of the thread comes before the default one, which is for all threads.
+In TH an error handler must not return. Here errors are exceptions and handlers are optional: a handler is called with
+each exception of shmtensor, and an exception that it raises replaces that one. As in TH, there are separate handlers
+for argument errors (InvalidArgument, IndexOutOfRange, DTypeError, LayoutError, MessageTooLarge). A thread's handler has
+precedence over the default handler of all threads.
 
-A handler is told when the error is made: before `raise`, when an error that another process sent arrives, and also of
-the few errors that shmtensor handles itself.
+A handler is called when the exception is created: before `raise`, when an exception from another process is received,
+and also for the few exceptions that shmtensor handles itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from . import errors
 from .errors import DTypeError, InvalidArgument, LayoutError, MessageTooLarge, ShmTensorError
 
 ErrorHandler: TypeAlias = Callable[[ShmTensorError, Any], object]
-"""Is called with the error and what was given as `data`. Its message is `str(error)`, its cause is its class."""
+"""Called with the error and `data`. `str(error)` is the message; the class of the error tells the cause."""
 LowMemoryCallback: TypeAlias = Callable[[int], object]
-"""Is called with the bytes that were refused."""
+"""Called with the number of bytes that were refused."""
 
 _ARGUMENT_ERRORS: Final = (InvalidArgument, DTypeError, LayoutError, MessageTooLarge)
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class _Handlers:
-    """(handler, data) of both kinds of errors."""
+    """(handler, data) for both kinds of errors."""
 
     other: tuple[ErrorHandler, Any] | None = None
     argument: tuple[ErrorHandler, Any] | None = None
@@ -45,7 +45,7 @@ class _Handlers:
 
 class _OfThread(_Handlers, threading.local):
     busy = False
-    """A hook is running in this thread: it is not called again for what happens in it."""
+    """Whether a hook is running in this thread; hooks are not called recursively."""
 
 
 _default = _Handlers()
@@ -54,34 +54,34 @@ _low_memory: LowMemoryCallback | None = None
 
 
 def set_error_handler(handler: ErrorHandler | None, data: Any = None) -> None:
-    """Have errors of this thread told to `handler(error, data)`, but for argument errors. Does not block.
+    """Set the handler of this thread for errors except argument errors. Does not block.
 
     Args:
-        handler: may raise an exception, which takes the error's place; what it returns does not matter. None: the
-            default handler is told again.
-        data: what the handler gets with each error.
+        handler: called as `handler(error, data)`. An exception that it raises replaces the error; its result is
+            ignored. None: use the default handler.
+        data: passed to the handler.
     """
     _set(_thread, "other", handler, data)
 
 
 def set_default_error_handler(handler: ErrorHandler | None, data: Any = None) -> None:
-    """As `set_error_handler`, for all threads that have no handler of their own."""
+    """Set the default handler for errors except argument errors, as `set_error_handler`."""
     _set(_default, "other", handler, data)
 
 
 def set_arg_error_handler(handler: ErrorHandler | None, data: Any = None) -> None:
-    """As `set_error_handler`, for argument errors of this thread."""
+    """Set the handler of this thread for argument errors, as `set_error_handler`."""
     _set(_thread, "argument", handler, data)
 
 
 def set_default_arg_error_handler(handler: ErrorHandler | None, data: Any = None) -> None:
-    """As `set_error_handler`, for argument errors of all threads that have no handler of their own for them."""
+    """Set the default handler for argument errors, as `set_error_handler`."""
     _set(_default, "argument", handler, data)
 
 
 def _set(handlers: _Handlers, kind: str, handler: ErrorHandler | None, data: Any) -> None:
     if handler is not None and not callable(handler):
-        raise DTypeError(f"an error handler is a function of (error, data) or None, not {handler!r}")
+        raise DTypeError(f"an error handler must be a function of (error, data) or None, not {handler!r}")
     setattr(handlers, kind, None if handler is None else (handler, data))
     errors.observer = _tell
 
@@ -99,22 +99,22 @@ def _tell(error: ShmTensorError) -> None:
 
 
 def set_low_memory_callback(callback: LowMemoryCallback | None) -> None:
-    """Have `callback(nbytes)` called when memory is refused, on the heap or shared; then it is tried once more.
+    """Set the callback for failed allocations, private or shared; after it the allocation is tried again.
 
-    One for the process. It runs in the thread that allocates, and frees what it can: drops tensors, empties caches.
-    What it raises comes out of the allocation. Does not block.
+    There is one callback for the process. It runs in the allocating thread and should free memory: delete tensors,
+    empty caches. Its exceptions are raised by the allocation. Does not block.
 
     Args:
-        callback: a function, or None for no longer any.
+        callback: called as `callback(nbytes)`; None: no callback.
     """
     global _low_memory
     if callback is not None and not callable(callback):
-        raise DTypeError(f"a low-memory callback is a function of the number of bytes or None, not {callback!r}")
+        raise DTypeError(f"a low-memory callback must be a function of the number of bytes or None, not {callback!r}")
     _low_memory = callback
 
 
 def relieve(nbytes: int) -> bool:
-    """Call the low-memory callback for an allocation of `nbytes` that failed; whether there is one to call."""
+    """Call the low-memory callback for a failed allocation of `nbytes`. Returns whether there is a callback."""
     callback = _low_memory
     if callback is None or _thread.busy:
         return False

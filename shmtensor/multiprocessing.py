@@ -1,13 +1,14 @@
-"""The standard multiprocessing, with tensors crossing as handles: `import shmtensor.multiprocessing as mp`.
+"""The standard multiprocessing module, with tensors sent as handles: `import shmtensor.multiprocessing as mp`.
 
-Everything that `multiprocessing` exports is here under its own name, submodules included (`mp.pool`, `mp.connection`).
-The contexts are this module's. The default start method is the program's: to choose it here or there is the same.
+All names of `multiprocessing` are here, including submodules (`mp.pool`, `mp.connection`). The contexts are this
+module's. The default start method is that of the program: it can be set here or in the standard module.
 
-Sending a tensor shares it: one that lies on the heap is moved into shared memory first (`share_memory_()`), and the
-receiver's tensor is the same memory. The sender may drop it, or exit, as soon as the message is written. (If it and the
-manager are both killed before another process has mapped that memory, receiving raises SegmentLost.)
-`share_memory_(readonly=True)` and `share_memory_(copy_on_write=True)` leave receivers less: docs/sharing.md.
-Only what a forked process inherits, its arguments included, is not sent: as in torch, share what it is to write to.
+Sending a tensor shares it: a tensor in private memory is moved into shared memory first (`share_memory_()`), and the
+receiver's tensor is the same memory. The sender may drop the tensor, or exit, once the message is written. (If the
+sender and the manager are both killed before another process has mapped that memory, receiving raises SegmentLost.)
+`share_memory_(readonly=True)` and `share_memory_(copy_on_write=True)` restrict receivers: see docs/sharing.md.
+A forked process inherits its arguments, so they are not sent: as in torch, share tensors before the fork if the child
+is to write to them.
 """
 
 from __future__ import annotations
@@ -42,24 +43,24 @@ from .manager import client as _client
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """The names that `set_sharing_strategy` takes."""
+    """Return the arguments that `set_sharing_strategy` accepts."""
     return set(_client.STRATEGIES)
 
 
 def get_sharing_strategy() -> str:
-    """How this process's new segments are made (`set_sharing_strategy`)."""
+    """Return how new segments of this process are made (`set_sharing_strategy`)."""
     return _client.strategy()
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Choose how new segments of this process are made; those that exist stay as they are. Does not block.
+    """Choose how new segments of this process are made. Existing segments are not changed. Does not block.
 
     Args:
         new_strategy: "file_descriptor" (sealed memory files without a name, the default) or "file_system" (POSIX
             shared-memory objects, which other programs can open by name and which count against /dev/shm).
 
     Raises:
-        InvalidArgument: another name.
+        InvalidArgument: an unknown strategy.
     """
     _client.set_strategy(new_strategy)
 
@@ -68,19 +69,19 @@ _Factory = TypeVar("_Factory", bound=Callable[..., Any])
 
 
 def _shown_as(made: Callable[..., Any]) -> Callable[[_Factory], _Factory]:
-    """What a factory says of itself: all that the class says of which it makes an object, or the function it calls."""
+    """Give a factory the documentation of the class that it instantiates, or of the function that it calls."""
 
     def decorate(factory: _Factory) -> _Factory:
         parts = [made.__doc__, made.__init__.__doc__ if isinstance(made, type) else None]  # type: ignore[misc]
         text = "\n\n".join(inspect.cleandoc(part) for part in parts if part)
-        factory.__doc__ = re.sub(r"^ +(ctx|context): .*\n", "", text, flags=re.MULTILINE)  # the factory gives it
+        factory.__doc__ = re.sub(r"^ +(ctx|context): .*\n", "", text, flags=re.MULTILINE)  # set by the factory
         return factory
 
     return decorate
 
 
 class _Objects(_context.BaseContext):
-    """What contexts make of this package's own: the standard interface, in shared memory."""
+    """The factories of contexts: queues, locks and pools with the standard interface, in shared memory."""
 
     @_shown_as(_queues.Queue)
     def Queue(  # type: ignore[override]
@@ -200,16 +201,16 @@ class _Objects(_context.BaseContext):
     @overload
     def get_context(self, method: str | None = None) -> ForkContext | SpawnContext | ForkServerContext: ...
     def get_context(self, method: str | None = None) -> Any:
-        """The context of a start method, or the one in use.
+        """Return the context of a start method, or the one in use.
 
         Raises:
-            ValueError: there is no such method here.
+            ValueError: the method is not available on this system.
         """
         if method is None:
             method = self.get_start_method()
         context = _contexts.get(method)
         if context is None:
-            raise ValueError(f"cannot find context for {method!r}; there are {', '.join(_contexts)}")
+            raise ValueError(f"cannot find context for {method!r}; choose one of {', '.join(_contexts)}")
         context._check_available()
         return context
 
@@ -234,18 +235,21 @@ _contexts: dict[str, Any] = {
 
 
 class DefaultContext(_Objects, _context.DefaultContext):
-    """What this module's functions belong to. Its method is the standard module's: what comes from the standard
-    submodules (`from multiprocessing.sharedctypes import Value`) is to fit to our processes, and a library that uses
-    the standard module to the choice that the program makes here."""
+    """The context whose methods are this module's functions.
+
+    It shares the start method with the standard module, so that objects of the standard submodules
+    (`multiprocessing.sharedctypes.Value`) work with its processes, and libraries that use the standard module follow
+    the program's choice.
+    """
 
     Process: ClassVar[type[Process]] = Process
 
     def set_start_method(self, method: str | None, force: bool = False) -> None:
-        """Choose the default start method of this program; None with `force` takes the choice back. Does not block.
+        """Set the default start method of this program; None with `force` resets it. Does not block.
 
         Raises:
-            RuntimeError: it has been chosen or used already, and `force` is False.
-            ValueError: there is no such method here.
+            RuntimeError: it has been set or used already, and `force` is False.
+            ValueError: the method is not available on this system.
         """
         _standard.set_start_method(method, force)
 
@@ -254,7 +258,7 @@ class DefaultContext(_Objects, _context.DefaultContext):
     @overload
     def get_start_method(self, allow_none: bool) -> str | None: ...
     def get_start_method(self, allow_none: bool = False) -> str | None:
-        """The default start method's name; None with `allow_none` when it has not been chosen yet. Does not block."""
+        """Return the default start method; None with `allow_none` if it is not set yet. Does not block."""
         return _standard.get_start_method(allow_none)
 
 
@@ -262,7 +266,7 @@ _default_context = DefaultContext(_contexts[_standard.get_all_start_methods()[0]
 
 SUBDEBUG = 5
 SUBWARNING = 25
-# What the standard module takes from its default context, from ours.
+# The names that the standard module takes from its default context.
 Array = _default_context.Array
 Barrier = _default_context.Barrier
 BoundedSemaphore = _default_context.BoundedSemaphore
@@ -294,7 +298,7 @@ set_start_method = _default_context.set_start_method
 
 
 def _standard_name(name: str) -> Any:
-    """The standard package's submodules, and what else of its names is not ours."""
+    """Return a submodule of the standard package, or another of its names."""
     if hasattr(_standard, name):
         return getattr(_standard, name)
     if not name.startswith("__"):
@@ -306,7 +310,7 @@ def _standard_name(name: str) -> Any:
 
 
 if TYPE_CHECKING:
-    # As in the standard module's stub these are classes, so that `queue: mp.Queue[int]` can be said.
+    # As in the standard module's stub these are classes, so that `queue: mp.Queue[int]` is valid.
     from multiprocessing import connection as connection
     from multiprocessing import context as context
     from multiprocessing import dummy as dummy
@@ -333,8 +337,8 @@ else:
     JoinableQueue = _default_context.JoinableQueue
     Queue = _default_context.Queue
     SimpleQueue = _default_context.SimpleQueue
-    __getattr__ = _standard_name  # unseen by type checkers, which would believe any name
-    del TYPE_CHECKING  # no name of this module
+    __getattr__ = _standard_name  # hidden from type checkers, which would accept any name
+    del TYPE_CHECKING  # not an exported name
 
 __all__ = [
     "Array",

@@ -1,4 +1,4 @@
-"""Model (g): a manager that dies, or is stopped, is followed by another, and goes on. Mirrors _reap in
+"""Model (g): a manager that dies, or is stopped, is followed by another, and goes on. Mirrors _release_in in
 manager/daemon/state.py.
 
 Nothing marks a manager as stopped: it takes no step for as long as one likes, and then goes on where it was. One slot,

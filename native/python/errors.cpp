@@ -60,7 +60,7 @@ bool load_errors(PyObject* module) {
             .block_gone = make("BlockGone", nullptr),
             .lock_busy = make("LockBusy", nullptr),
             // May come out of a memoryview or an array as well, where no Python of ours can translate it.
-            .not_held = make("NotHeld", find("ForkedWithoutHold")),
+            .not_held = make("NotHeld", find("ClientUnavailable")),
             .refused = make("Refused", nullptr),
             .argument = find("InvalidArgument"),
             .dtype = find("DTypeError"),

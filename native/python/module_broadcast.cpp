@@ -249,12 +249,12 @@ void add_broadcast(nb::module_& m) {
     m.attr("POLICY_DROP_OLDEST") = static_cast<int>(Policy::drop_oldest);
     m.attr("POLICY_RAISE") = static_cast<int>(Policy::raise);
 
-    nb::class_<PyBroadcast>(m, "Cast", nb::is_final(), nb::is_weak_referenceable())
+    nb::class_<PyBroadcast>(m, "BroadcastRing", nb::is_final(), nb::is_weak_referenceable())
         .def(nb::init<nb::object>(), nb::arg("ring"))
         .def("reader", &make_reader, nb::arg("from_oldest"))
         .def("readers", &readers);
 
-    nb::class_<PyReader>(m, "CastReader", nb::is_final())
+    nb::class_<PyReader>(m, "BroadcastReader", nb::is_final())
         .def(
             "get",
             [](PyReader& self, bool block, nb::handle timeout) { return read(self, Next::oldest, block, timeout); },

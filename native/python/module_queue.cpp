@@ -98,7 +98,7 @@ void add_queue(nb::module_& m) {
         .def("put", &put, nb::arg("value").none(), nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("put_many", &put_many, nb::arg("values"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("get", &get, nb::arg("block") = true, nb::arg("timeout") = nb::none(), nb::arg("receipt") = nb::none())
-        .def("get_many", &get_many, nb::arg("most"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def("get_many", &get_many, nb::arg("max_items"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("size", [](PyRing& self) { return self.ring.size(); })
         .def("is_full", [](PyRing& self) { return self.ring.is_full(); })
         .def("task_done", [](PyRing& self) { return self.ring.task_done(); })

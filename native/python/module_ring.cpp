@@ -144,7 +144,7 @@ void add_ring(nb::module_& m) {
         .def(
             "segments_to_undo", [](RingMemory& self, std::uint32_t slot) { return self.ring().segments_to_undo(slot); },
             nb::arg("slot"))
-        .def("settle", &undo_transfers, nb::arg("slot"), nb::arg("books"))
+        .def("undo_transfers", &undo_transfers, nb::arg("slot"), nb::arg("metadata"))
         .def("close", &RingMemory::close);
     m.def("end_unreached", &end_rings, nb::arg("group"), nb::arg("rings"));
 }

@@ -1,4 +1,4 @@
-// The binding of segment_metadata.hpp: _native.Books, the manager's side. It takes locks as slot 0: it is no client.
+// The binding of segment_metadata.hpp: _native.SegmentMetadata, for the manager. It takes locks as slot 0, not as a client.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -157,7 +157,7 @@ std::vector<BlockRow> list_blocks(SegmentMetadata& metadata, std::uint32_t limit
 }
 
 void add_holds(nb::class_<SegmentMetadata>& type) {
-    type.def("reap", &release_holds, nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
+    type.def("release_holds", &release_holds, nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def("expire_tickets", &expire_tickets, nb::arg("seconds"))
         .def("live", &live, nb::arg("block"), nb::arg("generation"))
         .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds);
@@ -166,7 +166,7 @@ void add_holds(nb::class_<SegmentMetadata>& type) {
 }  // namespace
 
 void add_segment(nb::module_& m) {
-    nb::class_<SegmentMetadata> type(m, "Books", nb::is_final());
+    nb::class_<SegmentMetadata> type(m, "SegmentMetadata", nb::is_final());
     type.def_static("create", &create, nb::arg("name"), nb::arg("segment"), nb::arg("owner"), nb::arg("generation"),
                     nb::arg("payload_bytes"), nb::arg("dedicated"))
         .def_static("found", &found, nb::arg("fd"))

@@ -350,9 +350,9 @@ bool has_dead(PyPlace& self) {
 }
 
 void add_wait_queue(nb::module_& m) {
-    m.attr("CROWD") = kWaitQueueEntries;
-    m.def("crowd_bytes", &bytes_for);
-    nb::class_<PyWaitQueue>(m, "Crowd", nb::is_final())
+    m.attr("WAIT_QUEUE_ENTRIES") = kWaitQueueEntries;
+    m.def("wait_queue_bytes", &bytes_for);
+    nb::class_<PyWaitQueue>(m, "WaitQueue", nb::is_final())
         .def("__init__", &make_wait_queue, nb::arg("block"), nb::arg("fresh"))
         .def_prop_ro("block", [](PyWaitQueue& self) { return self.keep; })
         .def_prop_ro("capacity", [](PyWaitQueue& self) { return self.capacity; })
@@ -366,7 +366,7 @@ void add_wait_queue(nb::module_& m) {
             "forget_dead",
             [](PyWaitQueue& self, bool thorough) { return self.queue().forget_dead(self.self(), thorough); },
             nb::arg("thorough"));
-    nb::class_<PyPlace>(m, "Place", nb::is_final())
+    nb::class_<PyPlace>(m, "WaitQueueEntry", nb::is_final())
         .def("wait", &PyPlace::wait, nb::arg("timeout").none())
         .def("leave", &PyPlace::leave)
         .def("has_dead", &has_dead);

@@ -1,4 +1,4 @@
-"""Where a storage's memory comes from: one protocol, and an allocator for each kind of memory."""
+"""Allocators, the sources of the memory of storages: one protocol, and an allocator for each kind of memory."""
 
 from .default import DefaultAllocator, default_allocator
 from .managed import ManagedAllocator, managed_allocator

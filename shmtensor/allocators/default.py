@@ -1,4 +1,4 @@
-"""The default allocator: this process's heap, by TH's rules."""
+"""The default allocator: private memory of this process, by TH's rules."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .protocol import AllocatorStats, Meter, Region, require_size
 _Made = TypeVar("_Made")
 
 ALIGN_ABOVE: Final = 5120
-"""Bytes above which a region starts on a cache line (THGeneral's THAlloc)."""
+"""Larger regions (bytes) are aligned (THGeneral's THAlloc)."""
 ALIGNMENT: Final = 64
-"""Bytes of that alignment."""
+"""Their alignment in bytes: a cache line."""
 
 
 class DefaultAllocator:
-    """Heap memory: nothing for 0 bytes, 64-byte alignment above 5,120 bytes (THGeneral's THAlloc)."""
+    """Private heap memory, with 64-byte alignment above 5,120 bytes (THGeneral's THAlloc)."""
 
     __slots__ = ("_meter",)
 
@@ -35,17 +35,17 @@ class DefaultAllocator:
         self._meter = Meter()
 
     def malloc(self, nbytes: int) -> Region:
-        """An uninitialised heap region; for 0 bytes an empty one (TH gives NULL).
+        """Allocate an uninitialised region; for 0 bytes an empty one (TH returns NULL). Does not block.
 
-        Does not block. When the system refuses, collects garbage, then calls the low-memory callback
-        (`shmtensor.hooks`), and tries again after each, as THAlloc does.
+        If the system refuses, collects garbage, then calls the low-memory callback (`shmtensor.hooks`), and tries
+        again after each, as THAlloc does.
 
         Args:
             nbytes: 0 to MAX_BYTES.
 
         Raises:
             InvalidArgument: nbytes is out of range.
-            OutOfMemory: still refused; the message says what the system has left.
+            OutOfMemory: still refused; the message has the memory that is left.
         """
         nbytes = require_size(nbytes, self.name)
         try:
@@ -56,12 +56,10 @@ class DefaultAllocator:
         return region
 
     def realloc(self, region: Region, nbytes: int) -> Region:
-        """A region of the new size with the old content as far as it fits; `region` is gone.
-
-        Does not block.
+        """Return a region of the new size with the old content as far as it fits; frees `region`. Does not block.
 
         Raises:
-            InvalidArgument, OutOfMemory: as malloc; `region` is still good then.
+            InvalidArgument, OutOfMemory: as malloc; then `region` stays valid.
         """
         fresh = self.malloc(nbytes)
         kept = min(len(region), len(fresh))
@@ -70,11 +68,11 @@ class DefaultAllocator:
         return fresh
 
     def free(self, region: Region) -> None:
-        """Count the region as returned; Python returns its memory with the last reference. Does not block."""
+        """Count the region as freed; Python frees the memory with the last reference. Does not block."""
         self._meter.remove(len(region))
 
     def stats(self) -> AllocatorStats:
-        """What is given out. Does not block."""
+        """Return statistics, a snapshot. Does not block."""
         return self._meter.stats()
 
 
@@ -87,13 +85,14 @@ def _aligned(nbytes: int) -> NDArray[Any]:
 
 
 def again(make: Callable[[], _Made], nbytes: int, error: MemoryError) -> _Made:
-    """What `make` gives on a heap that has just refused it with `error`, after garbage and what the low-memory callback
-    drops have been freed. Does not block.
+    """Call `make` again after it failed with `error`: after garbage collection, then after the low-memory callback.
+
+    Does not block.
 
     Raises:
         OutOfMemory: still refused.
     """
-    # No name keeps what is caught here: its traceback leads to the caller's frame, and so to what the caller makes.
+    # Exceptions are not kept in variables: their tracebacks refer to the caller's frame, and so to its objects.
     gc.collect()
     with suppress(MemoryError):
         return make()
@@ -104,7 +103,7 @@ def again(make: Callable[[], _Made], nbytes: int, error: MemoryError) -> _Made:
 
 
 def out_of_heap(nbytes: int) -> OutOfMemory:
-    """The error for `nbytes` of heap that the system refused; reads /proc/meminfo. Does not block."""
+    """Return the error for `nbytes` of private memory that the system refused. Does not block."""
     found = {"MemAvailable": "?", "SwapFree": "?"}
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:  # noqa: PTH123
@@ -113,12 +112,12 @@ def out_of_heap(nbytes: int) -> OutOfMemory:
                 if key in found:
                     found[key] = value.strip()
     except OSError:
-        pass  # without /proc the message goes without the figures
+        pass  # without /proc the message has no figures
     return OutOfMemory(
-        f"asked for {nbytes} bytes of heap memory and the system refused: available {found['MemAvailable']}, "
+        f"cannot allocate {nbytes} bytes of heap memory: available {found['MemAvailable']}, "
         f"swap free {found['SwapFree']}; ask for less, free tensors, or check the limits (ulimit -v, the memory cgroup)"
     )
 
 
 default_allocator: Final = DefaultAllocator()
-"""The one that storages use when none is given."""
+"""The default allocator of storages."""

@@ -1,4 +1,4 @@
-"""The lease: ties a region of any allocator to the arrays over it, so that it is freed after the last of them."""
+"""Leases, which free a region of an allocator after the last array over it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .protocol import Allocator, Region
 
 
 class Lease:
-    """Base object of the arrays over one region; gives the region back to its allocator when the last has gone."""
+    """Base object of the arrays over one region. Frees the region after the last of them."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_view", "allocator", "region")
 
@@ -31,21 +31,21 @@ class Lease:
 
 
 def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[Any]]:
-    """A region of `allocator` and an array of its first `nbytes` bytes, which gives it back when it has gone.
+    """Allocate a region, and return it with an array of its first `nbytes` bytes, whose end frees the region.
 
     Blocks only if the allocator does.
 
     Args:
-        allocator: anything with malloc and free.
-        nbytes: 0 or more. An allocator is asked for 0 bytes only where that is what it means, so 0 asks for 1.
+        allocator: an object with malloc and free.
+        nbytes: at least 0; for 0, 1 byte is allocated.
 
     Raises:
-        InvalidArgument: what the allocator gave is no buffer, too small, or not aligned to 8 bytes.
-        LayoutError: it is not contiguous, or read-only and the allocator does not say so (by an attribute `readonly`).
-        Whatever its malloc raises.
+        InvalidArgument: the region is not a buffer, too small, or not aligned to 8 bytes.
+        LayoutError: the region is not contiguous, or read-only although the allocator's `readonly` is not True.
+        Exception: as the allocator's malloc.
     """
     if not callable(getattr(allocator, "malloc", None)):
-        raise InvalidArgument(f"{allocator!r} is no allocator; give an object with malloc and free, or None")
+        raise InvalidArgument(f"{allocator!r} is not an allocator; give an object with malloc and free, or None")
     region = allocator.malloc(nbytes or 1)
     try:
         return region, lease(allocator, region, nbytes)
@@ -55,9 +55,9 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
 
 
 def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
-    """An array of the first `nbytes` bytes of a region that `allocator` gave, to which it goes back after the array.
+    """Return an array of the first `nbytes` bytes of a region, whose end frees the region with `allocator`.
 
-    Does not block. Raises InvalidArgument and LayoutError as `allocate_array`; the region is the caller's then.
+    Does not block. Raises InvalidArgument and LayoutError as `allocate_array`; then the caller still owns the region.
     """
     try:
         view = memoryview(region).cast("B")
@@ -70,15 +70,15 @@ def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
         problem: InvalidArgument | LayoutError | None = None
         if view.nbytes < nbytes:
             problem = InvalidArgument(
-                f"the {_name(allocator)} allocator was asked for {nbytes} bytes and gave {view.nbytes}; mend its malloc"
+                f"the {_name(allocator)} allocator returned {view.nbytes} bytes instead of {nbytes}; fix its malloc"
             )
         elif view.readonly and not getattr(allocator, "readonly", False):
             problem = LayoutError(
-                f"the {_name(allocator)} allocator gave read-only memory; a storage needs memory it can write"
+                f"the {_name(allocator)} allocator returned read-only memory; a storage needs writable memory"
             )
         elif address % 8:
             problem = InvalidArgument(
-                f"the {_name(allocator)} allocator gave memory at {address:#x}; align it to 8 bytes (64 is better)"
+                f"the {_name(allocator)} allocator returned memory at {address:#x}; align it to 8 or, better, 64 bytes"
             )
         del array
         if problem is not None:
@@ -86,7 +86,7 @@ def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
             raise problem
     except TypeError as error:
         raise InvalidArgument(
-            f"the {_name(allocator)} allocator gave a {type_name(region)}, which has no contiguous bytes; "
+            f"the {_name(allocator)} allocator returned a {type_name(region)}, which has no contiguous bytes; "
             "return an object with the buffer protocol"
         ) from error
     return np.asarray(Lease(allocator, region, view, address))[:nbytes]

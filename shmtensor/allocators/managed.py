@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from .._native import Block
     from ..manager.client import Manager
 
-with suppress(InvalidArgument):  # said again where it is needed
-    address.group_token()  # of a program with quotas of its own goes to all its descendants, however they are started
+with suppress(InvalidArgument):  # raised again when it is needed
+    address.group_token()  # exported for all descendants of a program with quotas, however they are started
 
-_client: ModuleType | None = None  # shmtensor.manager.client, once something was shared
+_client: ModuleType | None = None  # shmtensor.manager.client, once something is shared
 
 
 class ManagedAllocator:
-    """Blocks of shared memory that the manager accounts for and that any process of the group can open.
+    """Blocks of shared memory that any process of the group can open.
 
-    A block is its own owner: it is given back when its last reference in this process goes, so `free` has nothing to
-    do, and other processes that hold the block keep it alive.
+    A block is released with its last reference in this process, so `free` does nothing. Other processes that hold the
+    block keep it alive.
     """
 
     __slots__ = ()
@@ -39,13 +39,13 @@ class ManagedAllocator:
     shared = True
 
     def malloc(self, nbytes: int) -> Region:
-        """A block of shared memory, content arbitrary. A request for 0 bytes gives a block of 1.
+        """Allocate a block of shared memory with arbitrary content; for 0 bytes a block of 1.
 
-        Starts or finds the manager when this process has none yet (blocks until it is ready); afterwards makes no
-        system call when warm memory fits.
+        The first call in a process blocks until its manager is found or started; later calls make no system call if
+        cached memory fits.
 
         Args:
-            nbytes: 0 to the largest segment the manager makes.
+            nbytes: 0 to the maximum size of a segment.
 
         Raises:
             InvalidArgument: nbytes is negative or too large.
@@ -55,23 +55,23 @@ class ManagedAllocator:
         return allocate(require_size(nbytes, self.name))
 
     def realloc(self, region: Region, nbytes: int) -> Region:
-        """Always an error: other processes may have the block open at its size.
+        """Raise an error: other processes may have the block open with its size.
 
         Raises:
             InvalidArgument: always.
         """
         raise InvalidArgument(
-            f"asked to resize a shared block of {region.nbytes} bytes to {nbytes}; shared memory keeps its size, "
-            "because other processes have it open: allocate a new one and copy"
+            f"cannot resize a shared block of {region.nbytes} bytes to {nbytes}, because other processes may have it "
+            "open; allocate a new block and copy"
         )
 
     def free(self, region: Region) -> None:
-        """Nothing: dropping the block releases this process's hold. Does not block."""
+        """Do nothing: the last reference to the block releases this process's hold. Does not block."""
 
     def stats(self) -> AllocatorStats:
-        """What this process holds of the default manager's memory, blocks received from others included.
+        """Return the blocks of the default manager that this process holds, including received ones.
 
-        Peak and totals are not counted, so that allocation stays free of locks: they repeat the present figures.
+        Peak and totals are not counted; they repeat the current figures.
         """
         from ..manager import client
 
@@ -80,17 +80,17 @@ class ManagedAllocator:
 
 
 def allocate(nbytes: int) -> Block:
-    """A block of `nbytes` (at least 1) from the default manager; what `ManagedAllocator.malloc` does, unchecked."""
+    """Allocate a block of at least 1 byte from the default manager, as `ManagedAllocator.malloc` without checks."""
     global _client
     if _client is None:
-        # On first use: a program that never shares memory must not load the client, let alone start a daemon.
+        # On first use: a program that shares no memory must not load the client.
         _client = load("manager.client")
     block: Block = _client.default().allocate(nbytes or 1)
     return block
 
 
 def allocate_array(nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """`allocate(nbytes).array(dtype, shape)` in one call, for those who make many."""
+    """Return `allocate(nbytes).array(dtype, shape)` in one faster call."""
     manager = _client.default() if _client is not None else None
     if manager is not None:
         try:
@@ -98,12 +98,12 @@ def allocate_array(nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
         except (Refused, LockBusy) as problem:
             manager._translate(problem)
         except ValueError:
-            pass  # the long way says what is wrong
+            pass  # the call below raises the error with its message
     return allocate(nbytes).array(dtype, shape)
 
 
 def manager_of(block: Block) -> Manager:
-    """The manager whose group `block` belongs to: the default one, or the one it was opened through. Does not block.
+    """Return the manager to whose group `block` belongs. Does not block.
 
     Raises:
         ManagerError: this process has left that group.
@@ -117,4 +117,4 @@ def manager_of(block: Block) -> Manager:
 
 
 managed_allocator: Final = ManagedAllocator()
-"""The one behind `shared=True` and `share_memory_()`."""
+"""The allocator of `shared=True` and `share_memory_()`."""

@@ -29,49 +29,50 @@ _SHM_NAME: Final = re.compile(r"/(?!\.{1,2}$)[^/\0]{1,254}")
 
 
 class MapFlags(IntFlag):
-    """How memory is mapped: TH_ALLOCATOR_MAPPED_*, values and meanings as there."""
+    """How memory is mapped: TH_ALLOCATOR_MAPPED_*, with the values and meanings of TH."""
 
     SHARED = 1
-    """A file: writes reach it and everyone who maps it. Without, the mapping is private (copy-on-write)."""
+    """Writes change the file, and all processes that map it see them. Otherwise the mapping is private."""
     SHAREDMEM = 2
     """POSIX shared memory instead of a file; always shared."""
     EXCLUSIVE = 4
-    """Creating fails when the name exists."""
+    """Fail if the name exists."""
     NOCREATE = 8
-    """Fails when the name does not exist."""
+    """Fail if the name does not exist."""
     KEEPFD = 16
-    """Keep the descriptor open, at `region.fd`."""
+    """Keep the descriptor open, as `region.fd`."""
     FROMFD = 32
-    """Map the given descriptor; the name is only for messages."""
+    """Map the given descriptor."""
     UNLINK = 64
-    """Remove the name as soon as it is mapped."""
+    """Remove the name once it is mapped."""
     READONLY = 128
-    """With SHARED and NOCREATE, a file as it is, opened for reading alone: nobody can write to it here. (Not of TH.)"""
+    """With SHARED and NOCREATE: map an existing file for reading only. (Not in TH.)"""
 
 
 _READONLY: Final = MapFlags.READONLY | MapFlags.SHARED | MapFlags.NOCREATE
 
 
 class MappedRegion(mmap.mmap):
-    """A mapping and what belongs to it. Python unmaps it when the last array over it has gone, never earlier.
+    """A mapping with its name and descriptor. Python unmaps it after the last array over it.
 
-    Its name and its descriptor are released by `release`, at the latest when the region goes or the process exits; a
-    forked child never removes a name of its parent's.
+    `release` removes the name and closes the descriptor; this also happens when the region is freed or the process
+    exits. A forked child never removes a name of its parent.
     """
 
     label: str
     """Path, name or descriptor, for messages."""
     identity: tuple[int, int]
-    """Device and inode: tells whether a name stands for the same memory elsewhere."""
+    """Device and inode, which identify the memory in other processes."""
     released: weakref.finalize[Any, Any]
     kept: Descriptor | None
-    """Of the memory, with KEEPFD."""
+    """The descriptor of the memory, with KEEPFD."""
 
     def __new__(cls, fileno: int, nbytes: int, flags: MapFlags, label: str) -> Self:
+        """Map a file from its start. Raises OSError."""
         kind = mmap.MAP_SHARED if flags & (MapFlags.SHARED | MapFlags.SHAREDMEM) else mmap.MAP_PRIVATE
         rights = mmap.PROT_READ if flags & MapFlags.READONLY else mmap.PROT_READ | mmap.PROT_WRITE
-        # Of no file at first: a mapping that Python makes of one keeps a descriptor of its own, and closes that number
-        # whatever it stands for by then.
+        # Created without a file: for a file, Python's mmap keeps a duplicate descriptor and later closes that number,
+        # even if the program has reused it.
         self = super().__new__(cls, -1, nbytes, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=rights)
         map_over(self, fileno, kind == mmap.MAP_SHARED, bool(rights & mmap.PROT_WRITE))
         self.kept = None
@@ -82,11 +83,11 @@ class MappedRegion(mmap.mmap):
 
     @property
     def fd(self) -> int:
-        """Descriptor of the memory with KEEPFD, owned by the region; else, and once the program closed it, -1."""
+        """The descriptor with KEEPFD, owned by the region; -1 without it, or if the program closed it."""
         return self.kept.number if self.kept is not None and self.kept.is_ours else -1
 
     def release(self) -> None:
-        """Remove the name if it is ours and close the descriptor; the memory stays mapped. Does not block."""
+        """Remove the name if it is ours, and close the descriptor. The memory stays mapped. Does not block."""
         self.released()
         self.kept = None
 
@@ -94,17 +95,17 @@ class MappedRegion(mmap.mmap):
 class MapAllocator:
     """Maps a file, a POSIX shared-memory object or a descriptor (THMapAllocator).
 
-    A shared-memory object that this allocator created, and that UNLINK did not unname at once, loses its name when its
-    region is freed (as in TH); one opened with NOCREATE belongs to its creator and keeps it. Files keep their names.
+    The name of a shared-memory object that this allocator created is removed when its region is freed (as in TH), or
+    at once with UNLINK. Objects opened with NOCREATE, and files, keep their names.
 
     Args:
-        context: path of the file or name of the shared-memory object (`/name`); None with SHAREDMEM and UNLINK is
-            memory that never has a name, with SHAREDMEM alone a fresh name `/torch_<pid>_<random>`; with FROMFD, the
-            descriptor (which is duplicated).
+        context: path of the file or name of the shared-memory object (`/name`). None with SHAREDMEM and UNLINK:
+            memory without a name; None with SHAREDMEM: a new name `/torch_<pid>_<random>`. With FROMFD: the
+            descriptor, which is duplicated.
         flags: MapFlags.
 
     Raises:
-        InvalidArgument: flags that contradict each other or the context.
+        InvalidArgument: the flags contradict each other or the context.
     """
 
     __slots__ = ("_context", "_flags", "_meter")
@@ -134,7 +135,7 @@ class MapAllocator:
         # Checked here, because shm_open's wrapper crashes on some names that it cannot use ("." for one).
         if flags & MapFlags.SHAREDMEM and isinstance(context, str) and not _SHM_NAME.fullmatch(context):
             raise InvalidArgument(
-                f"map allocator: {context!r} is no name of shared memory; give '/' and 1 to 254 characters but '/'"
+                f"map allocator: {context!r} is not a name of shared memory: '/' and 1 to 254 characters without '/'"
             )
         self._meter = Meter(mapped_meter)
 
@@ -150,7 +151,7 @@ class MapAllocator:
 
     @property
     def readonly(self) -> bool:
-        """Whether what it gives cannot be written to."""
+        """Whether its memory is read-only."""
         return bool(self._flags & MapFlags.READONLY)
 
     @property
@@ -159,25 +160,25 @@ class MapAllocator:
         return bool(self._flags & (MapFlags.SHARED | MapFlags.SHAREDMEM))
 
     def malloc(self, nbytes: int) -> MappedRegion:
-        """Map `nbytes` from the start of the file, object or descriptor; 0 means all of it.
+        """Map `nbytes` from the start of the file, object or descriptor; 0: all of it.
 
-        Blocks while the file system reserves pages: they are reserved before they are given out, so that a full
-        file system is an error here and not SIGBUS later. A shared file or a new object grows to the size.
+        Blocks while the file system reserves pages. They are reserved in advance, so that a full file system is an
+        error here and not SIGBUS later. A shared file or a new object grows to the size.
 
         Args:
             nbytes: 0 to MAX_BYTES.
 
         Raises:
-            InvalidArgument: nbytes is out of range, beyond the end of what cannot grow, or 0 of an empty file.
-            MappingError: the system refused to open or map it; also an OSError with errno.
-            OutOfMemory: the file system has no room; nothing that was created for it is left.
+            InvalidArgument: nbytes is out of range, beyond the end of a file that cannot grow, or 0 for an empty file.
+            MappingError: it cannot be opened or mapped; `errno` has the reason.
+            OutOfMemory: the file system has no room; everything that was created is removed.
         """
         region, _ = self.map(require_size(nbytes, self.name))
         self._meter.add(len(region))
         return region
 
     def map(self, nbytes: int) -> tuple[MappedRegion, bool]:
-        """malloc without its accounts, for allocators built on this one; also says whether the name is new."""
+        """Map memory as malloc does, without statistics. Returns (region, whether the name is new)."""
         try:
             return self._map(nbytes)
         except OutOfMemory:
@@ -222,7 +223,7 @@ class MapAllocator:
         return region, created is not None
 
     def _open(self) -> tuple[int, str, str | None]:
-        """(descriptor, label for messages, name that did not exist before or None)."""
+        """Return (descriptor, label for messages, name if it is new or None)."""
         flags, context = self._flags, self._context
         if isinstance(context, int):
             try:
@@ -230,7 +231,7 @@ class MapAllocator:
             except OSError as error:
                 raise _failed(error, f"opening descriptor {context}") from error
             except (ValueError, OverflowError) as error:
-                raise InvalidArgument(f"{context} is no descriptor; give one that is open") from error
+                raise InvalidArgument(f"{context} is not a descriptor; give one that is open") from error
         if context is None and flags & MapFlags.UNLINK:
             try:
                 return os.memfd_create("shmtensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "anonymous memory", None
@@ -242,7 +243,7 @@ class MapAllocator:
             if flags & MapFlags.NOCREATE:
                 return open_name(name, flags, 0), name, None
             if not exclusive:
-                # Open first, to know whether a name is new: only a new one is removed again when something fails.
+                # Open first, to know whether the name is new: only new names are removed after a failure.
                 with contextlib.suppress(FileNotFoundError):
                     return open_name(name, flags, 0), name, None
                 if not self.shared:
@@ -261,13 +262,13 @@ class MapAllocator:
             raise InvalidArgument(f"opening {name!r} with {flags!r}: {error}; give a valid name") from error
 
     def _fit(self, fd: int, label: str, present: int, nbytes: int) -> int:
-        """Size to map, of which every page has been reserved."""
+        """Return the size to map, after reserving its pages."""
         if nbytes == 0:
             if present == 0:
-                raise InvalidArgument(f"{label} is empty and no size was given; give the number of bytes")
+                raise InvalidArgument(f"{label} is empty; give the number of bytes")
             nbytes = present
         if nbytes > present and (not self.shared or self._flags & (MapFlags.FROMFD | MapFlags.READONLY)):
-            raise InvalidArgument(f"asked for {nbytes} bytes of {label}, which has {present}; ask for at most those")
+            raise InvalidArgument(f"cannot map {nbytes} bytes of {label}, which has {present}")
         if not self.shared or self._flags & MapFlags.READONLY:
             return nbytes
         try:
@@ -282,43 +283,42 @@ class MapAllocator:
             if error.errno in _NO_ROOM:
                 room = os.fstatvfs(fd)
                 raise OutOfMemory(
-                    f"asked for {nbytes} bytes in {label} (had {present}): {os.strerror(error.errno or 0)}; its file "
-                    f"system has {room.f_bavail * room.f_frsize} of {room.f_blocks * room.f_frsize} bytes free"
+                    f"cannot reserve {nbytes} bytes in {label} (had {present}): {os.strerror(error.errno or 0)}; its "
+                    f"file system has {room.f_bavail * room.f_frsize} of {room.f_blocks * room.f_frsize} bytes free"
                 ) from error
             raise _failed(error, f"growing {label} from {present} to {nbytes} bytes") from error
         if self._context is None and self._flags & MapFlags.UNLINK:
-            # Nobody may shrink it under a mapping: that would be SIGBUS.
+            # Shrinking it under a mapping would cause SIGBUS.
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return nbytes
 
     def realloc(self, region: Region, nbytes: int) -> Region:
-        """Always an error, as in TH: others may map the memory at its size.
+        """Raise an error, as in TH: other processes may map the memory with its size.
 
         Raises:
             InvalidArgument: always.
         """
         raise InvalidArgument(
-            f"asked to resize a mapping of {len(region)} bytes to {nbytes}; mapped memory keeps its size: "
-            "allocate anew and copy"
+            f"cannot resize a mapping of {len(region)} bytes to {nbytes}; allocate a new region and copy"
         )
 
     def free(self, region: Region) -> None:
-        """Release name and descriptor and unmap, unless arrays still look at it: then the last of them unmaps.
+        """Release name and descriptor, and unmap the region, or leave that to the last array over it.
 
         Does not block.
         """
         self._meter.remove(len(region))
         region.release()
-        with contextlib.suppress(BufferError):  # a view is alive and owns the mapping now
+        with contextlib.suppress(BufferError):  # an array is alive and keeps the mapping
             region.close()
 
     def stats(self) -> AllocatorStats:
-        """What is given out. Does not block."""
+        """Return statistics, a snapshot. Does not block."""
         return self._meter.stats()
 
 
 def open_name(name: str, flags: MapFlags, create: int = 0) -> int:
-    """A descriptor of a file or shared-memory object; raises OSError, ValueError."""
+    """Open a file or shared-memory object. Returns the descriptor. Raises OSError, ValueError."""
     if flags & MapFlags.SHAREDMEM:
         try:
             # posix_ipc's flag values are those of os; a size of 0 leaves the object's size alone.
@@ -329,12 +329,12 @@ def open_name(name: str, flags: MapFlags, create: int = 0) -> int:
         except posix_ipc.PermissionsError as error:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES)) from error
     writable = flags & MapFlags.SHARED and not flags & MapFlags.READONLY
-    # O_NONBLOCK: opening a pipe, which is refused later on, waits for its other end.
+    # O_NONBLOCK: opening a pipe, which is refused later, would wait for its other end.
     return os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | create, 0o600)
 
 
 def _lies_in_memory(fd: int) -> bool:
-    """Whether the pages of a file are memory: a tmpfs, or the mount of memfds, which no list of mounts shows."""
+    """Whether a file is in memory: on a tmpfs, or a memfd, whose mount is not listed."""
     device = os.fstat(fd).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:  # noqa: PTH123

@@ -1,4 +1,4 @@
-"""The pool allocator: keeps what is freed for the next request of its size."""
+"""The pool allocator, which caches freed regions for reuse."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .map import MapAllocator
 from .protocol import Allocator, AllocatorStats, Meter, Region, accounts_lock, require_size
 
 WASTE: Final = 2
-"""A kept region serves a request when it is at most this many times as large."""
+"""A cached region is used for a request if it is at most this many times as large."""
 
 
 class PoolAllocator:
-    """Wraps another allocator and reuses its freed regions: best fit, bounded, warm pages.
+    """Caches the freed regions of another allocator: best fit, bounded.
 
     Args:
-        inner: where new regions come from.
-        max_kept_bytes: bytes that may be kept; above, the largest kept regions go back to `inner`.
+        inner: the allocator of new regions.
+        max_kept_bytes: maximum size of the cache; beyond it, the largest regions are freed.
 
     Raises:
-        InvalidArgument: `inner` makes memory that others may still have open when it is freed here (managed or
-            mapped), so that a reuse would write into what they see; or max_kept_bytes is negative.
+        InvalidArgument: `inner` allocates memory that other processes may still use when it is freed here (managed or
+            mapped); or max_kept_bytes is negative.
     """
 
     __slots__ = ("_asked", "_inner", "_kept", "_kept_bytes", "_limit", "_meter", "_sizes")
@@ -33,8 +33,8 @@ class PoolAllocator:
     def __init__(self, inner: Allocator, max_kept_bytes: int = 256 << 20) -> None:
         if isinstance(inner, ManagedAllocator | MapAllocator):
             raise InvalidArgument(
-                f"a pool over the {inner.name} allocator would reuse memory that other processes may still see; "
-                "managed memory is pooled by the native core already, so use that allocator itself"
+                f"a pool over the {inner.name} allocator would reuse memory that other processes may still use; the "
+                "managed allocator has its own cache, so use it directly"
             )
         self._inner = inner
         self._limit = require_size(max_kept_bytes, self.name)
@@ -50,12 +50,12 @@ class PoolAllocator:
         return self._inner
 
     def malloc(self, nbytes: int) -> Region:
-        """A kept region that fits best, or a new one; it may be larger than asked.
+        """Return the best fitting cached region, or a new one; it may be larger than requested.
 
-        Does not block of itself. When `inner` is out of memory, gives back all kept regions and tries once more.
+        If `inner` is out of memory, empties the cache and tries again. Blocks only if `inner` does.
 
         Raises:
-            InvalidArgument, OutOfMemory: what `inner` raises.
+            InvalidArgument, OutOfMemory: as `inner`.
         """
         nbytes = require_size(nbytes, self.name)
         with accounts_lock:
@@ -116,7 +116,7 @@ class PoolAllocator:
             self._kept_bytes += size
 
     def empty_cache(self) -> int:
-        """Give every kept region back to `inner`; gives their bytes. Does not block of itself."""
+        """Free all cached regions. Returns their number of bytes. Blocks only if `inner` does."""
         with accounts_lock:
             kept, freed = self._kept, self._kept_bytes
             self._sizes, self._kept, self._kept_bytes = [], [], 0
@@ -125,6 +125,6 @@ class PoolAllocator:
             return freed
 
     def stats(self) -> AllocatorStats:
-        """What is given out, and what is kept. Does not block."""
+        """Return statistics, including the cache. Does not block."""
         with accounts_lock:
             return self._meter.stats(len(self._kept), self._kept_bytes)

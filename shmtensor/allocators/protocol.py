@@ -1,9 +1,8 @@
-"""What every allocator meets, and the accounts that those of this package keep.
+"""The protocol of allocators, and the statistics of this package's allocators.
 
-An allocator is TH's small virtual table (malloc, realloc, free, a context) as a Python protocol. It deals in *regions*:
-objects with the buffer protocol whose bytes are writable, contiguous and stay where they are until `free`. A
-`bytearray`, an `mmap.mmap`, an ndarray and a native block are regions, so an allocator of the user's own needs nothing
-from here.
+An allocator has TH's operations (malloc, realloc, free, a context). They work on *regions*: objects with the buffer
+protocol whose bytes are writable, contiguous and do not move until `free`. A `bytearray`, an `mmap.mmap`, an ndarray
+and a native block are regions, so a user's allocator needs nothing from this module.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from ..errors import InvalidArgument
 
 Region: TypeAlias = Any
-"""An object with the buffer protocol: writable, contiguous bytes. (`collections.abc.Buffer` is of Python 3.12.)"""
+"""An object with the buffer protocol: writable, contiguous bytes. (`collections.abc.Buffer` needs Python 3.12.)"""
 
 MAX_BYTES: Final = 1 << 47
-"""Bytes of the largest request that can be meant: user address space on x86-64 and aarch64 ends there."""
+"""Largest possible request in bytes: the end of the user address space on x86-64 and aarch64."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorStats:
-    """What an allocator has given out. A snapshot: other threads go on."""
+    """Statistics of an allocator, a snapshot."""
 
     blocks: int
-    """Regions given out and not freed yet."""
+    """Regions allocated and not freed yet."""
     bytes: int
-    """Bytes in them, as asked for."""
+    """Bytes in them, as requested."""
     peak_bytes: int
-    """The most `bytes` there have been."""
+    """Largest value of `bytes` so far."""
     total_blocks: int
-    """Regions given out since the allocator was made."""
+    """Regions allocated since the allocator was created."""
     total_bytes: int
     """Bytes in those."""
     kept_blocks: int = 0
-    """Regions that were freed and are kept for reuse."""
+    """Freed regions in the cache."""
     kept_bytes: int = 0
     """Bytes in those."""
 
@@ -47,42 +46,42 @@ class AllocatorStats:
 class Allocator(Protocol):
     """malloc, realloc, free and a context (THAllocator).
 
-    An allocator whose memory other processes can have says so by an attribute `shared`, True; one whose memory nobody
-    can write to by `readonly`. Storages look for them.
+    Storages check two optional attributes: `shared`, True if other processes can map the memory; `readonly`, True if
+    it cannot be written to.
     """
 
     @property
     def name(self) -> str:
-        """Short name for messages and views."""
+        """Short name for messages."""
 
     @property
     def context(self) -> Any:
-        """What tells this allocator from another of its class: a path, a wrapped allocator, None."""
+        """What distinguishes this allocator from others of its class: a path, a wrapped allocator, or None."""
 
     def malloc(self, nbytes: int) -> Region:
-        """A region of at least `nbytes` bytes (0 or more), content arbitrary.
+        """Allocate a region of at least `nbytes` bytes (0 or more) with arbitrary content.
 
         Raises:
-            InvalidArgument: nbytes is negative or beyond what the allocator can ever give.
-            OutOfMemory: there is no memory for it now.
+            InvalidArgument: nbytes is negative or too large for the allocator.
+            OutOfMemory: no memory.
         """
 
     def realloc(self, region: Region, nbytes: int) -> Region:
-        """A region of `nbytes` with the content of `region`, which is gone afterwards.
+        """Return a region of `nbytes` with the content of `region`, which is freed.
 
         Raises:
-            InvalidArgument: this kind of memory cannot change its size (mapped and shared memory).
+            InvalidArgument: the memory cannot be resized (mapped and shared memory).
         """
 
     def free(self, region: Region) -> None:
-        """Take `region` back. The caller promises that nothing looks at its bytes any more."""
+        """Free `region`. The caller must not use its bytes any more."""
 
     def stats(self) -> AllocatorStats:
-        """What is given out at this moment."""
+        """Return statistics, a snapshot."""
 
 
 def require_size(nbytes: object, allocator: str) -> int:
-    """`nbytes` as an int, when a request may have this size. Does not block.
+    """Check the size of a request, and return it as int. Does not block.
 
     Raises:
         InvalidArgument: not an integer, negative, or above MAX_BYTES.
@@ -91,18 +90,18 @@ def require_size(nbytes: object, allocator: str) -> int:
         size = operator.index(nbytes)  # type: ignore[arg-type]
     except TypeError as error:
         raise InvalidArgument(
-            f"{allocator} allocator: asked for {nbytes!r} bytes, which is not an integer; give a number of bytes"
+            f"{allocator} allocator: the number of bytes must be an integer, not {nbytes!r}"
         ) from error
     if not 0 <= size <= MAX_BYTES:
-        raise InvalidArgument(f"{allocator} allocator: asked for {size} bytes; ask for 0 to {MAX_BYTES}")
+        raise InvalidArgument(f"{allocator} allocator: the number of bytes must be 0 to {MAX_BYTES}, not {size}")
     return size
 
 
 accounts_lock: Final = threading.RLock()
-"""Guards the accounts and free lists of all allocators of this package.
+"""Guards the statistics and free lists of all allocators of this package.
 
-Re-entrant because a finalizer that frees a region may run while it is held; one for all, and taken across a fork, so
-that a child never inherits it locked by a thread that it has not got.
+It is re-entrant, because a finalizer that frees a region may run while it is held. It is one lock for all allocators,
+held during a fork, so that a child never inherits it locked by another thread.
 """
 os.register_at_fork(
     before=accounts_lock.acquire, after_in_parent=accounts_lock.release, after_in_child=accounts_lock.release
@@ -110,10 +109,10 @@ os.register_at_fork(
 
 
 class Meter:
-    """Counts what one allocator gives out and takes back; safe in threads.
+    """Counts the allocations of one allocator. Thread-safe.
 
     Args:
-        kind: the meter of all memory of this kind in this process, which counts it too.
+        kind: a meter of all memory of this kind in this process, which counts as well.
     """
 
     __slots__ = ("_blocks", "_bytes", "_kind", "_peak", "_total_blocks", "_total_bytes")
@@ -123,7 +122,7 @@ class Meter:
         self._blocks = self._bytes = self._peak = self._total_blocks = self._total_bytes = 0
 
     def add(self, nbytes: int) -> None:
-        """One more region of `nbytes` bytes is out. Does not block."""
+        """Count the allocation of a region of `nbytes` bytes. Does not block."""
         with accounts_lock:
             self._blocks += 1
             self._bytes += nbytes
@@ -134,7 +133,7 @@ class Meter:
                 self._kind.add(nbytes)
 
     def remove(self, nbytes: int) -> None:
-        """A region of `nbytes` bytes came back. Does not block."""
+        """Count the release of a region of `nbytes` bytes. Does not block."""
         with accounts_lock:
             self._blocks -= 1
             self._bytes -= nbytes
@@ -142,7 +141,7 @@ class Meter:
                 self._kind.remove(nbytes)
 
     def stats(self, kept_blocks: int = 0, kept_bytes: int = 0) -> AllocatorStats:
-        """A snapshot. Does not block."""
+        """Return statistics, a snapshot. Does not block."""
         with accounts_lock:
             return AllocatorStats(
                 self._blocks, self._bytes, self._peak, self._total_blocks, self._total_bytes, kept_blocks, kept_bytes
@@ -150,4 +149,4 @@ class Meter:
 
 
 mapped_meter: Final = Meter()
-"""All that map allocators have given out."""
+"""Counts the allocations of all map allocators."""

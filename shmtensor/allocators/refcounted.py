@@ -1,9 +1,9 @@
-"""The refcounted map allocator: a named mapping that counts its openers and loses its name with the last of them.
+"""The refcounted map allocator: a named mapping with a reference count, whose name is removed with the last reference.
 
-The layout is TH's: 64 bytes before the data, an int32 count at their start. TH changes the count with an atomic
-instruction, which Python has not; here every change happens under an exclusive `flock`, which the kernel drops when
-its holder dies. The two must not be mixed on one object. What a killed process held stays counted and its name stays
-behind, as in TH: that is what the managed allocator is for.
+The layout is TH's: 64 bytes before the data, with an int32 count at their start. TH changes the count with an atomic
+instruction; here it is changed under an exclusive `flock`, which the kernel releases when its owner dies. The two must
+not be used on the same object. As in TH, the references of a killed process are not removed, so its names remain; the
+managed allocator does not have this problem.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _COUNT: Final = struct.Struct("=i")
 
 
 class RefcountedMapAllocator:
-    """Shared memory or a shared file whose openers are counted (THRefcountedMapAllocator).
+    """Shared memory or a shared file with a reference count (THRefcountedMapAllocator).
 
     Args:
-        context: path, or name of the shared-memory object; None with SHAREDMEM makes a fresh name.
-        flags: MapFlags. SHARED or SHAREDMEM is required; KEEPFD is implied; FROMFD and UNLINK are refused, because
-            the count decides when the name goes.
+        context: path, or name of the shared-memory object; None with SHAREDMEM: a new name.
+        flags: MapFlags. SHARED or SHAREDMEM is required; KEEPFD is implied; FROMFD and UNLINK are not allowed, because
+            the count determines when the name is removed.
 
     Raises:
-        InvalidArgument: flags or context that do not go together.
+        InvalidArgument: the flags contradict each other or the context.
     """
 
     __slots__ = ("_map", "_meter")
@@ -45,9 +45,11 @@ class RefcountedMapAllocator:
 
     def __init__(self, context: str | os.PathLike[str] | None, flags: int = MapFlags.SHAREDMEM) -> None:
         if flags & (MapFlags.FROMFD | MapFlags.UNLINK):
-            raise InvalidArgument("refcounted map allocator: the count removes the name; leave FROMFD and UNLINK out")
+            raise InvalidArgument(
+                "refcounted map allocator: FROMFD and UNLINK are not allowed; the count removes the name"
+            )
         if not flags & (MapFlags.SHARED | MapFlags.SHAREDMEM):
-            raise InvalidArgument("refcounted map allocator: a private mapping has no other openers; add SHARED")
+            raise InvalidArgument("refcounted map allocator: the mapping must not be private; add SHARED")
         self._map = MapAllocator(context, flags | MapFlags.KEEPFD)
         self._meter = Meter()
 
@@ -61,23 +63,23 @@ class RefcountedMapAllocator:
         return self._map.context
 
     def malloc(self, nbytes: int) -> Region:
-        """Map the object and count one opener more; the creator makes the count 1.
+        """Map the object and increment its count, which the creator sets to 1.
 
-        Blocks while another opener changes the count (a few system calls) and while pages are reserved.
+        Blocks while another process changes the count (a few system calls) and while pages are reserved.
 
         Args:
-            nbytes: data bytes, 0 to MAX_BYTES - 64; 0 means all of an existing object.
+            nbytes: data bytes, 0 to MAX_BYTES - 64; 0: all of an existing object.
 
         Raises:
             InvalidArgument, MappingError, OutOfMemory: as MapAllocator.malloc.
-            StaleHandle: the last opener has just gone, and the name with it.
+            StaleHandle: the last reference was just removed, with the name.
         """
         nbytes = require_size(nbytes, self.name)
         mapping, created = self._map.map(nbytes + PREFIX if nbytes else 0)
         if len(mapping) < PREFIX:
             mapping.release()
             raise InvalidArgument(f"{mapping.label} has {len(mapping)} bytes, less than the prefix of {PREFIX}")
-        # From here on the count decides when the name goes, not the map allocator.
+        # From here on the count determines when the name is removed.
         mapping.released.detach()
         place = _Place(mapping, self._sharedmem)
         try:
@@ -85,8 +87,8 @@ class RefcountedMapAllocator:
                 (count,) = _COUNT.unpack_from(mapping)
                 if count <= 0 and not created:
                     raise StaleHandle(
-                        f"{mapping.label} has no user: its last one freed it just now, or its creator is not ready; "
-                        "open it after the creator's malloc and before its free"
+                        f"{mapping.label} has a count of 0: it was just freed, or its creator is not ready; open it "
+                        "after the creator's malloc and before the last free"
                     )
                 _COUNT.pack_into(mapping, 0, count + 1)
         except BaseException:
@@ -97,21 +99,21 @@ class RefcountedMapAllocator:
         return memoryview(mapping)[PREFIX:]
 
     def incref(self, region: Region) -> int:
-        """Count one reference more by hand (one in flight); gives the new count. Blocks as malloc does."""
+        """Increment the count by hand, for a reference in flight. Returns the new count. Blocks as malloc does."""
         mapping = _mapping_of(region)
         return _change(_Place(mapping, self._sharedmem), mapping, 1)
 
     def decref(self, region: Region) -> int:
-        """Take back one `incref`; gives the new count. Blocks as malloc does.
+        """Undo one `incref`. Returns the new count. Blocks as malloc does.
 
         Raises:
-            InvalidArgument: the count is 1, this region's own: free the region instead.
+            InvalidArgument: the count is 1, which belongs to this region: free the region instead.
         """
         mapping = _mapping_of(region)
         return _change(_Place(mapping, self._sharedmem), mapping, -1)
 
     def realloc(self, region: Region, nbytes: int) -> Region:
-        """Always an error, as in TH.
+        """Raise an error, as in TH.
 
         Raises:
             InvalidArgument: always.
@@ -119,7 +121,7 @@ class RefcountedMapAllocator:
         return self._map.realloc(region, nbytes)
 
     def free(self, region: Region) -> None:
-        """Count one opener less; the last one removes the name. Blocks as malloc does."""
+        """Decrement the count; at 0 the name is removed. Blocks as malloc does."""
         mapping = _mapping_of(region)
         self._meter.remove(len(mapping) - PREFIX)
         mapping.release()
@@ -128,14 +130,14 @@ class RefcountedMapAllocator:
             mapping.close()
 
     def stats(self) -> AllocatorStats:
-        """What is given out. Does not block."""
+        """Return statistics, a snapshot. Does not block."""
         return self._meter.stats()
 
 
 def _mapping_of(region: Region) -> MappedRegion:
     try:
         mapping = region.obj
-    except (AttributeError, ValueError):  # no memoryview, or a released one
+    except (AttributeError, ValueError):  # not a memoryview, or a released one
         mapping = None
     if not isinstance(mapping, MappedRegion) or not mapping.released.alive:
         raise InvalidArgument("not a live region of a refcounted map allocator; pass what its malloc returned")
@@ -143,7 +145,7 @@ def _mapping_of(region: Region) -> MappedRegion:
 
 
 class _Place:
-    """Where the count of a mapping lies: its file, as far as that can be had again."""
+    """The file of a mapping, which contains its count."""
 
     __slots__ = ("_identity", "_name", "_sharedmem", "kept")
 
@@ -156,8 +158,8 @@ class _Place:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
-        """The file, locked; raises StaleHandle if its descriptor is closed and its name stands for another."""
-        # A fresh open file description: flock does not exclude holders of the same one (threads, forked children).
+        """Lock the file. Raises StaleHandle if its descriptor was closed and its name belongs to another object."""
+        # A new open file description: flock does not exclude users of the same one (threads, forked children).
         number = self.kept.number
         if self.kept.is_ours:
             own = Descriptor(os.open(f"/proc/self/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
@@ -167,7 +169,7 @@ class _Place:
             found = os.fstat(own.number)
             if (found.st_dev, found.st_ino) != self._identity:
                 raise StaleHandle(
-                    f"the descriptor of {self._name} was closed by this program, and the name stands for another object"
+                    f"this program closed the descriptor of {self._name}, and the name belongs to another object by now"
                 )
             fcntl.flock(own.number, fcntl.LOCK_EX)
             yield own.number
@@ -175,17 +177,17 @@ class _Place:
             own.close()
 
     def leave(self, pid: int) -> None:
-        """Count this opener out; runs when its mapping may be gone already, so it works on the file."""
+        """Decrement the count through the file, because the mapping may not exist any more."""
         try:
             if os.getpid() != pid:
-                return  # a forked child has the mapping but was never counted
+                return  # a forked child has the mapping but is not counted
             with self.locked() as file:
                 (count,) = _COUNT.unpack(os.pread(file, _COUNT.size, 0))
                 os.pwrite(file, _COUNT.pack(count - 1), 0)
                 if count <= 1:
                     unlink_name(self._name, self._sharedmem)
         except (StaleHandle, FileNotFoundError):
-            pass  # nobody can come upon the count any more
+            pass  # the count is not reachable any more
         finally:
             self.kept.close()
 
@@ -194,6 +196,6 @@ def _change(place: _Place, mapping: MappedRegion, by: int) -> int:
     with place.locked():
         (count,) = _COUNT.unpack_from(mapping)
         if count + by < 1:
-            raise InvalidArgument(f"{mapping.label} has a count of {count}, its own; free the region instead")
+            raise InvalidArgument(f"{mapping.label} has a count of {count}, which is this region's; free the region")
         _COUNT.pack_into(mapping, 0, count + by)
         return int(count) + by

@@ -1,4 +1,4 @@
-"""Files of numbers: TH's file interface over disk, memory and commands, and dicts of tensors in formats of others.
+"""Files of numbers with TH's interface, and files of tensors in other libraries' formats.
 
 `DiskFile`, `MemoryFile` and `PipeFile` read and write numbers one by one or a storage at a time, as text or binary,
 byte for byte as TH does. `save` and `load` keep tensors as `.npy`, `.npz` and `.safetensors`.

@@ -1,4 +1,4 @@
-"""NumPy's files: `.npy`, one array, and `.npz`, a zip of them. Nothing is ever unpickled."""
+"""NumPy's formats: `.npy`, one array, and `.npz`, a zip archive of arrays. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
 from .entries import Entry, checked_shape, read_exactly
 
 ALIGNMENT: Final = 64
-"""Bytes that the elements of every array in a file are aligned to, so that they can be used where they lie."""
+"""Alignment in bytes of the elements of each array in a file, so that they can be mapped."""
 MAX_HEADER: Final = 10_000
-"""Characters of a header that is looked at: NumPy's bound, too."""
+"""Maximum length of a header in characters, as in NumPy."""
 _MAGIC: Final = b"\x93NUMPY"
 _LENGTHS: Final = {(1, 0): "<H", (2, 0): "<I", (3, 0): "<I"}
 _LOCAL: Final = struct.Struct("<4s22xHH")  # of a local header: signature, bytes of the name, bytes of the extra field
 _PADDING: Final = 0xD935  # the extra field that aligns what follows, as Android's tools have it
-_INFLATION: Final = 1032  # what deflate makes out of a byte, at most
-_PIECE: Final = 1 << 26  # bytes that are written at once
+_INFLATION: Final = 1032  # maximum compression ratio of deflate
+_PIECE: Final = 1 << 26  # bytes written at once
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -35,14 +35,14 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def npy_header(array: NDArray[Any], label: str) -> bytes:
-    """What stands before the elements of an array, in the order of C. Does not block.
+    """Return the header of an array in C order. Does not block.
 
     Raises:
-        DTypeError: a type that NumPy's files have no name for.
+        DTypeError: NumPy's format does not have the type.
     """
     dtype = array.dtype
     if BY_DTYPE[dtype].package is not None:
-        raise DTypeError(f"{label}: NumPy's files have no name for {dtype.name}; save it as .safetensors")
+        raise DTypeError(f"{label}: NumPy's format does not have {dtype.name}; save it as .safetensors")
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": array.shape})
     return file.getvalue()
@@ -55,61 +55,61 @@ def write_npy(array: NDArray[Any], label: str, write: Callable[[Any], None]) -> 
 
 
 def read_npy_header(read: Callable[[int], bytes], label: str) -> tuple[DType, tuple[int, ...], bool, int]:
-    """(dtype, shape, Fortran order, bytes of the header) of an array. Blocks as `read` does.
+    """Read a header. Returns (dtype, shape, Fortran order, bytes of the header). Blocks as `read` does.
 
     Raises:
-        FileDamaged: no header.
-        DTypeError: an array of objects, which would have to be unpickled, or of structures.
+        FileDamaged: the header is invalid.
+        DTypeError: an array of Python objects, which would have to be unpickled, or a structured array.
     """
     start = read(8)
     if start[:6] != _MAGIC or len(start) < 8:
-        raise FileDamaged(f"{label}: a file of an array begins with {_MAGIC!r}, and this one with {start!r}")
+        raise FileDamaged(f"{label}: not a .npy file: it begins with {start!r} instead of {_MAGIC!r}")
     form = _LENGTHS.get((start[6], start[7]))
     if form is None:
-        raise FileDamaged(f"{label}: version {start[6]}.{start[7]} of NumPy's format is not known; 1.0 to 3.0 are")
+        raise FileDamaged(f"{label}: unknown version {start[6]}.{start[7]} of NumPy's format; 1.0 to 3.0 are known")
     width = struct.calcsize(form)
     size = read(width)
     if len(size) < width:
         raise EndOfFile(f"{label}: the file ends in the header")
     (length,) = struct.unpack(form, size)
     if length > MAX_HEADER:
-        raise FileDamaged(f"{label}: a header of {length} bytes; at most {MAX_HEADER} are looked at")
+        raise FileDamaged(f"{label}: the header has {length} bytes; at most {MAX_HEADER} are allowed")
     text = read(length)
     if len(text) < length:
-        raise EndOfFile(f"{label}: wanted a header of {length} bytes, found {len(text)}: the file ends there")
+        raise EndOfFile(f"{label}: the file ends after {len(text)} of {length} bytes of the header")
     try:
         header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise FileDamaged(f"{label}: the header is no dictionary: {text[:100]!r}") from error
+        raise FileDamaged(f"{label}: the header is not a dictionary: {text[:100]!r}") from error
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
-        raise FileDamaged(f"{label}: the header has not what NumPy writes: {text[:100]!r}")
+        raise FileDamaged(f"{label}: the header is not one that NumPy writes: {text[:100]!r}")
     descr, fortran = header["descr"], header["fortran_order"]
     if isinstance(descr, list):
-        raise DTypeError(f"{label}: an array of structures; make one tensor of each field")
+        raise DTypeError(f"{label}: the array is structured; make one tensor of each field")
     try:
         dtype = np.dtype(descr) if isinstance(descr, str) else None
     except (TypeError, ValueError, SyntaxError) as error:
-        raise FileDamaged(f"{label}: {descr[:100]!r} is no type") from error
+        raise FileDamaged(f"{label}: {descr[:100]!r} is not a type") from error
     if dtype is None or not isinstance(fortran, bool):
-        raise FileDamaged(f"{label}: the header has not what NumPy writes: {text[:100]!r}")
+        raise FileDamaged(f"{label}: the header is not one that NumPy writes: {text[:100]!r}")
     if dtype.hasobject:
-        raise DTypeError(f"{label}: an array of Python objects, which is a pickle: those are never loaded")
+        raise DTypeError(f"{label}: an array of Python objects is a pickle, and pickles are never loaded")
     if dtype.kind not in "biufc":
-        raise DTypeError(f"{label}: an array of {dtype}, which is no type of tensors")
+        raise DTypeError(f"{label}: tensors cannot have the array's type {dtype}")
     return dtype, checked_shape(header["shape"], dtype.itemsize, label), fortran, 8 + width + length
 
 
 def npy_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
-    """The array of a `.npy` file. What follows it is not looked at, as NumPy does. Blocks as reading does.
+    """Return the entry of a `.npy` file. Bytes after the array are ignored, as in NumPy. Blocks as reading does.
 
     Raises:
-        FileDamaged, DTypeError: as read_npy_header; EndOfFile: it has fewer elements than it says.
+        FileDamaged, DTypeError: as read_npy_header.
     """
     file.seek(0)
     dtype, shape, fortran, start = read_npy_header(lambda count: file.read(count) or b"", path)
     entry = Entry("", dtype, shape, start, fortran)
     if start + entry.nbytes > size:
-        raise EndOfFile(f"{path}: {entry.nbytes} bytes of {dtype}{list(shape)} are claimed, found {size - start}")
+        raise EndOfFile(f"{path}: {dtype}{list(shape)} needs {entry.nbytes} bytes, and the file has {size - start}")
     return [entry]
 
 
@@ -117,21 +117,21 @@ def npy_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
 
 
 def check_key(key: str, label: str) -> str:
-    """The key of an array in an archive. Does not block. Raises InvalidArgument: one that is a way out of a folder."""
+    """Check the key of an array in an archive. Does not block. Raises InvalidArgument: an absolute or relative path."""
     parts = key.split("/")
     if not key or "\\" in key or "\0" in key or key[0] == "/" or key[1:2] == ":" or ".." in parts or "." in parts:
-        raise InvalidArgument(f"{label}: {key!r} is no name of an array in an archive; use plain names")
+        raise InvalidArgument(f"{label}: {key!r} is not a valid name of an array in an archive; use a plain name")
     return key
 
 
 def write_npz(file: io.FileIO, arrays: Mapping[str, NDArray[Any]], path: str) -> None:
-    """Write an archive, uncompressed, its elements aligned. Blocks as writing does.
+    """Write an uncompressed archive with aligned elements. Blocks as writing does.
 
     Raises:
-        InvalidArgument, DTypeError: a key or a type that cannot stand there.
+        InvalidArgument, DTypeError: a key or type that the format does not allow.
         OSError: no room.
     """
-    buffered = io.BufferedRandom(file)  # zipfile does not look at how much was written
+    buffered = io.BufferedRandom(file)  # zipfile does not check how much was written
     with zipfile.ZipFile(buffered, "w") as archive:
         for key, array in arrays.items():
             label = f"{path}: {key!r}"
@@ -151,10 +151,10 @@ def write_npz(file: io.FileIO, arrays: Mapping[str, NDArray[Any]], path: str) ->
 
 
 def npz_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
-    """The arrays of a `.npz` file. Blocks as reading does.
+    """Return the entries of a `.npz` file. Blocks as reading does.
 
     Raises:
-        FileDamaged: no zip, or one that lies: members beyond its end, over each other, twice, or with odd names.
+        FileDamaged: not a zip archive, or members that overlap, are duplicated, invalid, or beyond the end.
         DTypeError: as read_npy_header.
     """
     try:
@@ -163,12 +163,12 @@ def npz_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
         places = [(_data_offset(archive, info, file, path), info) for info in infos]
     except FileDamaged:
         raise
-    except Exception as error:  # zipfile raises whatever it stumbles over
-        raise FileDamaged(f"{path}: this is no zip of arrays: {error}") from error
+    except Exception as error:  # zipfile raises exceptions of many types
+        raise FileDamaged(f"{path}: not a zip archive of arrays: {error}") from error
     before = 0
     for offset, info in sorted(places, key=lambda place: place[1].header_offset):
         if info.header_offset < before or offset + info.compress_size > size:
-            raise FileDamaged(f"{path}: {info.filename!r} lies over another member, or beyond the end")
+            raise FileDamaged(f"{path}: {info.filename!r} overlaps another member or the end of the file")
         before = offset + info.compress_size
     entries: dict[str, Entry] = {}
     for offset, info in places:
@@ -177,16 +177,16 @@ def npz_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
         except InvalidArgument as error:
             raise FileDamaged(str(error)) from error
         if name in entries or not info.filename.endswith(".npy"):
-            raise FileDamaged(f"{path}: {info.filename!r} is there twice, or is no array")
+            raise FileDamaged(f"{path}: {info.filename!r} is a duplicate, or is not an array")
         entries[name] = _member(archive, info, offset, file, f"{path}: {name!r}", name)
     return list(entries.values())
 
 
 def _data_offset(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: io.FileIO, path: str) -> int:
-    """Where the bytes of a member begin."""
+    """Return the offset of a member's bytes."""
     if info.compress_type not in _METHODS or info.flag_bits & 0x1 or info.is_dir():
-        raise FileDamaged(f"{path}: {info.filename!r} is a folder, encrypted, or packed in a way that NumPy does not")
-    archive.open(info).close()  # looks at its own header
+        raise FileDamaged(f"{path}: {info.filename!r} is a directory, encrypted, or compressed in an unknown way")
+    archive.open(info).close()  # checks its local header
     header = bytearray(_LOCAL.size)
     read_exactly(file, info.header_offset, memoryview(header), path)
     _, name, extra = _LOCAL.unpack(header)
@@ -198,7 +198,7 @@ def _member(
 ) -> Entry:
     stored = info.compress_type == zipfile.ZIP_STORED
     if info.file_size > (info.compress_size if stored else (info.compress_size + 1) * _INFLATION):
-        raise FileDamaged(f"{label}: {info.file_size} bytes are claimed of {info.compress_size} in the file")
+        raise FileDamaged(f"{label}: {info.compress_size} bytes in the file cannot hold {info.file_size} bytes")
     seen = bytearray()
     try:
         with archive.open(info) as stream:
@@ -214,7 +214,7 @@ def _member(
     except Exception as error:
         raise FileDamaged(f"{label}: {error}") from error
     if start + math.prod(shape) * dtype.itemsize != info.file_size:
-        raise FileDamaged(f"{label}: {dtype}{list(shape)} is claimed, which is not {info.file_size - start} bytes")
+        raise FileDamaged(f"{label}: {dtype}{list(shape)} does not have {info.file_size - start} bytes")
     if stored:
         return Entry(name, dtype, shape, offset + start, fortran, None, (zlib.crc32(seen), info.CRC))
     return Entry(name, dtype, shape, start, fortran, lambda: archive.open(info))

@@ -11,17 +11,17 @@ from typing import Any, Final, Self
 from ..errors import InvalidArgument
 from .file import File
 
-_BUFFER: Final = 1 << 16  # bytes that are read ahead, or kept before they are written
+_BUFFER: Final = 1 << 16  # bytes of the buffer for reading or writing
 
 
 class StreamFile(File):
-    """A file of the system, with a buffer before it: bytes read ahead, or written and not handed over yet."""
+    """A buffered file of the operating system."""
 
     _name: str
     _raw: io.FileIO | None = None  # None: closed
-    _ahead: bytes = b""  # read ahead; the system's position is at their end
-    _at: int = 0  # bytes of them that were taken
-    _behind: bytearray  # written, and not handed to the system yet
+    _ahead: bytes = b""  # bytes read ahead; the system's position is at their end
+    _at: int = 0  # number of those that were consumed
+    _behind: bytearray  # bytes that are not written to the system yet
     _place: int = 0  # the system's position
     _buffer: int = _BUFFER
 
@@ -31,30 +31,30 @@ class StreamFile(File):
 
     @property
     def name(self) -> str:
-        """The path or command, as it was given."""
+        """The path or command as given."""
         return self._name
 
     def is_opened(self) -> bool:
-        """Whether it is open. Does not block."""
+        """Whether the file is open. Does not block."""
         return self._raw is not None
 
     def no_buffer(self) -> Self:
-        """Write at once and read no byte too many from now on; gives self. May block as a write does."""
+        """Read and write without a buffer from now on. May block as a write does. Returns self."""
         self.synchronize()
         self._buffer = 1
         return self
 
     def position(self) -> int:
-        """Bytes from the start of the file, or that went through a pipe. Does not block."""
+        """Return the position in bytes; for a pipe, the bytes read or written so far. Does not block."""
         self._require_open()
         return self._place - (len(self._ahead) - self._at) + len(self._behind)
 
     def synchronize(self) -> None:
-        """Hand what was written to the system, so that others see it (fflush). May block as a write does.
+        """Write buffered bytes to the system (fflush). May block as a write does.
 
         Raises:
             InvalidArgument: the file is closed.
-            OSError: it cannot be written.
+            OSError: the bytes cannot be written.
         """
         self._require_open()
         pending = len(self._behind)
@@ -62,11 +62,11 @@ class StreamFile(File):
             self._full("pending byte", pending - len(self._behind), pending)
 
     def close(self) -> None:
-        """Write out what is pending and close the file. May block as a write does.
+        """Write buffered bytes and close the file. May block as a write does.
 
         Raises:
-            InvalidArgument: it is closed already.
-            OSError: what was pending cannot be written; the file is closed.
+            InvalidArgument: the file is closed already.
+            OSError: buffered bytes cannot be written; the file is closed.
         """
         self._require_open()
         try:
@@ -94,7 +94,7 @@ class StreamFile(File):
         return True
 
     def _hand_over(self, data: memoryview) -> int:
-        """Give bytes to the system; gives how many it took."""
+        """Write bytes to the system. Returns the number written."""
         raw = self._system()
         done = 0
         try:
@@ -108,7 +108,7 @@ class StreamFile(File):
         return done
 
     def _write_bytes(self, data: Any) -> int:
-        if len(self._ahead) > self._at:  # what was read ahead has not been read
+        if len(self._ahead) > self._at:  # not all bytes read ahead were consumed
             self._drop_ahead()
         view = memoryview(data)
         if len(self._behind) + len(view) < self._buffer:
@@ -184,14 +184,14 @@ class DiskFile(StreamFile):
     """Numbers and strings in a file on disk.
 
     Args:
-        path: the file. "w" makes it anew, "rw" makes it when it is not there.
+        path: the file. "w" truncates or creates it, "rw" creates it if it does not exist.
         mode: "r", "w" or "rw".
-        quiet: errors set `has_error()` instead of raising. A file that cannot be opened is a closed one with that set
-            (where TH gives NULL).
+        quiet: errors set `has_error()` instead of raising. If the file cannot be opened, the object is closed with
+            that set (TH returns NULL).
 
     Raises:
-        InvalidArgument: another mode, or what is no path.
-        FileNotFoundError, PermissionError, OSError: it cannot be opened.
+        InvalidArgument: an unknown mode, or an invalid path.
+        FileNotFoundError, PermissionError, OSError: the file cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: str = "r", quiet: bool = False) -> None:
@@ -199,13 +199,13 @@ class DiskFile(StreamFile):
         try:
             self._name = os.fsdecode(path)
         except TypeError as error:
-            raise InvalidArgument(f"{path!r} is no path; give the path of a file") from error
+            raise InvalidArgument(f"{path!r} is not a path; give the path of a file") from error
         try:
             self._open(_opened(self._name, mode))
         except OSError as error:
             self._fail(OSError(error.errno, f"cannot open in mode {mode!r}: {error.strerror}", self._name))
         except ValueError as error:
-            raise InvalidArgument(f"{self._name!r} is no path: {error}; give the path of a file") from error
+            raise InvalidArgument(f"{self._name!r} is not a path: {error}; give the path of a file") from error
 
 
 def _opened(name: str, mode: str) -> io.FileIO:

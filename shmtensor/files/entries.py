@@ -1,4 +1,4 @@
-"""Entries: where the tensors of a file lie in it, and the two ways to have them: read into memory, or mapped."""
+"""Entries: the positions of tensors in a file, and the two ways to load them: read into memory, or map."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from ..errors import EndOfFile, FileDamaged, LayoutError
 from ..storage import STORAGE_CLASSES, Storage
 from ..storage.arguments import MAX_AXES
 
-_PIECE: Final = 1 << 26  # bytes that are read or checked at once
+_PIECE: Final = 1 << 26  # bytes read or checked at once
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor in a file. Whoever makes one has checked that its bytes are there."""
+    """A tensor in a file. Its creator has checked that its bytes exist."""
 
     name: str
-    """Its key; in messages, too."""
+    """Its key, which messages show."""
     dtype: DType
-    """Type of its elements as they lie there: perhaps in the other byte order."""
+    """Type of its elements in the file, possibly in the other byte order."""
     shape: tuple[int, ...]
     """Sizes of its axes."""
     offset: int
-    """Byte of the file, or of `inflate`'s stream, where it begins."""
+    """Offset in bytes in the file, or in the stream of `inflate`."""
     fortran: bool = False
-    """First axis fastest."""
+    """Whether the first axis varies fastest."""
     inflate: Callable[[], Any] | None = None
-    """Opens a stream of what lies compressed."""
+    """Opens a stream of the uncompressed bytes."""
     checksum: tuple[int, int] | None = None
-    """CRC-32 of what is before the elements, and what it is after them."""
+    """CRC-32 of the bytes before the elements, and the expected CRC-32 including them."""
 
     @property
     def nbytes(self) -> int:
@@ -50,42 +50,42 @@ class Entry:
 
 
 def checked_shape(sizes: Any, itemsize: int, label: str) -> tuple[int, ...]:
-    """The shape that a file claims. Does not block. Raises FileDamaged: there can be no such tensor."""
+    """Check a shape in a file. Does not block. Raises FileDamaged: no tensor can have this shape."""
     if not isinstance(sizes, tuple | list) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise FileDamaged(f"{label}: shape {_shown(sizes)} is no list of sizes from 0")
+        raise FileDamaged(f"{label}: shape {_shown(sizes)} is not a list of sizes of at least 0")
     bound = itemsize
     for size in sizes:
         bound *= size or 1
         if bound > MAX_BYTES or len(sizes) > MAX_AXES:
-            raise FileDamaged(f"{label}: there can be no tensor of shape {_shown(sizes)}")
+            raise FileDamaged(f"{label}: no tensor can have the shape {_shown(sizes)}")
     return tuple(sizes)
 
 
 def _shown(value: Any) -> str:
     try:
         text = repr(value)
-    except ValueError:  # a number of too many digits
+    except ValueError:  # a number with too many digits
         return "of enormous sizes"
     return text if len(text) < 100 else text[:97] + "..."
 
 
 def read_exactly(file: io.FileIO, offset: int, target: memoryview, label: str) -> None:
-    """Fill `target` from a place in a file. Blocks as reading does. Raises EndOfFile, OSError."""
+    """Fill `target` from an offset in a file. Blocks as reading does. Raises EndOfFile, OSError."""
     file.seek(offset)
     done = 0
     while done < len(target):
         count = file.readinto(target[done : done + _PIECE])
         if not count:
-            raise EndOfFile(f"{label}: wanted {len(target)} bytes at byte {offset}, found {done}: the file ends there")
+            raise EndOfFile(f"{label}: the file ends after {done} of {len(target)} bytes at byte {offset}")
         done += count
 
 
 def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tensor:
-    """A tensor of what an entry has, read straight into its memory. Blocks as reading does.
+    """Read an entry into the memory of a new tensor. Blocks as reading does.
 
     Raises:
-        DTypeError: no tensor can have its type.
-        FileDamaged: the bytes are not those that were written.
+        DTypeError: tensors cannot have its type.
+        FileDamaged: the checksum is wrong.
         OutOfMemory, ManagerError: as `shmtensor.empty`.
     """
     label = f"{path}: {entry.name!r}"
@@ -106,7 +106,7 @@ def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tenso
         for start in range(0, len(data), _PIECE):
             found = zlib.crc32(data[start : start + _PIECE], found)
         if found != wanted:
-            raise FileDamaged(f"{label}: the checksum of the elements is {found:#x}, and {wanted:#x} was written")
+            raise FileDamaged(f"{label}: the checksum of the elements is {found:#x} instead of {wanted:#x}")
     if not entry.dtype.isnative:
         array.byteswap(inplace=True)
     return tensor._share(array.transpose()) if backwards else tensor
@@ -121,25 +121,27 @@ def _inflate(entry: Entry, data: memoryview, label: str) -> None:
             while done < len(data):
                 count = stream.readinto(data[done : done + _PIECE])
                 if not count:
-                    raise EndOfFile(f"{label}: wanted {len(data)} bytes, found {done}: the file ends there")
+                    raise EndOfFile(f"{label}: the file ends after {done} of {len(data)} bytes")
                 done += count
-            if stream.read(1):  # the end of it, where its checksum is looked at
-                raise FileDamaged(f"{label}: more bytes than the header says")
+            if stream.read(1):  # at the end, the checksum is verified
+                raise FileDamaged(f"{label}: there are more bytes than the header says")
     except FileDamaged:
         raise
-    except Exception as error:  # whatever zlib and zipfile think of it
-        raise FileDamaged(f"{label}: what is compressed there is damaged: {error}") from error
+    except Exception as error:  # zlib and zipfile raise exceptions of many types
+        raise FileDamaged(f"{label}: the compressed data is damaged: {error}") from error
 
 
 def map_tensors(path: str, file: io.FileIO, entries: Sequence[Entry], writable: bool) -> dict[str, Tensor]:
-    """Tensors over a mapping of the file. Does not block, but where pages have to be reserved.
+    """Map entries as tensors. Blocks only where pages have to be reserved.
 
     Args:
-        path: absolute: processes that these tensors are sent to open it themselves.
-        file: the file at that path, which the entries are of.
+        path: absolute path, which processes that receive the tensors open themselves.
+        file: the file at that path.
+        entries: the tensors to map.
+        writable: whether the tensors can be written to.
 
     Raises:
-        LayoutError: an entry that cannot be used where it lies.
+        LayoutError: an entry cannot be mapped.
         FileDamaged: the file was replaced meanwhile.
         MappingError, OutOfMemory: the system refused.
     """
@@ -159,9 +161,9 @@ def map_tensors(path: str, file: io.FileIO, entries: Sequence[Entry], writable: 
         elif not entry.dtype.isnative:
             problem = "is in the other byte order"
         elif entry.offset % dtype.itemsize:
-            problem = f"begins at byte {entry.offset}, which is no multiple of its {dtype.itemsize} bytes an element"
+            problem = f"begins at byte {entry.offset}, which is not a multiple of its item size {dtype.itemsize}"
         elif writable and entry.checksum is not None:
-            problem = "has a checksum in its archive, which writes would not follow"
+            problem = "has a checksum in its archive, which writes would not update"
         if problem is not None:
             raise LayoutError(f"{path}: {entry.name!r} {problem}; load it without mmap, or save it as .safetensors")
         storage = storages.get(dtype)

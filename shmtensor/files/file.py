@@ -1,7 +1,7 @@
-"""File: what disk, memory and pipe files have in common (THFile): numbers and strings, as text or binary.
+"""File: the base of disk, memory and pipe files (THFile), which read and write numbers and strings.
 
-A file of a kind of its own gives bytes and takes them (the methods under "what each kind has of its own"); everything
-else stands here. One thread at a time may use a file.
+Subclasses read and write bytes (the methods under "implemented by subclasses"); everything else is here. A file is not
+thread-safe.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..storage.regions import element_count
 from . import text
 from .numbers import Numbers
 
-_BLOCK: Final = 1 << 20  # bytes that are converted or looked at at once
-_FIRST: Final = 1 << 16  # elements that are made room for at first, where nobody knows how many there are
+_BLOCK: Final = 1 << 20  # bytes converted or searched at once
+_FIRST: Final = 1 << 16  # elements allocated first, if their number is unknown
 _NEWLINE: Final = 10
-_SHOWN: Final = 20  # bytes of what was found that a message shows
+_SHOWN: Final = 20  # bytes of the found data shown in a message
 
 
 class File(Numbers):
-    """Numbers and strings in a file: text with a space between two numbers and a newline after each write, at first.
+    """Numbers and strings in a file. The default format is text, with spaces between numbers and newlines after writes.
 
-    In pedantic mode, which is the default, what goes wrong raises. In quiet mode it sets `has_error()`, and methods
-    give the number of elements that they did read or write (a scalar read gives 0, a string ""). Wrong arguments, and
-    the use of a closed file, raise in both.
+    In pedantic mode, the default, errors raise. In quiet mode they set `has_error()`, and methods return the number of
+    elements read or written (a scalar read returns 0, a string read ""). Invalid arguments, and the use of a closed
+    file, raise in both modes.
     """
 
     _readable: bool
@@ -47,11 +47,11 @@ class File(Numbers):
     _spacing: bool
     _order: Literal["=", "<", ">"]  # of binary numbers
     _long: DType  # of a binary long
-    _problem: OSError | None  # why the system refused the last read or write, until someone is told
+    _problem: OSError | None  # the system's error in the last read or write, until it is reported
 
     def __init__(self, mode: str, modes: tuple[str, ...], quiet: bool) -> None:
         if mode not in modes:
-            raise InvalidArgument(f"file mode {mode!r}; use one of {', '.join(map(repr, modes))}")
+            raise InvalidArgument(f"unknown file mode {mode!r}; use one of {', '.join(map(repr, modes))}")
         self._readable = "r" in mode
         self._writable = "w" in mode
         self._quiet = quiet
@@ -62,79 +62,79 @@ class File(Numbers):
         self._long = dtypes.int64
         self._problem = None
 
-    # -- what each kind has of its own --------------------------------------------------------------------------------
+    # -- implemented by subclasses ------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The path, the command, or a word for memory, as messages have it (THDiskFile_name)."""
+        """The path, the command, or "memory file", as messages show it (THDiskFile_name)."""
         raise NotImplementedError
 
     @abstractmethod
     def is_opened(self) -> bool:
-        """Whether it is open. Does not block."""
+        """Whether the file is open. Does not block."""
         raise NotImplementedError
 
     @abstractmethod
     def close(self) -> None:
-        """Write out what is pending and close the file. May block as a write does.
+        """Write buffered bytes and close the file. May block as a write does.
 
         Raises:
-            InvalidArgument: it is closed already.
-            OSError: what was pending cannot be written.
+            InvalidArgument: the file is closed already.
+            OSError: buffered bytes cannot be written.
         """
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Hand what was written to the system, so that others see it. May block as a write does.
+        """Write buffered bytes to the system. May block as a write does.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the bytes cannot be written.
         """
         raise NotImplementedError
 
     def position(self) -> int:
-        """Bytes from the start of the file to where it reads and writes. Does not block."""
+        """Return the position in bytes from the start of the file. Does not block."""
         raise NotImplementedError
 
-    # The three that move bytes set _problem where the system refuses, and give what they have.
+    # The three methods that move bytes set _problem on an error of the system, and return what they have.
 
     def _window(self, wanted: int) -> tuple[Any, int, int]:
-        """(buffer, start, stop) of bytes that come next: at least `wanted` of them, unless the file ends before."""
+        """Return (buffer, start, stop) of the next bytes: at least `wanted`, unless the file ends before."""
         raise NotImplementedError
 
     def _read_into(self, target: memoryview) -> int:
-        """Fill `target` with the bytes that come next; gives how many there were."""
+        """Fill `target` with the next bytes. Returns their number."""
         raise NotImplementedError
 
     def _write_bytes(self, data: Any) -> int:
-        """Write all bytes of a buffer; gives how many there was room for."""
+        """Write the bytes of a buffer. Returns the number written."""
         raise NotImplementedError
 
     def _skip(self, count: int) -> None:
-        """Go on by `count` bytes of the window."""
+        """Consume `count` bytes of the window."""
         raise NotImplementedError
 
     def _left(self) -> int | None:
-        """Bytes to the end of the file; None where that is not known."""
+        """Return the number of bytes to the end of the file; None if unknown."""
         raise NotImplementedError
 
     def _move(self, position: int | None) -> None:
-        """Go to a position, or to the end (None). Raises OSError."""
+        """Move to a position, or to the end (None). Raises OSError."""
         raise NotImplementedError
 
     # -- modes and errors ---------------------------------------------------------------------------------------------
 
     def is_readable(self) -> bool:
-        """Whether it was opened for reading. Does not block."""
+        """Whether the file was opened for reading. Does not block."""
         return self._readable
 
     def is_writable(self) -> bool:
-        """Whether it was opened for writing. Does not block."""
+        """Whether the file was opened for writing. Does not block."""
         return self._writable
 
     def is_quiet(self) -> bool:
-        """Whether what goes wrong sets `has_error()` instead of raising. Does not block."""
+        """Whether errors set `has_error()` instead of raising. Does not block."""
         return self._quiet
 
     def is_binary(self) -> bool:
@@ -146,57 +146,57 @@ class File(Numbers):
         return self._spacing
 
     def has_error(self) -> bool:
-        """Whether something went wrong since `clear_error()`. Does not block."""
+        """Whether an error occurred since `clear_error()`. Does not block."""
         return self._error
 
     def clear_error(self) -> Self:
-        """Forget errors; gives self. Does not block."""
+        """Clear `has_error()`. Does not block. Returns self."""
         self._error = False
         return self
 
     def quiet(self) -> Self:
-        """Do not raise where reading or writing fails; gives self. Does not block."""
+        """Do not raise if reading or writing fails. Does not block. Returns self."""
         self._quiet = True
         return self
 
     def pedantic(self) -> Self:
-        """Raise where reading or writing fails (the default); gives self. Does not block."""
+        """Raise if reading or writing fails (the default). Does not block. Returns self."""
         self._quiet = False
         return self
 
     def binary(self) -> Self:
-        """Numbers in binary from now on; gives self. Does not block."""
+        """Read and write numbers in binary from now on. Does not block. Returns self."""
         self._binary = True
         return self
 
     def ascii(self) -> Self:
-        """Numbers as text from now on (the default); gives self. Bytes and chars stay as they are. Does not block."""
+        """Read and write numbers as text (the default); bytes and chars stay raw. Does not block. Returns self."""
         self._binary = False
         return self
 
     def auto_spacing(self) -> Self:
-        """Text with a space between two numbers and a newline after each write (the default); gives self.
+        """Write text with spaces between numbers and a newline after each write (the default).
 
-        A read takes the newline after its last number, if one comes there. Does not block.
+        A read consumes a newline after its last number. Does not block. Returns self.
         """
         self._spacing = True
         return self
 
     def no_auto_spacing(self) -> Self:
-        """Text without anything between or after numbers; gives self. Does not block."""
+        """Write text without separators. Does not block. Returns self."""
         self._spacing = False
         return self
 
     def native_endian_encoding(self) -> Self:
-        """Binary numbers in the byte order of this machine (the default); gives self. Does not block."""
+        """Use the byte order of this machine for binary numbers (the default). Does not block. Returns self."""
         return self._ordered("=")
 
     def little_endian_encoding(self) -> Self:
-        """Binary numbers with the lowest byte first; gives self. Does not block."""
+        """Use little-endian binary numbers. Does not block. Returns self."""
         return self._ordered("<")
 
     def big_endian_encoding(self) -> Self:
-        """Binary numbers with the highest byte first; gives self. Does not block."""
+        """Use big-endian binary numbers. Does not block. Returns self."""
         return self._ordered(">")
 
     def _ordered(self, order: Literal["=", "<", ">"]) -> Self:
@@ -206,46 +206,46 @@ class File(Numbers):
 
     @staticmethod
     def is_little_endian_cpu() -> bool:
-        """Whether this machine has the lowest byte first. Does not block."""
+        """Whether this machine is little-endian. Does not block."""
         return sys.byteorder == "little"
 
     @staticmethod
     def is_big_endian_cpu() -> bool:
-        """Whether this machine has the highest byte first. Does not block."""
+        """Whether this machine is big-endian. Does not block."""
         return sys.byteorder == "big"
 
     def long_size(self, size: int) -> Self:
-        """Bytes of a binary long: 4, 8, or 0 for this machine's own (8); gives self. Does not block.
+        """Set the size of a binary long in bytes: 4, 8, or 0 for this machine's (8). Does not block. Returns self.
 
         Raises:
             InvalidArgument: another size.
         """
         self._require_open()
         if size not in (0, 4, 8):
-            raise InvalidArgument(f"a long of {size!r} bytes was asked for; use 0 (this machine's), 4 or 8")
+            raise InvalidArgument(f"the size of a long must be 0 (this machine's), 4 or 8, not {size!r}")
         self._long = dtypes.int32 if size == 4 else dtypes.int64
         return self
 
     # -- positions ----------------------------------------------------------------------------------------------------
 
     def seek(self, position: int) -> None:
-        """Go to a position, in bytes from the start (0). Blocks while what is pending is written.
+        """Move to a position in bytes from the start. Blocks while buffered bytes are written.
 
         Raises:
             InvalidArgument: a negative position.
-            OSError: there is no such position here, or none at all (pipes).
+            OSError: the position does not exist, or the file cannot seek (pipes).
         """
         self._require_open()
         try:
             position = integer(position)
         except TypeError:
-            raise InvalidArgument(f"position {position!r} is no integer; give bytes from the start") from None
+            raise InvalidArgument(f"position {position!r} is not an integer; give bytes from the start") from None
         if not 0 <= position < 1 << 63:
-            raise InvalidArgument(f"position {position} is no place in a file; give bytes from the start")
+            raise InvalidArgument(f"position {position} is out of range; give bytes from the start")
         self._go(position)
 
     def seek_end(self) -> None:
-        """Go to the end. Blocks as seek does. Raises OSError (pipes)."""
+        """Move to the end. Blocks as `seek` does. Raises OSError (pipes)."""
         self._require_open()
         self._go(None)
 
@@ -259,17 +259,17 @@ class File(Numbers):
     # -- strings ------------------------------------------------------------------------------------------------------
 
     def read_string(self, form: str = "*a") -> str:
-        """All that is left ("*a"), or the next line without its newline ("*l"). May block as a read does.
+        """Read the rest of the file ("*a"), or the next line without its newline ("*l"). May block as a read does.
 
-        Bytes that are no UTF-8 come as surrogates, which `write_string` writes as these bytes again.
+        Bytes that are not UTF-8 become surrogates, which `write_string` converts back.
 
         Raises:
-            InvalidArgument: another form.
-            EndOfFile: nothing is left.
+            InvalidArgument: an unknown form.
+            EndOfFile: the file has ended.
         """
         self._require("r")
         if not isinstance(form, str) or form[:2] not in ("*a", "*l"):
-            raise InvalidArgument(f"string form {form!r}; use '*a' for all that is left or '*l' for a line")
+            raise InvalidArgument(f"unknown string form {form!r}; use '*a' for the rest or '*l' for a line")
         line = form[1] == "l"
         found = bytearray()
         while True:
@@ -285,10 +285,10 @@ class File(Numbers):
         return found.decode("utf-8", "surrogateescape")
 
     def write_string(self, string: str | bytes) -> int:
-        """Write a string as it is, in UTF-8; gives the bytes written. May block as a write does. Raises OSError."""
+        """Write a string in UTF-8. Returns the number of bytes written. May block as a write does. Raises OSError."""
         self._require("w")
         if not isinstance(string, str | bytes):
-            raise DTypeError(f"write_string was given a {type_name(string)}; give str or bytes")
+            raise DTypeError(f"write_string takes str or bytes, not {type_name(string)}")
         data = string.encode("utf-8", "surrogateescape") if isinstance(string, str) else string
         done = self._write_bytes(data)
         if done != len(data):
@@ -298,11 +298,11 @@ class File(Numbers):
     # -- numbers ------------------------------------------------------------------------------------------------------
 
     def _wire(self, dtype: DType) -> DType:
-        """The type that binary numbers of a type have in the file."""
+        """Return the type in the file of binary numbers of `dtype`."""
         return (self._long if dtype == dtypes.int64 else dtype).newbyteorder(self._order)
 
     def _fill(self, target: NDArray[Any]) -> int:
-        """Read into `target`, of one axis; gives how many elements were there."""
+        """Read into `target`, of one axis. Returns the number of elements read."""
         if not self._binary and target.itemsize > 1:
             return self._fill_text(target)
         wire = self._wire(target.dtype)
@@ -322,7 +322,7 @@ class File(Numbers):
     def _fill_text(self, target: NDArray[Any]) -> int:
         done = rest = 0
         while done < len(target):
-            # A number and a space are two bytes; and one byte more than what was no whole number yet.
+            # A number and a space are two bytes; at least one byte more than an incomplete number.
             wanted = max(rest + 1, min(_BLOCK, 2 * (len(target) - done) - 1))
             buffer, start, stop = self._window(wanted)
             final = stop - start < wanted
@@ -337,7 +337,7 @@ class File(Numbers):
         return done
 
     def _finish(self, what: str, done: int, wanted: int) -> int:
-        """The end of a read: takes the newline that a write puts after numbers; says what was missing."""
+        """Finish a read: consume the newline after the numbers, and report missing elements."""
         if wanted and not self._binary and self._spacing:
             buffer, start, stop = self._window(1)
             if stop > start and buffer[start] == _NEWLINE:
@@ -347,7 +347,7 @@ class File(Numbers):
         return done
 
     def _read_fresh(self, what: str, count: int, dtype: DType) -> Storage:
-        """A new storage of the elements read. A count beyond what the file has takes no memory."""
+        """Read into a new storage. Memory is allocated only for elements that the file can have."""
         count = element_count(count, dtype)
         left = self._left()
         if left is None:
@@ -355,7 +355,7 @@ class File(Numbers):
         elif self._binary or dtype.itemsize == 1:
             room = min(count, left // self._wire(dtype).itemsize)
         else:
-            room = min(count, left)  # a number is one byte at least
+            room = min(count, left)  # a number has at least one byte
         fresh: Storage = STORAGE_CLASSES[dtype](room)
         done = self._fill(fresh._flat)
         while left is None and done == fresh.size() < count:
@@ -365,14 +365,14 @@ class File(Numbers):
         return fresh if done == fresh.size() else fresh.resize_(done)
 
     def _write(self, what: str, values: NDArray[Any]) -> int:
-        """Write an array of one axis; gives how many elements were written."""
+        """Write an array of one axis. Returns the number of elements written."""
         raw = self._binary or values.itemsize == 1
         done = 0
         for data, elements in self._encoded(values) if raw else text.written(values, self._spacing):
             size = memoryview(data).nbytes
             wrote = self._write_bytes(data)
             if wrote != size:
-                # Of text nobody counts the numbers in a block that was cut off.
+                # In text, the numbers of a block that was cut off are not counted.
                 done += wrote * elements // size if raw else 0
                 break
             done += elements
@@ -383,7 +383,7 @@ class File(Numbers):
         return done
 
     def _encoded(self, values: NDArray[Any]) -> Iterator[tuple[Any, int]]:
-        """Buffers of `values` as binary numbers, and how many each has."""
+        """Yield (buffer, number of elements) of `values` as binary numbers."""
         wire = self._wire(values.dtype)
         if wire == values.dtype:
             yield np.ascontiguousarray(values).view(np.uint8).data, len(values)
@@ -393,14 +393,14 @@ class File(Numbers):
             if values.min() < bounds.min or values.max() > bounds.max:
                 raise InvalidArgument(
                     f"{self.name}: longs from {values.min()} to {values.max()} do not fit into {wire.itemsize} bytes, "
-                    "which long_size() asked for; use long_size(8)"
+                    "the long_size(); use long_size(8)"
                 )
         step = _BLOCK // wire.itemsize
         for start in range(0, len(values), step):
             block = values[start : start + step].astype(wire)
             yield block.view(np.uint8).data, len(block)
 
-    # -- what went wrong ----------------------------------------------------------------------------------------------
+    # -- errors -------------------------------------------------------------------------------------------------------
 
     def _require_open(self) -> None:
         if not self.is_opened():
@@ -409,23 +409,23 @@ class File(Numbers):
     def _require(self, right: Literal["r", "w"]) -> None:
         self._require_open()
         if right == "r" and not self._readable:
-            raise InvalidArgument(f"{self.name}: asked to read a file that was opened for writing; open it with 'rw'")
+            raise InvalidArgument(f"{self.name}: cannot read a file that was opened for writing; open it with 'rw'")
         if right == "w" and not self._writable:
-            raise InvalidArgument(f"{self.name}: asked to write to a file that was opened for reading; use 'w' or 'rw'")
+            raise InvalidArgument(f"{self.name}: cannot write to a file that was opened for reading; use 'w' or 'rw'")
 
     def _fail(self, error: Exception) -> None:
-        """In quiet mode remembers that something went wrong, else raises it."""
+        """Set `has_error()` in quiet mode, else raise the error."""
         self._error = True
         if not self._quiet:
             raise error
 
     def _told(self) -> OSError | None:
-        """Why the system refused, once."""
+        """Return the system's error and clear it."""
         problem, self._problem = self._problem, None
         return problem
 
     def _missing(self, what: str, done: int, wanted: int) -> None:
-        """A read found `done` of `wanted` elements."""
+        """Report that a read found only `done` of `wanted` elements."""
         asked = f"{self.name} at byte {self.position()}: wanted {_counted(what, wanted)}"
         problem = self._told()
         if problem is not None:
@@ -435,12 +435,12 @@ class File(Numbers):
         found = bytes(buffer[start : min(stop, start + _SHOWN)])
         if found and not self._binary:
             text_found = found.decode("ascii", "backslashreplace")
-            self._fail(FileDamaged(f"{asked}, found {done} and then {text_found!r}; is this what was written there?"))
+            self._fail(FileDamaged(f"{asked}, found {done} and then {text_found!r}; check the format of the file"))
         else:
             self._fail(EndOfFile(f"{asked}, found {done}: the file ends here"))
 
     def _full(self, what: str, done: int, wanted: int) -> None:
-        """A write had room for `done` of `wanted` elements."""
+        """Report that a write wrote only `done` of `wanted` elements."""
         problem = self._told() or OSError(errno.EIO, os.strerror(errno.EIO))
         self._fail(
             OSError(
@@ -449,7 +449,7 @@ class File(Numbers):
             )
         )
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- lifetime -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._require_open()

@@ -14,18 +14,18 @@ from .file import File
 
 
 class MemoryFile(File):
-    """A file in the memory of a CharStorage, which ends in a zero, as in TH, that is no part of the file.
+    """A file in the memory of a CharStorage. As in TH, the storage ends in a 0 that is not part of the file.
 
-    A storage that can be resized grows as the file does. One that is shared cannot: what does not fit is an error, and
-    other processes see what is written as soon as it is.
+    A resizable storage grows with the file. A shared storage cannot grow: writing beyond its end is an error, and
+    other processes see writes at once.
 
     Args:
-        mode: "r", "w" or "rw". None of them empties the storage.
-        storage: a CharStorage whose last element is 0; default: a new one, of an empty file.
+        mode: "r", "w" or "rw". No mode truncates the storage.
+        storage: a CharStorage whose last element is 0; default: a new one with an empty file.
 
     Raises:
-        InvalidArgument: another mode, or a storage that does not end in 0.
-        DTypeError: no CharStorage.
+        InvalidArgument: an unknown mode, or a storage that does not end in 0.
+        DTypeError: `storage` is not a CharStorage.
     """
 
     _storage: Storage | None = None  # None: closed
@@ -35,10 +35,10 @@ class MemoryFile(File):
         if storage is None:
             storage = STORAGE_CLASSES[int8]([0])
         elif not isinstance(storage, Storage) or storage.dtype != int8:
-            raise DTypeError(f"a memory file is in a CharStorage (int8), not a {type_name(storage)}")
+            raise DTypeError(f"a memory file needs a CharStorage (int8), not a {type_name(storage)}")
         elif not storage.size() or storage[-1] != 0:
             raise InvalidArgument(
-                "the CharStorage of a memory file must end in 0; write one there (it is no part of the file)"
+                "the CharStorage of a memory file must end in 0, which is not part of the file; append a 0"
             )
         self._size = storage.size() - 1
         self._position = 0
@@ -46,17 +46,17 @@ class MemoryFile(File):
 
     @property
     def name(self) -> str:
-        """ "memory file": there is no other."""
+        """The constant "memory file"."""
         return "memory file"
 
     def is_opened(self) -> bool:
-        """Whether it is open. Does not block."""
+        """Whether the file is open. Does not block."""
         return self._storage is not None
 
     def storage(self) -> Storage:
-        """The storage, of the size of the file and the 0 after it; the same object, which the file goes on to use.
+        """Return the storage, which the file continues to use, resized to the file and the 0 after it.
 
-        One that cannot be resized stays as large as it is. Does not block.
+        A storage that is not resizable keeps its size. Does not block.
 
         Raises:
             InvalidArgument: the file is closed.
@@ -67,16 +67,16 @@ class MemoryFile(File):
         return storage
 
     def close(self) -> None:
-        """Let go of the storage. Does not block. Raises InvalidArgument: it is closed already."""
+        """Close the file and release the storage. Does not block. Raises InvalidArgument: it is closed already."""
         self._memory()
         self._storage = None
 
     def synchronize(self) -> None:
-        """Nothing: memory is written at once. Does not block. Raises InvalidArgument: the file is closed."""
+        """Do nothing, since memory is written at once. Does not block. Raises InvalidArgument: the file is closed."""
         self._memory()
 
     def position(self) -> int:
-        """Bytes from the start of the file. Does not block. Raises InvalidArgument: it is closed."""
+        """Return the position in bytes. Does not block. Raises InvalidArgument: the file is closed."""
         self._memory()
         return self._position
 
@@ -88,7 +88,7 @@ class MemoryFile(File):
         return self._storage
 
     def _bytes(self) -> memoryview:
-        """The file, and not what else the storage has. Ours may have been resized by another."""
+        """Return the bytes of the file without the rest of the storage, which may have been resized elsewhere."""
         storage = self._memory()
         self._size = min(self._size, max(0, storage.size() - 1))
         self._position = min(self._position, self._size)

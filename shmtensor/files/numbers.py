@@ -1,4 +1,4 @@
-"""The methods of files for numbers of each type, generated from one table as TH generates them from one source."""
+"""The methods of files for numbers of each type, generated from a table."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ NUMBERS: Final[dict[str, DType]] = {
     "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
     "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64,
 }  # fmt: skip
-"""What TH's files read and write, by the names of their methods."""
+"""The types of numbers in TH's files, by the names in their methods."""
 
 
 class Numbers(ABC):
-    """What reads and writes numbers of each type, by these methods that each file has of its own."""
+    """Base of files with the methods that read and write numbers of each type."""
 
     @abstractmethod
     def _require(self, right: Literal["r", "w"]) -> None:
-        """Raises InvalidArgument: it is closed, or was not opened for that."""
+        """Raise InvalidArgument if the file is closed, or was not opened for reading or writing."""
         raise NotImplementedError
 
     @abstractmethod
     def _fill(self, target: NDArray[Any]) -> int:
-        """Read into `target`, of one axis; gives how many elements were there."""
+        """Read into `target`, of one axis. Returns the number of elements read."""
         raise NotImplementedError
 
     @abstractmethod
     def _finish(self, what: str, done: int, wanted: int) -> int:
-        """The end of a read: says what was missing; gives `done`."""
+        """Finish a read: report missing elements. Returns `done`."""
         raise NotImplementedError
 
     @abstractmethod
     def _read_fresh(self, what: str, count: int, dtype: DType) -> Storage:
-        """A new storage of the elements read."""
+        """Read into a new storage."""
         raise NotImplementedError
 
     @abstractmethod
     def _write(self, what: str, values: NDArray[Any]) -> int:
-        """Write an array of one axis; gives how many elements were written."""
+        """Write an array of one axis. Returns the number of elements written."""
         raise NotImplementedError
 
-    if TYPE_CHECKING:  # the methods that are made below
+    if TYPE_CHECKING:  # the methods that are generated below
 
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
 def _define(what: str, dtype: DType) -> None:
-    """Make the six methods of a type."""
+    """Generate the six methods of a type."""
     kind = STORAGE_CLASSES[dtype].__name__
     blocks = "May block as the file does."
-    short = "EndOfFile, FileDamaged: fewer are there. OSError: the system refused."
+    short = "EndOfFile, FileDamaged: the file has fewer. OSError: the system's error."
 
     def read(self: Numbers, count: int | None = None) -> Any:
         self._require("r")
@@ -96,38 +96,39 @@ def _define(what: str, dtype: DType) -> None:
         (
             f"read_{what}",
             read,
-            f"The next {what} ({dtype.name}), or a {kind} of the next `count` of them.\n\n"
-            f"{blocks} In quiet mode 0, or as many as were there.\n\nRaises:\n    {short}",
+            f"Read the next {what} ({dtype.name}), or a {kind} of the next `count` ones.\n\n"
+            f"{blocks} In quiet mode, missing ones are 0 or left out.\n\nRaises:\n    {short}",
         ),
         (
             f"read_{what}_storage",
             read_storage,
-            f"Fill a {kind} with the next {what}s; gives how many were there.\n\n{blocks}\n\nRaises:\n    {short}\n"
+            f"Fill a {kind} with the next {what}s. Returns their number.\n\n{blocks}\n\nRaises:\n    {short}\n"
             "    DTypeError: a storage of another type.",
         ),
         (
             f"read_{what}_raw",
             read_raw,
-            f"Fill a writable buffer or array with the next {what}s ({dtype.name}); gives how many were there.\n\n"
-            f"{blocks}\n\nRaises:\n    {short}\n    DTypeError, LayoutError: no memory for such numbers.",
+            f"Fill a writable buffer or array with the next {what}s ({dtype.name}). Returns their number.\n\n"
+            f"{blocks}\n\nRaises:\n    {short}\n    DTypeError, LayoutError: the buffer cannot hold such numbers.",
         ),
         (
             f"write_{what}",
             write,
-            f"Write one {what} ({dtype.name}); gives 1.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
-            "    DTypeError: no such number.\n    InvalidArgument: one that does not fit into the type.",
+            f"Write one {what} ({dtype.name}). Returns 1.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
+            "    DTypeError: not a number of this kind.\n    InvalidArgument: it does not fit into the type.",
         ),
         (
             f"write_{what}_storage",
             write_storage,
-            f"Write all of a {kind}; gives the elements written.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
+            f"Write a {kind}. Returns the number of elements written.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
             "    DTypeError: a storage of another type.",
         ),
         (
             f"write_{what}_raw",
             write_raw,
-            f"Write all of a buffer or array of {what}s ({dtype.name}); gives the elements written.\n\n{blocks}\n\n"
-            "Raises:\n    OSError: no room.\n    DTypeError, LayoutError: no memory of such numbers.",
+            f"Write a buffer or array of {what}s ({dtype.name}). Returns the number of elements written.\n\n"
+            f"{blocks}\n\nRaises:\n    OSError: no room.\n"
+            "    DTypeError, LayoutError: the buffer does not hold such numbers.",
         ),
     ):
         method.__name__ = name
@@ -137,29 +138,29 @@ def _define(what: str, dtype: DType) -> None:
 
 
 def _flat(buffer: Any, dtype: DType, writing: bool) -> NDArray[Any]:
-    """A buffer as an array of one axis. Raises DTypeError, LayoutError, InvalidArgument."""
+    """Return a buffer as an array of one axis. Raises DTypeError, LayoutError, InvalidArgument."""
     if isinstance(buffer, np.ndarray) and buffer.dtype not in (dtype, np.uint8):
-        raise DTypeError(f"numbers of {dtype.name} were asked for in an array of {buffer.dtype}; give one of that type")
+        raise DTypeError(f"the array must have type {dtype.name}, not {buffer.dtype}")
     try:
         flat = np.frombuffer(buffer, dtype) if memoryview(buffer).nbytes else np.empty(0, dtype)
     except TypeError as error:
-        raise DTypeError(f"a {type_name(buffer)} has no memory to use: {error}; give a buffer or array") from error
+        raise DTypeError(f"a {type_name(buffer)} is not a buffer: {error}; give a buffer or array") from error
     except (BufferError, ValueError) as error:
         raise LayoutError(f"numbers of {dtype.name} in a {type_name(buffer)}: {error}") from error
     if not writing and len(flat) and not flat.flags.writeable:
-        raise LayoutError(f"asked to read numbers into a read-only {type_name(buffer)}; give one that is writable")
+        raise LayoutError(f"cannot read numbers into a read-only {type_name(buffer)}; give a writable one")
     return flat
 
 
 def _storage(storage: Any, dtype: DType) -> Storage:
     if not isinstance(storage, Storage) or storage.dtype != dtype:
         found = type_name(storage)
-        raise DTypeError(f"a {STORAGE_CLASSES[dtype].__name__} ({dtype.name}) was asked for, and a {found} given")
+        raise DTypeError(f"the storage must be a {STORAGE_CLASSES[dtype].__name__} ({dtype.name}), not a {found}")
     return storage
 
 
 def _scalar(value: Any, dtype: DType) -> NDArray[Any]:
-    """A number as an array of one."""
+    """Return a number as an array with one element."""
     try:
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
@@ -167,7 +168,7 @@ def _scalar(value: Any, dtype: DType) -> NDArray[Any]:
         number = integer(value)
     except (OverflowError, TypeError, ValueError) as error:
         raise DTypeError(
-            f"{value!r} is no {dtype.name}; give {'a number' if dtype.kind == 'f' else 'an integer'}"
+            f"{value!r} is not a {dtype.name}; give {'a number' if dtype.kind == 'f' else 'an integer'}"
         ) from error
     bounds = np.iinfo(dtype)
     if not bounds.min <= number <= bounds.max:

@@ -12,9 +12,9 @@ from .disk import StreamFile
 
 
 class PipeFile(StreamFile):
-    """What a command of the shell writes (mode "r"), or what it is to read (mode "w").
+    """The output (mode "r") or the input (mode "w") of a shell command.
 
-    `close`, which the end of a `with` block and the finalizer call, waits for the command to end, as pclose does.
+    `close`, which is called at the end of a `with` block and by the finalizer, waits for the command, as pclose does.
 
     Args:
         command: run by /bin/sh.
@@ -22,18 +22,18 @@ class PipeFile(StreamFile):
         quiet: as for DiskFile.
 
     Raises:
-        InvalidArgument: another mode, or a command that is no string.
+        InvalidArgument: an unknown mode, or a command that is not a string.
         OSError: the shell cannot be started.
     """
 
     _process: subprocess.Popen[bytes] | None = None
     status: int | None = None
-    """What the command exited with, once the file is closed; minus the signal's number when one killed it."""
+    """Exit status of the command once the file is closed; the negative signal number if it was killed."""
 
     def __init__(self, command: str, mode: str = "r", quiet: bool = False) -> None:
         super().__init__(mode, ("r", "w"), quiet)
         if not isinstance(command, str) or "\0" in command:
-            raise InvalidArgument(f"{command!r} is no command; give a string for the shell")
+            raise InvalidArgument(f"{command!r} is not a shell command; give a string without NUL")
         self._name = command
         reading, writing = os.pipe2(os.O_CLOEXEC)
         ours, theirs = (reading, writing) if mode == "r" else (writing, reading)
@@ -49,11 +49,11 @@ class PipeFile(StreamFile):
             os.close(theirs)
 
     def close(self) -> None:
-        """Write out what is pending, close the pipe and wait until the command has ended.
+        """Write buffered bytes, close the pipe and wait until the command has ended.
 
         Raises:
-            InvalidArgument: it is closed already.
-            OSError: what was pending cannot be written (BrokenPipeError: the command had ended).
+            InvalidArgument: the file is closed already.
+            OSError: buffered bytes cannot be written (BrokenPipeError: the command has ended).
         """
         try:
             super().close()

@@ -1,6 +1,6 @@
-"""The safetensors format: a length, a header in JSON, and the elements of all tensors, one after the other.
+"""The safetensors format: a length, a JSON header, and the elements of all tensors in sequence.
 
-Rules and order of what is written are those of the reference implementation (huggingface/safetensors).
+Rules and order follow the reference implementation (huggingface/safetensors).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import DTypeError, EndOfFile, FileDamaged
 from .entries import Entry, checked_shape, read_exactly
 
 MAX_HEADER: Final = 100_000_000
-"""Bytes of a header, at most: the reference's bound."""
+"""Maximum size of a header in bytes, as in the reference implementation."""
 _METADATA: Final = "__metadata__"
 _NAMES: Final = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3fn",
@@ -30,7 +30,7 @@ _NAMES: Final = {
 """Name in a file -> name of the dtype, in the order in which the reference sorts types."""
 _BY_DTYPE: Final = {name: short for short, name in _NAMES.items()}
 _RANK: Final = {name: rank for rank, name in enumerate(_NAMES.values())}
-_EXTENDED: Final = ("bfloat16", "float8")  # what NumPy has not of its own
+_EXTENDED: Final = ("bfloat16", "float8")  # types that NumPy does not have
 
 
 def _dtype(short: Any, label: str) -> DType:
@@ -42,22 +42,21 @@ def _dtype(short: Any, label: str) -> DType:
         try:
             home = importlib.import_module("ml_dtypes")
         except ImportError as error:
-            raise DTypeError(f"{label}: elements of type {name}; install ml_dtypes for that") from error
+            raise DTypeError(f"{label}: elements of type {name} need ml_dtypes; install it") from error
     dtype: DType = np.dtype(getattr(home, "bool_" if name == "bool" else name))
     return dtype
 
 
 def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], None]) -> None:
-    """Write tensors: the types with the largest elements first, then by name. Blocks as writing does.
+    """Write tensors, ordered by decreasing element size and then by name. Blocks as writing does.
 
     Raises:
-        DTypeError: a type that the format has not.
-        FileDamaged: a header beyond what anybody reads.
+        DTypeError: the format does not have a type.
         OSError: no room.
     """
     for key, array in arrays.items():
         if array.dtype.name not in _BY_DTYPE:
-            raise DTypeError(f"{path}: {key!r} has type {array.dtype.name}, which safetensors has not; convert it")
+            raise DTypeError(f"{path}: safetensors does not have the type {array.dtype.name} of {key!r}; convert it")
     header: dict[str, Any] = {}
     order = sorted(arrays, key=lambda key: (-_RANK[arrays[key].dtype.name], key.encode("utf-8", "surrogatepass")))
     offset = 0
@@ -77,23 +76,23 @@ def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], No
 
 
 def entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
-    """The tensors of a file. Blocks as reading does.
+    """Return the entries of a file. Blocks as reading does.
 
     Raises:
-        FileDamaged: a header that is none, or that lies: tensors over each other, with gaps, beyond the end, of other
-            sizes than their shapes, or of one name.
-        DTypeError: a type that tensors have not, or not without ml_dtypes.
+        FileDamaged: the header is invalid, or tensors overlap, have gaps, exceed the file, do not match their shapes,
+            or have the same name.
+        DTypeError: a type that tensors do not have, or that needs ml_dtypes.
     """
     if size < 8:
-        raise EndOfFile(f"{path}: a safetensors file has 8 bytes and a header, and this one {size} bytes")
+        raise EndOfFile(f"{path}: a safetensors file begins with 8 bytes and a header, but this one has {size} bytes")
     length_bytes = bytearray(8)
     read_exactly(file, 0, memoryview(length_bytes), path)
     (length,) = struct.unpack("<Q", length_bytes)
     if length > MAX_HEADER:
-        raise FileDamaged(f"{path}: a header of {length} bytes is claimed; at most {MAX_HEADER} are looked at")
+        raise FileDamaged(f"{path}: the header has {length} bytes; at most {MAX_HEADER} are allowed")
     start = 8 + length
     if start > size:
-        raise EndOfFile(f"{path}: a header of {length} bytes is claimed, and {size - 8} are there")
+        raise EndOfFile(f"{path}: the file ends after {size - 8} of {length} bytes of the header")
     text = bytearray(length)
     read_exactly(file, 8, memoryview(text), path)
     try:
@@ -101,44 +100,44 @@ def entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
             raise ValueError("it does not begin with '{'")
         header = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise FileDamaged(f"{path}: the header is no JSON of tensors: {error}") from error
+        raise FileDamaged(f"{path}: the header is not JSON of tensors: {error}") from error
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise FileDamaged(f"{path}: {_METADATA} is no table of strings")
+        raise FileDamaged(f"{path}: {_METADATA} is not a table of strings")
     found = [_entry(key, claim, path) for key, claim in header.items()]
     place = 0
     for entry in sorted(found, key=lambda entry: (entry.offset, entry.nbytes)):
         if entry.offset != place:
-            problem = "lies over another tensor" if entry.offset < place else "has unused bytes before it"
+            problem = "overlaps another tensor" if entry.offset < place else "has unused bytes before it"
             raise FileDamaged(f"{path}: {entry.name!r} begins at byte {entry.offset} of the elements and {problem}")
         place += entry.nbytes
     if start + place != size:
         kind = EndOfFile if start + place > size else FileDamaged
-        raise kind(f"{path}: the header tells of {place} bytes of elements, and {size - start} are there")
+        raise kind(f"{path}: the header describes {place} bytes of elements, and the file has {size - start}")
     return [Entry(entry.name, entry.dtype, entry.shape, start + entry.offset) for entry in found]
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("duplicate key")
     return table
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _entry(key: str, claim: Any, path: str) -> Entry:
-    """An entry with its offset from the first element of all."""
+    """Return an entry with its offset from the first tensor's elements."""
     label = f"{path}: {key!r}"
     if not isinstance(claim, dict) or set(claim) != {"dtype", "shape", "data_offsets"}:
-        raise FileDamaged(f"{label}: a tensor has dtype, shape and data_offsets, and nothing else")
+        raise FileDamaged(f"{label}: a tensor must have dtype, shape and data_offsets, and nothing else")
     dtype = _dtype(claim["dtype"], label)
     shape = checked_shape(claim["shape"], dtype.itemsize, label)
     offsets = claim["data_offsets"]
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
-        raise FileDamaged(f"{label}: data_offsets are two whole numbers, and here they are not")
+        raise FileDamaged(f"{label}: data_offsets must be two integers")
     begin, end = offsets
     entry = Entry(key, dtype, shape, begin)
     if begin < 0 or end - begin != entry.nbytes or end >= 1 << 63:

@@ -1,4 +1,4 @@
-"""save and load: tensors by name in files that other programs read, too."""
+"""save and load: tensors in files that other programs can read."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _READERS: Final[dict[str, Callable[[io.FileIO, int, str], list[Entry]]]] = {
     ".npz": arrays.npz_entries,
     ".safetensors": safetensors.entries,
 }
-_PIECE: Final = 1 << 26  # bytes that are written at once
+_PIECE: Final = 1 << 26  # bytes written at once
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Write tensors to a file, whose name says how: `.npy`, `.npz` or `.safetensors`. Blocks as writing does.
+    """Write tensors to a file. Its suffix selects the format: `.npy`, `.npz` or `.safetensors`. Blocks as writing does.
 
-    The file is there whole or not at all: it is written beside, synchronized, and renamed into its place. Who has the
-    one that was there before mapped or open keeps that.
+    The file is replaced atomically: a temporary file is written, synchronized and renamed. Processes that have the
+    previous file open or mapped keep its content.
 
     Args:
         obj: for `.npy` a tensor or array, else a dict of them by name.
         path: the file.
 
     Raises:
-        InvalidArgument: another suffix, no such object, or a key that cannot stand there.
-        DTypeError: a type that the format has not.
-        OSError: it cannot be written; what was there before is as it was.
+        InvalidArgument: an unknown suffix, an object of another kind, or an invalid key.
+        DTypeError: the format does not have a type.
+        OSError: the file cannot be written; the previous one is unchanged.
     """
     target, suffix = _place(path)
     label = os.fspath(target)
@@ -50,10 +50,10 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         _replace(target, lambda file: arrays.write_npy(values, label, _writer(file)))
         return
     if not isinstance(obj, Mapping):
-        raise InvalidArgument(f"{label} holds tensors by name; give a dict of them, not a {type_name(obj)}")
+        raise InvalidArgument(f"{label} needs a dict of tensors by name, not a {type_name(obj)}")
     for key in obj:
         if not isinstance(key, str) or not _encodable(key) or (suffix == ".safetensors" and key == "__metadata__"):
-            raise InvalidArgument(f"{label}: {key!r} cannot be the name of a tensor; give a plain string")
+            raise InvalidArgument(f"{label}: {key!r} is not a valid name of a tensor; use a plain string")
     named = {key: _array_of(value, f"{label}: {key!r}") for key, value in obj.items()}
     if suffix == ".npz":
         _replace(target, lambda file: arrays.write_npz(file, named, label))
@@ -62,33 +62,33 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], *, shared: bool = False, mmap: bool = False, writable: bool = False) -> Any:
-    """The tensor of a `.npy` file, or a dict of those of a `.npz` or `.safetensors` one. Blocks as reading does.
+    """Load the tensor of a `.npy` file, or a dict of tensors of another file. Blocks as reading does.
 
-    Nothing is unpickled, and nothing is believed: a header that claims what the file has not is an error before
-    memory is taken for it.
+    Nothing is unpickled. Headers are checked against the size of the file before memory is allocated.
 
     Args:
         path: the file.
-        shared: read straight into shared memory, one block for each tensor.
-        mmap: map the file instead of reading it. All processes that map it, and all that such tensors are sent to, have
-            the same pages. The file must not be made shorter meanwhile; `save` never does that.
-        writable: with mmap: writes reach the file and everyone who maps it. Without, such tensors are read-only.
+        shared: read into shared memory, one block for each tensor.
+        mmap: map the file instead of reading it. Processes that map it, or receive such tensors, share its pages. The
+            file must not be truncated meanwhile; `save` never does that.
+        writable: with mmap: writes change the file, and all processes that map it see them. Otherwise mapped tensors
+            are read-only.
 
     Raises:
-        FileDamaged: the file is not what it should be; EndOfFile: it ends early.
-        DTypeError: elements of a type that tensors have not, Python objects among them.
-        LayoutError: mmap, and the elements cannot be used where they lie (compressed, not aligned, or writable in a
-            `.npz`, which has checksums).
-        InvalidArgument: another suffix, or arguments that contradict each other.
-        FileNotFoundError, OSError: it cannot be read.
+        FileDamaged: the file is invalid; EndOfFile if it is too short.
+        DTypeError: elements of a type that tensors do not have, including Python objects.
+        LayoutError: with mmap: the elements cannot be mapped (compressed, not aligned, or writable in a `.npz`, which
+            has checksums).
+        InvalidArgument: an unknown suffix, or arguments that exclude each other.
+        FileNotFoundError, OSError: the file cannot be read.
         OutOfMemory, ManagerError, MappingError: as `shmtensor.empty` and Storage.from_file.
     """
     if shared and mmap:
         raise InvalidArgument(
-            "asked to load shared and with mmap; a mapped file is shared with all who map it: use one"
+            "shared and mmap exclude each other; a mapped file is shared by all processes that map it"
         )
     if writable and not mmap:
-        raise InvalidArgument("asked to load writable without mmap; what is read into memory is writable anyway")
+        raise InvalidArgument("writable needs mmap; tensors that are read into memory are always writable")
     target, suffix = _place(path)
     label = os.fspath(target)
     try:
@@ -98,7 +98,7 @@ def load(path: str | os.PathLike[str], *, shared: bool = False, mmap: bool = Fal
     with file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise FileDamaged(f"{label} is no regular file, so nobody knows its size; copy it into one")
+            raise FileDamaged(f"{label} is not a regular file, so its size is unknown; copy it to one")
         entries = _READERS[suffix](file, status.st_size, label)
         if mmap:
             tensors = map_tensors(label, file, entries, writable)
@@ -113,9 +113,9 @@ def _place(path: str | os.PathLike[str]) -> tuple[Path, str]:
         if "\0" in os.fspath(given):
             raise ValueError("embedded null character")
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{path!r} is no path: {error}; give the path of a file") from error
+        raise InvalidArgument(f"{path!r} is not a path: {error}; give the path of a file") from error
     if given.suffix not in _READERS:
-        raise InvalidArgument(f"{given}: the name says what a file holds; end it in {', '.join(_READERS)}")
+        raise InvalidArgument(f"{given}: the suffix selects the format; use one of {', '.join(_READERS)}")
     return Path(os.path.realpath(given)), given.suffix
 
 
@@ -128,9 +128,9 @@ def _encodable(key: str) -> bool:
 
 
 def _array_of(value: Any, label: str) -> NDArray[Any]:
-    """The elements of a tensor or array in the order of C."""
+    """Return the elements of a tensor or array in C order."""
     if not isinstance(value, Tensor | np.ndarray):
-        raise DTypeError(f"{label}: a tensor or array can be saved, not a {type_name(value)}; {tensor_advice(value)}")
+        raise DTypeError(f"{label}: cannot save a {type_name(value)}; {tensor_advice(value)}")
     array = value._live() if isinstance(value, Tensor) else value
     require_supported(array.dtype)
     return np.asarray(array, order="C")
@@ -146,7 +146,7 @@ def _writer(file: io.FileIO) -> Callable[[Any], None]:
 
 
 def _replace(target: Path, write: Callable[[io.FileIO], None]) -> None:
-    """Write a file beside the target and put it into its place."""
+    """Write a temporary file beside the target and rename it."""
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         try:

@@ -1,4 +1,4 @@
-"""Numbers as text, as C's printf and scanf have them: blocks at a time through NumPy, the exceptions one by one."""
+"""Numbers as text in the formats of C's printf and scanf, in blocks with NumPy where possible."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ..dtypes import DType
 
 BLOCK: Final = 1 << 14
-"""Numbers that are written at a time."""
+"""Numbers written at once."""
 MAX_LENGTH: Final = 4096
-"""Characters that a number may have; what is longer is none."""
-_FEW: Final = 8  # numbers below which NumPy costs more than it saves
+"""Maximum number of characters of a number."""
+_FEW: Final = 8  # up to this many numbers, scanning them one by one is faster than NumPy
 
 _SPACES: Final = b" \t\n\v\f\r"
 _IS_SPACE: Final = np.isin(np.arange(256), list(_SPACES))
@@ -28,22 +28,22 @@ _PATTERNS: Final = {
         rb"|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?|[nN][aA][nN])"
     ),
 }
-"""Kind of a dtype -> what scanf takes for a number of it."""
-# With a digit, what may come yet of a text that was cut off makes a number of it: "-", "1e", "in".
+"""Kind of a dtype -> what scanf accepts as a number."""
+# The beginning of a number that may continue after the end of the text: "-", "1e", "in".
 _BEGUN: Final = re.compile(rb"[+-]?(?:[iI][nN]?|[nN][aA]?|\.)?")
 
 
 def _conversion(dtype: DType) -> bytes:
-    """What printf writes a number by: %.9g is enough to get a float32 back, %.17g a float64."""
+    """Return the conversion of printf: %.9g reproduces a float32, %.17g a float64."""
     return b"%d" if dtype.kind in "iu" else b"%.17g" if dtype.itemsize == 8 else b"%.9g"
 
 
 def written(values: NDArray[Any], spacing: bool) -> Iterator[tuple[bytes, int]]:
-    """The text of `values`, and how many of them it has, block by block. Does not block.
+    """Yield (text, number of values) in blocks. Does not block.
 
     Args:
         values: one axis, of integers or floats.
-        spacing: with a space between any two, and a newline after the last.
+        spacing: write spaces between numbers and a newline after the last.
     """
     conversion = _conversion(values.dtype)
     between = b" " if spacing else b""
@@ -55,7 +55,7 @@ def written(values: NDArray[Any], spacing: bool) -> Iterator[tuple[bytes, int]]:
 
 
 def _signed(form: bytes, block: NDArray[Any]) -> bytes:
-    """The form with the signs of negative NaNs, which C writes and Python does not."""
+    """Add the signs of negative NaNs, which C writes and Python does not."""
     if block.dtype.kind != "f":
         return form
     negative = np.isnan(block) & np.signbit(block)
@@ -69,14 +69,14 @@ def _signed(form: bytes, block: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What was found in a piece of text."""
+    """The result of scanning a piece of text."""
 
     count: int
-    """Numbers."""
+    """Number of numbers found."""
     used: int
-    """Bytes up to the end of the last of them, or to where something stands that is none."""
+    """Bytes up to the end of the last number, or up to something that is not a number."""
     stopped: bool
-    """What follows is no number of this type. False: the text ends there."""
+    """Whether something that is not a number of this type follows. False: the text ends."""
 
 
 def scan(text: Any, start: int, stop: int, final: bool, out: NDArray[Any]) -> Scan:
@@ -84,8 +84,10 @@ def scan(text: Any, start: int, stop: int, final: bool, out: NDArray[Any]) -> Sc
 
     Args:
         text: bytes or a view of them.
-        final: nothing comes after `stop`. Otherwise a number that reaches to it is left, as it may go on.
-        out: one axis, of integers or floats; as many are read as it has room for.
+        start: first byte.
+        stop: end of the bytes.
+        final: whether the text ends at `stop`. Otherwise a number that ends there is left, since it may continue.
+        out: one axis, of integers or floats; at most as many numbers as it has room for are read.
     """
     if len(out) > _FEW:
         found = _scan_block(text, start, stop, final, out)
@@ -95,7 +97,7 @@ def scan(text: Any, start: int, stop: int, final: bool, out: NDArray[Any]) -> Sc
 
 
 def _scan_block(text: Any, start: int, stop: int, final: bool, out: NDArray[Any]) -> Scan | None:
-    """What NumPy reads at once; None where the text is not plain numbers with spaces between."""
+    """Scan with NumPy; None if the text is not numbers separated by spaces."""
     view = np.frombuffer(text, np.uint8, stop - start, start) if stop > start else np.empty(0, np.uint8)
     space = _IS_SPACE[view]
     ends = np.flatnonzero(space[1:] & ~space[:-1]) + 1
@@ -107,8 +109,8 @@ def _scan_block(text: Any, start: int, stop: int, final: bool, out: NDArray[Any]
     used = int(ends[-1])
     wide = np.int64 if out.dtype.kind in "iu" else np.float64
     try:
-        # The last one shows that all before it was read: NumPy before 2.4 stops in silence, or with a warning, at what
-        # is no number.
+        # The 7 shows that everything before it was read: NumPy before 2.4 stops silently, or with a warning, at
+        # something that is not a number.
         values = np.fromstring(view[:used].tobytes() + b" 7", wide, sep=" ")
     except (ValueError, DeprecationWarning):
         return None
@@ -117,12 +119,12 @@ def _scan_block(text: Any, start: int, stop: int, final: bool, out: NDArray[Any]
     values = values[:-1]
     if wide is np.int64:
         bounds = np.iinfo(out.dtype)
-        # Beyond int64 NumPy gives the bound, so a bound is looked at again.
+        # Beyond int64 NumPy returns the bound, so values at the bound are scanned again.
         if bool(((values < bounds.min) | (values > bounds.max)).any()) or (
             bounds.bits == 64 and bool(((values == bounds.min) | (values == bounds.max)).any())
         ):
             return None
-    with np.errstate(over="ignore"):  # too large for the type is infinity, as scanf has it
+    with np.errstate(over="ignore"):  # values that are too large become infinity, as in scanf
         out[: len(values)] = values
     return Scan(len(values), used, False)
 
@@ -158,8 +160,8 @@ def _scan_each(text: Any, start: int, stop: int, final: bool, out: NDArray[Any])
 
 
 def _goes_on(text: Any, first: int, end: int, stop: int) -> bool:
-    """Whether more text could make a (longer) number of what stands from `first` to the end of the text."""
-    if end > first:  # "1" of "1e+": the exponent may come; "inf" of "infin"
+    """Whether more text could extend the number, or the beginning of one, from `first` to the end of the text."""
+    if end > first:  # "1" of "1e+", whose exponent may follow; "inf" of "infin"
         rest = bytes(text[end : end + 6])
         return stop - end < 6 and re.fullmatch(rb"[eE][+-]?|[iI](?:[nN](?:[iI](?:[tT])?)?)?", rest) is not None
     begun = _BEGUN.match(text, first, stop)

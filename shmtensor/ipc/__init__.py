@@ -1,1 +1,1 @@
-"""What crosses between processes: messages, queues and broadcasts, locks, pipes, and the processes themselves."""
+"""Communication between processes: messages, queues, broadcasts, locks, pipes, pools, and starting processes."""

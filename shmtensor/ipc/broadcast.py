@@ -1,7 +1,7 @@
-"""One writes, many read, and each sees every message, in order (docs/broadcast.md).
+"""Broadcasts: messages that every reader receives, in order (docs/broadcast.md).
 
-A broadcast is a ring as a queue is one (queues.py), but its readers take nothing away: a message leaves when
-all readers have read it, or as the policy for slow readers says. A process may die at any moment, and the others go on.
+A broadcast is a ring, as a queue is (queues.py), but reading does not remove a message. A message is removed when all
+readers have read it, or earlier according to the policy for slow readers. The death of a process does not stop others.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
+from .. import _native
 from .._native import (
     POLICY_BLOCK,
     POLICY_DROP_OLDEST,
     POLICY_RAISE,
     POLICY_UNSET,
     BlockGone,
-    Cast,
-    CastReader,
+    BroadcastRing,
     LockBusy,
     Refused,
     Ring,
 )
 from ..errors import InvalidArgument, ShmTensorError
 from ..manager import client
-from .queues import BROADCAST, MOST_BYTES, MOST_MESSAGES, Loops, Message, RingObject, bound, bounds_of, shown
+from .queues import BROADCAST, MAX_BYTES, MAX_MESSAGES, Loops, Message, RingObject, bound, bounds_of, shown
 
 if TYPE_CHECKING:
     from .._native import Block
@@ -37,39 +37,39 @@ _POLICIES: Final = {"block": POLICY_BLOCK, "drop_oldest": POLICY_DROP_OLDEST, "r
 _NAMES: Final = {number: name for name, number in _POLICIES.items()}
 
 
-_casts: Final[weakref.WeakValueDictionary[Ring, Cast]] = weakref.WeakValueDictionary()
-"""Those in use here: a broadcast that arrives once more has the Ring of the first, which makes room by one Cast."""
+_broadcast_rings: Final[weakref.WeakValueDictionary[Ring, BroadcastRing]] = weakref.WeakValueDictionary()
+"""The BroadcastRing of each ring in use here: a broadcast that is received again shares it."""
 
 
 @dataclass(frozen=True)
 class ReaderStats:
-    """A reader of a broadcast at one moment."""
+    """Statistics of one reader of a broadcast."""
 
     pid: int
     lag: int
-    """Messages that it has not read yet."""
+    """Messages not read yet."""
 
 
 @dataclass(frozen=True)
 class BroadcastStats:
-    """A broadcast at one moment. Counts of all messages ever wrap at 2**32."""
+    """Statistics of a broadcast, a snapshot. Counts of all messages ever put wrap at 2**32."""
 
     messages: int
-    """Inside: put, and not yet read by all or dropped."""
-    most: int
-    """Most that were inside at once."""
+    """Messages inside: put, and neither read by all readers nor dropped."""
+    peak_messages: int
+    """Largest number of messages inside so far."""
     put: int
     nbytes: int
-    """Of the messages inside: bodies, arrays and tensors."""
+    """Bytes of the messages inside: bodies, arrays and tensors."""
     put_nbytes: int
-    """Of all messages ever put."""
+    """Bytes of all messages ever put."""
     capacity: int
-    """Bytes of the ring now; it grows as needed."""
+    """Current size of the ring in bytes; it grows as needed."""
     readers: tuple[ReaderStats, ...]
 
 
 class Broadcast(RingObject, Generic[Message]):
-    """A bounded sequence of messages that every reader sees whole."""
+    """A bounded sequence of messages, each of which every reader receives."""
 
     _KIND = BROADCAST
 
@@ -84,52 +84,54 @@ class Broadcast(RingObject, Generic[Message]):
         timeout: float | None = None,
         ctx: Any = None,
     ) -> None:
-        """Make a broadcast, or open the one of this name. Blocks up to `timeout` seconds.
+        """Create a broadcast, or open an existing one by name. Blocks up to `timeout` seconds.
 
         Args:
-            maxsize: most messages inside, from 1. May be left out with a name: the first process to give one sets it,
-                and until then nothing can be put.
-            policy: what happens when there is no room because of a reader that is slow. "block": put waits for it.
-                "drop_oldest": the oldest message goes, and those readers miss it. "raise": put raises Full. None: as
-                others say who give the same name; "block" where the maxsize is set without one.
-            maxbytes: most bytes inside, arrays and tensors counted with what they lie in; 0 or less: no bound, or the
-                one that another process gives the same name.
-            name, create, timeout: as SimpleQueue's.
-            ctx: the context that asks; any will do.
+            maxsize: maximum number of messages inside, at least 1. With a name it may be omitted: the first process to
+                give it sets it, and nothing can be put before that.
+            policy: what `put` does when the broadcast is full because of a slow reader. "block": wait for the reader.
+                "drop_oldest": drop the oldest message. "raise": raise Full. None: the policy that another process
+                gives for this name; "block" if `maxsize` is set without a policy.
+            maxbytes: maximum number of bytes inside, including arrays and tensors; 0 or less: no limit, or the one
+                that another process gives for this name.
+            name: as for SimpleQueue.
+            create: as for SimpleQueue.
+            timeout: as for SimpleQueue.
+            ctx: the context that creates it; not used.
 
         Raises:
-            InvalidArgument: neither a maxsize nor a name to open, an unknown policy, a name that cannot be, is
-                something else's, or a broadcast's with other bounds or another policy.
-            the others of SimpleQueue.
+            InvalidArgument: no maxsize and no name to open, an unknown policy, or a name that is malformed, is used for
+                another kind of object, or for a broadcast with other bounds or another policy.
+            NameTaken, UnknownHandle, ManagerUnavailable, OutOfMemory, ManagerError: as SimpleQueue.
         """
         if policy is not None and policy not in _POLICIES:
-            raise InvalidArgument(f"a slow reader's policy is one of {', '.join(_POLICIES)}, not {policy!r}")
-        bounds = bound(maxsize, "maxsize", MOST_MESSAGES), bound(maxbytes, "maxbytes", MOST_BYTES)
+            raise InvalidArgument(f"policy must be one of {', '.join(_POLICIES)}, not {policy!r}")
+        bounds = bound(maxsize, "maxsize", MAX_MESSAGES), bound(maxbytes, "maxbytes", MAX_BYTES)
         if bounds[0] == 0 and (name is None or create):
             raise InvalidArgument(
-                "a broadcast is bounded: give a maxsize from 1, the messages it keeps for slow readers"
+                "a new broadcast needs a maxsize of at least 1: the number of messages it keeps for slow readers"
             )
         self._asked = policy
         super().__init__(bounds, name, create, timeout)
 
     def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:
-        # The policy first: once there is a maxsize, which allows to put, it is known.
+        # The policy first: once there is a maxsize, messages can be put, and then the policy must be known.
         wanted = _POLICIES[self._asked] if self._asked else POLICY_BLOCK if bounds[0] else POLICY_UNSET
         found = ring.policy(wanted)
         if self._asked and found != wanted:
             raise InvalidArgument(
-                f"{name!r} exists with policy {_NAMES[found]!r}, and {self._asked!r} was asked for; leave it out, or "
-                "use another name"
+                f"the broadcast {name!r} exists with policy {_NAMES[found]!r}, not {self._asked!r}; leave the policy "
+                "out, or use another name"
             )
         super()._agree(ring, bounds, name)
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
-        cast = _casts.get(self._ring)
-        if cast is None:
-            cast = _casts[self._ring] = Cast(self._ring)
-        self._cast = cast
-        self._waits: bool | None = None  # not known yet
+        found = _broadcast_rings.get(self._ring)
+        if found is None:
+            found = _broadcast_rings[self._ring] = BroadcastRing(self._ring)
+        self._broadcast_ring = found
+        self._waits: bool | None = None  # whether `put` may wait; None: not known yet
         self._closed = False
 
     def _facts(self) -> dict[str, Any]:
@@ -137,14 +139,14 @@ class Broadcast(RingObject, Generic[Message]):
 
     @property
     def policy(self) -> str | None:
-        """What happens when there is no room because of a slow reader; None: nobody has said so far."""
+        """What `put` does when the broadcast is full because of a slow reader; None: not set yet."""
         return _NAMES.get(self._ring.policy())
 
-    def _settle(self) -> bool:
+    def _read_policy(self) -> bool:
         if self._ring.limits()[0] == 0:
             raise InvalidArgument(
-                "nothing can be put into a broadcast without bounds, and nobody has given a maxsize with this name so "
-                "far; give one, as in mp.Broadcast(100, name=...)"
+                "cannot put into a broadcast without a maxsize: no process has given one for this name so far; give "
+                "one, as in mp.Broadcast(100, name=...)"
             )
         self._waits = self._ring.policy() != POLICY_RAISE
         return self._waits
@@ -154,77 +156,77 @@ class Broadcast(RingObject, Generic[Message]):
             raise ValueError(f"Broadcast {self!r} is closed")
 
     def put(self, obj: Message, block: bool = True, timeout: float | None = None) -> None:
-        """Put a message. Blocks while a live reader lacks the oldest of a full broadcast, up to `timeout` seconds.
+        """Put a message. Blocks while the broadcast is full and a reader has not read the oldest message.
 
-        With the policy "drop_oldest" there always is room, and with "raise" there is no waiting. Without readers the
-        oldest goes. Any process may put: all readers see the same order.
+        Waits up to `timeout` seconds. With the policy "drop_oldest" there is always room, and with "raise" there is no
+        wait. Without readers the oldest message is dropped. Any process may put; all readers see the same order.
 
         Raises:
-            Full: no room in that time, or at once when not `block`, or with the policy "raise".
-            ValueError: closed.
-            InvalidArgument: nobody has given a maxsize so far.
-            MessageTooLarge: more bytes than `maxbytes`.
-            what pickling raises: nothing was put.
-            OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
+            Full: no room within `timeout`, or at once if not `block` or with the policy "raise".
+            ValueError: the broadcast is closed.
+            InvalidArgument: no process has set a maxsize.
+            MessageTooLarge: the message has more bytes than `maxbytes`.
+            Exception: as raised by pickling; nothing was put.
+            OutOfMemory, QueueDamaged, ClientUnavailable, LockTimeout, ManagerError: see `shmtensor.errors`.
             StaleHandle, UnknownHandle: as SimpleQueue.get.
         """
         self._check_open()
-        waits = self._waits if self._waits is not None else self._settle()
+        waits = self._waits if self._waits is not None else self._read_policy()
         try:
             self._ring.put(obj, block and waits, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
     def put_nowait(self, obj: Message) -> None:
-        """`put(obj, block=False)`."""
+        """Put a message without waiting: `put(obj, block=False)`."""
         self.put(obj, False)
 
     def reader(self, from_oldest: bool = False) -> BroadcastReader[Message]:
-        """A reader for this process, which sees what is put from now on. Does not block, but for other readers.
+        """Create a reader for this process, which receives messages put from now on. Blocks only for other readers.
 
-        It is this process's alone: a child, forked or not, has the broadcast and calls reader() for one of its own.
+        The reader belongs to this process; a child, forked or spawned, must call `reader()` for its own.
 
         Args:
-            from_oldest: begin with the oldest message that is still there.
+            from_oldest: start with the oldest message inside.
 
         Raises:
-            ValueError: closed.
-            QuotaExceeded: there are as many readers as there can be.
-            QueueDamaged, ForkedWithoutHold, LockTimeout.
+            ValueError: the broadcast is closed.
+            QuotaExceeded: the maximum number of readers is reached.
+            QueueDamaged, ClientUnavailable, LockTimeout: see `shmtensor.errors`.
         """
         self._check_open()
         try:
-            return BroadcastReader(self._manager, self._ring, self._cast.reader(from_oldest), self._name)
+            return BroadcastReader(self._manager, self._ring, self._broadcast_ring.reader(from_oldest), self._name)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
     def close(self) -> None:
-        """This process puts nothing more and makes no more readers; those it has go on. Does not block."""
+        """Close the broadcast for this process; its readers stay open. Does not block."""
         self._closed = True
 
     def stats(self) -> BroadcastStats:
-        """Figures of this moment. Does not block."""
-        messages, most, put, _, nbytes, put_nbytes, capacity, *_ = self._ring.stats()
-        readers = tuple(ReaderStats(pid, lag) for pid, lag in self._cast.readers())
-        return BroadcastStats(messages, most, put, nbytes, put_nbytes, capacity, readers)
+        """Return statistics, a snapshot. Does not block."""
+        messages, peak, put, _, nbytes, put_nbytes, capacity, *_ = self._ring.stats()
+        readers = tuple(ReaderStats(pid, lag) for pid, lag in self._broadcast_ring.readers())
+        return BroadcastStats(messages, peak, put, nbytes, put_nbytes, capacity, readers)
 
 
 class BroadcastReader(Generic[Message]):
-    """A reader of one broadcast, in one process: it sees every message, from where it began on.
+    """A reader of one broadcast, in one process. It receives every message from its start on.
 
-    Tensors that arrive are the sender's memory, as in queues. Arrays lie in memory that all readers share, so they are
-    read-only; `array.copy()` is writable. Threads and tasks that share a reader share its messages between them. With
-    the policy "drop_oldest", a reader that falls behind goes on with the oldest message left, and `missed` counts the
-    others; what `latest` passes over, `skipped` counts.
+    Received tensors share the sender's memory, as in queues. Received arrays are in memory that all readers share, so
+    they are read-only; `array.copy()` is writable. Threads and tasks that use one reader divide its messages among
+    them. With the policy "drop_oldest", a reader that falls behind continues with the oldest message left; `missed`
+    counts the dropped ones. `skipped` counts those that `latest` skips.
 
     `for message in reader` and `async for message in reader` wait for each message, and end when this process closes
-    the reader: in the loop, or in another thread or task.
+    the reader, in the loop or in another thread or task.
 
-    All but `close` raises ForeignReader in a process that inherited the reader and did not make it, and ValueError once
-    it is closed.
+    All methods except `close` raise ForeignReader in a process that inherited the reader, and ValueError once it is
+    closed.
     """
 
-    def __init__(self, manager: client.Manager, ring: Ring, native: CastReader, name: str | None) -> None:
+    def __init__(self, manager: client.Manager, ring: Ring, native: _native.BroadcastReader, name: str | None) -> None:
         self._manager = manager
         self._ring = ring
         self._native = native
@@ -232,14 +234,15 @@ class BroadcastReader(Generic[Message]):
         self._loops = Loops()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Message:
-        """The next message. Blocks until there is one, up to `timeout` seconds.
+        """Return the next message. Blocks until there is one, up to `timeout` seconds.
 
         Raises:
-            Empty: no message in that time, or at once when not `block`.
-            SegmentLost: the memory of a tensor in it is gone with its sender and the manager, or was truncated.
-                It has been skipped.
-            what unpickling raises: the message has been read.
-            QueueDamaged, MessageDamaged, OutOfMemory, ForkedWithoutHold, LockTimeout, ManagerError.
+            Empty: no message within `timeout`, or at once if not `block`.
+            SegmentLost: the memory of a tensor in the message was lost with its sender and the manager, or truncated.
+                The message counts as read.
+            Exception: as raised by unpickling; the message counts as read.
+            QueueDamaged, MessageDamaged, OutOfMemory, ClientUnavailable, LockTimeout, ManagerError: see
+                `shmtensor.errors`.
             StaleHandle, UnknownHandle: as SimpleQueue.get.
         """
         try:
@@ -248,17 +251,14 @@ class BroadcastReader(Generic[Message]):
             self._manager._translate(problem)
 
     def get_nowait(self) -> Message:
-        """`get(block=False)`."""
+        """Return the next message without waiting: `get(block=False)`."""
         return self.get(False)
 
     def latest(self, block: bool = True, timeout: float | None = None) -> Message:
-        """The newest message, and none of those before it. Blocks until there is one that this reader has not read.
+        """Return the newest message and skip those before it. Blocks until there is one, up to `timeout` seconds.
 
-        When the message was read, there was no newer one. Those passed over are not decoded; they count as `skipped`,
-        and their memory is free once all readers have read or skipped them.
-
-        Raises:
-            as get.
+        When the message was read, there was no newer one. Skipped messages are not decoded; `skipped` counts them, and
+        their memory is freed once all readers have read or skipped them. Raises as `get`.
         """
         try:
             return self._native.latest(block, timeout)  # type: ignore[no-any-return]
@@ -266,58 +266,58 @@ class BroadcastReader(Generic[Message]):
             self._manager._translate(problem)
 
     async def aget(self) -> Message:
-        """`get` for coroutines: while there is no message, others run. Those of one loop get in the order they called.
+        """Return the next message, without blocking the event loop. Coroutines of one loop get in order of their calls.
 
         Raises:
             ValueError: the reader is closed, or was closed by this process meanwhile.
-            the others of get.
+            Exception: as `get`.
         """
         return await self._loops.tasks(asyncio.get_running_loop()).get(self)  # type: ignore[no-any-return]
 
     def qsize(self) -> int:
-        """Messages that are there and that this reader has not read: its lag. Does not block."""
+        """Return the number of messages that this reader has not read. Does not block."""
         return self._native.lag
 
     def empty(self) -> bool:
-        """Whether there is no message for this reader just now. Does not block."""
+        """Whether this reader has read all messages. Does not block."""
         return self._native.lag == 0
 
     def fileno(self) -> int:
-        """A descriptor that is readable while this reader has something to read: for `connection.wait`, select,
-        selectors.
+        """Return a descriptor that is readable while this reader has messages, for `connection.wait` and select.
 
-        It may be readable when there is nothing to read (with "drop_oldest", or when another thread was faster), but
-        not after a `get` that found nothing: use `get(block=False)`. It belongs to this reader, and is closed with the
-        object. Asks the manager the first time; from then on every put of this broadcast writes to its event.
+        It may also be readable when there is no message (with "drop_oldest", or if another thread was faster), but not
+        after a `get` that found none: use `get(block=False)`. The reader closes it. The first call sends a request to
+        the manager; from then on every put into this broadcast writes to its event.
 
         Raises:
-            OSError: no descriptor is left. StaleHandle, ManagerError.
+            OSError: no descriptors are left.
+            StaleHandle, ManagerError: see `shmtensor.errors`.
         """
         return self._native.event()
 
     @property
     def lag(self) -> int:
-        """The same as `qsize()`."""
+        """The number of messages that this reader has not read, as `qsize()`."""
         return self._native.lag
 
     @property
     def missed(self) -> int:
-        """Messages dropped so far, by the policy "drop_oldest", before this reader read them. Does not block."""
+        """The number of messages dropped by the policy "drop_oldest" before this reader read them. Does not block."""
         return self._native.missed
 
     @property
     def skipped(self) -> int:
-        """Messages that `latest` has passed over so far. Does not block."""
+        """The number of messages that `latest` has skipped. Does not block."""
         return self._native.skipped
 
     def close(self) -> None:
-        """This reader reads nothing more, and nobody waits for it. Does not block. Done when it is garbage, too."""
+        """Close the reader: writers do not wait for it any more. Also done on garbage collection. Does not block."""
         self._native.close()
         self._loops.look_again()
 
     @property
     def closed(self) -> bool:
-        """Whether this process has closed the reader. Does not block, and raises nothing."""
+        """Whether this process has closed the reader. Does not block and raises nothing."""
         return self._native.closed
 
     def __enter__(self) -> Self:
@@ -352,7 +352,7 @@ class BroadcastReader(Generic[Message]):
         facts: dict[str, Any]
         try:
             facts = {"lag": self.lag, "missed": self.missed, "skipped": self.skipped}
-        except AttributeError:  # nothing that reader() gave
+        except AttributeError:  # not created by reader()
             return shown(self, None, {})
         except (ShmTensorError, ValueError):
             facts = {"closed": True} if self.closed else {"foreign": True}
@@ -360,5 +360,5 @@ class BroadcastReader(Generic[Message]):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a BroadcastReader belongs to its process and cannot be sent; send the Broadcast, and call reader() there"
+            "a BroadcastReader belongs to its process and cannot be sent; send the Broadcast and call its reader()"
         )

@@ -1,9 +1,9 @@
-"""Values as messages: the part of native/python/codec.hpp that is Python's, and messages as bytes for pipes.
+"""Encoding of values as messages: the Python part of native/python/codec.hpp, and messages as bytes for pipes.
 
-The core writes plain values by itself. What holds anything else comes here as a whole and is pickled (protocol 5) as
-multiprocessing's pickler does it, with whatever reducers are registered there. Storages and arrays leave the pickle as
-out-of-band buffers. A storage's buffer is its shared block, which the receiver gets as it is; an array's is copied into
-a fresh block, over which the receiver's array then lies. Either arrives as a memoryview.
+The native codec encodes plain values by itself. Any other value is pickled here as a whole (protocol 5), with the
+reducers of multiprocessing's pickler. Storages and arrays become out-of-band buffers. A storage's buffer is its shared
+block, which the receiver uses in place. An array's buffer is copied into a new block, which becomes the memory of the
+receiver's array. Both arrive as a memoryview.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .reductions import Rebuild
 
 
 def default_client() -> _native.Client:
-    """The client of this process's manager, which is found or started. Blocks and raises as `client.default`."""
+    """Return the native client of this process's manager. Blocks and raises as `client.default`."""
     return client.default().native
 
 
@@ -40,7 +40,7 @@ class _Message(threading.local):
     """The message that this thread is pickling."""
 
     native: _native.Client | None = None
-    """The client whose blocks it can name; None: the default manager's."""
+    """The client whose blocks the message can refer to; None: the default manager's."""
 
 
 _message = _Message()
@@ -50,7 +50,7 @@ _reducers: dict[type, Any] = {}
 
 
 def reducers() -> dict[type, Any]:
-    """What multiprocessing's pickler has, but storages, arrays, queues and locks go by block. Does not block."""
+    """Return the reducers of multiprocessing's pickler, with storages, arrays, queues and locks as blocks."""
     global _registered, _reducers
     shared = reductions.shared_classes
     if (copyreg.dispatch_table, ForkingPickler._extra_reducers, len(shared)) != _registered:  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def reducers() -> dict[type, Any]:
 
 
 def reduce_storage(shared: Storage) -> Rebuild:
-    """A storage whose block goes out of band, when the message can name it. Raises as `reductions.reduce_storage`."""
+    """Reduce a storage to its block, out of band if possible. Raises as `reductions.reduce_storage`."""
     if shared._view is None and type(shared._region) is not _native.View:
         region = shared.share_memory_()._region
         if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
@@ -77,14 +77,14 @@ def reduce_storage(shared: Storage) -> Rebuild:
 
 
 def reduce_shared(shared: reductions.Shared) -> Any:
-    """A queue or lock whose block goes out of band, when the message can name it."""
+    """Reduce a queue or lock to its block, out of band if the message can refer to it."""
     return reductions.reduce_out_of_band(shared, _message.native or default_client())
 
 
 def reduce_array(array: NDArray[Any]) -> Rebuild:
-    """An array whose buffer goes out of band, and which arrives writable as it does by older protocols."""
+    """Reduce an array to an out-of-band buffer. It arrives writable, as with older pickle protocols."""
     flags = array.flags
-    if array.dtype.isbuiltin == 2 and array.dtype in BY_DTYPE:  # exports no buffer
+    if array.dtype.isbuiltin == 2 and array.dtype in BY_DTYPE:  # such arrays export no buffer
         return rebuild_array, (array.view(f"u{array.itemsize}"), BY_DTYPE[array.dtype].name)
     if not flags.writeable or not (flags.c_contiguous or flags.f_contiguous):
         array = array.copy()
@@ -92,27 +92,28 @@ def reduce_array(array: NDArray[Any]) -> Rebuild:
 
 
 def rebuild_array(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """An array of a type that NumPy has not built in, from its bits."""
+    """Return an array of a type that is not built into NumPy, from its bits."""
     return bits.view(dtype_of(dtype))
 
 
 def rebuild_storage(memory: memoryview, dtype: str, size: int) -> Storage:
-    """The storage of a block that came along; the one that this process has already, if any.
+    """Return the storage over a received block; an existing one if this process has it.
 
     Raises:
-        InvalidArgument: the block is no storage of that type and size. MessageDamaged: what came is no block.
+        InvalidArgument: the block does not fit a storage of that type and size.
+        MessageDamaged: a block is missing.
     """
     block = memory.obj if isinstance(memory, memoryview) else memory
     if not isinstance(block, _native.Block):
-        raise MessageDamaged(f"a message names a storage's block where it has a {type_name(block)}")
+        raise MessageDamaged(f"a message has a {type_name(block)} in the place of a storage's block")
     return Storage._from_block(block, dtype_of(dtype), size)
 
 
 def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """(pickle, its out-of-band buffers). Does not block, but for what reducers do.
+    """Pickle a value. Returns (pickle, out-of-band buffers). Blocks only if a reducer does.
 
     Raises:
-        Whatever pickling raises; nothing is in flight then.
+        Exception: as raised by pickling; then nothing is in flight.
     """
     file = io.BytesIO()
     buffers: list[pickle.PickleBuffer] = []
@@ -128,14 +129,14 @@ def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.
 
 
 def load(data: memoryview, buffers: list[Any]) -> Any:
-    """What `dump` was given, from as many buffers as there were. Does not block. Raises what unpickling raises."""
+    """Unpickle what `dump` returned. Does not block. Raises as unpickling does."""
     return pickle.loads(data, buffers=buffers)
 
 
 # -- as bytes ---------------------------------------------------------------------------------------------------------
 
-# A message without blocks is its body. One with blocks: _TICKETED, the manager's address, a ticket for each, the body.
-# (A body starts with a number of its own, see native/python/codec_body.hpp.)
+# A message without blocks is its body. With blocks it is: _TICKETED, manager address, a ticket for each block, body.
+# (A body starts with another first byte, see native/python/codec_body.hpp.)
 _TICKETED: Final = 3
 _MARK: Final = bytes([_TICKETED])
 _HEADER: Final = struct.Struct("<BII")  # _TICKETED, bytes of the address, bytes of the tickets
@@ -143,13 +144,13 @@ _TICKET: Final = struct.Struct("<QIIII")  # segment, block, generation, hold, ma
 
 
 def encode_for_wire(value: Any) -> bytes:
-    """A message that any process of the group may decode, once. Blocks as the default manager does, if it is needed.
+    """Encode a value as a message that any process of the group can decode, once. Blocks as `client.default` does.
 
-    Every block in it is kept by a ticket. Whoever cannot send the message gives it to `withdraw`.
+    Each block in it is held by a ticket. A message that cannot be sent must be passed to `withdraw`.
 
     Raises:
-        Whatever pickling raises; OutOfMemory and ManagerError, when there is something to share. Nothing is in flight
-        then.
+        OutOfMemory, ManagerError: an array or tensor could not be shared; then nothing is in flight.
+        Exception: as raised by pickling; then nothing is in flight.
     """
     try:
         body, tickets = _native.pack_tickets(None, value)
@@ -162,13 +163,13 @@ def encode_for_wire(value: Any) -> bytes:
 
 
 def decode_from_wire(data: bytes) -> Any:
-    """The value of a message. Blocks when the manager has to be asked for a segment.
+    """Decode a message. Blocks if a segment has to be requested from the manager.
 
     Raises:
-        MessageDamaged: what is no message.
-        SegmentLost: the manager has ended and this process had not mapped the memory.
+        MessageDamaged: the bytes are not a message.
+        SegmentLost: the manager ended before this process had mapped the memory.
         StaleHandle: the message was decoded before, and the memory has been freed since.
-        Whatever unpickling raises: a class that cannot be imported, say.
+        Exception: as raised by unpickling, for example for a class that cannot be imported.
     """
     if data[:1] != _MARK:
         return _native.unpack(data, [])
@@ -181,24 +182,23 @@ def decode_from_wire(data: bytes) -> Any:
             manager._translate(problem)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a message with {len(tickets) // _TICKET.size} shared blocks was sent through the manager at "
-            f"{os.fsdecode(address)}, which has ended before this process mapped the memory; keep the sender or its "
-            f"manager alive until then ({error})"
+            f"the manager at {os.fsdecode(address)} ended before this process mapped {len(tickets) // _TICKET.size} "
+            f"shared blocks of a message; keep the sender or its manager alive until then ({error})"
         ) from error
 
 
 def withdraw(data: bytes) -> None:
-    """Take back a message that could not be sent: what it kept in memory is free. Does not block."""
+    """Release the tickets of a message that could not be sent. Does not block."""
     if data[:1] == _MARK:
         address, tickets, _ = _open(data)
         manager = client.at(address)
         for ticket in _TICKET.iter_unpack(tickets):
-            with suppress(StaleHandle, SegmentLost):  # somebody has read the message after all; or truncated its memory
+            with suppress(StaleHandle, SegmentLost):  # the message was read after all, or its memory was truncated
                 manager.redeem(*ticket)
 
 
 def _open(data: bytes) -> tuple[bytes, memoryview, memoryview]:
-    """(address, tickets, body) of a message that has tickets."""
+    """Return (address, tickets, body) of a message with tickets."""
     view = memoryview(data)
     if len(view) >= _HEADER.size:
         _, length, nbytes = _HEADER.unpack_from(view)

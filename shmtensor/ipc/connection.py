@@ -1,6 +1,6 @@
-"""Pipes whose messages are those of the queues: tensors by handle, arrays through shared memory, the rest as standard.
+"""Pipes with messages as in queues: tensors by handle, arrays through shared memory, other values pickled.
 
-A message is encoded as for a queue, and what goes through the pipe is its body with a ticket for each block in it. What
+A message is encoded as for a queue. Its body goes through the pipe with a ticket for each block in it. A message that
 is never received keeps its memory until the group ends.
 """
 
@@ -15,19 +15,19 @@ from typing import Any
 from .codec import decode_from_wire, encode_for_wire, withdraw
 
 _PICKLE = b"\x80"
-"""What a pickle starts with, of protocol 2 or later; no message of ours does."""
+"""First byte of a pickle of protocol 2 or later; none of our messages starts with it."""
 
 
 class Connection(connection.Connection):
-    """One end of a pipe. Bytes go as they are; it also receives what a standard connection has sent."""
+    """One end of a pipe. Bytes are sent unchanged; objects sent by a standard connection are received, too."""
 
     def send(self, obj: Any) -> None:
         """Send an object. Blocks while the pipe is full.
 
         Raises:
-            OSError: closed, not writable, or the other end is gone (BrokenPipeError).
-            what pickling raises: nothing was sent.
-            OutOfMemory, ManagerError: when there is something to share.
+            OSError: this end is closed or not writable, or the other end is closed (BrokenPipeError).
+            Exception: as raised by pickling; nothing was sent.
+            OutOfMemory, ManagerError: an array or tensor could not be shared.
         """
         self._check_closed()  # type: ignore[attr-defined]
         self._check_writable()  # type: ignore[attr-defined]
@@ -39,11 +39,13 @@ class Connection(connection.Connection):
             raise
 
     def recv(self) -> Any:
-        """The next object. Blocks until there is one.
+        """Return the next object. Blocks until there is one.
 
         Raises:
-            EOFError: the other end is closed. OSError: this one is, or cannot be read.
-            MessageDamaged, SegmentLost, StaleHandle: as decode_from_wire. What unpickling raises.
+            EOFError: the other end is closed.
+            OSError: this end is closed or not readable.
+            MessageDamaged, SegmentLost, StaleHandle: as decode_from_wire.
+            Exception: as raised by unpickling.
         """
         self._check_closed()  # type: ignore[attr-defined]
         self._check_readable()  # type: ignore[attr-defined]
@@ -63,7 +65,7 @@ reduction.register(Connection, _reduce)
 
 
 def Pipe(duplex: bool = True) -> tuple[Connection, Connection]:
-    """Two connected ends; with `duplex` false the first only receives and the second only sends. Raises OSError."""
+    """Return two connected ends. If not `duplex`, the first only receives and the second only sends. Raises OSError."""
     if duplex:
         ours, theirs = socket.socketpair()
         ours.setblocking(True)

@@ -1,8 +1,8 @@
-"""How plain pickle writes shared tensors: by value, or by handle where the program says so.
+"""Plain pickles of shared tensors: by value, or by handle if the program chooses so.
 
-multiprocessing's own pickler always writes handles (`reductions`). Libraries with a pickler of their own (joblib, Dask,
-cloudpickle) copy every byte, since a pickle may be kept in a file or read on another machine. A program that knows
-better says so here.
+multiprocessing's pickler always writes handles (`reductions`). Plain pickle, which joblib, Dask and cloudpickle use,
+copies the values, because a pickle may be stored in a file or read on another machine. A program whose pickles are
+loaded on the same machine can choose handles.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ _context: Final[ContextVar[How | None]] = ContextVar("shmtensor.pickling", defau
 
 @contextmanager
 def pickling(how: How) -> Iterator[None]:
-    """Have plain pickle write shared tensors by handle, or by value, in a `with` block. Does not block.
+    """Choose how plain pickle writes shared tensors inside a `with` block. Does not block.
 
-    It is said of this thread or asyncio task, and goes before what `set_pickling` says of the process. A library that
-    pickles in a thread of its own (joblib, `concurrent.futures`) sees the latter alone.
+    The choice is for this thread or asyncio task and overrides `set_pickling`. A library that pickles in a thread of
+    its own (joblib, `concurrent.futures`) is affected only by `set_pickling`.
 
-    A handle holds the memory until it is loaded once, as a message in flight does. One that is never loaded shows in
-    `shmtensor-manager ls`, and ends with `shmtensor-manager gc --in-flight`. Loaded again, it attaches while the memory
-    lives. What is not in the manager's memory goes by value, and copy and deepcopy always do.
+    A handle holds the memory until it is loaded for the first time, as a message in flight does. `shmtensor-manager ls`
+    shows handles that were not loaded, and `shmtensor-manager gc --in-flight` releases them. A handle that is loaded
+    again works as long as the memory exists. Memory that is not the manager's is pickled by value. copy and deepcopy
+    always copy values.
 
     Args:
         how: "handle" or "value".
 
     Raises:
-        InvalidArgument: another word.
+        InvalidArgument: `how` is something else.
     """
     token = _context.set(_checked(how))
     try:
@@ -52,9 +53,9 @@ def pickling(how: How) -> Iterator[None]:
 
 
 def set_pickling(how: How) -> None:
-    """As `pickling`, for all threads of this process and those it forks from now on; "value" is how a process begins.
+    """Choose how plain pickle writes shared tensors in this process and its forked children. Does not block.
 
-    Does not block. Raises InvalidArgument: another word.
+    The default is "value". See `pickling`. Raises InvalidArgument if `how` is neither "handle" nor "value".
     """
     global _process
     _process = _checked(how)
@@ -62,13 +63,13 @@ def set_pickling(how: How) -> None:
 
 def _checked(how: How) -> How:
     if how not in get_args(How):
-        raise InvalidArgument(f"asked to pickle by {how!r}; tensors are pickled by 'handle' or by 'value'")
+        raise InvalidArgument(f"pickling must be by 'handle' or 'value', not {how!r}")
     storage.plain_reducer = _reduce
     return how
 
 
 def _reduce(shared: Storage) -> tuple[Any, ...] | None:
-    """A storage by handle, with a ticket; None: by value."""
+    """Reduce a storage to a handle with a ticket; None: by value."""
     if (_context.get() or _process) != "handle":
         return None
     block, kind = shared_block(shared._region)
@@ -83,26 +84,27 @@ def _reduce(shared: Storage) -> tuple[Any, ...] | None:
 def open_handle(
     where: bytes, group: int, name: tuple[int, int, int, int, int], dtype: str, size: int, kind: int
 ) -> Storage:
-    """The storage that a handle in a plain pickle names; any process of this user on this machine may open it.
+    """Open the storage behind a handle in a plain pickle. Any process of this user on this machine can open it.
 
-    Blocks for some requests to the manager where this process is not in its group yet.
+    Blocks for requests to the manager if this process is not in its group yet.
 
     Raises:
-        SegmentLost: nothing answers at the manager's address.
-        StaleHandle: what answers is of another group, or the memory has been freed.
+        SegmentLost: no manager answers at the address.
+        StaleHandle: the manager there has another group, or the memory has been freed.
         InvalidArgument, ManagerError, OutOfMemory: as `reductions.rebuild_storage`.
     """
     try:
         manager = client.at(where)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a tensor of {size} {dtype} elements was pickled by handle, and its manager at {os.fsdecode(where)} "
-            "cannot be reached: it has ended, or is on another machine, in another container or another user's; pickle "
-            f"by value for those ({error})"
+            f"cannot open a tensor of {size} {dtype} elements that was pickled by handle: its manager at "
+            f"{os.fsdecode(where)} has ended, or belongs to another machine, container or user, for which tensors must "
+            f"be pickled by value ({error})"
         ) from error
     if manager.native.group.group_id != group:
         raise StaleHandle(
-            f"a tensor of {size} {dtype} elements was pickled by handle, and the manager at {os.fsdecode(where)} is of "
-            "another group: the one that had the tensor has ended, or is on another machine; pickle by value for those"
+            f"cannot open a tensor of {size} {dtype} elements that was pickled by handle: the manager at "
+            f"{os.fsdecode(where)} has another group; the tensor's manager has ended, or is on another machine, for "
+            "which tensors must be pickled by value"
         )
     return rebuild_storage(where, name, dtype, size, kind)

@@ -1,8 +1,9 @@
-"""The pool of worker processes, on rings: standard interface and semantics, and no hang when a worker is killed.
+"""A pool of worker processes, with the standard interface, that does not hang when a worker is killed.
 
-Tasks and results each go through one ring, and a task is known by its number in the first one. A worker's `Receipt`, in
-shared memory, is set to the number + 1 of a task before the task leaves the ring, and cleared after the result was put.
-So what was taken, is in the hands of no living worker, and has no result, is lost: `_Crew._audit`.
+Tasks and results each go through one ring. A task is identified by its number in the task ring. Each worker has a
+`Receipt` in shared memory: it is set to the task's number + 1 before the task leaves the ring, and cleared after the
+result was put. So a task is lost if it was taken, has no result, and is on no live worker's receipt:
+`_PoolCore._audit`.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from .queues import Empty, SimpleQueue
 __all__ = ["Pool"]
 
 _NUMBERS: Final = 2**32  # counts of messages wrap here
-_LOOK: Final = 0.5  # seconds between two looks of a worker whether its parent is alive
-_AGAIN: Final = 1.0  # seconds until a worker that could not be started is tried again
-# Tasks wait in the ring up to these bounds; then iterables are not read on.
-_MOST_TASKS: Final = 4096
-_MOST_BYTES: Final = 2**26
-_AUDIT: Final = True  # among the results: what was found before it was put can be judged now
+_LOOK: Final = 0.5  # seconds between a worker's checks whether its parent is alive
+_AGAIN: Final = 1.0  # seconds until the next attempt to start a worker
+# Bounds of waiting tasks; beyond these, iterables are not read further.
+_MAX_TASKS: Final = 4096
+_MAX_BYTES: Final = 2**26
+_AUDIT: Final = True  # a mark among the results: losses found before it was put can be decided now
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None), np.ndarray, Tensor})
-"""Results of these types arrive wherever there is memory; others may raise while they are unpickled."""
+"""Results of these types can always be unpickled if there is memory; others may raise."""
 
 
 class _Arriving(threading.local):
@@ -52,7 +53,7 @@ _arriving = _Arriving()
 
 
 class _Number(int):
-    """The number of a task before a result that may fail to be unpickled: then it is known whose result that was."""
+    """A task's number, pickled before a result that may fail to unpickle, so that the task is known in that case."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrive, (int(self),)
@@ -64,7 +65,7 @@ def _arrive(number: int) -> int:
 
 
 class Receipt(reductions.Shared):
-    """The task that a worker has in its hands, as its number + 1 (0: none). Written by the worker alone."""
+    """The number + 1 of the task that a worker has taken (0: none). Only the worker writes it."""
 
     def __init__(self) -> None:
         self._open(client.default().allocate(8))
@@ -81,11 +82,11 @@ class Receipt(reductions.Shared):
         self._open(reductions.received(state)[1])
 
     def read(self) -> int:
-        """Number + 1. Does not block."""
+        """Return the task's number + 1. Does not block."""
         return self._cell[0]
 
     def clear(self) -> None:
-        """No task any more. Does not block."""
+        """Set it to no task. Does not block."""
         self._cell[0] = 0
 
 
@@ -93,9 +94,9 @@ class Receipt(reductions.Shared):
 
 
 def _orphaned() -> Callable[[], bool]:
-    """Gives a function that tells whether this process's parent has ended.
+    """Return a function that tells whether this process's parent has ended.
 
-    The parent's sentinel is a pipe that children forked later have open as well; so for a direct child the id counts.
+    A direct child compares the parent's pid, because the parent's sentinel is a pipe that later children inherit.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -113,7 +114,7 @@ def _outcome(func: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
 
 
 def _portable(error: Exception, func: Any) -> Exception:
-    """The error with its traceback as its cause, as the caller will see it."""
+    """Return the error as the caller will see it, with its traceback as the cause."""
     if func is pool._helper_reraises_exception:  # type: ignore[attr-defined]
         return error
     wrapped: Any = pool.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
@@ -124,10 +125,10 @@ def _portable(error: Exception, func: Any) -> Exception:
     return wrapped  # type: ignore[no-any-return]
 
 
-def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any, most: int | None) -> None:
-    """What a worker does until it takes None, has done `most` tasks, or its parent has ended.
+def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any, max_tasks: int | None) -> None:
+    """Run a worker until it takes None, has done `max_tasks` tasks, or its parent has ended.
 
-    A task that cannot be unpickled here fails alone, with what unpickling raised.
+    A task that cannot be unpickled fails with the exception of unpickling.
     """
     initializer, initargs = start
     if initializer is not None:
@@ -135,7 +136,7 @@ def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any,
     is_orphan = _orphaned()
     looked = time.monotonic()
     done = 0
-    while most is None or done < most:
+    while max_tasks is None or done < max_tasks:
         if time.monotonic() - looked > _LOOK:
             if is_orphan():
                 return
@@ -143,7 +144,7 @@ def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any,
         try:
             task = _take(tasks, receipt)
         except Empty:
-            receipt.clear()  # it may name one that another worker has taken
+            receipt.clear()  # it may name a task that another worker has taken
             continue
         except Exception as error:
             if not receipt.read():
@@ -176,19 +177,19 @@ def _take(tasks: SimpleQueue, receipt: Receipt) -> Any:
 # ------------------------------------------------------------------------------------------------------------ the pool
 
 
-class _Crew:
-    """The workers of a pool and what the pool's three threads share. It does not know the pool, so that may be dropped.
+class _PoolCore:
+    """The workers of a pool and the state of its three threads. It has no reference to the pool, which can be dropped.
 
     Attributes:
-        tasks: number -> (job, index in the job) of what was put and has no result yet.
+        tasks: number -> (job, index in the job) of tasks that were put and have no result yet.
         receipts: of all workers that may be alive.
     """
 
-    def __init__(self, ctx: Any, size: int, initializer: Any, initargs: Any, most: int | None) -> None:
+    def __init__(self, ctx: Any, size: int, initializer: Any, initargs: Any, max_tasks: int | None) -> None:
         self._ctx = ctx
         self._size = size
         self._start = initializer, tuple(initargs)
-        self._most = most
+        self._max_tasks = max_tasks
         self.incoming: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.inqueue: SimpleQueue = SimpleQueue(ctx=ctx)
         self.outqueue: SimpleQueue = SimpleQueue(ctx=ctx)
@@ -198,21 +199,21 @@ class _Crew:
         self.room = threading.Event()
         self._receipts: dict[Any, Receipt] = {}
         self._tasks: dict[int, tuple[int, int]] = {}
-        self._losses: dict[int, Exception] = {}  # tasks that may be lost, and what they fail with
-        self._result_lost: SegmentLost | None = None  # of one of the tasks that were taken
+        self._losses: dict[int, Exception] = {}  # tasks that may be lost, with their exceptions
+        self._result_lost: SegmentLost | None = None  # the error of a result whose task is unknown
         self._audits: queue.SimpleQueue[dict[int, Exception]] = queue.SimpleQueue()
 
     # -- workers
 
     def fill(self) -> None:
-        """Start workers until there are as many as there should be. Raises what starting a process raises."""
+        """Start workers up to the pool's size. Raises as starting a process does."""
         while len(self.workers) < self._size:
             receipt = Receipt()
-            arguments = self.inqueue, self.outqueue, receipt, self._start, self._most
+            arguments = self.inqueue, self.outqueue, receipt, self._start, self._max_tasks
             worker = self._ctx.Process(target=work, args=arguments)
             worker.name = worker.name.replace("Process", "PoolWorker")
             worker.daemon = True
-            self._receipts[worker] = receipt  # before it can take anything
+            self._receipts[worker] = receipt  # before it can take a task
             try:
                 worker.start()
             except BaseException:
@@ -221,22 +222,22 @@ class _Crew:
             self.workers.append(worker)
 
     def tend(self) -> None:
-        """A thread: replace the workers that have ended, until the pool is closed and has no more to do."""
+        """Replace workers that have ended, until the pool is closed and has no tasks. Runs in a thread."""
         thread: Any = threading.current_thread()
         while thread._state == pool.RUN or (self.cache and thread._state != pool.TERMINATE):
             try:
-                self.reap()
+                self.remove_ended()
                 self.fill()
                 patience = _LOOK if self._losses else None
-            except (OSError, ShmTensorError):  # no process or no memory to be had just now
+            except (OSError, ShmTensorError):  # no process or no memory available
                 patience = _AGAIN
             connection.wait([*(worker.sentinel for worker in self.workers), self.change._reader], patience)  # type: ignore[list-item]
             while not self.change.empty():
                 self.change.get()
         self.incoming.put(None)
 
-    def reap(self) -> None:
-        """Take leave of the workers that have ended, and have what they had in their hands looked for."""
+    def remove_ended(self) -> None:
+        """Remove workers that have ended, and audit the tasks they had taken."""
         for worker in [worker for worker in self.workers if worker.exitcode is not None]:
             worker.join()
             self.workers.remove(worker)
@@ -247,11 +248,11 @@ class _Crew:
             self._audit()
 
     def _audit(self) -> None:
-        """Have those of the tasks settled that are lost, once the results that are under way have been seen.
+        """Find lost tasks and let them fail, once the results that are already in the ring have been read.
 
-        The order matters. A worker has a task on its receipt before it counts as taken, and puts the result before the
-        receipt changes. So a task that counts as taken and is on no receipt now has its result in the ring already, or
-        never will. One that is on a receipt is looked at again if a result was lost, which may have been its own.
+        The order matters. A worker sets its receipt before a task counts as taken, and puts the result before it
+        changes the receipt. So a task that was taken and is on no receipt has its result in the ring by now, or never
+        gets one. A task on a receipt is checked again later if a result was lost, which may have been its own.
         """
         if error := self._result_lost:
             self._result_lost = None
@@ -270,7 +271,7 @@ class _Crew:
     # -- tasks and results
 
     def feed(self) -> None:
-        """A thread: put tasks as they come, until None comes; then tell results and workers that it is over."""
+        """Put tasks until None comes, then tell `collect` and the workers to end. Runs in a thread."""
         thread: Any = threading.current_thread()
         for tasks, set_length in iter(self.incoming.get, None):
             index = -1
@@ -289,34 +290,34 @@ class _Crew:
             self.inqueue.put(None)
 
     def _await_room(self, thread: Any) -> bool:
-        """Until a task more may wait; False when the pool is terminated."""
+        """Block until there is room for another task. False: the pool is terminated."""
         while thread._state == pool.RUN:
             stats = self.inqueue._ring.stats()
-            if len(self._tasks) < _MOST_TASKS and (stats[4] < _MOST_BYTES or stats[0] <= self._size):
+            if len(self._tasks) < _MAX_TASKS and (stats[4] < _MAX_BYTES or stats[0] <= self._size):
                 return True
             self.room.clear()
             self.room.wait(0.05)
         return False
 
     def _put(self, job: int, index: int, task: Any) -> None:
-        number = self.inqueue._ring.stats()[2]  # nobody else puts tasks
+        number = self.inqueue._ring.stats()[2]  # only this thread puts tasks
         self._tasks[number] = job, index
         try:
             self.inqueue.put(task)
         except Exception as error:
-            self._settle(number, False, error)
+            self._set_result(number, False, error)
 
-    def _settle(self, number: int, success: bool, value: Any) -> None:
-        """The one result of a task."""
-        job, index = self._tasks.pop(number, (None, 0))  # none: it had one, and its worker died after that
-        if not self.room.is_set() and len(self._tasks) < _MOST_TASKS // 2:
+    def _set_result(self, number: int, success: bool, value: Any) -> None:
+        """Set the only result of a task."""
+        job, index = self._tasks.pop(number, (None, 0))  # None: it has a result, and its worker died after that
+        if not self.room.is_set() and len(self._tasks) < _MAX_TASKS // 2:
             self.room.set()
         result = self.cache.get(job)
         if result is not None:
             result._set(index, (success, value))
 
     def collect(self) -> None:
-        """A thread: hand results to those who wait for them, until the pool is over and all are there."""
+        """Set results as they arrive, until the pool is closed and all are set. Runs in a thread."""
         thread: Any = threading.current_thread()
         is_over = False
         while thread._state != pool.TERMINATE and not (is_over and not self.cache):
@@ -325,9 +326,9 @@ class _Crew:
                 message = self.outqueue.get()
             except Exception as error:
                 if _arriving.number is not None:
-                    self._settle(_arriving.number, False, error)
+                    self._set_result(_arriving.number, False, error)
                 elif isinstance(error, SegmentLost):
-                    self._result_lost = error  # the receipts tell whose it was
+                    self._result_lost = error  # the receipts tell which task it was
                     self.change.put(None)
                 else:
                     raise
@@ -338,15 +339,15 @@ class _Crew:
                 is_over = True
             elif message is _AUDIT:
                 for number, death in self._audits.get().items():
-                    self._settle(number, False, death)
+                    self._set_result(number, False, death)
             else:
-                self._settle(*message)
+                self._set_result(*message)
             message = None
 
 
 def _refuse_result(result: Any) -> NoReturn:
     raise NotImplementedError(
-        f"the {type(result).__name__} of a pool belongs to the process that made the pool; send what its get() returns"
+        f"a {type(result).__name__} cannot be sent: it belongs to the process of its pool; send what its get() returns"
     )
 
 
@@ -362,8 +363,8 @@ def _death_of(worker: Any) -> WorkerDied:
         name = known.get(-code, f"signal {-code}")
     how = f"ended with exit code {code}" if name is None else f"was killed by {name}"
     return WorkerDied(
-        f"the worker with pid {worker.pid} {how} with this task in its hands, which may have been done in part; "
-        "the pool goes on, so submit the task again if that is safe",
+        f"the worker with pid {worker.pid} {how} during this task, which may be partly done; the pool continues, so "
+        "submit the task again if that is safe",
         worker.pid,
         code,
         name,
@@ -373,9 +374,8 @@ def _death_of(worker: Any) -> WorkerDied:
 class Pool(pool.Pool):
     """A pool of worker processes with the standard interface, whose tasks and results go through shared memory.
 
-    When a worker is killed or exits, the task that it had in its hands raises WorkerDied (of a map or imap: its
-    chunk), another worker is started, and all other tasks are done as if nothing had happened. Workers end when the
-    process that made the pool does.
+    When a worker is killed or exits, the task that it was running raises WorkerDied (in map and imap: its chunk).
+    Another worker is started, and all other tasks are done as usual. Workers end when the process of the pool ends.
     """
 
     def __init__(
@@ -389,14 +389,15 @@ class Pool(pool.Pool):
         """Start the workers.
 
         Args:
-            processes: how many, 1 or more; None: as many as this process may use cores.
-            initializer: called as `initializer(*initargs)` in every worker first.
+            processes: number of workers, at least 1; None: the number of usable cores.
+            initializer: called first in every worker, as `initializer(*initargs)`.
+            initargs: arguments of `initializer`.
             maxtasksperchild: tasks after which a worker is replaced; None: never.
-            context: of shmtensor.multiprocessing; None: its default.
+            context: a context of shmtensor.multiprocessing; None: its default.
 
         Raises:
-            ValueError, TypeError: an argument is none of the above.
-            OSError, OutOfMemory, ManagerError: no process or no memory.
+            ValueError, TypeError: an invalid argument.
+            OSError, OutOfMemory, ManagerError: a process could not be started, or there is no memory.
         """
         self._pool = []  # for __del__
         self._state = pool.INIT
@@ -411,55 +412,55 @@ class Pool(pool.Pool):
             raise ValueError("maxtasksperchild must be a positive int or None")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        crew = _Crew(context, processes, initializer, initargs, maxtasksperchild)
+        core = _PoolCore(context, processes, initializer, initargs, maxtasksperchild)
         # The names that the standard class's methods use.
         self._ctx = context
-        self._crew = crew
+        self._core = core
         self._processes = processes
-        self._pool = crew.workers
-        self._cache = crew.cache
-        self._taskqueue = crew.incoming
-        self._inqueue, self._outqueue, self._change_notifier = crew.inqueue, crew.outqueue, crew.change
+        self._pool = core.workers
+        self._cache = core.cache
+        self._taskqueue = core.incoming
+        self._inqueue, self._outqueue, self._change_notifier = core.inqueue, core.outqueue, core.change
         try:
-            crew.fill()
+            core.fill()
         except Exception:
-            for worker in crew.workers:
+            for worker in core.workers:
                 worker.terminate()
-            for worker in crew.workers:
+            for worker in core.workers:
                 worker.join()
             raise
         threads: list[Any] = [
             threading.Thread(target=target, name=f"shmtensor-pool-{target.__name__}", daemon=True)
-            for target in (crew.tend, crew.feed, crew.collect)
+            for target in (core.tend, core.feed, core.collect)
         ]
         self._worker_handler, self._task_handler, self._result_handler = threads
         for thread in threads:
             thread._state = pool.RUN
         for thread in threads:
             thread.start()
-        self._terminate = util.Finalize(self, _terminate, args=(crew, *threads), exitpriority=15)
+        self._terminate = util.Finalize(self, _terminate, args=(core, *threads), exitpriority=15)
         self._state = pool.RUN
 
     def _repopulate_pool(self) -> None:
-        self._crew.fill()
+        self._core.fill()
 
 
-def _terminate(crew: _Crew, tending: Any, feeding: Any, collecting: Any) -> None:
-    """End threads and workers, whatever they are at. Any thread may be the one that drops a pool, each of these too."""
+def _terminate(core: _PoolCore, tending: Any, feeding: Any, collecting: Any) -> None:
+    """End threads and workers. May run in any thread, also in one of these, since any may drop the pool."""
     for thread in (tending, feeding, collecting):
         thread._state = pool.TERMINATE
-    crew.change.put(None)
-    crew.incoming.put(None)
-    crew.room.set()
-    crew.outqueue.put(None)
+    core.change.put(None)
+    core.incoming.put(None)
+    core.room.set()
+    core.outqueue.put(None)
     own = threading.current_thread()
     if own is not tending:  # it starts workers
         tending.join()
-    for worker in crew.workers:
+    for worker in core.workers:
         if worker.exitcode is None:
             worker.terminate()
     for thread in (feeding, collecting):
         if own is not thread:
             thread.join()
-    for worker in crew.workers:
+    for worker in core.workers:
         worker.join()

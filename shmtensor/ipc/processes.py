@@ -1,6 +1,6 @@
-"""Processes that share memory with the process that starts them, and a bare context for each start method.
+"""Processes that can receive shared tensors from their parent, and a basic context for each start method.
 
-The contexts of `shmtensor.multiprocessing` extend these: they have what makes queues, locks, pools and the like.
+The contexts of `shmtensor.multiprocessing` extend these by factories of queues, locks, pools and so on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SIGNALS: Final = signal.valid_signals()
 
 
 def _launch(start: Callable[[Any], Any], process: Any) -> Any:
-    """Start `process` by `start(process)`; then the sockets of its embryos are the child's alone."""
-    # A client before its children are: else what a child sends before it ends could be lost with the last client of its
-    # manager. A program that never shares a tensor must not fail for want of one.
+    """Start `process` by `start(process)`, then close the parent's copies of its embryos' sockets."""
+    # The parent becomes a client before its children: else what a child sends before it ends could be lost when the
+    # manager's last client ends. A program that shares nothing must not fail because no manager can be started.
     with contextlib.suppress(ShmTensorError):
         client.default()
     popen = start(process)
@@ -53,9 +53,9 @@ def _fork(process: Any) -> Any:
 
 
 class ForkProcess(_context.ForkProcess):
-    """A process started by fork: it holds every block that its parent holds."""
+    """A process started by fork. It holds every block that its parent holds."""
 
-    __module__ = "shmtensor.multiprocessing"  # pickles name it so, and a child that loads one can send tensors
+    __module__ = "shmtensor.multiprocessing"  # in pickles, so that a child that loads one imports that module
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
@@ -63,7 +63,7 @@ class ForkProcess(_context.ForkProcess):
 
 
 class SpawnProcess(_context.SpawnProcess):
-    """A process started afresh: it holds the blocks that its arguments name."""
+    """A process started in a new interpreter. It holds the blocks in its arguments."""
 
     __module__ = ForkProcess.__module__
 
@@ -73,7 +73,7 @@ class SpawnProcess(_context.SpawnProcess):
 
 
 class ForkServerProcess(_context.ForkServerProcess):
-    """A process forked by the fork server: it holds the blocks that its arguments name."""
+    """A process forked by the fork server. It holds the blocks in its arguments."""
 
     __module__ = ForkProcess.__module__
 
@@ -119,7 +119,7 @@ _CONTEXTS: Final[dict[str, Any]] = {
 
 
 def context_of(method: str | None = None) -> Any:
-    """The bare context of a start method; None: of the program's default, chosen here or in the standard module."""
+    """Return the basic context of a start method; None: of the default method, set here or in the standard module."""
     found = _CONTEXTS[multiprocessing.get_start_method() if method is None else method]
     found._check_available()
     return found

@@ -1,8 +1,8 @@
-"""Queues between processes, in shared memory: the standard interface, messages at memory speed.
+"""Queues between processes in shared memory, with the standard interface.
 
-A message goes into a ring (docs/queues.md) when `put` returns, without a thread or a pipe in between: it is there for
-every process at once, outlives its sender, and is delivered once, whoever is killed. Tensors in it are handles; an
-ndarray is copied once, into shared memory, and is the receiver's own.
+When `put` returns, the message is in a ring (docs/queues.md); there is no thread and no pipe. It is visible to every
+process at once, outlives its sender, and is delivered once even if processes are killed. Tensors are sent as handles;
+an ndarray is copied once into shared memory, and that copy belongs to the receiver.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..manager import client
 from . import reductions
 
 if TYPE_CHECKING:
-    import typing_extensions  # of which every type checker knows
+    import typing_extensions  # known to every type checker
 
-    Message = typing_extensions.TypeVar("Message", default=Any)  # a plain mp.Queue() is for anything
+    Message = typing_extensions.TypeVar("Message", default=Any)  # a plain mp.Queue() takes any type
 else:
     Message = TypeVar("Message")
 
@@ -33,62 +33,62 @@ __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue
 
 SIMPLE, QUEUE, JOINABLE, BROADCAST = range(1, 5)
 _KINDS: Final = {SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast"}
-MOST_MESSAGES: Final = 2**32 - 1
-MOST_BYTES: Final = 2**63 - 1
-_MOMENT: Final = 0.001  # seconds that a coroutine may keep its loop, where another process has the lock
+MAX_MESSAGES: Final = 2**32 - 1
+MAX_BYTES: Final = 2**63 - 1
+_MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock
 
 
 @dataclass(frozen=True)
 class QueueStats:
-    """A queue at one moment. Counts of all messages ever wrap at 2**32."""
+    """Statistics of a queue, a snapshot. Counts of all messages ever put or taken wrap at 2**32."""
 
     messages: int
-    """Inside, put and not yet taken."""
-    most: int
-    """Most that were inside at once."""
+    """Messages inside: put and not yet taken."""
+    peak_messages: int
+    """Largest number of messages inside so far."""
     put: int
     taken: int
     nbytes: int
-    """Of the messages inside: bodies, arrays and tensors."""
+    """Bytes of the messages inside: bodies, arrays and tensors."""
     put_nbytes: int
-    """Of all messages ever put."""
+    """Bytes of all messages ever put."""
     capacity: int
-    """Bytes of the ring now; it grows as needed."""
+    """Current size of the ring in bytes; it grows as needed."""
     unfinished: int
-    """Messages that task_done() was not called for."""
-    putting: int
-    """Process that is putting just now, 0: none."""
-    taking: int
-    """Process that is taking just now, 0: none."""
+    """Messages for which task_done() has not been called."""
+    put_lock_pid: int
+    """Process that holds the lock of producers; 0: none."""
+    get_lock_pid: int
+    """Process that holds the lock of consumers; 0: none."""
 
 
-def bound(value: Any, name: str, most: int) -> int:
-    """A bound as the standard queues take it: 0 or less is none; more than `most` is that."""
+def bound(value: Any, name: str, maximum: int) -> int:
+    """Return a bound in the form of the standard queues: 0 for no bound, at most `maximum`. Raises TypeError."""
     try:
         number: int = value.__index__()
     except AttributeError:
-        raise TypeError(f"{name} has to be a whole number, not {value!r}") from None
-    return min(max(0, number), most)
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    return min(max(0, number), maximum)
 
 
 _rings: Final[weakref.WeakValueDictionary[Block, Ring]] = weakref.WeakValueDictionary()
-"""Those in use here: a queue that arrives once more has the Ring, and so the event, that this process has already."""
+"""The Ring of each block in use here: a queue that is received again shares the Ring and its event."""
 
 
 def shown(thing: object, name: str | None, facts: dict[str, Any]) -> str:
-    """A repr: the name, of what has one, and facts."""
+    """Return a repr with the name, if there is one, and facts."""
     if name is not None:
         facts = {"name": name, **facts}
     return f"<{type(thing).__name__}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})>"
 
 
 def bounds_of(ring: Ring) -> dict[str, int]:
-    """As they were given, for a repr. Does not block."""
+    """Return maxsize and maxbytes as given, for a repr. Does not block."""
     return dict(zip(("maxsize", "maxbytes"), ring.limits(), strict=True))
 
 
 class RingObject(reductions.Shared):
-    """What lives in a ring and is found by name, inherited, sent, or given to a child that is being started."""
+    """Base of objects in a ring, which are opened by name, inherited, sent, or passed to a child process."""
 
     _KIND: int
     _name: str | None = None
@@ -115,11 +115,11 @@ class RingObject(reductions.Shared):
             return
         if self._ring.kind != self._KIND:
             other = _KINDS.get(self._ring.kind, "something else")
-            raise InvalidArgument(f"{name!r} is the name of a {other} and not of a {_KINDS[self._KIND]}; use another")
+            raise InvalidArgument(f"{name!r} is the name of a {other}, not of a {_KINDS[self._KIND]}; use another name")
         self._agree(self._ring, bounds, name)
 
     def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:
-        """Set the bounds that are asked for and that nobody has set so far. Raises InvalidArgument: they are others."""
+        """Set bounds that no process has set so far. Raises InvalidArgument: other bounds are set."""
         _require_same(ring.limits(), bounds, name)
         _require_same(ring.bound(*bounds), bounds, name)
 
@@ -133,12 +133,12 @@ class RingObject(reductions.Shared):
     def __repr__(self) -> str:
         try:
             facts = self._facts()
-        except AttributeError:  # it could not be made
+        except AttributeError:  # __init__ failed
             facts = {}
         return shown(self, self._name, facts | ({"closed": True} if self._closed else {}))
 
     def _facts(self) -> dict[str, Any]:
-        """What a repr says of it. Does not block."""
+        """Return the facts shown by a repr. Does not block."""
         return {"messages": self._ring.size(), **bounds_of(self._ring)}
 
     def __getstate__(self) -> Any:
@@ -152,7 +152,7 @@ def _require_same(found: tuple[int, int], asked: tuple[int, int], name: str | No
     for has, wants, what in zip(found, asked, ("maxsize", "maxbytes"), strict=True):
         if has and wants not in (0, has):
             raise InvalidArgument(
-                f"{name!r} exists with {what} {has}, and {wants} was asked for; leave it out, or use another name"
+                f"{name!r} exists with {what}={has}, not {wants}; leave {what} out, or use another name"
             )
 
 
@@ -172,7 +172,7 @@ def _get(manager: client.Manager, ring: Ring) -> Any:
 
 @contextmanager
 def _adding(problem: Exception) -> Iterator[None]:
-    """Add to what is raised inside what the core says of a call that it ended in the middle (`put`, `messages`)."""
+    """Copy the attributes `put` and `messages` of a native exception to the exception raised inside."""
     try:
         yield
     except Exception as error:
@@ -233,20 +233,20 @@ class SimpleQueue(RingObject, Generic[Message]):
         timeout: float | None = None,
         _bounds: tuple[int, int] = (0, 0),
     ) -> None:
-        """Make a queue, or open the one of this name. Blocks up to `timeout` seconds.
+        """Create a queue, or open an existing one by name. Blocks up to `timeout` seconds.
 
         Args:
-            ctx: the context that asks; any will do.
-            name: letters, digits, '_', '-' and '.'; programs of this user that give the same one have the same queue.
-                It lives as long as one of them holds it.
-            create: True: make it; it must not exist. False: open it; it must exist. None: open it, or else make it.
-            timeout: with create=False, wait so many seconds until it exists.
+            ctx: the context that creates it; not used.
+            name: letters, digits, '_', '-' and '.'. Programs of this user that give the same name share the queue. It
+                exists as long as one process holds it.
+            create: True: create it; it must not exist. False: open it; it must exist. None: open or else create it.
+            timeout: with create=False, seconds to wait until it exists.
 
         Raises:
-            InvalidArgument: a name that cannot be, or is something else's.
+            InvalidArgument: the name is malformed, or used for another kind of object.
             NameTaken: create=True, and the name is in use.
-            UnknownHandle: create=False, and nothing has the name.
-            ManagerUnavailable: this process has a group of its own, where a name would not be found by others.
+            UnknownHandle: create=False, and the name is not in use.
+            ManagerUnavailable: this process has its own group, where other programs would not find the name.
             OutOfMemory, ManagerError: as Manager.create_ring.
         """
         super().__init__(_bounds, name, create, timeout)
@@ -260,7 +260,7 @@ class SimpleQueue(RingObject, Generic[Message]):
 
     @functools.cached_property
     def _rlock(self) -> Any:
-        """For those who take several messages in a row through `_reader`: keeps nobody out of `get`."""
+        """A lock for code that takes several messages in a row through `_reader`. It does not lock `get`."""
         from .synchronize import Lock
 
         return Lock()
@@ -275,12 +275,12 @@ class SimpleQueue(RingObject, Generic[Message]):
             self.__dict__["_rlock"] = lock
 
     def put(self, obj: Message) -> None:
-        """Put a message. Does not block, but for memory.
+        """Put a message. Blocks only for memory.
 
         Raises:
-            what pickling raises: nothing was put.
-            OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
-            StaleHandle, UnknownHandle: as get.
+            Exception: as raised by pickling; nothing was put.
+            OutOfMemory, QueueDamaged, ClientUnavailable, LockTimeout, ManagerError: see `shmtensor.errors`.
+            StaleHandle, UnknownHandle: as `get`.
         """
         self._check_open()
         _put(self._manager, self._ring, obj)
@@ -289,13 +289,14 @@ class SimpleQueue(RingObject, Generic[Message]):
         """Take the oldest message. Blocks until there is one.
 
         Raises:
-            SegmentLost: the memory of a tensor in it is gone with its sender and the manager, or was truncated.
-                It is out of the queue.
-            what unpickling raises: the message is out of the queue.
-            QueueDamaged, MessageDamaged, OutOfMemory, ForkedWithoutHold, LockTimeout, ManagerError.
-            StaleHandle, UnknownHandle: what a dead process left undone in the queue names memory that nobody has, and
-                the manager has not undone it within half a second. Damaged memory may look like that. Whoever comes
-                upon it gets the error: a put, a get, and those of a broadcast.
+            SegmentLost: the memory of a tensor in the message was lost with its sender and the manager, or truncated.
+                The message is removed from the queue.
+            Exception: as raised by unpickling; the message is removed from the queue.
+            QueueDamaged, MessageDamaged, OutOfMemory, ClientUnavailable, LockTimeout, ManagerError: see
+                `shmtensor.errors`.
+            StaleHandle, UnknownHandle: a process died during an operation on this queue that names memory which no
+                longer exists, and the manager did not undo the operation within half a second; or the queue's memory
+                is damaged. Any put or get that finds this raises the error.
         """
         self._check_open()
         return _get(self._manager, self._ring)  # type: ignore[no-any-return]
@@ -305,31 +306,32 @@ class SimpleQueue(RingObject, Generic[Message]):
             raise ValueError(f"{type(self).__name__} {self!r} is closed")
 
     def empty(self) -> bool:
-        """Whether there is no message just now. Does not block. Raises OSError when closed, as a pipe does."""
+        """Whether the queue is empty. Does not block. Raises OSError if the queue is closed, as a pipe does."""
         if self._closed:
             raise OSError("handle is closed")
         return self._ring.size() == 0
 
     def close(self) -> None:
-        """This process is done with the queue: further calls raise ValueError. Others go on. Does not block."""
+        """Close the queue for this process: further calls raise ValueError. Does not block."""
         self._closed = True
         self._reader.close()
         self._writer.close()
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there are messages, for `connection.wait`, select and selectors.
+        """Return a descriptor that is readable while there are messages, for `connection.wait` and select.
 
-        Asks the manager the first time; from then on every put and last get of this queue writes to it.
+        The first call sends a request to the manager; from then on each put, and each get that empties the queue,
+        updates the descriptor.
         """
         return self._ring.event()
 
     def stats(self) -> QueueStats:
-        """Figures of this moment. Does not block."""
+        """Return statistics, a snapshot. Does not block."""
         return QueueStats(*self._ring.stats())
 
 
 class Queue(SimpleQueue[Message]):
-    """The standard queue, and more: bounds in bytes too, many messages at once, names, coroutines, figures."""
+    """The standard queue with additions: a bound in bytes, batches, names, coroutines, statistics."""
 
     _KIND = QUEUE
 
@@ -343,20 +345,22 @@ class Queue(SimpleQueue[Message]):
         create: bool | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Make a queue, or open the one of this name. Blocks up to `timeout` seconds.
+        """Create a queue, or open an existing one by name. Blocks up to `timeout` seconds.
 
         Args:
-            maxsize: most messages inside; 0 or less: no bound, or the one that another process gives the same name.
-                The first to give one sets it, messages that are inside by then stay.
-            ctx: the context that asks; any will do.
-            maxbytes: most bytes inside, arrays and tensors counted with what they lie in; otherwise as maxsize.
-            name, create, timeout: as SimpleQueue's.
+            maxsize: maximum number of messages inside; 0 or less: no limit, or the one that another process gives for
+                this name. The first process to give one sets it; messages that are inside by then stay.
+            ctx: the context that creates it; not used.
+            maxbytes: maximum number of bytes inside, including arrays and tensors; otherwise as `maxsize`.
+            name: as for SimpleQueue.
+            create: as for SimpleQueue.
+            timeout: as for SimpleQueue.
 
         Raises:
-            InvalidArgument: a name that cannot be, is something else's, or a queue's with other bounds.
-            the others of SimpleQueue.
+            InvalidArgument: the name is malformed, used for another kind of object, or for a queue with other bounds.
+            NameTaken, UnknownHandle, ManagerUnavailable, OutOfMemory, ManagerError: as SimpleQueue.
         """
-        bounds = bound(maxsize, "maxsize", MOST_MESSAGES), bound(maxbytes, "maxbytes", MOST_BYTES)
+        bounds = bound(maxsize, "maxsize", MAX_MESSAGES), bound(maxbytes, "maxbytes", MAX_BYTES)
         super().__init__(ctx=ctx, name=name, create=create, timeout=timeout, _bounds=bounds)
         self._reset()
         register_after_fork(self, Queue._reset)
@@ -378,11 +382,11 @@ class Queue(SimpleQueue[Message]):
         """Put a message. Blocks while the queue is full, up to `timeout` seconds.
 
         Raises:
-            Full: no room in that time, or at once when not `block`.
+            Full: no room within `timeout`, or at once if not `block`.
             ValueError: the queue is closed.
-            MessageTooLarge: more bytes than `maxbytes`.
-            what pickling raises: nothing was put.
-            OutOfMemory, QueueDamaged, ForkedWithoutHold, LockTimeout, ManagerError.
+            MessageTooLarge: the message has more bytes than `maxbytes`.
+            Exception: as raised by pickling; nothing was put.
+            OutOfMemory, QueueDamaged, ClientUnavailable, LockTimeout, ManagerError: see `shmtensor.errors`.
             StaleHandle, UnknownHandle: as SimpleQueue.get.
         """
         if self._closed:
@@ -396,9 +400,9 @@ class Queue(SimpleQueue[Message]):
         """Take the oldest message. Blocks until there is one, up to `timeout` seconds.
 
         Raises:
-            Empty: no message in that time, or at once when not `block`.
+            Empty: no message within `timeout`, or at once if not `block`.
             ValueError: the queue is closed.
-            the others of SimpleQueue.get.
+            Exception: as SimpleQueue.get.
         """
         if self._closed:
             raise ValueError(f"Queue {self!r} is closed")
@@ -408,23 +412,23 @@ class Queue(SimpleQueue[Message]):
             self._manager._translate(problem)
 
     def put_nowait(self, obj: Message) -> None:
-        """`put(obj, block=False)`."""
+        """Put a message without waiting: `put(obj, block=False)`."""
         self.put(obj, False)
 
     def get_nowait(self) -> Message:
-        """`get(block=False)`."""
+        """Take the oldest message without waiting: `get(block=False)`."""
         return self.get(False)
 
     def put_many(self, messages: Iterable[Message], block: bool = True, timeout: float | None = None) -> int:
-        """Put messages in order, with less work for each than put. Blocks as `put` does.
+        """Put several messages in order, at a lower cost than single puts. Blocks as `put` does.
 
         Returns:
-            How many were put: all, unless the time was up.
+            The number of messages put: all, unless `timeout` expired.
 
         Raises:
-            Full: not even one.
-            the others of `put`: when one cannot be pickled, or is larger than `maxbytes`, none was put. What ends the
-            call in the middle (Ctrl-C, no memory) has how many were put in its attribute `put`.
+            Full: none could be put.
+            Exception: as `put`. If a message cannot be pickled or is larger than `maxbytes`, none is put. An exception
+                in the middle of the call (Ctrl-C, no memory) has the number of messages put in its attribute `put`.
         """
         self._check_open()
         try:
@@ -433,33 +437,33 @@ class Queue(SimpleQueue[Message]):
             with _adding(problem):
                 self._manager._translate(problem)
 
-    def get_many(self, most: int, block: bool = True, timeout: float | None = None) -> list[Message]:
-        """Take up to `most` messages. Blocks until there is one, as `get` does; then takes what is there.
+    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[Message]:
+        """Take up to `max_items` messages. Blocks until there is one, as `get` does, then takes those that are there.
 
         Raises:
-            InvalidArgument: `most` is no number from 1.
-            Empty, and the others of `get`. What cannot be read is out of the queue and raises. The attribute `messages`
-            of what ends the call in the middle is the list of those that were taken.
+            InvalidArgument: `max_items` is not an integer of at least 1.
+            Exception: as `get`. A message that cannot be read is removed and raises. An exception in the middle of the
+                call has the list of messages taken before in its attribute `messages`.
         """
         self._check_open()
-        number = most.__index__() if hasattr(most, "__index__") else 0
+        number = max_items.__index__() if hasattr(max_items, "__index__") else 0
         if number < 1:
-            raise InvalidArgument(f"get_many takes a number of messages from 1, not {most!r}")
+            raise InvalidArgument(f"max_items must be an integer of at least 1, not {max_items!r}")
         try:
-            return self._ring.get_many(min(number, MOST_MESSAGES), block, timeout)
+            return self._ring.get_many(min(number, MAX_MESSAGES), block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
             with _adding(problem):
                 self._manager._translate(problem)
 
     async def aput(self, obj: Message) -> None:
-        """`put` for coroutines: while the queue is full, others run. Those of one loop put in the order they called.
+        """Put a message without blocking the event loop. Coroutines of one loop put in the order of their calls.
 
         Raises:
             ValueError: the queue is closed, or was closed by this process meanwhile.
-            the others of put.
+            Exception: as `put`.
         """
         loop = asyncio.get_running_loop()
-        async with self._loops.tasks(loop).putting:  # whoever is next waits, in a thread; the others for them
+        async with self._loops.tasks(loop).put_lock:  # the first waits in a thread, the others for the first
             while True:
                 taken = self._ring.taken()
                 if self._closed or not self._ring.is_full():
@@ -468,50 +472,50 @@ class Queue(SimpleQueue[Message]):
                 await loop.run_in_executor(None, self._ring.await_room, 0.1, taken)
 
     async def aget(self) -> Message:
-        """`get` for coroutines: while there is no message, others run. Those of one loop get in the order they called.
+        """Take the oldest message without blocking the event loop. Coroutines of one loop get in order of their calls.
 
         Raises:
             ValueError: the queue is closed, or was closed by this process meanwhile.
-            the others of get.
+            Exception: as `get`.
         """
         return await self._loops.tasks(asyncio.get_running_loop()).get(self)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """As SimpleQueue's; `aput` and `aget` that wait in this process raise ValueError."""
+        """Close the queue for this process. `aput` and `aget` that wait here raise ValueError. Does not block."""
         super().close()
         self._loops.look_again()
 
     def qsize(self) -> int:
-        """Number of messages inside. Does not block."""
+        """Return the number of messages inside. Does not block."""
         return self._ring.size()
 
     def full(self) -> bool:
-        """Whether a put would have to wait just now. Does not block."""
+        """Whether the queue is full. Does not block."""
         return self._ring.is_full()
 
     def empty(self) -> bool:
-        """Whether there is no message just now. Does not block.
+        """Whether the queue is empty. Does not block.
 
         Raises:
-            OSError: the queue is closed, and was used before, as in the standard library.
+            OSError: the queue is closed and has been used, as in the standard library.
         """
         return self._ring.stats()[2] == 0 or super().empty()
 
     def join_thread(self) -> None:
-        """Nothing to wait for: what was put is in the queue. Only after close(), as in the standard library."""
+        """Return at once, because there is no feeder thread. Only after close(), as in the standard library."""
         assert self._closed, f"Queue {self!r} not closed"
 
     def cancel_join_thread(self) -> None:
-        """Nothing to cancel: there is no thread, and nothing that could be lost at exit."""
+        """Do nothing: there is no feeder thread, and no message is lost at exit."""
 
 
 class JoinableQueue(Queue[Message]):
-    """A queue that counts the messages whose work is done."""
+    """A queue that counts unfinished tasks."""
 
     _KIND = JOINABLE
 
     def task_done(self) -> None:
-        """Say that one message which was taken is dealt with. Does not block.
+        """Mark one message that was taken as done. Does not block.
 
         Raises:
             ValueError: called more often than messages were put.
@@ -520,12 +524,12 @@ class JoinableQueue(Queue[Message]):
             raise ValueError("task_done() called too many times")
 
     def join(self) -> None:
-        """Block until task_done() was called for every message that was put."""
+        """Block until task_done() has been called for every message that was put."""
         self._ring.await_done(None)
 
 
 class _Source(Protocol):
-    """Where messages come from: a queue, or a reader of a broadcast."""
+    """A source of messages: a queue, or a reader of a broadcast."""
 
     def qsize(self) -> int: ...
     def get(self, block: bool = True, timeout: float | None = None) -> Any: ...
@@ -533,44 +537,45 @@ class _Source(Protocol):
 
 
 class Loops:
-    """The event loops of this process whose tasks use one queue, or one reader of a broadcast."""
+    """The event loops of this process whose tasks use one queue or reader of a broadcast."""
 
     def __init__(self) -> None:
         self._tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Tasks] = weakref.WeakKeyDictionary()
 
     def tasks(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
+        """Return what the tasks of one event loop share."""
         return self._tasks.get(loop) or self._tasks.setdefault(loop, _Tasks(loop))
 
     def look_again(self) -> None:
-        """Tasks that wait for a message look again; from any thread."""
+        """Make tasks that wait for a message check again. May be called from any thread."""
         for tasks in list(self._tasks.values()):
             tasks.look_again()
 
 
 class _Tasks:
-    """What the tasks of one event loop that use a queue share."""
+    """What the tasks of one event loop share for one queue."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.putting = asyncio.Lock()
-        self.getting = asyncio.Lock()
+        self.put_lock = asyncio.Lock()
+        self.get_lock = asyncio.Lock()
         self._loop = weakref.ref(loop)
         self._waiting: asyncio.Future[None] | None = None
 
     async def get(self, source: _Source) -> Any:
-        """The next message. Those who ask have their turn in order."""
-        async with self.getting:
+        """Return the next message. Tasks take turns in the order of their calls."""
+        async with self.get_lock:
             while True:
                 some = source.qsize() > 0
                 try:
                     return source.get(some, _MOMENT)
                 except Empty:
-                    if some:  # another process has the lock
+                    if some:  # another process holds the lock
                         await asyncio.sleep(10 * _MOMENT)
                     else:
                         await self._readable(source.fileno())
 
     async def _readable(self, descriptor: int) -> None:
-        """Until there may be a message, or the queue is closed. For the one that has `getting`."""
+        """Wait until there may be a message, or the queue is closed. The caller holds `get_lock`."""
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         loop.add_reader(descriptor, self._wake)
@@ -585,7 +590,7 @@ class _Tasks:
             self._waiting.set_result(None)
 
     def look_again(self) -> None:
-        """Whoever waits for a message looks again; from any thread."""
+        """Make a task that waits for a message check again. May be called from any thread."""
         loop = self._loop()
         if loop is not None:
             with suppress(RuntimeError):  # the loop is closed

@@ -1,10 +1,10 @@
-"""How storages and tensors cross between processes: by handle, through multiprocessing's pickler and no other.
+"""Reducers that send storages and tensors by handle, used only by multiprocessing's pickler.
 
-A message names the block and carries a *ticket*: a hold on it, owned by the group while the message is under way, which
-the receiver turns into its own. So the sender may drop the tensor, or exit, as soon as the message is written. (If the
-manager is killed as well before another process has mapped the memory, receiving raises SegmentLost.) While a process
-is being spawned, the ticket belongs to the child in the making (its embryo slot), and ends with it should it never come
-to life. Queues, locks and the like cross in the same way.
+A message refers to a block by its numbers and a *ticket*: a hold on the block, owned by the group while the message is
+in flight, which the receiver turns into its own. So the sender may drop the tensor, or exit, once the message is
+written. (If the manager is killed as well before another process has mapped the memory, receiving raises SegmentLost.)
+While a process is being spawned, its tickets belong to its embryo slot, and end with that if the start fails. Queues
+and locks are sent in the same way.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ Rebuild: TypeAlias = tuple[Any, ...]
 
 
 class Embryo:
-    """A child about to be spawned, as a member of the group at `address`: what the parent gives it is held by its slot.
+    """A child that is being spawned, as a member of a group. Its slot holds the blocks that the parent passes to it.
 
-    Pickled into the child, where the first storage that arrives makes the child a client through the socket that it
-    inherits.
+    It is pickled into the child, where unpickling makes the child a client through the inherited socket.
     """
 
     def __init__(self, manager: client.Manager) -> None:
@@ -50,13 +49,13 @@ class Embryo:
 
     def __reduce__(self) -> Rebuild:
         if not self._socket.is_ours:
-            raise ManagerError("the socket of a child that is being started was closed by this program; start it again")
+            raise ManagerError("this program closed the socket of a child that is being started; start the child again")
         return _arrive, (self.address, reduction.DupFd(self._socket.number), self._place)
 
 
 _kept: list[Descriptor] = []
-"""Sockets of embryos in a process that had become a client on its own before its arguments arrived. Each stays open:
-the manager takes its end of file as the end of what the embryo holds."""
+"""Sockets of embryos, in a process that became a client before its arguments arrived. They stay open, because the
+manager releases what the embryo holds when its socket is closed."""
 
 
 def _arrive(address: bytes, socket: Any, place: client.Place) -> bytes:
@@ -64,19 +63,19 @@ def _arrive(address: bytes, socket: Any, place: client.Place) -> bytes:
     spare = Descriptor(os.dup(fd))
     try:
         client.adopt(address, fd, place)
-    except InvalidArgument:  # a client at this address already; adopt() has closed its descriptor
+    except InvalidArgument:  # already a client at this address; adopt() has closed its descriptor
         _kept.append(spare)
     return address
 
 
 def embryos_of(popen: Any) -> dict[bytes, Embryo]:
-    """The embryos of a process that is being spawned, by manager address."""
+    """Return the embryos of a process that is being spawned, by manager address."""
     found: dict[bytes, Embryo] = popen.__dict__.setdefault("_shmtensor_embryos", {})
     return found
 
 
-def _traveller(manager: client.Manager) -> tuple[Any, int]:
-    """Where a message leads: (what names the manager in it, slot that owns its tickets)."""
+def _destination(manager: client.Manager) -> tuple[Any, int]:
+    """Return (what identifies the manager in the current message, slot that owns its tickets)."""
     popen = get_spawning_popen()
     if popen is None:
         return manager.address, 0
@@ -91,16 +90,16 @@ class _Message(threading.local):
     """The message that this thread is pickling."""
 
     tickets: list[tuple[Block, int, int]] | None = None
-    """(block, hold, mark) of the tickets in it; None: no message is being pickled."""
+    """(block, hold, mark) of its tickets; None: no message is being pickled."""
     native: Client | None = None
-    """The client whose blocks leave the pickle out of band, for the object that is being reduced."""
+    """The client whose blocks are pickled out of band, for the object that is being reduced."""
 
 
 _message = _Message()
 
 
 def dump(pickler: pickle.Pickler, message: Any) -> None:
-    """ForkingPickler.dump, which takes the tickets of a message back that it could not pickle to its end."""
+    """Pickle a message as ForkingPickler.dump does. If that fails, release its tickets."""
     outer = _message.tickets
     made: list[tuple[Block, int, int]] = []
     _message.tickets = made
@@ -115,25 +114,28 @@ def dump(pickler: pickle.Pickler, message: Any) -> None:
 
 
 def name_of(name: str) -> bytes:
-    """The manager's form of the name that a user gave a shared object. Raises InvalidArgument."""
+    """Convert a user's name of a shared object to the manager's form. Raises InvalidArgument."""
     if not isinstance(name, str):
-        raise InvalidArgument(f"the name of a shared object is a string, as 'jobs', not {name!r}")
+        raise InvalidArgument(f"the name of a shared object must be a string such as 'jobs', not {name!r}")
     wanted = b"/" + name.removeprefix("/").encode(errors="replace")
     try:
         protocol.check_name(wanted)
     except protocol.Malformed:
         raise InvalidArgument(
-            f"{name!r} cannot be the name of a shared object; 1 to {protocol.MAX_NAME_BYTES - 1} letters, digits, '_', "
-            "'-' and '.' can"
+            f"{name!r} is not a valid name of a shared object; use 1 to {protocol.MAX_NAME_BYTES - 1} letters, digits, "
+            "'_', '-' and '.'"
         ) from None
     return wanted
 
 
 def block_ticket(block: Block) -> Rebuild:
-    """What names `block` to the process that is being spawned, or to whoever reads the message: (where, numbers) for
-    `client.at(where).redeem(*numbers)`."""
+    """Make a ticket for the process that is being spawned, or for the receiver of the message.
+
+    Returns:
+        (where, numbers) for `client.at(where).redeem(*numbers)`.
+    """
     manager = manager_of(block)
-    where, owner = _traveller(manager)
+    where, owner = _destination(manager)
     hold, mark = manager.ticket(block, owner)
     if owner == 0 and _message.tickets is not None:
         _message.tickets.append((block, hold, mark))
@@ -141,13 +143,13 @@ def block_ticket(block: Block) -> Rebuild:
 
 
 shared_classes: set[type[Shared]] = set()
-"""The classes that follow, and their subclasses."""
+"""All subclasses of `Shared`."""
 
 
 class Shared:
-    """An object in a block of shared memory that crosses by handle, as tensors do: a queue, a lock.
+    """Base of objects in a block of shared memory that are sent by handle: queues, locks.
 
-    A subclass puts `_share(block)` into its state, and takes the block back by `received`.
+    A subclass puts `_share(block)` into its pickled state and gets the block back from `received`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -155,20 +157,20 @@ class Shared:
         shared_classes.add(cls)
 
     def _share(self, block: Block) -> Any:
-        """What stands for the block in a message, or in what a child is given. Raises RuntimeError: in plain pickle."""
+        """Return what represents the block in a message or a child's arguments. Raises RuntimeError in plain pickle."""
         if block.client is _message.native:
             return pickle.PickleBuffer(block)
         if _message.tickets is None and get_spawning_popen() is None:
             raise RuntimeError(
                 f"{type(self).__name__} objects should only be shared between processes through inheritance or in "
-                "messages: give it to a Process or Pool, or send it through a queue or pipe; plain pickle goes by "
-                "value, and this has none"
+                "messages: pass it to a Process or Pool, or send it through a queue or pipe; plain pickle cannot copy "
+                "it"
             )
         return block_ticket(block)
 
 
 def reduce_out_of_band(shared: Shared, native: Client) -> Any:
-    """Reduce an object whose block, if it is of that client, leaves the pickle out of band."""
+    """Reduce an object; its block is pickled out of band if it belongs to that client."""
     outer = _message.native
     _message.native = native
     try:
@@ -178,10 +180,11 @@ def reduce_out_of_band(shared: Shared, native: Client) -> Any:
 
 
 def received(state: Any) -> tuple[client.Manager, Block]:
-    """The block that `Shared._share` named, and its manager.
+    """Return the manager and the block that `Shared._share` represents.
 
     Raises:
-        StaleHandle: the message was read before, and the block has been freed since. MessageDamaged: no block came.
+        StaleHandle: the message was read before, and the block has been freed since.
+        MessageDamaged: a block is missing.
         ManagerError, OutOfMemory: as Manager.redeem.
     """
     if isinstance(state, tuple):
@@ -190,24 +193,24 @@ def received(state: Any) -> tuple[client.Manager, Block]:
         return manager, manager.redeem(*numbers)
     block = state.obj if isinstance(state, memoryview) else state
     if not isinstance(block, Block):
-        raise MessageDamaged(f"a message names the block of a queue or lock where it has a {type(block).__name__}")
+        raise MessageDamaged(f"a message has a {type(block).__name__} in the place of the block of a queue or lock")
     return manager_of(block), block
 
 
 def reduce_storage(shared: Storage) -> Rebuild:
-    """A storage by handle; one on this process's heap is moved into shared memory first, as `share_memory_()` does.
+    """Reduce a storage to a handle. Private memory is moved into shared memory first, as `share_memory_()` does.
 
-    How receivers may use it goes along. A private copy (of what was shared copy_on_write) cannot be mapped by others:
-    they get one each of what it holds now.
+    The access of receivers (read-only, copy on write) is sent along. The private copy of a storage that was shared
+    copy_on_write cannot be mapped by others, so each receiver gets a copy of its current content.
 
     Raises:
         OutOfMemory, ManagerError: as share_memory_.
-        InvalidArgument: memory that is shared in a way that no other process can follow.
+        InvalidArgument: the memory cannot be mapped by another process.
     """
     dtype = BY_DTYPE[shared.dtype].name
     if shared._view is not None:  # a part: its root goes by handle
         return shared.__reduce_ex__(5)
-    if getattr(shared._region, "kind", 0) == VIEW_PERSONAL:  # pages of ours that no other process can map
+    if getattr(shared._region, "kind", 0) == VIEW_PERSONAL:  # private pages that no other process can map
         copy = allocate(shared.nbytes)
         np.copyto(copy.array(shared.dtype, (shared.size(),)), shared._flat)
         block: Block | None = copy
@@ -217,7 +220,7 @@ def reduce_storage(shared: Storage) -> Rebuild:
         theirs = RECEIVED[ours]
     if block is not None:
         manager = manager_of(block)
-        where, owner = _traveller(manager)
+        where, owner = _destination(manager)
         hold, mark = manager.ticket(block, owner)
         if owner == 0 and _message.tickets is not None:
             _message.tickets.append((block, hold, mark))
@@ -241,32 +244,35 @@ def reduce_storage(shared: Storage) -> Rebuild:
 def rebuild_storage(
     where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int, kind: int = 0
 ) -> Storage:
-    """Redeem a ticket; gives the storage that this process has over the block already, if any.
+    """Redeem a ticket and return the storage over its block; an existing one if this process has it.
 
     Args:
-        kind: the view that we may have of the block; 0: all rights.
+        where: address of the manager.
+        name: the ticket: segment, block, generation, hold, mark.
+        dtype: name of the element type.
+        size: number of elements.
+        kind: the view that receivers may have of the block; 0: full access.
 
     Raises:
-        InvalidArgument: what is no ticket, or another type or size than the block's, or no view that is ever sent.
-        OutOfMemory: no room for the view.
-        SegmentLost: the manager has ended and this process had not mapped the segment.
-        StaleHandle: the message was read before and its block has been freed since.
+        InvalidArgument: an invalid ticket or kind, or a type or size that does not fit the block.
+        OutOfMemory: no memory for the view.
+        SegmentLost: the manager ended before this process had mapped the segment.
+        StaleHandle: the message was read before, and its block has been freed since.
     """
     if kind not in RECEIVED.values():
-        raise InvalidArgument(f"a storage was sent as a view of kind {kind!r}, which receivers do not have")
+        raise InvalidArgument(f"a storage was sent as a view of kind {kind!r}, which is not one for receivers")
     try:
         block = client.at(where).redeem(*name)
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"a storage of {size} {dtype_of(dtype)} elements was sent through the manager at {os.fsdecode(where)}, "
-            "which has ended before this process mapped the memory; keep the sender or its manager alive until then "
-            f"({error})"
+            f"the manager at {os.fsdecode(where)} ended before this process mapped a storage of {size} "
+            f"{dtype_of(dtype)} elements; keep the sender or its manager alive until then ({error})"
         ) from error
     return Storage._from_block(block, dtype_of(dtype), size, kind)
 
 
 def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> Storage:
-    """A storage over a memory file, whose descriptor came along."""
+    """Return a storage over a memory file whose descriptor was sent."""
     fd: int = socket.detach()
     try:
         opened: Storage = Storage._class_of(dtype_of(dtype))._new_shared_fd(fd, size)
@@ -276,29 +282,29 @@ def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> Storage:
 
 
 def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tuple[int, int]) -> Storage:
-    """A storage over a file or a POSIX shared-memory object that exists.
+    """Return a storage over an existing file or POSIX shared-memory object.
 
     Raises:
-        MappingError: it exists no more.
-        StaleHandle: the name stands for another one by now.
+        MappingError: it does not exist any more.
+        StaleHandle: the name belongs to another file by now.
     """
     kept = (MapFlags(flags) | MapFlags.NOCREATE) & ~(MapFlags.EXCLUSIVE | MapFlags.UNLINK)
     opened: Storage = Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))
     if opened._region.identity != identity:
         raise StaleHandle(
-            f"a storage over {name} was sent, and another file has its name by now; keep files that are being sent, or "
-            "load and send it again"
+            f"a storage over {name} was sent, but another file has that name by now; keep the files of storages that "
+            "are being sent, or send the storage again"
         )
     return opened
 
 
 def reduce_tensor(tensor: Tensor) -> Rebuild:
-    """A tensor as its storage, which goes by handle, and its place in it; the receiver's aliases the sender's."""
+    """Reduce a tensor to its storage, sent by handle, and its position in it. The receiver shares the memory."""
     return Tensor._rebuild, tensor._parts()
 
 
 def register() -> None:
-    """Teach multiprocessing's pickler. Plain pickle, copy and deepcopy know nothing of it and go by value."""
+    """Register the reducers in multiprocessing's pickler. Plain pickle, copy and deepcopy are not changed."""
     each_type(lambda row: reduction.ForkingPickler.register(STORAGE_CLASSES[row.dtype], reduce_storage))
     reduction.ForkingPickler.register(Tensor, reduce_tensor)
     reduction.ForkingPickler.dump = dump  # type: ignore[method-assign]

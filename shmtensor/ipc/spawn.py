@@ -1,11 +1,11 @@
-"""Several processes, ended together: `spawn`, `start_processes` and `ProcessContext`, as in torch.multiprocessing.
+"""Groups of processes that end together: `spawn`, `start_processes`, `ProcessContext`, as in torch.multiprocessing.
 
-Each process calls `fn(i, *args)`. The first that fails ends the others, and its traceback is raised in the parent. A
-process that was started here ends when its parent does: at its start SIGTERM gets its default action back and is
-unblocked, and the parent's death brings that signal. Only a handler that `fn` installs itself can put that end off.
+Each process calls `fn(i, *args)`. When one fails, the others are ended, and its traceback is raised in the parent. A
+process also ends when its parent ends: at its start SIGTERM is unblocked and gets its default action, and the parent's
+death sends that signal. Only a handler that `fn` installs can prevent this.
 
-The traceback crosses in a memory file which the parent made: it needs no reader while the child writes, stays when the
-child is killed, and has no name to clean up.
+The traceback is passed in a memory file of the parent: the child can write it without a reader, it survives a kill of
+the child, and it leaves no name behind.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from ..errors import InvalidArgument, ShmTensorError, type_name
 from .processes import context_of
 
 GRACE_SECONDS = 30.0
-"""From SIGTERM to SIGKILL where the caller names no grace period; torch's figure."""
+"""Default time from SIGTERM to SIGKILL, as in torch."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_LENGTH = struct.Struct("=Q")  # bytes of text behind it; 0 until the text is whole
+_LENGTH = struct.Struct("=Q")  # bytes of text that follow; 0 until the text is complete
 
 
 class ProcessException(ShmTensorError, RuntimeError):
-    """A process that was started together with others failed; the others have been ended.
+    """One of several processes failed, and the others have been ended.
 
     Attributes:
-        msg: the message. error_index: the process's index, from 0. pid, error_pid (torch's name): its process id.
+        msg: the message.
+        error_index: index of the process, from 0.
+        pid: its process id; also `error_pid`, torch's name.
     """
 
     def __init__(self, msg: str, error_index: int, pid: int) -> None:
@@ -53,14 +55,15 @@ class ProcessException(ShmTensorError, RuntimeError):
 
 
 class ProcessRaisedException(ProcessException):
-    """`fn` raised; the message holds the whole traceback of the child."""
+    """An exception was raised in `fn`; the message contains the traceback of the child."""
 
 
 class ProcessExitedException(ProcessException):
-    """The process was killed by a signal, or exited with another status than 0 without an exception in `fn`.
+    """The process was killed by a signal, or exited with a non-zero status without an exception in `fn`.
 
     Attributes:
-        exit_code: its exit status, or minus the signal's number. signal_name: "SIGKILL", say; None without a signal.
+        exit_code: exit status, or the negative signal number.
+        signal_name: for example "SIGKILL"; None without a signal.
     """
 
     def __init__(self, msg: str, error_index: int, pid: int, exit_code: int, signal_name: str | None = None) -> None:
@@ -73,7 +76,7 @@ class ProcessExitedException(ProcessException):
 
 
 class _Report:
-    """One text from a child to its parent, in a memory file. None of its methods block."""
+    """A text from a child to its parent, in a memory file. No method blocks."""
 
     def __init__(self, fd: int | None = None) -> None:
         self._file = Descriptor(os.memfd_create("shmtensor-report") if fd is None else fd)
@@ -94,12 +97,12 @@ class _Report:
             sys.stderr.write(text)
             return
         with open(self._file.number, "wb", closefd=False) as file:
-            file.seek(0)  # the position is one for all processes that have this file
+            file.seek(0)  # all processes that have this file share its position
             file.write(bytes(_LENGTH.size) + data)
-        os.pwrite(self._file.number, _LENGTH.pack(len(data)), 0)  # from here on it counts
+        os.pwrite(self._file.number, _LENGTH.pack(len(data)), 0)  # the text is valid from here on
 
     def read(self) -> str | None:
-        """The text; None when there is none, or not all of it, or when this program closed the file."""
+        """Return the text; None if it is missing or incomplete, or if this program closed the file."""
         if not self._file.is_ours:
             return None
         with open(self._file.number, "rb", closefd=False) as file:
@@ -109,11 +112,11 @@ class _Report:
 
 
 def _end_with_parent(is_direct: bool) -> None:
-    """Let SIGTERM come when the parent ends, or at once when it has ended already. Does not block.
+    """Send this process SIGTERM when its parent ends, or at once if it has ended. Does not block.
 
-    The kernel's own signal (prctl(2), PR_SET_PDEATHSIG) reaches even a child that never gives back the interpreter. But
-    it comes with the end of the THREAD that started the child, and of the fork server where that one forked it: so it
-    serves children of a main thread only (`is_direct`), and for the others a thread waits for the parent's end.
+    The kernel's signal (prctl(2), PR_SET_PDEATHSIG) reaches even a child that never returns to the interpreter. But it
+    is sent at the end of the thread that started the child, or of the fork server. So it is used only for children of
+    a main thread (`is_direct`); for others, a thread waits for the parent's end.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked child has its parent's handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -123,7 +126,7 @@ def _end_with_parent(is_direct: bool) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed; a sandbox may forbid it")
-        has_parent = os.getppid() == parent.pid  # else it ended before prctl, and nothing would come
+        has_parent = os.getppid() == parent.pid  # else it ended before prctl, and there will be no signal
     else:
         try:
             pidfd = os.pidfd_open(parent.pid)
@@ -131,7 +134,7 @@ def _end_with_parent(is_direct: bool) -> None:
             has_parent = False
         else:
             threading.Thread(target=_await_end, args=(pidfd,), name="shmtensor-parent", daemon=True).start()
-            has_parent = parent.is_alive()  # else the number may have been another process's already
+            has_parent = parent.is_alive()  # else the pid may have been reused already
     if not has_parent:
         signal.raise_signal(signal.SIGTERM)
 
@@ -148,7 +151,7 @@ def _run(fn: Callable[..., Any], index: int, args: Sequence[Any], report: _Repor
     try:
         fn(index, *args)
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)  # as a shell has it; the parent's traceback is enough for a ^C
+        sys.exit(128 + signal.SIGINT)  # as in shells; for Ctrl-C the parent's traceback is enough
     except SystemExit:
         raise
     except BaseException:
@@ -160,7 +163,8 @@ class ProcessContext:
     """Processes that were started together.
 
     Attributes:
-        processes: the process objects, by index. sentinels: of those not yet seen to end, sentinel -> index.
+        processes: the process objects, by index.
+        sentinels: sentinel -> index of each process whose end has not been seen yet.
     """
 
     def __init__(self, processes: Sequence[Any], reports: Sequence[_Report]) -> None:
@@ -170,26 +174,26 @@ class ProcessContext:
         self._failure: ProcessException | None = None
 
     def pids(self) -> list[int]:
-        """The process ids, by index. Does not block."""
+        """Return the process ids, by index. Does not block."""
         return [process.pid for process in self.processes]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Wait until every process has ended, or one has failed. Blocks, up to `timeout`.
+        """Wait until every process has ended or one has failed. Blocks up to `timeout` seconds.
 
-        After a failure, and after a KeyboardInterrupt here, the others are ended: SIGTERM, and SIGKILL for those that
-        are there `grace_period` later. That comes on top of `timeout`; a further KeyboardInterrupt cuts it short.
-        Torch's `join` may give False whenever some process has ended; a loop around it works here too.
+        After a failure, or a KeyboardInterrupt here, the other processes get SIGTERM, and SIGKILL after `grace_period`.
+        That time is in addition to `timeout`; another KeyboardInterrupt ends it early. Torch's `join` may return False
+        whenever a process has ended; a loop around it works here too.
 
         Args:
-            timeout: seconds; None waits without a bound, 0 or less only looks.
-            grace_period: seconds from SIGTERM to SIGKILL; None is `GRACE_SECONDS`.
+            timeout: seconds; None: no bound; 0 or less: do not wait.
+            grace_period: seconds from SIGTERM to SIGKILL; None: `GRACE_SECONDS`.
 
         Returns:
-            True when all have ended with status 0; False when the time was up first.
+            True if all have ended with status 0, False if `timeout` expired.
 
         Raises:
-            ProcessRaisedException: `fn` raised in a process. This, like the next, is raised by later calls again.
-            ProcessExitedException: a process was killed, or exited with another status than 0.
+            ProcessRaisedException: `fn` raised in a process. Later calls raise it again.
+            ProcessExitedException: a process was killed, or exited with a non-zero status. Later calls raise it again.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -212,7 +216,7 @@ class ProcessContext:
         return True
 
     def _failure_of(self, index: int) -> ProcessException | None:
-        """Why process `index`, which has ended, counts as failed."""
+        """Return the exception for process `index`, which has ended; None if it succeeded."""
         pid, code = self.processes[index].pid, self.processes[index].exitcode
         text = self._reports[index].read()
         self._reports[index].close()
@@ -224,12 +228,12 @@ class ProcessContext:
         known = {number.value: number.name for number in signal.Signals}
         name = None if code > 0 else known.get(-code, f"<Unknown signal {-code}>")
         how = f"exit code {code}" if name is None else f"signal {name}"
-        advice = "its standard error may say why, or the kernel's log if it used too much memory"
+        advice = "see its standard error, or the kernel's log if it used too much memory"
         message = f"process {index} terminated with {how} (pid {pid}); {advice}"
         return ProcessExitedException(message, index, pid, code, name)
 
     def _end(self, grace_period: float | None) -> None:
-        """End the processes that still run. Blocks, up to the grace period."""
+        """End the processes that are still running. Blocks up to the grace period."""
         deadline = time.monotonic() + (GRACE_SECONDS if grace_period is None else grace_period)
         try:
             for process in [p for p in self.processes if p.is_alive()]:
@@ -250,32 +254,32 @@ def start_processes(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """Start processes that call `fn(i, *args)`, i from 0. Blocks until all have ended, unless `join` is false.
+    """Start processes that call `fn(i, *args)` with i from 0. Blocks until all have ended, unless `join` is false.
 
     Args:
         fn: a function that the children can import; with "fork", any callable.
-        args: a tuple or list. Tensors in it go by handle: all processes have the same memory.
-        nprocs: how many, 1 or more.
+        args: a tuple or list. Tensors in it are sent by handle, so all processes share their memory.
+        nprocs: number of processes, at least 1.
         join: wait for them (`ProcessContext.join`).
-        daemon: end them when this program ends, rather than wait for them then.
+        daemon: end them when this program ends, instead of waiting for them.
         start_method: "spawn", "fork" or "forkserver".
 
     Returns:
         None, or the ProcessContext if `join` is false.
 
     Raises:
-        InvalidArgument: an argument is none of the above.
+        InvalidArgument: an invalid argument.
         ProcessRaisedException, ProcessExitedException: as `ProcessContext.join`.
     """
     if not callable(fn):
-        raise InvalidArgument(f"fn has to be callable, as fn(i, *args), and {fn!r} is not; pass the function itself")
+        raise InvalidArgument(f"fn must be callable as fn(i, *args), and {fn!r} is not; pass the function itself")
     if not isinstance(args, tuple | list):
-        raise InvalidArgument(f"args has to be a tuple or list, not {type_name(args)}; write args=(value,) for one")
+        raise InvalidArgument(f"args must be a tuple or list, not {type_name(args)}; write args=(value,) for one")
     if not isinstance(nprocs, int) or isinstance(nprocs, bool) or nprocs < 1:
-        raise InvalidArgument(f"nprocs has to be a whole number of processes, 1 or more, not {nprocs!r}")
+        raise InvalidArgument(f"nprocs must be an integer of at least 1, not {nprocs!r}")
     methods = multiprocessing.get_all_start_methods()
     if start_method not in methods:
-        raise InvalidArgument(f"there is no start method {start_method!r}; choose one of {', '.join(methods)}")
+        raise InvalidArgument(f"unknown start method {start_method!r}; choose one of {', '.join(methods)}")
     context = context_of(start_method)
     is_direct = start_method != "forkserver" and threading.current_thread() is threading.main_thread()
     processes: list[Any] = []
@@ -297,4 +301,4 @@ def start_processes(
 
 
 spawn = start_processes
-"""The name that torch's programs use; there other start methods are refused, here they work."""
+"""torch's name of the function. Other start methods than "spawn" work here, too."""

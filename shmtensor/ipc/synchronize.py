@@ -1,9 +1,9 @@
-"""Locks, semaphores, conditions, events and barriers between processes: the standard ones, which no death can hold.
+"""Locks, semaphores, conditions, events and barriers between processes, which survive the death of their owners.
 
-Each is a block of shared memory with one word that says who holds it (native/base/layout.hpp, "Synchronisation").
-Taking one that is free makes no system call. Where a holder was killed, the next taker has the lock, and can ask
-whether that was so (`owner_died`); a wait sees that within 100 ms. A semaphore has no holder: whoever likes may release
-what another acquired, so units that a killed process took stay taken, as in the standard library.
+They have the standard interface. Each is a block of shared memory with one word that names its owner
+(native/base/layout.hpp, "Synchronisation"). An uncontended acquire makes no system call. If the owner of a lock is
+killed, a waiting process gets the lock within 100 ms and can see that from `owner_died`. A semaphore has no owner,
+since any process may release it; units that a killed process acquired stay acquired, as in the standard library.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from .. import _native
-from ..errors import ForkedWithoutHold, InvalidArgument, QuotaExceeded
+from ..errors import ClientUnavailable, InvalidArgument, QuotaExceeded
 from ..manager import client
 from . import reductions
 
 __all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock", "Semaphore"]
 
 SEM_VALUE_MAX = 2**31 - 1
-_LOOK = 0.1  # seconds between two looks whether a party of a barrier has died
-_PARTIES = 4096  # of a barrier at most
+_LOOK = 0.1  # seconds between checks whether a process that waits in a barrier has died
+_MAX_PARTIES = 4096  # of a barrier
 _NOT_HELD = "not held by this process"
 Made = TypeVar("Made")
 
@@ -34,7 +34,7 @@ def _whole(value: Any, what: str) -> int:
     try:
         return index(value)
     except TypeError:
-        raise TypeError(f"the {what} are a whole number, not {value!r}") from None
+        raise TypeError(f"the number of {what} must be an integer, not {value!r}") from None
 
 
 def _make(
@@ -44,7 +44,7 @@ def _make(
     create: bool | None = None,
     timeout: float | None = None,
 ) -> Made:
-    """`over(block, fresh)` for a fresh block; or for the one of this name, as Manager.open_or_create has it."""
+    """Return `over(block, fresh)` for a new block, or for the named one, as Manager.open_or_create does."""
     manager = client.default()
 
     def make() -> _native.Block:
@@ -57,7 +57,7 @@ def _make(
     try:
         return over(block, False)
     except ValueError as problem:
-        raise InvalidArgument(f"{name!r} is the name of an object of another kind ({problem}); use another") from None
+        raise InvalidArgument(f"{name!r} is the name of another kind of object ({problem}); use another name") from None
 
 
 def _received(state: Any) -> _native.Block:
@@ -65,17 +65,17 @@ def _received(state: Any) -> _native.Block:
 
 
 def _shown(thing: object, facts: Callable[[], str]) -> str:
-    """A repr that raises nothing: also of what could not be made, or what a forked process does not hold."""
+    """Return a repr without raising, also if __init__ failed or a forked process does not hold the object."""
     try:
         known = facts()
-    except (AttributeError, ForkedWithoutHold):
+    except (AttributeError, ClientUnavailable):
         known = _NOT_HELD
     name = vars(thing).get("_name")
     return f"<{type(thing).__name__}({known}{'' if name is None else f', name={name!r}'})>"
 
 
 class SemLock(reductions.Shared):
-    """What locks and semaphores share."""
+    """Base of locks and semaphores."""
 
     _semlock: Any
 
@@ -94,7 +94,7 @@ class SemLock(reductions.Shared):
         return self._share(self._semlock.block)
 
     def _holder(self) -> tuple[str, Any]:
-        """(who holds it, how often), as the standard locks are shown."""
+        """Return (owner, recursion count) as in the repr of the standard locks."""
         if self._semlock._is_mine():
             name = process.current_process().name
             if threading.current_thread().name != "MainThread":
@@ -109,19 +109,22 @@ class Lock(SemLock):
     """A lock: `acquire(block=True, timeout=None)`, `release()`, `with`. Any process or thread may release it.
 
     Raises:
-        ValueError: released while nobody holds it.
+        ValueError: released while not held.
         OutOfMemory, ManagerError: no shared memory for it.
-        InvalidArgument: `name` cannot be one, or is something else's.
+        InvalidArgument: `name` is malformed, or used for another kind of object.
         NameTaken, UnknownHandle, ManagerUnavailable: as SimpleQueue, for a name.
     """
 
     def __init__(
         self, *, ctx: Any = None, name: str | None = None, create: bool | None = None, timeout: float | None = None
     ) -> None:
-        """Make a lock, or open the one of this `name` (letters, digits, '_', '-' and '.').
+        """Create a lock, or open an existing one by name.
 
         Args:
-            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+            ctx: the context that creates it; not used.
+            name: letters, digits, '_', '-' and '.'.
+            create: as for SimpleQueue.
+            timeout: as for SimpleQueue.
         """
 
         def over(block: _native.Block, fresh: bool) -> _native.Mutex:
@@ -135,7 +138,7 @@ class Lock(SemLock):
 
     @property
     def owner_died(self) -> bool:
-        """Whether who holds the lock took it from a process that died: what it guards may be half done."""
+        """Whether the current owner took the lock from a process that died: data it protects may be inconsistent."""
         return bool(self._semlock.owner_died)
 
     def __repr__(self) -> str:
@@ -143,16 +146,16 @@ class Lock(SemLock):
 
 
 class RLock(SemLock):
-    """A lock that its holder, a thread of a process, may take several times. As Lock, but for:
+    """A lock that its owner, a thread of a process, may acquire several times. Otherwise as Lock.
 
     Raises:
-        AssertionError: released by another thread or process than its holder.
+        AssertionError: released by a thread or process that is not its owner.
     """
 
     def __init__(
         self, *, ctx: Any = None, name: str | None = None, create: bool | None = None, timeout: float | None = None
     ) -> None:
-        """Make a lock, or open the one of this `name`, as Lock does."""
+        """Create a lock, or open an existing one by name. Arguments as for Lock."""
 
         def over(block: _native.Block, fresh: bool) -> _native.Mutex:
             return _native.Mutex(block, True, fresh)
@@ -165,7 +168,7 @@ class RLock(SemLock):
 
     @property
     def owner_died(self) -> bool:
-        """As Lock.owner_died."""
+        """Whether the current owner took the lock from a process that died, as Lock.owner_died."""
         return bool(self._semlock.owner_died)
 
     def __repr__(self) -> str:
@@ -173,10 +176,10 @@ class RLock(SemLock):
 
 
 class Semaphore(SemLock):
-    """A number of units: `acquire(block=True, timeout=None)` takes one, `release()` gives one, by whomever.
+    """A semaphore: `acquire(block=True, timeout=None)`, `release()`. Any process or thread may release it.
 
     Raises:
-        ValueError: a value below 0 or above SEM_VALUE_MAX.
+        ValueError: the value is below 0 or above SEM_VALUE_MAX.
         OutOfMemory, ManagerError, InvalidArgument: as Lock.
     """
 
@@ -191,20 +194,23 @@ class Semaphore(SemLock):
         create: bool | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Make a semaphore of `value` free units, or open the one of this `name`.
+        """Create a semaphore with `value` free units, or open an existing one by name.
 
         Args:
-            value: None: 1, or the one that another process gives the same name. The first to give one sets it; units
-                that were taken by then stay taken.
-            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+            value: None: 1, or the value that another process gives for this name. The first process to give one sets
+                it; units that were acquired by then stay acquired.
+            ctx: the context that creates it; not used.
+            name: as for Lock.
+            create: as for SimpleQueue.
+            timeout: as for SimpleQueue.
 
         Raises:
-            InvalidArgument: another value was given with this name, or more units are taken already.
+            InvalidArgument: another value was set for this name, or more units are acquired already.
         """
         if value is not None:
             value = _whole(value, "units of a semaphore")
         if value is not None and not 0 <= value <= SEM_VALUE_MAX:
-            raise ValueError(f"a semaphore has 0 to {SEM_VALUE_MAX} units, not {value}")
+            raise ValueError(f"the value of a semaphore must be 0 to {SEM_VALUE_MAX}, not {value}")
         first = 1 if value is None and (name is None or create) else value
 
         def over(block: _native.Block, fresh: bool) -> _native.Units:
@@ -216,11 +222,9 @@ class Semaphore(SemLock):
         self._use(_make(_native.LOCK_BYTES, over, name, create, timeout))
         found = first if first is None else self._semlock.first(first)
         if found != first:
-            has = (
-                f"exists with {found} units" if found is not None else "has had more units taken, or released, already"
-            )
+            has = f"exists with value {found}" if found is not None else "already had more units acquired or released"
             raise InvalidArgument(
-                f"{name!r} {has}, and {first} were asked for; leave the value out, or use another name"
+                f"the semaphore {name!r} {has}, not {first}; leave the value out, or use another name"
             )
         self._name = name
 
@@ -228,7 +232,7 @@ class Semaphore(SemLock):
         self._use(_native.Units(_received(state), self._BOUNDED, False))
 
     def get_value(self) -> int:
-        """Free units just now. Does not block."""
+        """Return the number of free units. Does not block."""
         return self._semlock._get_value()  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -236,10 +240,10 @@ class Semaphore(SemLock):
 
 
 class BoundedSemaphore(Semaphore):
-    """A semaphore that never has more free units than at first.
+    """A semaphore whose value never exceeds its initial value.
 
     Raises:
-        ValueError: released more often than acquired; and as Semaphore.
+        ValueError: released more often than acquired, or as Semaphore.
     """
 
     _BOUNDED = True
@@ -249,16 +253,16 @@ class BoundedSemaphore(Semaphore):
 
 
 class _Number:
-    """A number that programs read from a standard condition's semaphores."""
+    """A stand-in for a semaphore of the standard condition, whose value programs read."""
 
     def __init__(self, value: Callable[[], int]) -> None:
         self.get_value = value
 
 
 class Condition(reductions.Shared):
-    """A condition: `wait`, `wait_for`, `notify`, `notify_all` with its lock held. At most 504 threads can wait.
+    """A condition variable: `wait`, `wait_for`, `notify`, `notify_all` with its lock held. Up to 504 threads can wait.
 
-    A waiter that is killed takes no notification with it, and keeps nobody who notifies.
+    A waiting process that is killed consumes no notification and does not block `notify`.
 
     Raises:
         AssertionError: the lock is not held.
@@ -274,34 +278,40 @@ class Condition(reductions.Shared):
         create: bool | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Make a condition over `lock` (default: an RLock of its own), or open the one of this `name`.
+        """Create a condition, or open an existing one by name.
 
         Args:
-            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+            lock: a Lock or RLock; None: a new RLock. Not with a name, which includes a lock.
+            ctx: the context that creates it; not used.
+            name: as for Lock.
+            create: as for SimpleQueue.
+            timeout: as for SimpleQueue.
         """
         if lock is not None and name is not None:
-            raise InvalidArgument("a condition of this name has a lock already; give one or the other")
+            raise InvalidArgument("a named condition has its own lock; give lock or name, not both")
         if name is not None:
-            reductions.name_of(name)  # what is wrong with it is said of the name that was given
-        known = None if name is None else f"{name}.crowd"
-        crowd = _make(_native.crowd_bytes(_native.CROWD), _native.Crowd, known, create, timeout)
-        self._use(lock or RLock(name=name), crowd)
+            reductions.name_of(name)  # checked here, so that an error shows the name as given
+        known = None if name is None else f"{name}.waiters"
+        wait_queue = _make(
+            _native.wait_queue_bytes(_native.WAIT_QUEUE_ENTRIES), _native.WaitQueue, known, create, timeout
+        )
+        self._use(lock or RLock(name=name), wait_queue)
         self._name = name
 
-    def _use(self, lock: Any, crowd: _native.Crowd) -> None:
+    def _use(self, lock: Any, wait_queue: _native.WaitQueue) -> None:
         self._lock = lock
-        self._crowd = crowd
+        self._wait_queue = wait_queue
         self.acquire = lock.acquire
         self.release = lock.release
-        self._sleeping_count = _Number(crowd.waiting)
+        self._sleeping_count = _Number(wait_queue.waiting)
         self._woken_count = self._wait_semaphore = _Number(lambda: 0)
 
     def __getstate__(self) -> Any:
-        return self._share(self._crowd.block), self._lock
+        return self._share(self._wait_queue.block), self._lock
 
     def __setstate__(self, state: Any) -> None:
         block, lock = state
-        self._use(lock, _native.Crowd(_received(block), False))
+        self._use(lock, _native.WaitQueue(_received(block), False))
 
     def __enter__(self) -> Any:
         return self._lock.__enter__()
@@ -310,23 +320,23 @@ class Condition(reductions.Shared):
         return self._lock.__exit__(*args)
 
     def __repr__(self) -> str:
-        return _shown(self, lambda: f"{self._lock}, {self._crowd.waiting()}")
+        return _shown(self, lambda: f"{self._lock}, {self._wait_queue.waiting()}")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Let the lock go until notified, at most `timeout` seconds; then take it again.
+        """Release the lock, block until notified or for `timeout` seconds, then acquire the lock again.
 
         Returns:
             Whether it was notified.
 
         Raises:
-            QuotaExceeded: as many wait as can.
+            QuotaExceeded: the maximum number of threads wait for this condition.
         """
         semlock = self._lock._semlock
         assert semlock._is_mine(), "must acquire() condition before using wait()"
-        place = self._crowd.enter()
+        place = self._wait_queue.enter()
         if place is None:
             raise QuotaExceeded(
-                f"{self._crowd.capacity} threads wait for this condition, as many as can; use several conditions"
+                f"{self._wait_queue.capacity} threads wait for this condition, which is the maximum; use several ones"
             )
         count = semlock._count()
         for _ in range(count):
@@ -334,15 +344,15 @@ class Condition(reductions.Shared):
         try:
             return place.wait(timeout)
         except BaseException:
-            if place.leave():  # what we were told is for somebody who still wants to know
-                self._crowd.notify(1)
+            if place.leave():  # notified after all: pass the notification on
+                self._wait_queue.notify(1)
             raise
         finally:
             for _ in range(count):
                 self._lock.acquire()
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """`wait` until `predicate()` is true, at most `timeout` seconds; gives its last value."""
+        """Wait until `predicate()` is true, up to `timeout` seconds. Returns its last value."""
         end = None if timeout is None else monotonic() + timeout
         while not (result := predicate()):
             left = None if end is None else end - monotonic()
@@ -352,17 +362,17 @@ class Condition(reductions.Shared):
         return result
 
     def notify(self, n: int = 1) -> None:
-        """Wake the `n` who have waited longest. Does not block."""
+        """Wake the `n` threads that have waited longest. Does not block."""
         assert self._lock._semlock._is_mine(), "lock is not owned"
-        self._crowd.notify(max(0, min(n, SEM_VALUE_MAX)))
+        self._wait_queue.notify(max(0, min(n, SEM_VALUE_MAX)))
 
     def notify_all(self) -> None:
-        """Wake all who wait. Does not block."""
+        """Wake all waiting threads. Does not block."""
         self.notify(SEM_VALUE_MAX)
 
 
 class Event(reductions.Shared):
-    """A flag that processes wait for: `set`, `clear`, `is_set`, `wait`.
+    """A flag that processes can wait for: `set`, `clear`, `is_set`, `wait`.
 
     Raises:
         OutOfMemory, ManagerError, InvalidArgument: as Lock.
@@ -371,10 +381,13 @@ class Event(reductions.Shared):
     def __init__(
         self, *, ctx: Any = None, name: str | None = None, create: bool | None = None, timeout: float | None = None
     ) -> None:
-        """Make an event, not set, or open the one of this `name`.
+        """Create an event that is not set, or open an existing one by name.
 
         Args:
-            create, timeout: as SimpleQueue's: make it, or open it and wait for it.
+            ctx: the context that creates it; not used.
+            name: as for Lock.
+            create: as for SimpleQueue.
+            timeout: as for SimpleQueue.
         """
         self._flag = _make(_native.LOCK_BYTES, _native.Flag, name, create, timeout)
         self._name = name
@@ -386,111 +399,115 @@ class Event(reductions.Shared):
         self._flag = _native.Flag(_received(state), False)
 
     def is_set(self) -> bool:
-        """Whether it is set. Does not block."""
+        """Whether the event is set. Does not block."""
         return self._flag.is_set()
 
     def set(self) -> None:
-        """Set it: whoever waits goes on. Does not block."""
+        """Set the event and wake all waiting threads. Does not block."""
         self._flag.set()
 
     def clear(self) -> None:
-        """It is not set any more. Does not block."""
+        """Reset the event. Does not block."""
         self._flag.clear()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until it is set, at most `timeout` seconds; gives whether it was."""
+        """Block until the event is set, up to `timeout` seconds. Returns whether it is set."""
         return self._flag.wait(timeout)
 
     def __repr__(self) -> str:
         try:
             status = "set" if self.is_set() else "unset"
-        except (AttributeError, ForkedWithoutHold):
+        except (AttributeError, ClientUnavailable):
             status = _NOT_HELD
         name = vars(self).get("_name")
         return f"<{type(self).__qualname__} at {id(self):#x} {'' if name is None else f'name={name!r} '}{status}>"
 
 
 class Barrier(reductions.Shared, threading.Barrier):
-    """A number of parties that wait for each other. Should one die while it waits, the barrier breaks for the others.
+    """A barrier for a fixed number of threads. If one dies while it waits, the barrier breaks for the others.
 
     Raises:
-        threading.BrokenBarrierError: from `wait`, when it is broken, reset, timed out, or a party died.
-        ValueError: no parties, or too many.
+        threading.BrokenBarrierError: from `wait`, if the barrier is broken or reset, timed out, or a waiter died.
+        ValueError: `parties` is out of range.
         OutOfMemory, ManagerError: as Lock.
     """
 
     def __init__(
         self, parties: int, action: Callable[[], Any] | None = None, timeout: float | None = None, *, ctx: Any = None
     ) -> None:
-        """As threading.Barrier.
+        """Create a barrier, as threading.Barrier does.
 
         Args:
-            parties: how many, 1 to 4,096.
-            action: called by one of them when all have come.
-            timeout: seconds that `wait` waits if it is not told.
+            parties: number of threads, 1 to 4,096.
+            action: called by one of them when all have arrived.
+            timeout: default timeout of `wait` in seconds; None: none.
+            ctx: the context that creates it; not used.
         """
         parties = _whole(parties, "parties of a barrier")
-        if not 1 <= parties <= _PARTIES:
-            raise ValueError(f"a barrier is for 1 to {_PARTIES} parties, not {parties!r}")
-        crowd = _make(_native.crowd_bytes(parties), _native.Crowd)
-        # All parties may wait in the condition, and those of the next time for these to leave.
+        if not 1 <= parties <= _MAX_PARTIES:
+            raise ValueError(f"the number of parties of a barrier must be 1 to {_MAX_PARTIES}, not {parties!r}")
+        wait_queue = _make(_native.wait_queue_bytes(parties), _native.WaitQueue)
+        # All parties may wait in the condition, and those of the next round for them to leave.
         cond = Condition.__new__(Condition)
-        cond._use(Lock(), _make(_native.crowd_bytes(2 * parties), _native.Crowd))
-        self._use(parties, action, timeout, cond, crowd)
+        cond._use(Lock(), _make(_native.wait_queue_bytes(2 * parties), _native.WaitQueue))
+        self._use(parties, action, timeout, cond, wait_queue)
 
-    def _use(self, parties: int, action: Any, timeout: float | None, cond: Condition, crowd: _native.Crowd) -> None:
+    def _use(
+        self, parties: int, action: Any, timeout: float | None, cond: Condition, wait_queue: _native.WaitQueue
+    ) -> None:
         self._parties = parties
         self._action = action
         self._timeout = timeout
         self._cond: Any = cond
-        self._crowd = crowd
+        self._wait_queue = wait_queue
 
     def __getstate__(self) -> Any:
-        return self._parties, self._action, self._timeout, self._cond, self._share(self._crowd.block)
+        return self._parties, self._action, self._timeout, self._cond, self._share(self._wait_queue.block)
 
     def __setstate__(self, state: Any) -> None:
         parties, action, timeout, cond, block = state
-        self._use(parties, action, timeout, cond, _native.Crowd(_received(block), False))
+        self._use(parties, action, timeout, cond, _native.WaitQueue(_received(block), False))
 
     def __repr__(self) -> str:
         try:
             return super().__repr__()
-        except (AttributeError, ForkedWithoutHold):
+        except (AttributeError, ClientUnavailable):
             return f"<{type(self).__qualname__} at {id(self):#x}: {_NOT_HELD}>"
 
-    # The standard class keeps these two in attributes; the number of those who wait is here the number of those who
-    # wait and live.
+    # The standard class has these two as attributes. Here the count includes only waiting threads that are alive.
 
     @property
     def _state(self) -> int:
-        return self._crowd.state
+        return self._wait_queue.state
 
     @_state.setter
     def _state(self, value: int) -> None:
-        self._crowd.state = value
+        self._wait_queue.state = value
 
     @property
     def _count(self) -> int:
-        return self._crowd.waiting()
+        return self._wait_queue.waiting()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Block until all parties are here, at most `timeout` seconds.
+        """Block until all parties have arrived, up to `timeout` seconds.
 
         Returns:
-            A number from 0 to parties - 1, another one for each.
+            A number from 0 to parties - 1, different for each thread.
         """
         if timeout is None:
             timeout = self._timeout
         if timeout is not None and isnan(timeout):
-            raise ValueError("a timeout is not a number")
+            raise ValueError("timeout is not a number")
         with self._cond:
             self._enter()
-            if self._crowd.forget_dead(False):
+            if self._wait_queue.forget_dead(False):
                 self._break()
                 raise threading.BrokenBarrierError
-            place = self._crowd.enter()
+            place = self._wait_queue.enter()
             if place is None:
-                raise ValueError(f"more than {self._parties} parties came to this barrier at once")
+                raise ValueError(
+                    f"more than {self._parties} threads wait in this barrier, which is for {self._parties}"
+                )
             index = self._count - 1
             try:
                 if index + 1 == self._parties:
@@ -503,14 +520,14 @@ class Barrier(reductions.Shared, threading.Barrier):
                 self._exit()
 
     def _enter(self) -> None:
-        # While those of the last time are still leaving. Who died leaving does not count.
+        # Wait while threads of the previous round are leaving; those that died do not count.
         while self._state in (-1, 1):
             self._cond.wait(_LOOK)
             self._exit()
         if self._state < 0:
             raise threading.BrokenBarrierError
 
-    def _await(self, place: _native.Place, timeout: float | None) -> None:
+    def _await(self, place: _native.WaitQueueEntry, timeout: float | None) -> None:
         end = None if timeout is None else monotonic() + timeout
         while self._state == 0:
             left = _LOOK if end is None else min(_LOOK, end - monotonic())
@@ -523,12 +540,12 @@ class Barrier(reductions.Shared, threading.Barrier):
 
     def _exit(self) -> None:
         if self._state in (-1, 1):
-            self._crowd.forget_dead(False)
+            self._wait_queue.forget_dead(False)
             if self._count == 0:
                 self._state = 0
                 self._cond.notify_all()
 
     def _break(self) -> None:
-        self._crowd.forget_dead(True)
+        self._wait_queue.forget_dead(True)
         self._state = -2
         self._cond.notify_all()

@@ -1,4 +1,4 @@
-"""The manager: the daemon that creates segments, passes their descriptors and reclaims what the dead held.
+"""The manager: a daemon that creates segments, passes their descriptors and reclaims the memory of dead clients.
 
-`client` is the one way to reach it from Python; `daemon` is the daemon itself. What both need lies here too.
+`client` is the client side, `daemon` the daemon itself; the other modules are used by both.
 """

@@ -1,4 +1,4 @@
-"""`python -m shmtensor.manager`: the command of `cli`."""
+"""Run the command of `cli`: `python -m shmtensor.manager`."""
 
 from __future__ import annotations
 

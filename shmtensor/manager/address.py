@@ -1,4 +1,4 @@
-"""Where managers live: the runtime directory, the paths beside a socket, and the token of a group."""
+"""Addresses of managers: the runtime directory, the paths beside a socket, and group tokens."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH100, PTH103, PTH112, PTH116, PTH118, PTH119, PTH123, PTH208
@@ -18,33 +18,33 @@ MAX_BYTES_VARIABLE = "SHMTENSOR_MAX_BYTES"
 MAX_BYTES_PER_CLIENT_VARIABLE = "SHMTENSOR_MAX_BYTES_PER_CLIENT"
 
 _APART = {
-    "quota": f"it sets {MAX_BYTES_VARIABLE} or {MAX_BYTES_PER_CLIENT_VARIABLE}, which must not limit other programs",
-    "version": "the user's manager is of another version of shmtensor",
+    "quota": f"{MAX_BYTES_VARIABLE} or {MAX_BYTES_PER_CLIENT_VARIABLE} is set, which must not limit other programs",
+    "version": "the user's manager has another version of shmtensor",
     "namespace": "the user's manager runs in another PID namespace",
 }
-"""Why a process tree has a group of its own that nobody chose. Its token is the key and 16 hexadecimal digits."""
+"""Reasons for an automatic group of a process tree. Its token is the key followed by 16 hexadecimal digits."""
 
 _SUFFIXES = (".sock", ".lock", ".log", ".journal", ".journal.new")
-"""Of the files that managers make."""
+"""Suffixes of the files that managers create."""
 
 
 def own_uid() -> int:
-    """The uid of this process, which the other side of a socket and the owner of a directory are compared with.
+    """Return the uid of this process, with which peers of sockets and owners of directories are compared.
 
     Raises:
-        ManagerUnavailable: it is the overflow uid of a user namespace that cannot name every user: not ours alone.
+        ManagerUnavailable: it is the overflow uid of a user namespace, which other users share.
     """
     uid = os.geteuid()
     if uid == _overflow_uid() and not _names_every_user():
         raise ManagerUnavailable(
-            f"this process has uid {uid}, which in its user namespace stands for every user without a name there, so "
-            "it cannot be told from theirs; run as another user, or map this one (`unshare --map-root-user`)"
+            f"this process has uid {uid}, which in its user namespace stands for every unmapped user, so its files "
+            "cannot be told from theirs; run as another user, or map this one (`unshare --map-root-user`)"
         )
     return uid
 
 
 def _overflow_uid() -> int:
-    """The uid that stands for every user whom a user namespace cannot name."""
+    """Return the uid that stands for every unmapped user of a user namespace."""
     try:
         with open("/proc/sys/kernel/overflowuid", "rb") as file:
             return int(file.read())
@@ -63,13 +63,14 @@ def _names_every_user() -> bool:
 
 
 def own_directory(path: str) -> str:
-    """Make `path` (mode 0700) if it is missing, and check that it is ours alone.
+    """Create the directory `path` (mode 0700) if it is missing, and check that only this user has access.
 
     Returns:
-        The path, made absolute.
+        The absolute path.
+
     Raises:
-        ManagerUnavailable: it cannot be made, is not a directory, is a symbolic link, or is open to other users and
-            holds what no manager made.
+        ManagerUnavailable: it cannot be created, is not a directory, is a symbolic link, or is open to other users
+            and contains files that are not a manager's.
     """
     path = os.path.abspath(path)
     try:
@@ -78,30 +79,30 @@ def own_directory(path: str) -> str:
         found = os.lstat(path)
     except OSError as problem:
         raise ManagerUnavailable(
-            f"the directory {path} for the manager's socket cannot be made: {problem.strerror}; set {RUNTIME_VARIABLE} "
+            f"cannot create the directory {path} for the manager's socket: {problem.strerror}; set {RUNTIME_VARIABLE} "
             f"to a directory that you can write to, or {MANAGER_VARIABLE} to the socket of a running manager"
         ) from None
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
         what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a directory"
-        raise ManagerUnavailable(f"{path} is {what}; set {RUNTIME_VARIABLE} to a directory of your own")
+        raise ManagerUnavailable(f"the runtime directory {path} is {what}; set {RUNTIME_VARIABLE} to another directory")
     uid = own_uid()
     if found.st_uid != uid:
         raise ManagerUnavailable(
-            f"the directory {path} belongs to another user (uid {found.st_uid}, this is uid {uid}); set "
-            f"{RUNTIME_VARIABLE} to a directory of your own"
+            f"the directory {path} belongs to uid {found.st_uid}, and this process has uid {uid}; set "
+            f"{RUNTIME_VARIABLE} to a directory of this user"
         )
     is_shared = bool(found.st_mode & (stat.S_ISVTX | stat.S_ISGID))  # on purpose, as /tmp is
     if found.st_mode & 0o077 and (is_shared or not _close_to_others(path)):
         advice = f"set {RUNTIME_VARIABLE} to another directory" + ("" if is_shared else f", or `chmod 700 {path}`")
         raise ManagerUnavailable(
-            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}), and a manager's "
-            f"socket must lie in one that is yours alone: {advice}"
+            f"the directory {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}), but a manager's "
+            f"socket needs a directory that only its user can access: {advice}"
         )
     return path
 
 
 def _close_to_others(path: str) -> bool:
-    """Give a directory of ours mode 0700 if nothing but what managers make lies in it. False: it stays as it is."""
+    """Set mode 0700 on a directory of ours that contains only managers' files. False: it was not changed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -121,11 +122,11 @@ def _close_to_others(path: str) -> bool:
 
 
 def runtime_path() -> str:
-    """The runtime directory of this user as a path; it need not exist yet."""
+    """Return the path of this user's runtime directory, which need not exist yet."""
     chosen = os.environ.get(RUNTIME_VARIABLE)
     if chosen:
         return os.path.abspath(chosen)
-    # Without a login session (cron, ssh, su) the variable is unset, or names the other user's directory.
+    # Without a login session (cron, ssh, su) the variable is unset, or names another user's directory.
     for session in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.geteuid()}"):
         try:
             if session and os.stat(session).st_uid == os.geteuid() and _is_writable(session):
@@ -145,42 +146,42 @@ def _is_writable(directory: str) -> bool:
 
 
 def runtime_directory() -> str:
-    """The runtime directory, made and checked. Raises ManagerUnavailable."""
+    """Create and check the runtime directory. Returns its path. Raises ManagerUnavailable."""
     return own_directory(runtime_path())
 
 
 def check_address(address: bytes | str) -> bytes:
-    """The address as absolute path in bytes.
+    """Return the address as an absolute path in bytes.
 
     Raises:
-        InvalidArgument: it is empty, holds a NUL, or is longer than 100 bytes (sockets cannot have longer paths).
+        InvalidArgument: it is empty, contains a NUL, or is longer than 100 bytes (the limit for sockets).
     """
     try:
         path = os.path.abspath(os.fsencode(address)) if address else b""
     except (TypeError, UnicodeEncodeError):
         path = b""
     if not path or b"\0" in path:
-        raise InvalidArgument(f"{address!r} is not the address of a manager: the path of its socket is expected")
+        raise InvalidArgument(f"{address!r} is not a manager address; give the path of its socket")
     if len(path) > MAX_ADDRESS_BYTES:
         raise InvalidArgument(
-            f"the manager address {os.fsdecode(path)} has {len(path)} bytes and at most {MAX_ADDRESS_BYTES} fit into a "
-            f"socket address; give a shorter path ({RUNTIME_VARIABLE} sets the directory of those that shmtensor makes)"
+            f"the manager address {os.fsdecode(path)} has {len(path)} bytes, and a socket path can have at most "
+            f"{MAX_ADDRESS_BYTES}; give a shorter path ({RUNTIME_VARIABLE} sets the default directory)"
         )
     return path
 
 
 def shared_address(directory: str) -> bytes:
-    """Where the user's manager listens, started on demand or by `shmtensor-manager serve`."""
+    """Return the address of the user's manager, started on demand or by `shmtensor-manager serve`."""
     return check_address(os.path.join(directory, "manager.sock"))
 
 
 def group_token() -> str | None:
-    """The token of the group that SHMTENSOR_GROUP chooses; None: the user's manager is meant.
+    """Return the group token in SHMTENSOR_GROUP; None: use the user's manager.
 
-    A program with quotas of its own gets a token, exported for its descendants: its quotas are not for others.
+    A program that sets quotas gets a token of its own, exported for its descendants, so that they do not limit others.
 
     Raises:
-        InvalidArgument: SHMTENSOR_GROUP holds something that is not a token.
+        InvalidArgument: the value of SHMTENSOR_GROUP is not a token.
     """
     token = os.environ.get(GROUP_VARIABLE)
     if not token:
@@ -188,41 +189,40 @@ def group_token() -> str | None:
         return group_apart("quota") if has_quotas and not os.environ.get(MANAGER_VARIABLE) else None
     if len(token) > 32 or not (token.isascii() and token.isalnum()):
         raise InvalidArgument(
-            f"{GROUP_VARIABLE} is {token!r}; 1 to 32 ASCII letters and digits are expected. Unset it to use the user's "
-            "manager"
+            f"{GROUP_VARIABLE} must be 1 to 32 ASCII letters and digits, not {token!r}; unset it for the user's manager"
         )
     return token
 
 
 def group_apart(reason: str) -> str:
-    """A new token for this process and its descendants, who cannot use the user's manager; exported."""
+    """Export a new token for this process and its descendants, which cannot use the user's manager; returns it."""
     token = os.environ[GROUP_VARIABLE] = reason + os.urandom(8).hex()
     return token
 
 
 def reason_apart(token: str) -> str | None:
-    """The `reason` of a token that `group_apart` made; None: somebody chose it."""
+    """Return the reason in a token of `group_apart`; None for a token that the user chose."""
     return token[:-16] if token[:-16] in _APART else None
 
 
 def check_names_meet(address: bytes) -> None:
-    """Check that a name means the same to all programs of the group at `address`.
+    """Check that programs can share names through the group at `address`.
 
     Raises:
-        ManagerUnavailable: this process tree has that group for itself, and nobody chose so.
+        ManagerUnavailable: the group was created automatically for this process tree alone.
     """
     token = os.path.basename(_base(address)).decode("utf-8", "replace")
     reason = reason_apart(token)
     if reason is not None:
         raise ManagerUnavailable(
-            f"a name cannot be used here: this process and its descendants have a group of their own, because "
-            f"{_APART[reason]}, and other programs would not find what is behind the name. Set {GROUP_VARIABLE} to the "
-            "same letters and digits in all programs that are to find it"
+            f"names cannot be used here: this process and its descendants have their own group, because "
+            f"{_APART[reason]}, so other programs would not find the name. Set {GROUP_VARIABLE} to the same letters "
+            "and digits in all programs that share names"
         )
 
 
 def group_address(directory: str, token: str) -> bytes:
-    """Where the manager of the group with that token listens."""
+    """Return the address of the manager of the group with that token."""
     return check_address(os.path.join(directory, token + ".sock"))
 
 
@@ -231,22 +231,22 @@ def _base(address: bytes) -> bytes:
 
 
 def lock_path(address: bytes) -> bytes:
-    """flock on it is held by the manager at `address` for life."""
+    """Return the path of the lock file, which the manager at `address` keeps locked for life."""
     return address + b".lock"
 
 
 def log_path(address: bytes) -> bytes:
-    """Where a manager in the background logs."""
+    """Return the path of the log of a manager in the background."""
     return _base(address) + b".log"
 
 
 def journal_path(address: bytes) -> bytes:
-    """What the manager at `address` has written down for the next one."""
+    """Return the path of the journal of the manager at `address`."""
     return _base(address) + b".journal"
 
 
 def _quota(variable: str) -> int:
-    """A quota of the environment, in bytes; 0: none. Raises ManagerUnavailable."""
+    """Return a quota from the environment in bytes; 0: none. Raises ManagerUnavailable."""
     text = os.environ.get(variable)
     if not text:
         return 0
@@ -255,11 +255,9 @@ def _quota(variable: str) -> int:
     try:
         return parse_size(text)
     except ValueError:
-        raise ManagerUnavailable(
-            f"{variable} is {text!r}, which is not a size such as 512M or 4G; set or unset it"
-        ) from None
+        raise ManagerUnavailable(f"{variable} must be a size such as 512M or 4G, not {text!r}") from None
 
 
 def own_quotas() -> tuple[int, int]:
-    """The quotas of the environment in bytes: of a group, and of each client; 0: none. Raises ManagerUnavailable."""
+    """Return the quotas from the environment in bytes: (group, each client); 0: none. Raises ManagerUnavailable."""
     return _quota(MAX_BYTES_VARIABLE), _quota(MAX_BYTES_PER_CLIENT_VARIABLE)

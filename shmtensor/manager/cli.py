@@ -1,4 +1,4 @@
-"""`shmtensor-manager serve | status | ls | gc | restart | stop`."""
+"""The command `shmtensor-manager serve | status | ls | gc | restart | stop`."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH113, PTH115, PTH118, PTH123, PTH208, SIM105
@@ -24,39 +24,37 @@ if TYPE_CHECKING:
 
 
 ANSWER_SECONDS = 5.0
-"""A manager that is to be restarted and does not answer for this long is killed."""
+"""`restart` kills a manager that does not answer for this long."""
 SHOW_PROGRAMS = 5
-"""Clients of a manager that are named where there are several to choose from."""
+"""Clients shown for each manager if there are several to choose from."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="serve | status | ls | gc | restart | stop")
     common = argparse.ArgumentParser(add_help=False)
-    where = "path of the manager's socket (default: SHMTENSOR_MANAGER, that of SHMTENSOR_GROUP, or the only one)"
+    where = "path of the manager's socket (default: from SHMTENSOR_MANAGER or SHMTENSOR_GROUP, or the only manager)"
     common.add_argument("--address", help=where)
     common.add_argument("--json", action="store_true", help="print JSON")
     serve = commands.add_parser("serve", parents=[common], help="run a manager in the foreground")
     serve.add_argument(
-        "--max-clients", type=_count, default=4096, metavar="N", help="refuse more clients (default 4096)"
+        "--max-clients", type=_count, default=4096, metavar="N", help="accept at most N clients (default 4096)"
     )
     serve.add_argument(
-        "--max-bytes", type=_size, metavar="N", help="reserve no more memory in all (512M, 4G; default: no bound)"
+        "--max-bytes", type=_size, metavar="N", help="limit of reserved memory in total (512M, 4G; default: none)"
     )
-    serve.add_argument("--max-bytes-per-client", type=_size, metavar="N", help="nor more for any one client")
+    serve.add_argument("--max-bytes-per-client", type=_size, metavar="N", help="limit of each client (default: none)")
     serve.add_argument(
         "--idle-exit", type=_seconds, metavar="S", help="end S seconds after the last client (default: never)"
     )
-    status = commands.add_parser("status", parents=[common], help="address, pid, version, uptime, log, figures")
-    status.add_argument("--all", action="store_true", help="every socket in the runtime directory")
-    commands.add_parser("ls", parents=[common], help="segments, who holds them, what is in flight")
-    gc = commands.add_parser("gc", parents=[common], help="clear what nothing needs")
+    status = commands.add_parser("status", parents=[common], help="show address, pid, version, uptime, log, statistics")
+    status.add_argument("--all", action="store_true", help="show all managers in the runtime directory")
+    commands.add_parser("ls", parents=[common], help="list segments, their holders, and what is in flight")
+    gc = commands.add_parser("gc", parents=[common], help="release what is unused")
     gc.add_argument(
-        "--in-flight", type=_seconds, metavar="S", help="also what was sent more than S seconds ago and never received"
+        "--in-flight", type=_seconds, metavar="S", help="also what was sent S or more seconds ago and never received"
     )
-    commands.add_parser(
-        "restart", parents=[common], help="put a new manager in the place of this one; its clients go on"
-    )
+    commands.add_parser("restart", parents=[common], help="replace the manager by a new one; its clients keep running")
     commands.add_parser("stop", parents=[common], help="end the manager")
     return parser
 
@@ -86,7 +84,7 @@ def _count(text: str) -> int:
 
 
 def _candidates(options: argparse.Namespace) -> list[bytes]:
-    """Where to look: the one that is chosen, or else all managers of this user that can be found."""
+    """Return the addresses to try: the chosen one, or else those of all managers of this user."""
     chosen = options.address or os.environ.get(addresses.MANAGER_VARIABLE)
     if chosen:
         return [addresses.check_address(chosen)]
@@ -107,7 +105,7 @@ def _sockets(directory: str) -> list[str]:
 
 
 def _listed_by_the_kernel() -> set[bytes]:
-    """Paths of sockets in any directory."""
+    """Return the paths of all unix sockets."""
     try:
         with open("/proc/net/unix", "rb") as file:
             return {words[7] for words in map(bytes.split, file) if len(words) == 8 and words[7].startswith(b"/")}
@@ -116,7 +114,7 @@ def _listed_by_the_kernel() -> set[bytes]:
 
 
 def _observe(options: argparse.Namespace, timeout: float = REQUEST_SECONDS) -> Observer:
-    """A connection to the manager that is chosen, or the only one.
+    """Connect to the chosen manager, or to the only one.
 
     Raises:
         ManagerError: a manager refused, none runs, or several run (the message lists them).
@@ -125,14 +123,14 @@ def _observe(options: argparse.Namespace, timeout: float = REQUEST_SECONDS) -> O
     if len(candidates) > 1:
         rows = "\n".join(f"  {os.fsdecode(address)}  {_programs(address)}" for address in candidates)
         raise ManagerError(
-            f"{len(candidates)} managers of this user run; choose one by --address (`status --all` shows all of a "
-            f"directory):\n{rows}"
+            f"{len(candidates)} managers of this user are running; choose one with --address (`status --all` shows all "
+            f"in a directory):\n{rows}"
         )
     return Observer(candidates[0], timeout)
 
 
 def _programs(address: bytes) -> str:
-    """Who the clients of a manager are, in a line."""
+    """Describe the clients of a manager in one line."""
     try:
         with Observer(address, ANSWER_SECONDS) as observer:
             clients = json.loads(observer.document(protocol.List()))["clients"]
@@ -218,9 +216,8 @@ def _gc(options: argparse.Namespace) -> int:
     assert isinstance(reply, protocol.Collected)
     document = {field: getattr(reply, field) for field in protocol.Collected.FIELDS}
     text = (
-        f"released {reply.tickets} in flight, forgot {reply.names} names of dead blocks, destroyed {reply.segments} "
-        "segments "
-        f"({size(reply.nbytes)})"
+        f"released {reply.tickets} tickets in flight, removed {reply.names} names of freed blocks, destroyed "
+        f"{reply.segments} segments ({size(reply.nbytes)})"
     )
     if reply.busy:
         text += f"; {reply.busy} segments were locked: try again"
@@ -244,12 +241,12 @@ def _restart(options: argparse.Namespace) -> int:
     shown = os.fsdecode(address)
     if before not in (None, after):
         raise ManagerUnavailable(
-            f"the new manager at {shown} did not start (the log of pid {before} says why): pid {after} goes on in its "
-            "place, in the background, and nothing is lost"
+            f"the new manager at {shown} did not start (see the log of pid {before}); pid {after} continues in the "
+            "background instead, and nothing is lost"
         )
-    text = f"the manager at {shown} has started anew (pid {after})"
+    text = f"restarted the manager at {shown} (pid {after})"
     if before is None:
-        text = f"the manager at {shown} is pid {after} now; the one before did not answer, and was killed"
+        text = f"killed the manager at {shown}, which did not answer; the new one is pid {after}"
     _say(options, {"address": shown, "before": before, "after": after}, text)
     return 0
 
@@ -260,17 +257,17 @@ def _stop(options: argparse.Namespace) -> int:
         observer.request(protocol.Stop())
         pid, address = observer.welcome.pid, os.fsdecode(observer.address)
         observer.wait_closed()
-    heir = None
-    if figures["clients"] or figures["embryos"] or figures["live_blocks"]:  # else asking could start the next one
+    successor = None
+    if figures["clients"] or figures["embryos"] or figures["live_blocks"]:  # else connecting could start a new one
         try:
             with Observer(address) as observer:
-                heir = observer.welcome.pid
+                successor = observer.welcome.pid
         except NothingThere:
-            pass  # they have ended meanwhile
+            pass  # the clients have ended meanwhile
     text = f"stopped the manager at {address} (pid {pid})"
-    if heir is not None:
-        text += f"; its memory is in use still, and pid {heir} goes on in the background until it is not"
-    _say(options, {"address": address, "pid": pid, "stopped": True, "heir": heir}, text)
+    if successor is not None:
+        text += f"; its memory is still in use, so pid {successor} continues in the background until it is not"
+    _say(options, {"address": address, "pid": pid, "stopped": True, "successor": successor}, text)
     return 0
 
 
@@ -278,7 +275,7 @@ _COMMANDS = {"serve": _serve, "status": _status, "ls": _ls, "gc": _gc, "restart"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; gives the exit code: 0 done, 1 refused or none running, 2 wrong usage."""
+    """Run one command. Returns the exit code: 0 done, 1 refused or no manager runs, 2 wrong usage."""
     options = _parser().parse_args(arguments)
     try:
         return _COMMANDS[options.command](options)

@@ -1,7 +1,7 @@
-"""The one way to reach a manager: `default()` finds or starts one, `at(address)` is any other, `adopt()` for children.
+"""The client side of a manager: `default()` finds or starts one, `at(address)` connects, `adopt()` serves children.
 
-A `Manager` is this process's membership in one group. It owns the native client, which allocates and attaches in mapped
-memory without asking anybody; the manager is asked for segments, names and reports only.
+A `Manager` is this process's membership in one group. It owns the native client, which allocates and attaches blocks in
+mapped memory by itself. Requests go to the manager only for segments, names and reports.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -41,18 +41,17 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("file_descriptor", "file_system")
 _PAUSE_SECONDS = 0.02
-"""Between two tries, where one manager after the other ends before it answers."""
-_MOST_PAUSE = 0.05
-"""Between two looks for a name that others make; seconds."""
-
+"""Pause between attempts to connect, while each manager ends before it answers."""
+_MAX_PAUSE_SECONDS = 0.05
+"""Longest pause between two lookups of a name that another process is to bind."""
 _LEAST_SECONDS = 0.1
-"""A manager that was found, or started, has so long to answer, whatever was left of the bound."""
+"""A manager that was found or started has at least this long to answer, whatever is left of the caller's timeout."""
 
 _strategy = "file_descriptor"
 
 
 def strategy() -> str:
-    """How new segments are made: "file_descriptor" (sealed memfds) or "file_system" (POSIX shm objects)."""
+    """Return how new segments are made: "file_descriptor" (sealed memfds) or "file_system" (POSIX shm objects)."""
     return _strategy
 
 
@@ -60,13 +59,13 @@ def set_strategy(name: str) -> None:
     """Choose how new segments of this process are made. Raises InvalidArgument."""
     global _strategy
     if name not in STRATEGIES:
-        raise errors.InvalidArgument(f"there is no sharing strategy {name!r}; choose one of {', '.join(STRATEGIES)}")
+        raise errors.InvalidArgument(f"unknown sharing strategy {name!r}; choose one of {', '.join(STRATEGIES)}")
     _strategy = name
 
 
 @dataclass(frozen=True)
 class Stats:
-    """A manager's figures; times in seconds, sizes in bytes. `docs/protocol.md` has the meaning of each."""
+    """A manager's statistics, in seconds and bytes. `docs/protocol.md` describes each field."""
 
     address: str
     pid: int
@@ -104,7 +103,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class Place:
-    """A process's slot in a group, by which it comes back to the group's next manager."""
+    """A process's slot in a group, with which it reconnects to the group's next manager."""
 
     slot: int
     generation: int
@@ -122,18 +121,22 @@ class Manager:
     native: _native.Client
     """The client's memory: allocate, attach, ticket, redeem, find."""
     is_private: bool
-    """Whether the manager was started on demand, when this process came to it."""
+    """Whether the manager had been started on demand when this process connected."""
 
     def __init__(
         self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS, place: Place | None = None, starts: bool = True
     ) -> None:
-        """Introduce this process on the connected socket `fd` and take that over. Blocks up to `timeout` seconds.
+        """Join the group through the connected socket `fd`, which is taken over. Blocks up to `timeout` seconds.
 
         Args:
-            place: of the embryo whose socket that is; None: it is another.
+            address: absolute path of the manager's socket.
+            fd: the connected socket.
+            timeout: seconds.
+            place: the slot of the embryo that the socket belongs to; None: it is not an embryo's.
             starts: as for `at`.
+
         Raises:
-            What `_introduce` does.
+            ShmTensorError: as `_introduce`.
         """
         self.address = address
         self._recovering = threading.RLock()
@@ -161,14 +164,14 @@ class Manager:
     def _request(
         self, message: protocol.Message, timeout: float = REQUEST_SECONDS
     ) -> tuple[protocol.Message, list[int]]:
-        """As `_ask`; raises what an ERROR stands for."""
+        """Send a request as `_ask` does. Raises the exception of an ERROR reply."""
         reply, descriptors = self._ask(message, timeout)
         if isinstance(reply, protocol.Error):
             raise error_of(reply, os.fsdecode(self.address))
         return reply, descriptors
 
     def _ask(self, message: protocol.Message, timeout: float = REQUEST_SECONDS) -> tuple[protocol.Message, list[int]]:
-        """Ask the manager of this group; if it has ended, the one that follows it, which is started if need be."""
+        """Send a request to this group's manager. If it has ended, find or start its successor and ask that one."""
         deadline = monotonic() + timeout
         while True:
             requests = self._requests
@@ -178,19 +181,19 @@ class Manager:
                 self._recover(requests, deadline)
 
     def _use(self, requests: Requests, welcome: protocol.Welcome) -> None:
-        """From now on: this connection."""
+        """Switch to another connection."""
         group, epoch = self.native.group, welcome.epoch
         requests.is_current = lambda: group.epoch == epoch
         self._requests = requests
 
     def _recover(self, broken: Requests, deadline: float) -> None:
-        """Have a connection again to whoever is the manager of this group, in place of `broken`. Blocks.
+        """Connect to the current manager of this group, in place of the connection `broken`. Blocks.
 
         Raises:
-            ManagerUnavailable: there is none and none can be started, or those that were started ended at once.
-            ManagerError: the manager there serves another group, or took this process for dead.
+            ManagerUnavailable: there is no manager and none can be started, or each started one ended at once.
+            ManagerError: the manager serves another group, or took this process for dead.
         """
-        # In this order: who is in the middle of a request (and may have to recover, too) has the first of them.
+        # In this order: a thread in the middle of a request (which may have to recover, too) has the first lock.
         with Bounded(broken.lock, deadline, self.address), Bounded(self._recovering, deadline, self.address):
             if self._requests is not broken:
                 return
@@ -198,17 +201,17 @@ class Manager:
             fd, welcome, group = _introduce(requests, deadline, self.place_of(self.native.slot, self.native.generation))
             self.native.group.regain(group)
             os.close(group)
-            # `broken`, unless a signal handler that needed it did the same meanwhile: this one came later.
+            # This is `broken`, unless a signal handler has reconnected meanwhile; then this connection replaces its.
             current, before = self._requests, self.native.connection
             owned = current.owns(before)
-            if owned and current.depth:  # a signal handler's: the request that it interrupted uses it still
+            if owned and current.depth:  # in a signal handler: the interrupted request still uses the connection
                 current.abandoned, owned = before, False
             self.native.reconnect(fd, welcome.epoch, owned)
             self._use(requests, welcome)
         self._regain(max(deadline, monotonic() + SLICE_SECONDS))
 
     def _regain(self, deadline: float) -> None:
-        """Have descriptors again in place of those that this program closed, for the manager that follows. Blocks."""
+        """Get new descriptors for segments whose descriptors this program closed; a successor needs them. Blocks."""
         for segment in self.native.lost():
             try:
                 reply, descriptors = self._requests.ask(
@@ -218,26 +221,26 @@ class Manager:
                     (control, payload), dedicated = descriptors, bool(reply.flags & protocol.DEDICATED)
                     self.native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, False)
             except (errors.ShmTensorError, OSError):
-                return  # what is mapped is good without them
+                return  # mapped memory works without them
 
     def place_of(self, slot: int, generation: int) -> Place:
-        """A slot of this group: ours, or that of a child in the making."""
+        """Return the `Place` of a slot of this group: this process's, or an embryo's."""
         return Place(slot, generation, self.native.group.group_id)
 
     def _need_manager(self) -> None:
-        """The group has no manager: find or start one, without waiting for other processes."""
+        """Find or start a manager for a group that has none, without waiting for other processes."""
         now = monotonic()
         if now < self._not_before:
             return
         try:
             self._recover(self._requests, now)
             self._pause = 0.0
-        except (errors.ShmTensorError, OSError):  # whoever needs it will be told
+        except (errors.ShmTensorError, OSError):  # the next request reports it
             self._pause = min(5.0, 2 * self._pause + 0.1)
             self._not_before = monotonic() + self._pause
 
     def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
-        # A segment whose request was given up (Ctrl-C, a timeout) is ours all the same.
+        # The segment of a request that was given up (Ctrl-C, a timeout) belongs to this process all the same.
         if not isinstance(request, protocol.Create) or not isinstance(reply, protocol.Segment):
             return False
         if not descriptors or reply.flags & protocol.RING:
@@ -248,7 +251,7 @@ class Manager:
         try:
             self._add(self.native, reply, descriptors, owned=True)
         except (errors.OutOfMemory, errors.SegmentLost):
-            pass  # given back; nobody waits for it
+            pass  # it was given back, and no caller waits for it
         return True
 
     def _add(self, native: _native.Client, reply: protocol.Message, descriptors: list[int], owned: bool) -> None:
@@ -262,9 +265,9 @@ class Manager:
                 self.return_segment(reply.segment)
             if problem.errno == errno.ESTALE:
                 raise errors.SegmentLost(
-                    f"segment {reply.segment} cannot be mapped: its shared-memory object {reply.name.decode()} is "
-                    f"shorter than the {shortage.size(reply.nbytes)} it was made with, as somebody truncated it, and "
-                    "what lay in it is gone. Use the strategy file_descriptor, whose memory cannot be truncated"
+                    f"segment {reply.segment} cannot be mapped: its shared-memory object {reply.name.decode()} was "
+                    f"truncated to less than its {shortage.size(reply.nbytes)}, and its content is lost. Use the "
+                    "strategy file_descriptor, whose memory cannot be truncated"
                 ) from None
             raise errors.OutOfMemory(
                 f"a segment of {shortage.size(reply.nbytes)} cannot be mapped: {problem.strerror}; raise the limit of "
@@ -275,7 +278,7 @@ class Manager:
         flags = protocol.NAMED if _strategy == "file_system" else 0
         if nbytes > _native.MAX_SEGMENT_BYTES:
             raise errors.InvalidArgument(
-                f"a block of {nbytes} bytes was asked for; at most {_native.MAX_SEGMENT_BYTES} are possible"
+                f"cannot allocate a block of {nbytes} bytes; the maximum is {_native.MAX_SEGMENT_BYTES}"
             )
         if nbytes <= _native.DEDICATED_FROM:
             size = _native.ARENA_BYTES
@@ -285,7 +288,7 @@ class Manager:
         self._add(native, *self._request(protocol.Create(size, flags)), owned=True)
 
     def _need_mapping(self, native: _native.Client, segment: int, required: bool) -> str | None:
-        """Map a segment. What the manager says of one that is gone is returned, or raised if it is `required`."""
+        """Map a segment. If it does not exist any more, return the manager's message, or raise it if `required`."""
         reply, descriptors = self._ask(protocol.Map(segment))
         if isinstance(reply, protocol.Error):
             if required or reply.code not in (protocol.STALE, protocol.UNKNOWN):
@@ -297,36 +300,36 @@ class Manager:
     # --------------------------------------------------------------------------------------------------------- memory
 
     def allocate(self, nbytes: int) -> _native.Block:
-        """A shared block of `nbytes` (at least 1), with arbitrary content. No system call when warm memory fits.
+        """Allocate a shared block of `nbytes` bytes (at least 1) with arbitrary content. Usually makes no system call.
 
         Raises:
-            OutOfMemory: says what was asked, what is free, the limit hit and the largest holders.
-            QuotaExceeded: the same, of a quota.
-            ForkedWithoutHold, LockTimeout, ManagerError, InvalidArgument.
+            OutOfMemory: the message has the size asked for, what is free, the limit hit and the largest holders.
+            QuotaExceeded: the same, for a quota.
+            ClientUnavailable, LockTimeout, ManagerError, InvalidArgument: see `shmtensor.errors`.
         """
         try:
             return self.native.allocate(nbytes)
         except TypeError:
             if isinstance(nbytes, int):
                 raise errors.InvalidArgument(
-                    f"a block of {nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible"
+                    f"cannot allocate a block of {nbytes} bytes; the size must be 1 to {_native.MAX_SEGMENT_BYTES}"
                 ) from None
             raise
         except (Refused, BlockGone, LockBusy, ValueError) as problem:
             self._translate(problem)
 
     def create_ring(self) -> _native.Block:
-        """A new ring (native/base/layout.hpp), empty: the memory of a queue. Asks the manager.
+        """Create an empty ring (native/base/layout.hpp), the memory of a queue. Sends a request to the manager.
 
-        It lives as long as a process holds the block; what messages inside hold goes with it.
+        The ring exists as long as a process holds its block. The holds of its messages end with it.
 
         Raises:
-            OutOfMemory, QuotaExceeded, ForkedWithoutHold, ManagerError.
+            OutOfMemory, QuotaExceeded, ClientUnavailable, ManagerError: see `shmtensor.errors`.
         """
         try:
             reply, descriptors = self._request(protocol.Create(0, protocol.RING))
         except errors.QuotaExceeded:
-            if not self.native.trim():  # what was kept here for later may be what is short
+            if not self.native.trim():  # memory cached here counts for the quota
                 raise
             reply, descriptors = self._request(protocol.Create(0, protocol.RING))
         self._add(self.native, reply, descriptors, owned=False)
@@ -335,38 +338,45 @@ class Manager:
         return self.native.receive(reply.segment, 0, 1, 0)
 
     def event(self, segment: int, timeout: float = REQUEST_SECONDS) -> int:
-        """An event of a ring, for select and poll: readable while messages wait. Blocks up to `timeout` seconds.
+        """Return the event of a ring: a descriptor for select and poll that is readable while messages wait.
 
-        The manager makes it readable if messages wait, even if its answer comes too late. From then on, whoever puts a
-        message makes it readable; whoever finds the ring empty resets it.
+        The manager makes it readable if messages wait. From then on each put makes it readable, and a get that finds
+        the ring empty resets it. Blocks up to `timeout` seconds.
 
         Returns:
-            A descriptor that does not block, the caller's to close.
+            A non-blocking descriptor; the caller must close it.
+
         Raises:
-            InvalidArgument: the segment is not a ring. StaleHandle, UnknownHandle, ManagerError.
+            InvalidArgument: the segment is not a ring.
+            StaleHandle, UnknownHandle, ManagerError: see `shmtensor.errors`.
         """
         return self._request(protocol.Event(segment), timeout)[1][0]
 
     def attach(self, segment: int, index: int, generation: int) -> _native.Block:
-        """Open a live block of this group. No system call when its segment is mapped.
+        """Open a live block of this group. Makes no system call if its segment is mapped.
 
         Raises:
-            StaleHandle: it was freed. UnknownHandle: there never was such a segment.
-            InvalidArgument: these cannot be the numbers of a block.
-            ForkedWithoutHold, LockTimeout, ManagerError, OutOfMemory.
+            StaleHandle: the block was freed.
+            UnknownHandle: the segment never existed.
+            InvalidArgument: a number is out of range.
+            ClientUnavailable, LockTimeout, ManagerError, OutOfMemory: see `shmtensor.errors`.
         """
         try:
             return self.native.attach(segment, index, generation)
         except TypeError as problem:
-            raise errors.InvalidArgument(f"no block has the numbers {(segment, index, generation)!r}") from problem
+            numbers = (segment, index, generation)
+            raise errors.InvalidArgument(f"(segment, index, generation) = {numbers!r} cannot be a block") from problem
         except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 
     def ticket(self, block: _native.Block, owner: int = 0) -> tuple[int, int]:
-        """An in-flight hold on `block`, for the group or the embryo slot `owner`: (hold index, mark) for `redeem`.
+        """Add an in-flight hold on `block`, owned by the group (0) or by the embryo slot `owner`.
+
+        Returns:
+            (hold index, mark), the arguments of `redeem`.
 
         Raises:
-            StaleHandle, ForkedWithoutHold, LockTimeout, OutOfMemory.
+            StaleHandle, ClientUnavailable, LockTimeout, OutOfMemory: see `shmtensor.errors`.
         """
         try:
             return self.native.ticket(block, owner)
@@ -379,12 +389,12 @@ class Manager:
             return self.native.redeem(segment, index, generation, hold, mark)
         except TypeError as problem:
             numbers = (segment, index, generation, hold, mark)
-            raise errors.InvalidArgument(f"no block in flight has the numbers {numbers!r}") from problem
+            raise errors.InvalidArgument(f"{numbers!r} cannot be the numbers of a ticket") from problem
         except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 
     def _translate(self, problem: Exception) -> NoReturn:
-        """Raise the ShmTensorError that a native exception means."""
+        """Raise the ShmTensorError for a native exception."""
         if isinstance(problem, Refused):
             what, number, asked, limit, segment = problem.args
             try:
@@ -400,52 +410,59 @@ class Manager:
             ) from None
         if isinstance(problem, BlockGone):
             raise errors.StaleHandle(
-                f"the block has been freed ({problem}); whoever sends a handle must keep the tensor until it was opened"
+                f"the block has been freed ({problem}); the sender of a handle must keep the tensor until it is opened"
             ) from None
         if isinstance(problem, LockBusy):
             raise errors.LockTimeout(
-                f"the books of a segment stayed locked by another process ({problem}); it may be stopped: see "
-                f"`shmtensor-manager ls`"
+                f"another process keeps a segment's metadata locked ({problem}); it may be stopped. `shmtensor-manager "
+                "ls` shows the processes"
             ) from None
         if isinstance(problem, errors.ShmTensorError):
             raise problem
         raise errors.InvalidArgument(str(problem)) from None
 
     def export(self, block: _native.Block) -> bytes:
-        """The name `/torch_<pid>_<rand>` of a block, the same one each time. It does not keep the block alive.
+        """Return the name `/torch_<pid>_<rand>` of a block, the same on each call. It does not keep the block alive.
 
-        The first process that asks, whose pid it has, is the one that may `unexport` it.
+        The name contains the pid of the first process that asked for it; only that process may `unexport` it.
         """
         reply, _ = self._request(protocol.Export(block.segment, block.index, block.generation))
         assert isinstance(reply, protocol.Handle)
         return reply.name
 
     def open(self, name: bytes) -> _native.Block:
-        """The block that a name stands for.
+        """Open the block that a name stands for.
 
         Raises:
-            InvalidArgument: the name is malformed. UnknownHandle: nobody gave it out. StaleHandle: its block was freed.
+            InvalidArgument: the name is malformed.
+            UnknownHandle: the name is unknown to the manager.
+            StaleHandle: its block was freed.
         """
         reply, _ = self._request(protocol.Lookup(name))
         assert isinstance(reply, protocol.Block)
         return self.attach(reply.segment, reply.block, reply.generation)
 
     def unexport(self, name: bytes) -> None:
-        """Take a name back, for all; the block is untouched.
+        """Release a name for all processes. The block is not changed.
 
         Raises:
-            UnknownHandle: nothing has the name. ManagerError: another process asked for it first, and lives.
+            UnknownHandle: the name is unknown to the manager.
+            ManagerError: the name belongs to another process that is running.
         """
         self._undo(protocol.Unexport(name))
 
     def bind(self, name: bytes, block: _native.Block) -> None:
-        """Let `name` stand for a block, so that other processes can `open` it. It does not keep the block alive.
+        """Bind `name` to a block, so that other processes can `open` it. It does not keep the block alive.
 
         Args:
-            name: `/` and 1 to 62 letters, digits, `_`, `-` or `.`, not beginning with `/torch_`. One whose block was
-                freed is taken over.
+            name: `/` and 1 to 62 letters, digits, `_`, `-` or `.`, not beginning with `/torch_`. A name whose block
+                was freed can be bound again.
+            block: the block.
+
         Raises:
-            NameTaken: it stands for a live block. InvalidArgument: it is malformed. StaleHandle, ManagerError.
+            NameTaken: the name is bound to a live block.
+            InvalidArgument: the name is malformed.
+            StaleHandle, ManagerError: see `shmtensor.errors`.
         """
         self._request(protocol.Bind(block.segment, block.index, block.generation, name))
 
@@ -456,38 +473,42 @@ class Manager:
         create: bool | None = None,
         timeout: float | None = None,
     ) -> tuple[_native.Block, bool]:
-        """The block that a name stands for, or else `make()`, bound to it; of two processes at once, one makes it.
+        """Open the block that a name stands for, or create it and bind the name. If two processes race, one creates it.
 
         Args:
-            name: None: nobody is to find it.
-            make: gives a block that is ready for use by others.
-            create: True: make it. False: open it, and wait up to `timeout` seconds (None: 0) until it is there.
+            name: the name; None: create a block without a name.
+            make: returns a new block that is ready for use by other processes.
+            create: True: create it. False: open it, waiting up to `timeout` seconds. None: open it or else create it.
+            timeout: seconds to wait with create=False; None: 0.
+
         Returns:
-            (block, whether it is the one from `make`).
+            (block, whether it was created).
+
         Raises:
-            NameTaken: create is True, and the name stands for a live block.
-            UnknownHandle: create is False, and the name stands for none.
-            InvalidArgument: create is neither True, False nor None; no name to open; a timeout without create=False.
-            ManagerUnavailable: a name has no meaning in this process's group (docs/protocol.md, "Finding the manager").
-            What else `open`, `bind` and `make` do.
+            NameTaken: create is True and the name is bound to a live block.
+            UnknownHandle: create is False and the name is not bound to a live block.
+            InvalidArgument: create is not True, False or None; create=False without a name; a timeout without
+                create=False.
+            ManagerUnavailable: names cannot be used in this process's group (docs/protocol.md, "Finding the manager").
+            ShmTensorError: as `open`, `bind` and `make`.
         """
         if create not in (True, False, None):
             raise errors.InvalidArgument(
-                f"create={create!r}; give True (make it), False (open it) or None (open it, or else make it)"
+                f"create must be True (create), False (open) or None (open or else create), not {create!r}"
             )
-        create = None if create is None else bool(create)  # 0 and 1 are meant as well
+        create = None if create is None else bool(create)  # 0 and 1 are accepted
         try:
             is_bound = timeout is None or (create is False and timeout >= 0)
         except TypeError:
             is_bound = False
         if not is_bound:
             raise errors.InvalidArgument(
-                f"timeout={timeout!r} with create={create!r}; a timeout of 0 seconds or more goes with create=False, "
-                "which waits until the name is there"
+                f"timeout={timeout!r} with create={create!r}: a timeout must be 0 seconds or more and needs "
+                "create=False, which waits until the name exists"
             )
         if name is None:
             if create is False:
-                raise errors.InvalidArgument("create=False opens what has a name; give the name")
+                raise errors.InvalidArgument("create=False opens an existing object, so it needs a name")
             return make(), True
         addresses.check_names_meet(self.address)
         if create is False:
@@ -505,8 +526,8 @@ class Manager:
             except errors.NameTaken:
                 if create:
                     raise errors.NameTaken(
-                        f"{name[1:].decode()!r} exists already, and create=True makes a new one; open it by leaving "
-                        "that out, or use another name"
+                        f"create=True, but the name {name[1:].decode()!r} already exists; leave out create to open it, "
+                        "or use another name"
                     ) from None
 
     def _await(self, name: bytes, timeout: float) -> _native.Block:
@@ -516,15 +537,15 @@ class Manager:
             left = deadline - monotonic()
             if left <= 0:
                 raise errors.UnknownHandle(
-                    f"nothing has the name {name[1:].decode()!r} (looked for {timeout:g} s), and create=False makes "
-                    "nothing; see that the program which makes it runs, or give a longer timeout"
+                    f"no object is named {name[1:].decode()!r} (waited {timeout:g} s), and create=False does not "
+                    "create it; check that the program that creates it is running, or give a longer timeout"
                 )
             sleep(min(left, pause))
-            pause = min(2 * pause, _MOST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
         return block
 
     def _behind(self, name: bytes) -> _native.Block | None:
-        """As `open`; None: nobody's name, or that of a block which is gone. That is not an error here."""
+        """Open a name as `open` does; None if it is unknown or its block was freed."""
         reply, _ = self._ask(protocol.Lookup(name))
         if isinstance(reply, protocol.Error):
             if reply.code in (protocol.UNKNOWN, protocol.STALE):
@@ -537,15 +558,15 @@ class Manager:
             return None
 
     def return_segment(self, segment: int) -> None:
-        """Give an empty segment of this process back to the manager, or what this process holds of a ring.
+        """Give an empty segment of this process back to the manager, or release this process's holds on a ring.
 
         Raises:
-            InvalidArgument: blocks in it live.
+            InvalidArgument: it has live blocks.
         """
         self._undo(protocol.Return(segment))
 
     def _undo(self, message: protocol.Message) -> None:
-        """As `_request`. Asked again, the next manager may say that the one before had done it."""
+        """As `_request`. If a successor has to be asked, an unknown or stale object counts as done."""
         asked = self._requests
         try:
             self._request(message)
@@ -556,47 +577,47 @@ class Manager:
     # -------------------------------------------------------------------------------------------------------- reports
 
     def list(self, timeout: float = REQUEST_SECONDS) -> dict[str, Any]:
-        """Clients, segments, holders and what is in flight: the LIST document of docs/protocol.md."""
+        """Return clients, segments, holders and what is in flight: the LIST document of docs/protocol.md."""
         import json
 
         listing: dict[str, Any] = json.loads(read_document(*self._request(protocol.List(), timeout)))
         return listing
 
     def stats(self) -> Stats:
-        """The manager's figures."""
+        """Return the manager's statistics."""
         import json
 
         figures = json.loads(read_document(*self._request(protocol.Stats())))
         return Stats(**{field: figures[field] for field in Stats.__dataclass_fields__})
 
     def gc(self, in_flight: float | None = None) -> protocol.Collected:
-        """Clear what nothing needs; with `in_flight`, also what was sent longer ago (seconds) and never received.
+        """Release what is unused; with `in_flight`, also what was sent that many seconds ago and never received.
 
         Raises:
-            InvalidArgument: in_flight is negative or not a number.
+            InvalidArgument: `in_flight` is negative or not a number.
         """
         if in_flight is not None and not in_flight >= 0:
-            raise errors.InvalidArgument(f"in_flight is {in_flight}; seconds >= 0 are expected")
+            raise errors.InvalidArgument(f"in_flight must be at least 0 seconds, not {in_flight}")
         reply, _ = self._request(protocol.Collect(-1.0 if in_flight is None else float(in_flight)))
         assert isinstance(reply, protocol.Collected)
         return reply
 
     def stop(self) -> None:
-        """Ask the manager to end. While anything lives another goes on in the background, in its place."""
+        """Ask the manager to end. While clients or blocks remain, a successor continues in the background."""
         try:
-            if not self.native.is_led:  # this connection is that of one before, which has given its place to another
+            if not self.native.is_led:  # this connection is to a manager that has been replaced
                 os.close(connect(self.address, 0.0))
                 self._recover(self._requests, monotonic() + REQUEST_SECONDS)
             self._requests.request(self.native.connection, protocol.Stop())
         except (ConnectionGone, NothingThere):
-            pass  # it has ended: the next one must not
+            pass  # it has ended already; a successor must not be stopped
 
     def close(self) -> None:
-        """Leave the group: say goodbye, release everything, unmap. Raises InvalidArgument while Blocks are alive."""
+        """Leave the group: release everything and unmap it. Raises InvalidArgument while Blocks are alive."""
         held = self.native.stats()[2]
         if held:
             raise errors.InvalidArgument(
-                f"{held} shared blocks of this process are alive; delete the tensors over them first"
+                f"cannot leave the group: {held} shared blocks are alive in this process; delete the tensors over them"
             )
         global _default
         with _lock:
@@ -606,16 +627,16 @@ class Manager:
                 _default = None
         try:
             if not self.native.is_led:
-                os.close(connect(self.address, 0.0))  # where there is none, none is started to say goodbye to it
+                os.close(connect(self.address, 0.0))  # where no manager runs, none is started only for GOODBYE
                 self._recover(self._requests, monotonic())
             self._requests.request(self.native.connection, protocol.Goodbye())
         except errors.ManagerError:
-            pass  # it is gone already; one that follows sees when this process ends
+            pass  # it has ended; its successor notices the end of this process
         self.native.close()
 
 
 def trim() -> int:
-    """Give back the pages that this process keeps for later, in every group; gives their bytes. Asks no manager."""
+    """Give cached pages back to the system, in every group of this process; returns their number of bytes."""
     return sum(manager.native.trim() for manager in list(_managers.values()))
 
 
@@ -627,7 +648,7 @@ _default: Manager | None = None
 
 
 def _after_fork() -> None:
-    # Another thread of the parent may have held it; that thread does not exist here.
+    # Another thread of the parent may have held the lock; that thread does not exist here.
     global _lock
     _lock = threading.RLock()
     for manager in list(_managers.values()):
@@ -639,14 +660,17 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def at(address: bytes | str, timeout: float = REQUEST_SECONDS, starts: bool = True) -> Manager:
-    """The manager at `address`; connects on first use. Blocks up to `timeout` seconds.
+    """Return the manager at `address`; connects on first use. Blocks up to `timeout` seconds.
 
     Args:
-        starts: another manager is started in place of one that ends before it has answered.
+        address: path of the manager's socket.
+        timeout: seconds.
+        starts: if the manager ends before it answers, start another one.
+
     Raises:
-        ManagerUnavailable: nothing there, not a socket, another user's.
-        ProtocolError: another version, or no manager at all.
-        ManagerTimeout, QuotaExceeded, InvalidArgument.
+        ManagerUnavailable: no manager runs there, or it is not a socket, or it belongs to another user.
+        ProtocolError: the manager has another version, or what listens there is not a manager.
+        ManagerTimeout, QuotaExceeded, InvalidArgument: see `shmtensor.errors`.
     """
     known = _managers.get(address)  # type: ignore[arg-type]
     if known is not None:
@@ -660,7 +684,7 @@ def at(address: bytes | str, timeout: float = REQUEST_SECONDS, starts: bool = Tr
 
 
 def of(native: _native.Client) -> Manager | None:
-    """The manager whose client `native` is; None when this process has left its group. Does not block."""
+    """Return the manager of a native client; None if this process has left its group. Does not block."""
     for manager in list(_managers.values()):
         if manager.native is native:
             return manager
@@ -670,18 +694,22 @@ def of(native: _native.Client) -> Manager | None:
 def _introduce(
     requests: Requests, deadline: float, place: Place | None, fd: int = -1, starts: bool = True
 ) -> tuple[int, protocol.Welcome, int]:
-    """Be a client of the manager at the address of `requests`. Blocks.
+    """Become a client of the manager at the address of `requests`. Blocks.
 
-    A manager that ends before it answers is followed by another, and that one is asked, until `deadline`.
+    If the manager ends before it answers, its successor is asked, until `deadline`.
 
     Args:
-        place: of this process in the group, if it has one; None: it gets one.
-        fd: a connection on which nothing was said yet; taken over. An embryo's `place` comes with it.
-        starts: False: the first manager is the only one that is asked.
+        requests: for the manager's address.
+        deadline: on the monotonic clock, in seconds.
+        place: the slot of this process in the group; None: a new one.
+        fd: a fresh connection, taken over; with `place`, that of an embryo. -1: connect here.
+        starts: False: ask only the first manager.
+
     Returns:
         (connection, welcome, the group segment's descriptor).
+
     Raises:
-        What `_reach`, `connection.hello` and `connection.rejoin` do; NothingThere not before the deadline.
+        ShmTensorError: as `_reach`, `connection.hello` and `connection.rejoin`; NothingThere not before the deadline.
     """
     has_place = place is not None and fd < 0
     while True:
@@ -705,10 +733,11 @@ def _introduce(
 
 
 def _reach(address: bytes, deadline: float) -> int:
-    """A connection to the manager that is at the address now; where there is none, one is started. Blocks.
+    """Connect to the manager at the address; start one if there is none. Blocks.
 
     Raises:
-        ManagerUnavailable: none can be started, or those that were ended at once, until `deadline`. ManagerTimeout.
+        ManagerUnavailable: none can be started, or each ended at once until `deadline`.
+        ManagerTimeout: see `connect`.
     """
     attempts = 0
     while True:
@@ -731,40 +760,43 @@ def _reach(address: bytes, deadline: float) -> int:
 def _nobody(address: bytes) -> errors.ManagerUnavailable:
     shown = os.fsdecode(address)
     return errors.ManagerUnavailable(
-        f"the manager at {shown} has ended, and each one that was started in its place ended at once; memory that is "
-        f"mapped goes on working. {os.fsdecode(addresses.log_path(address))} may say why, or `shmtensor-manager serve "
-        f"--address {shown}`"
+        f"the manager at {shown} has ended, and each manager started in its place ended at once; memory that is "
+        f"already mapped keeps working. See {os.fsdecode(addresses.log_path(address))}, or the output "
+        f"of `shmtensor-manager serve --address {shown}`"
     )
 
 
 def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
-    """Become a client on the socket that a spawned child inherited from its parent's `embryo()`; takes fd over.
+    """Become a client through the socket that a spawned child inherited from its parent's `embryo()`.
 
     Args:
-        fd: the next manager knows the embryo by its socket, should this one end: keep a copy open until this returns.
-        place: of the embryo, for that manager.
+        address: path of the manager's socket.
+        fd: the socket, taken over. A successor recognizes the embryo by it: keep a copy open until this returns.
+        place: the slot of the embryo.
+
     Raises:
-        What `_introduce` does. InvalidArgument: this process is a client at that address already.
+        InvalidArgument: this process is a client at that address already.
+        ShmTensorError: as `_introduce`.
     """
     path = addresses.check_address(address)
     with _lock:
         if path in _managers:
             os.close(fd)
-            raise errors.InvalidArgument(f"this process is a client of the manager at {os.fsdecode(path)} already")
+            raise errors.InvalidArgument(f"this process is already a client of the manager at {os.fsdecode(path)}")
         os.set_inheritable(fd, False)
         manager = _managers[path] = Manager(path, fd, place=place)
         return manager
 
 
 def default() -> Manager:
-    """The manager of this process, found or started on first use (docs/protocol.md, "Finding the manager").
+    """Return the manager of this process, found or started on first use (docs/protocol.md, "Finding the manager").
 
-    May block for some seconds while another process starts one. Thread-safe.
+    May block for some seconds while a manager starts. Thread-safe.
 
     Raises:
-        ManagerUnavailable: SHMTENSOR_MANAGER leads nowhere, or none may be started here.
-        ProtocolError: what SHMTENSOR_MANAGER names is of another version.
-        ManagerTimeout, QuotaExceeded, InvalidArgument.
+        ManagerUnavailable: no manager runs at SHMTENSOR_MANAGER, or none can be started.
+        ProtocolError: the manager at SHMTENSOR_MANAGER has another version.
+        ManagerTimeout, QuotaExceeded, InvalidArgument: see `shmtensor.errors`.
     """
     global _default
     if _default is not None:
@@ -782,9 +814,8 @@ def _find() -> Manager:
             return at(chosen)
         except NothingThere as problem:
             raise errors.ManagerUnavailable(
-                f"{addresses.MANAGER_VARIABLE} is set and {problem}. Start one there (`shmtensor-manager serve "
-                "--address "
-                f"{chosen}`), or unset the variable"
+                f"{addresses.MANAGER_VARIABLE} is set, but {problem}. Start a manager there (`shmtensor-manager serve "
+                f"--address {chosen}`), or unset the variable"
             ) from None
     directory = addresses.runtime_directory()
     shared = addresses.shared_address(directory)
@@ -797,11 +828,11 @@ def _find() -> Manager:
         else:
             if not (manager.is_private and manager.native.group.is_foreign):
                 return manager
-            manager.close()  # its successor could not be started from here
+            manager.close()  # this process could not start a successor
             token = addresses.group_apart("namespace")
     elif addresses.reason_apart(token) == "quota":
         try:
-            manager = at(shared, starts=False)  # not to bring it our quotas
+            manager = at(shared, starts=False)  # a manager started from here would have our quotas
             if manager.native.group.quotas() == addresses.own_quotas():
                 return manager
             manager.close()
@@ -811,7 +842,7 @@ def _find() -> Manager:
 
 
 def _found_or_started(address: bytes) -> Manager:
-    """The manager at `address`, which is started if there is none. Raises as `default` does."""
+    """Return the manager at `address`; start one if there is none. Raises as `default` does."""
     try:
         return at(address)
     except NothingThere:
@@ -819,13 +850,13 @@ def _found_or_started(address: bytes) -> Manager:
     deadline = monotonic() + launch.START_SECONDS
     with launch.StartLock(os.path.dirname(os.fsdecode(address))):
         while True:
-            # Another process may have started it while we waited for the lock, or the last one may just have left.
+            # Another process may have started one while we waited for the lock, or the last one may just have ended.
             try:
                 return at(address)
             except NothingThere:
                 if monotonic() > deadline:
                     raise errors.ManagerUnavailable(
-                        f"managers were started at {os.fsdecode(address)} for {launch.START_SECONDS:g} s and each left "
-                        f"at once; {os.fsdecode(addresses.log_path(address))} may say why"
+                        f"each manager started at {os.fsdecode(address)} within {launch.START_SECONDS:g} s ended at "
+                        f"once; the reason may be in {os.fsdecode(addresses.log_path(address))}"
                     ) from None
             launch.start(address)

@@ -1,4 +1,4 @@
-"""One socket to a manager: connecting, the handshake, requests and their replies."""
+"""The client's socket to a manager: connecting, the handshake, requests and replies."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH116
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 30.0
 """A request without a reply for this long raises ManagerTimeout."""
 SLICE_SECONDS = 0.1
-"""Waits are cut into slices of this, so that Python's signal handlers run even if another thread got the signal."""
+"""Longest single wait, so that Python's signal handlers run even if another thread received the signal."""
 
 _ERRORS: dict[int, type[errors.ShmTensorError]] = {
     protocol.MALFORMED: errors.ProtocolError,
@@ -44,7 +44,7 @@ _ERRORS: dict[int, type[errors.ShmTensorError]] = {
 
 
 class NothingThere(errors.ManagerUnavailable):
-    """No manager runs at the address: no socket, a stale one, or one whose manager left while we knocked."""
+    """No manager runs at the address: no socket, a stale one, or its manager ended while we connected."""
 
 
 class ConnectionGone(errors.ManagerError):
@@ -52,12 +52,12 @@ class ConnectionGone(errors.ManagerError):
 
 
 def _over(fd: int) -> socket.socket:
-    """A socket object over fd for one call; `detach()` it, the descriptor belongs to someone else."""
+    """Return a socket object over `fd` for one call; `detach()` it afterwards, since the caller owns the descriptor."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
 
 
 def _identity(fd: int) -> tuple[int, int, int] | None:
-    """What a descriptor stands for, as (fd, device, inode); None when it is closed."""
+    """Identify the file behind a descriptor, as (fd, device, inode); None if it is closed."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -71,25 +71,24 @@ def _close_all(descriptors: list[int]) -> None:
 
 
 def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
-    """Connect to the manager at `address`; says nothing yet. Blocks up to `timeout` seconds.
+    """Connect to the manager at `address`, without a HELLO. Blocks up to `timeout` seconds.
 
     Returns:
         The descriptor of the socket, close-on-exec.
+
     Raises:
         NothingThere: there is no socket, or nobody listens on it.
-        ManagerUnavailable: what lies there is no socket, belongs to another user, or may not be reached.
-        ManagerTimeout: its queue of connections stayed full.
+        ManagerUnavailable: the path is not a socket, belongs to another user, or cannot be reached.
+        ManagerTimeout: the manager did not accept the connection.
     """
     path = check_address(address)
     shown = os.fsdecode(path)
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise NothingThere(f"no manager runs at {shown}: there is no such socket") from None
+        raise NothingThere(f"no manager runs at {shown}: the socket does not exist") from None
     except OSError as problem:
-        raise errors.ManagerUnavailable(
-            f"the manager address {shown} cannot be looked at: {problem.strerror}"
-        ) from None
+        raise errors.ManagerUnavailable(f"cannot read the manager address {shown}: {problem.strerror}") from None
     if not stat.S_ISSOCK(found.st_mode):
         raise errors.ManagerUnavailable(
             f"the manager address {shown} is not a socket; give the path of a manager's socket"
@@ -97,8 +96,8 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
     own = own_uid()
     if found.st_uid != own:
         raise errors.ManagerUnavailable(
-            f"the manager at {shown} belongs to another user (uid {found.st_uid}, this is uid {own}); each user needs "
-            "a manager of their own"
+            f"the manager at {shown} belongs to uid {found.st_uid}, and this process has uid {own}; each user needs "
+            "their own manager"
         )
     deadline = monotonic() + timeout
     while True:
@@ -112,25 +111,24 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
             uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
             if uid != own:
                 raise errors.ManagerUnavailable(
-                    f"the process that listens at {shown} belongs to another user (uid {uid}, this is uid {own})"
+                    f"the process that listens at {shown} belongs to uid {uid}, and this process has uid {own}"
                 )
             sock.setblocking(True)
             return sock.detach()
         except BlockingIOError:
             if monotonic() > deadline:
                 raise errors.ManagerTimeout(
-                    f"the manager at {shown} accepted no connection for {timeout:g} s; is it stopped?"
+                    f"the manager at {shown} accepted no connection within {timeout:g} s; it may be stopped"
                 ) from None
             sleep(0.002)
         except OSError as problem:
             if isinstance(problem, errors.ShmTensorError):
                 raise
             if problem.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ECONNRESET):
-                raise NothingThere(f"no manager runs at {shown}: nobody listens on that socket (a stale one)") from None
+                raise NothingThere(f"no manager runs at {shown}: the socket is stale, nobody listens on it") from None
             if problem.errno == errno.EPROTOTYPE:
                 raise errors.ManagerUnavailable(
-                    f"the socket {shown} is not that of a manager (it is of another type); give the path of a "
-                    "manager's socket"
+                    f"the socket {shown} is not a manager's: it has another type; give the path of a manager's socket"
                 ) from None
             raise errors.ManagerUnavailable(f"cannot connect to the manager at {shown}: {problem.strerror}") from None
         finally:
@@ -138,22 +136,22 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
 
 
 class Bounded:
-    """A lock, in a `with`, waited for until a moment on the monotonic clock; signals are handled meanwhile."""
+    """Acquire a lock in a `with`, waiting until a deadline. Signals are handled meanwhile."""
 
     def __init__(self, lock: Any, deadline: float, address: bytes) -> None:
-        """Args: address: of the manager that whoever has the lock is asking."""
+        """Wait for `lock` until `deadline` (monotonic clock, seconds); `address` is for the error message."""
         self._lock = lock
         self._deadline = deadline
         self._address = address
 
     def __enter__(self) -> None:
-        """Raises ManagerTimeout."""
+        """Acquire the lock. Raises ManagerTimeout."""
         begun = monotonic()
         while not self._lock.acquire(timeout=max(0.0, min(SLICE_SECONDS, self._deadline - monotonic()))):
             if monotonic() > self._deadline:
                 raise errors.ManagerTimeout(
-                    f"the manager at {os.fsdecode(self._address)} did not answer another thread of this process, for "
-                    f"which this one waited {monotonic() - begun:.3g} s; is it stopped, or is the machine overloaded?"
+                    f"another thread of this process has waited {monotonic() - begun:.3g} s for an answer of the "
+                    f"manager at {os.fsdecode(self._address)}; the manager may be stopped or the machine overloaded"
                 )
 
     def __exit__(self, *_: object) -> None:
@@ -161,22 +159,24 @@ class Bounded:
 
 
 class Requests:
-    """Requests to one manager over a descriptor that is passed to each call (a fork may replace it).
+    """Requests to one manager. The descriptor is passed to each call, because a fork may replace it.
 
-    Thread-safe, and safe to re-enter from a signal handler or finalizer: replies are told apart by their ids.
+    Thread-safe, and safe to re-enter from a signal handler or finalizer: replies are matched by their ids.
 
     Attributes:
-        is_current: asked while a reply is awaited; False ends the wait: another manager has taken this one's place.
+        is_current: called while a reply is awaited; False ends the wait, because the manager has been replaced.
     """
 
     def __init__(
         self, address: bytes, late: Callable[[protocol.Message, protocol.Message, list[int]], bool] | None = None
     ):
-        """For the manager at `address`.
+        """Prepare requests to the manager at `address`.
 
         Args:
-            late: called with (request, reply, descriptors) for a reply that `request` does not return, because it was
-                given up or (then without descriptors) because this process had none left; True: it took them.
+            address: absolute path of the manager's socket.
+            late: called with (request, reply, descriptors) for a reply that `request` does not return, because the
+                request was given up or (then without descriptors) this process had no descriptors left. Returns True
+                if it took the descriptors over.
         """
         self.address = address
         self.is_current: Callable[[], bool] = lambda: True
@@ -184,15 +184,15 @@ class Requests:
         self.renew()
 
     def renew(self, fd: int = -1) -> None:
-        """Forget what was under way: in a forked child, whose connection is `fd`, it belongs to the parent."""
+        """Forget all pending requests; in a forked child, whose connection is `fd`, they belong to the parent."""
         self.lock = threading.RLock()
-        self.depth = 0  # requests under way, one inside the other
-        self.abandoned = -1  # a descriptor to be closed when the outermost is over
+        self.depth = 0  # pending requests, nested by signal handlers
+        self.abandoned = -1  # a descriptor to close when the outermost request ends
         self._id = 0
         self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
         self._given_up: set[int] = set()
         self._replies: dict[int, tuple[protocol.Message, list[int]]] = {}
-        self._known = _identity(fd)  # of the connection, once it is there
+        self._known = _identity(fd)  # of the connection
 
     def __enter__(self) -> None:
         self.depth += 1
@@ -210,7 +210,7 @@ class Requests:
     def request(
         self, fd: int, message: protocol.Message, timeout: float = REQUEST_SECONDS
     ) -> tuple[protocol.Message, list[int]]:
-        """As `ask`. Raises ShmTensorError: what the manager's ERROR means (see the table in docs/protocol.md)."""
+        """Send a request as `ask` does. Raises the exception of an ERROR reply (table in docs/protocol.md)."""
         reply, descriptors = self.ask(fd, message, timeout)
         if isinstance(reply, protocol.Error):
             raise error_of(reply, self._shown)
@@ -222,12 +222,13 @@ class Requests:
         """Send `message` and wait for its reply, up to `timeout` seconds; signals are handled meanwhile.
 
         Returns:
-            (reply, descriptors), the latter the caller's to close. The reply may be an ERROR.
+            (reply, descriptors); the caller must close the descriptors. The reply may be an ERROR.
+
         Raises:
-            ManagerTimeout: no reply within the bound.
-            InvalidArgument: a field is out of range, a name malformed.
-            ManagerError: the connection is gone.
-            QuotaExceeded: this process has no file descriptor left for those that came with the reply.
+            ManagerTimeout: no reply within `timeout`.
+            InvalidArgument: a field is out of range, or a name is malformed.
+            ManagerError: the connection is closed.
+            QuotaExceeded: this process has no file descriptors left for those of the reply.
         """
         deadline = monotonic() + timeout
         with Bounded(self.lock, deadline, self.address), self:
@@ -253,39 +254,38 @@ class Requests:
         if len(descriptors) != reply.DESCRIPTORS:
             self._drop(message, reply, descriptors)
             raise errors.QuotaExceeded(
-                f"this process has no file descriptor left for the answer to {type(message).__name__} from the manager "
-                f"at {self._shown} ({reply.DESCRIPTORS} are needed); close files, or raise the limit of open files "
-                "(ulimit -n)"
+                f"this process has no file descriptors left for the manager's reply to {type(message).__name__} "
+                f"({reply.DESCRIPTORS} needed; manager at {self._shown}); close files, or raise the limit of open "
+                "files (ulimit -n)"
             )
         return reply, descriptors
 
     def _too_slow(self, message: protocol.Message, timeout: float) -> errors.ManagerTimeout:
         return errors.ManagerTimeout(
-            f"the manager at {self._shown} did not answer {type(message).__name__} within {timeout:.3g} s; is it "
-            "stopped, or is "
-            f"the machine overloaded?"
+            f"the manager at {self._shown} did not answer {type(message).__name__} within {timeout:.3g} s; it may be "
+            "stopped, or the machine overloaded"
         )
 
     def _lost(self, why: str) -> ConnectionGone:
         return ConnectionGone(
-            f"the connection to the manager at {self._shown} is gone ({why}); memory that is mapped goes on working"
+            f"lost the connection to the manager at {self._shown} ({why}); memory that is already mapped keeps working"
         )
 
     def _check(self, fd: int) -> None:
-        """Refuse to write into a descriptor that is not our socket any more (a program may close all it finds)."""
+        """Refuse to use a descriptor that is not our socket any more; some programs close all descriptors."""
         if fd < 0:
-            raise self._lost("it was closed by this process, or could not be had when it was forked")
+            raise self._lost("this process closed it, or could not open one when it was forked")
         if self._known is None or self._known[0] != fd:
             self._known = _identity(fd)
         if not self.owns(fd):
-            raise self._lost("its descriptor was closed by this process")
+            raise self._lost("this process closed its descriptor")
 
     def owns(self, fd: int) -> bool:
-        """Whether the descriptor is that of our connection, and not in use for something else. Does not block."""
+        """Whether the descriptor is still that of our connection. Does not block."""
         return self._known is not None and self._known == _identity(fd)
 
     def close(self, fd: int) -> None:
-        """Close the connection, unless this program did so, and uses the number for something else."""
+        """Close the connection, unless its descriptor is used for another file by now."""
         if self._known is None or self.owns(fd):
             os.close(fd)
 
@@ -295,9 +295,9 @@ class Requests:
             raise self._too_slow(message, timeout)
         poll = select.poll()
         poll.register(fd, event)
-        # What was said before is still to be read.
+        # Data that was sent before is still readable.
         if not poll.poll(max(1, min(left, SLICE_SECONDS) * 1000)) and not self.is_current():
-            raise self._lost("another manager has taken its place")
+            raise self._lost("another manager has replaced it")
         self._check(fd)
 
     def _send(self, fd: int, data: bytes, message: protocol.Message, deadline: float, timeout: float) -> None:
@@ -310,7 +310,7 @@ class Requests:
                 except BlockingIOError:
                     self._wait(fd, select.POLLOUT, message, deadline, timeout)
                 except ConnectionError:
-                    return  # disconnected; the reason, if it gave one, is still to be read
+                    return  # disconnected; an ERROR with the reason may still be readable
                 except OSError as problem:
                     raise self._lost(problem.strerror or str(problem)) from None
         finally:
@@ -324,7 +324,7 @@ class Requests:
         data, descriptors, lost = received
         if not data:
             _close_all(descriptors)
-            raise self._lost("it ended, or closed the connection")
+            raise self._lost("the manager ended or closed the connection")
         try:
             number, reply = protocol.decode_reply(data)
             expected = reply.DESCRIPTORS
@@ -333,7 +333,7 @@ class Requests:
                 descriptors = []
             elif len(descriptors) != expected:
                 raise protocol.Malformed(
-                    f"{len(descriptors)} descriptors came with {type(reply).__name__} and not {expected}"
+                    f"{type(reply).__name__} came with {len(descriptors)} descriptors instead of {expected}"
                 )
         except protocol.Malformed as problem:
             _close_all(descriptors)
@@ -357,11 +357,11 @@ class Requests:
 
 
 def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
-    """One packet; None when nothing is there. Never blocks.
+    """Receive one packet. Returns None if none is waiting; never blocks.
 
     Returns:
-        (data, b"" at end of file; descriptors; True when some were lost because this process may have no more, or too
-        many came).
+        (data, descriptors, lost): data is b"" at end of file; lost is True if descriptors were dropped because this
+        process cannot have more, or too many came.
     """
     sock = _over(fd)
     room, flags = socket.CMSG_SPACE(16 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
@@ -369,7 +369,7 @@ def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
         try:
             data, ancillary, found, _from = sock.recvmsg(protocol.MAX_REPLY_BYTES + 1, room, flags)
         except ConnectionResetError:
-            # Told once, when the manager closed with requests unread; what it said before is behind that.
+            # Reported once if the manager closed with requests unread; its earlier replies can be read after that.
             data, ancillary, found, _from = sock.recvmsg(protocol.MAX_REPLY_BYTES + 1, room, flags)
     except BlockingIOError:
         return None
@@ -388,14 +388,15 @@ def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
 def hello(
     requests: Requests, fd: int, flags: int = 0, timeout: float = REQUEST_SECONDS
 ) -> tuple[protocol.Welcome, int]:
-    """Say HELLO on a fresh connection. Blocks up to `timeout` seconds.
+    """Send HELLO on a fresh connection. Blocks up to `timeout` seconds.
 
     Returns:
         (the welcome, the group segment's descriptor).
+
     Raises:
-        NothingThere: the manager left meanwhile.
-        ProtocolError: it speaks another protocol or layout version, or is no manager.
-        QuotaExceeded: it has no room for another client.
+        NothingThere: the manager ended meanwhile.
+        ProtocolError: it has another protocol or layout version, or is not a manager.
+        QuotaExceeded: it has reached its maximum number of clients.
     """
     from shmtensor._native import LAYOUT_VERSION
 
@@ -405,12 +406,13 @@ def hello(
 def rejoin(
     requests: Requests, fd: int, slot: int, generation: int, group: int, timeout: float = REQUEST_SECONDS
 ) -> tuple[protocol.Welcome, int]:
-    """Say REJOIN on a fresh connection, as the client in that slot. Blocks up to `timeout` seconds.
+    """Send REJOIN on a fresh connection, as the client in that slot. Blocks up to `timeout` seconds.
 
     Returns:
         (the welcome, the group segment's descriptor).
+
     Raises:
-        What `hello` does. ManagerError: this process was taken for dead, or the manager serves another group now.
+        ShmTensorError: as `hello`.
     """
     from shmtensor._native import LAYOUT_VERSION
 
@@ -422,7 +424,7 @@ def _introduce(requests: Requests, fd: int, message: protocol.Message, timeout: 
     try:
         reply, descriptors = requests.request(fd, message, timeout)
     except ConnectionGone:
-        raise NothingThere(f"the manager at {os.fsdecode(requests.address)} left before it answered") from None
+        raise NothingThere(f"the manager at {os.fsdecode(requests.address)} ended before it answered") from None
     if not isinstance(reply, protocol.Welcome):
         _close_all(descriptors)
         raise errors.ProtocolError(
@@ -433,19 +435,19 @@ def _introduce(requests: Requests, fd: int, message: protocol.Message, timeout: 
 
 
 def error_of(reply: protocol.Error, shown: str) -> errors.ShmTensorError:
-    """The exception that an ERROR stands for."""
+    """Return the exception for an ERROR reply."""
     cls = _ERRORS.get(reply.code, errors.ManagerError)
     problem = cls(f"the manager at {shown} refused: {reply.text}")
     if reply.code == protocol.MALFORMED:
-        problem = cls(f"the manager at {shown} could not understand this process: {reply.text}")
+        problem = cls(f"the manager at {shown} could not decode a request of this process: {reply.text}")
     return problem
 
 
 def read_document(reply: protocol.Message, descriptors: list[int]) -> bytes:
-    """The text of a DOCUMENT. Closes the descriptors. Raises ProtocolError if it is not what it should be."""
+    """Return the text of a DOCUMENT and close its descriptors. Raises ProtocolError if its size is wrong."""
     try:
         if not isinstance(reply, protocol.Document) or os.fstat(descriptors[0]).st_size != reply.nbytes:
-            raise errors.ProtocolError("the manager sent a document of another size than it announced")
+            raise errors.ProtocolError("the manager sent a document whose size differs from the one announced")
         parts = []
         at = 0
         while at < reply.nbytes:
@@ -460,10 +462,10 @@ def read_document(reply: protocol.Message, descriptors: list[int]) -> bytes:
 
 
 class Observer:
-    """A connection without a slot: for looking, collecting and stopping. Close it, or use it in a `with`."""
+    """A connection without a slot, for reports, gc and stop. Close it, or use it in a `with`."""
 
     def __init__(self, address: bytes | str, timeout: float = REQUEST_SECONDS) -> None:
-        """Connect and say HELLO; blocks up to `timeout`. Raises what `connect` and `hello` do."""
+        """Connect and send HELLO. Blocks up to `timeout` seconds. Raises as `connect` and `hello` do."""
         self.address = check_address(address)
         self._requests = Requests(self.address)
         self._fd = connect(self.address, timeout)
@@ -475,9 +477,11 @@ class Observer:
         os.close(group)
 
     def request(self, message: protocol.Message) -> tuple[protocol.Message, list[int]]:
+        """Send a request and return its reply and descriptors. Raises as `Requests.request`."""
         return self._requests.request(self._fd, message)
 
     def document(self, message: protocol.Message) -> bytes:
+        """Send a request whose reply is a DOCUMENT and return its text. Raises as `Requests.request`."""
         return read_document(*self.request(message))
 
     def wait_closed(self, timeout: float = REQUEST_SECONDS) -> None:
@@ -494,10 +498,11 @@ class Observer:
                         return
             if monotonic() > deadline:
                 raise errors.ManagerTimeout(
-                    f"the manager at {os.fsdecode(self.address)} has not ended within {timeout:g} s"
+                    f"the manager at {os.fsdecode(self.address)} did not end within {timeout:g} s"
                 )
 
     def close(self) -> None:
+        """Close the connection."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._requests.close(fd)

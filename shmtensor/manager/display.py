@@ -1,4 +1,4 @@
-"""What `shmtensor-manager` prints for people. Takes the documents of STATS and LIST, gives text."""
+"""The text output of `shmtensor-manager`, made from the documents of STATS and LIST."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHOW_HOLDERS = 5
-"""Holders shown for a segment; the rest is summed up."""
+"""Holders shown for each segment; the others are summed up."""
 SHOW_IN_FLIGHT = 20
-"""Rows shown of what is in flight."""
+"""Rows shown for what is in flight."""
 SHOW_NAMES = 20
-"""Names shown of those that users bound."""
+"""Rows shown for the names that users bound."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: "0.4 s", "3 min 5 s", "2 h 10 min", "4 d 3 h"."""
+    """Format a number of seconds: "0.4 s", "3 min 5 s", "2 h 10 min", "4 d 3 h"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = int(seconds)
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def table(header: list[str], rows: list[list[str]], right: set[int]) -> list[str]:
-    """Aligned lines; the columns in `right` are flush right."""
+    """Return aligned lines; the columns in `right` are right-aligned."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = []
     for row in [header, *rows]:
@@ -44,7 +44,7 @@ def table(header: list[str], rows: list[list[str]], right: set[int]) -> list[str
 
 
 def status(figures: dict[str, Any]) -> str:
-    """The text of `status`."""
+    """Return the text of `status`."""
     clients = f"{figures['clients']} of at most {figures['max_clients']}"
     extra = [f"{figures[key]} {key}" for key in ("detached", "embryos", "dying") if figures[key]]
     segments = f"{figures['segments']}"
@@ -61,7 +61,7 @@ def status(figures: dict[str, Any]) -> str:
         ("address", figures["address"]),
         ("pid", str(figures["pid"])),
         ("version", f"{figures['version']} (protocol {figures['protocol']}, layout {figures['layout']})"),
-        ("kind", "started on demand, leaves after its last client" if figures["private"] else "serves until stopped"),
+        ("kind", "started on demand, ends after its last client" if figures["private"] else "serves until stopped"),
         ("uptime", duration(figures["uptime_seconds"])),
         ("log", figures["log"]),
         ("clients", ", ".join([clients, *extra])),
@@ -80,7 +80,7 @@ def status(figures: dict[str, Any]) -> str:
 
 
 def listing(document: dict[str, Any]) -> str:
-    """The text of `ls`."""
+    """Return the text of `ls`."""
     people = {row["slot"]: row for row in document["clients"]}
     lines = _segments(document["segments"], people)
     lines += ["", *_holders(document["segments"], people)]
@@ -134,7 +134,7 @@ def _holders(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) 
     rows = []
     for segment in segments:
         if segment["holders"] is None:
-            why = "locked just now" if segment["busy"] else "too many blocks to walk"
+            why = "locked" if segment["busy"] else "too many blocks to list"
             rows.append([str(segment["id"]), f"({why})", "", "", "", ""])
             continue
         holders = sorted(segment["holders"], key=lambda row: -row["bytes"])
@@ -155,7 +155,7 @@ def _holders(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) 
             blocks, nbytes = sum(row["blocks"] for row in rest), sum(row["bytes"] for row in rest)
             rows.append([str(segment["id"]), f"and {len(rest)} more", str(blocks), size(nbytes), "", ""])
     if not rows:
-        return ["nobody holds a block"]
+        return ["no blocks are held"]
     return table(["SEGMENT", "HELD BY", "BLOCKS", "BYTES", "OLDEST", "COMMAND"], rows, {0, 2, 3, 4})
 
 
@@ -199,7 +199,7 @@ def _in_flight(document: dict[str, Any], people: dict[int, dict[str, Any]]) -> l
             str(row["block"]),
             size(row["bytes"]),
             duration(row["age_seconds"]),
-            "whoever receives it" if row["slot"] == 0 else _who(row["slot"], people),
+            "any receiver" if row["slot"] == 0 else _who(row["slot"], people),
         ]
         for row in document["in_flight"][:SHOW_IN_FLIGHT]
     ]

@@ -1,7 +1,7 @@
-"""Starting a manager in the background, for whoever needs one; and ending one that does not answer.
+"""Starting a manager in the background, and killing one that does not answer.
 
-The one that is started is re-parented before it serves (`daemon.run`): the starter sees one short-lived child, whose
-exit means "ready" or carries the reason why not, and no zombie or long-lived child is left to it.
+The manager is re-parented before it serves (`daemon.run`). The starter sees one short-lived child, whose exit means
+"ready" or gives the reason of a failure; no zombie and no long-lived child remains.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -22,28 +22,28 @@ from shmtensor.manager import address as addresses
 from shmtensor.manager.lockfile import Life, answers, is_still, open_lock, try_lock
 
 START_SECONDS = 10.0
-"""A start, and the wait for someone else's, may take this long."""
+"""Longest time for a start, and for waiting for another process's start."""
 IDLE_EXIT_SECONDS = 0.5
-"""A manager that was started on demand leaves this long after its last client."""
+"""A manager that was started on demand ends this long after its last client."""
 SUCCEED_SECONDS = 3.0
-"""A manager that is just leaving may hold the lock for this long."""
+"""A manager that is ending may hold the lock for this long."""
 POLL_SECONDS = 0.005
 READY = b"ready"
-"""What the started process says once it serves."""
+"""Output of the started process once it serves."""
 KILLED = b"it died while it started\n"
-"""What it says where the manager in the background ended and gave no reason."""
+"""Its output if the manager in the background ended without a reason."""
 
 # The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs);
 # what follows the options are the starter's own import paths, searched after the standard library.
 _PROGRAM = "import sys;sys.path+=sys.argv[4:];import shmtensor.manager.daemon.run as run;run.background(*sys.argv[1:4])"
 
 
-_start_locks: set[Descriptor] = set()  # of the lock that this process has, or waits with
+_start_locks: set[Descriptor] = set()  # of locks that this process holds or waits for
 _starters: set[tuple[str, int]] = set()  # (path of the lock, thread) of each
 
 
 def _after_fork() -> None:
-    # The child would keep its parent's lock for life.
+    # The child would keep its parent's lock for its whole life.
     while _start_locks:
         _start_locks.pop().close()
     _starters.clear()
@@ -53,10 +53,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class StartLock:
-    """One process at a time starts managers in `directory`. Blocks up to `seconds`; use in a `with`.
+    """Lets one process at a time start managers in `directory`. Use in a `with`; blocks up to `seconds`.
 
-    A signal handler in a thread that has it, or waits for it, goes on without: that thread cannot give it back
-    meanwhile, and of two managers that start at once one ends.
+    A signal handler in a thread that holds the lock, or waits for it, continues without it, because the thread cannot
+    release it meanwhile. If two managers start at once, one of them ends.
     """
 
     def __init__(self, directory: str, seconds: float = START_SECONDS) -> None:
@@ -66,7 +66,7 @@ class StartLock:
         self._file: Descriptor | None = None
 
     def __enter__(self) -> StartLock:
-        """Raises ManagerTimeout, ManagerUnavailable."""
+        """Acquire the lock. Raises ManagerTimeout, ManagerUnavailable."""
         if self._starter in _starters:
             return self
         deadline = monotonic() + self.seconds
@@ -76,7 +76,7 @@ class StartLock:
                 if monotonic() > deadline:
                     raise ManagerTimeout(
                         f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
-                        f"see what it waits for, or set {addresses.MANAGER_VARIABLE} to a running manager"
+                        f"check that process, or set {addresses.MANAGER_VARIABLE} to a running manager"
                     )
                 sleep(POLL_SECONDS)
                 if not file.is_ours:  # another thread closed it
@@ -95,42 +95,45 @@ class StartLock:
 
     def __exit__(self, *_: object) -> None:
         file, self._file = self._file, None
-        if file is None:  # that of a signal handler, which has none of its own
+        if file is None:  # in a signal handler, which continued without the lock
             return
         _starters.discard(self._starter)
         _start_locks.discard(file)
-        if file.is_ours:  # else a child has closed it, or the program
-            fcntl.flock(file.number, fcntl.LOCK_UN)  # for copies that a child forked just now has still
+        if file.is_ours:  # else the program closed it, or this is a child
+            fcntl.flock(file.number, fcntl.LOCK_UN)  # a child forked just now still has a copy
             file.close()
 
 
 def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clients: int | None = None) -> None:
-    """Start a manager at `address` in the background and wait until it accepts connections (up to 10 s).
+    """Start a manager at `address` in the background. Blocks until it accepts connections, up to 10 s.
 
-    One that is killed on the way is started again.
+    If it is killed before that, it is started again.
 
     Args:
-        idle_exit, max_clients: as for `serve`.
+        address: absolute path of the socket.
+        idle_exit: as for `serve`.
+        max_clients: as for `serve`.
+
     Raises:
-        ManagerUnavailable: it could not be started; says what was refused and what to set.
+        ManagerUnavailable: it could not be started; the message has the reason and what to set.
     """
     if not sys.executable:
-        raise _cannot_start("sys.executable is empty, so there is no interpreter to run it with")
+        raise _cannot_start("sys.executable is empty, so there is no interpreter to run it")
     limits = ["" if value is None else repr(value) for value in (idle_exit, max_clients)]
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), *limits, *import_paths()]
     deadline = monotonic() + START_SECONDS
     while True:
         out, said, code = _run(command, deadline)
-        if out == READY:  # not by the exit code, which a program that ignores SIGCHLD never learns
+        if out == READY:  # not the exit code, which is not available in a program that ignores SIGCHLD
             return
         was_killed = said == KILLED or (not said and code < 0)
         if not was_killed or monotonic() > deadline:
             lines = said.decode("utf-8", "replace").strip().splitlines()
-            raise _cannot_start(lines[-1] if lines else f"it ended with code {code} and said nothing")
+            raise _cannot_start(lines[-1] if lines else f"it ended with exit code {code} and no message")
 
 
 def _run(command: list[str], deadline: float) -> tuple[bytes, bytes, int]:
-    """What the command wrote to stdout and stderr until it closed both, and its exit code.
+    """Run a command until it closes stdout and stderr. Returns both outputs and its exit code.
 
     Raises ManagerUnavailable.
     """
@@ -147,7 +150,7 @@ def _run(command: list[str], deadline: float) -> tuple[bytes, bytes, int]:
             cwd="/",
         )
     except OSError as problem:
-        raise _cannot_start(f"{problem.strerror} ({sys.executable} could not be run)") from None
+        raise _cannot_start(f"{problem.strerror} (cannot execute {sys.executable})") from None
     with child:
         try:
             out, said = child.communicate(timeout=max(0.0, deadline - monotonic()))
@@ -158,12 +161,14 @@ def _run(command: list[str], deadline: float) -> tuple[bytes, bytes, int]:
 
 
 def kill(address: bytes) -> tuple[float | None, int | None]:
-    """Kill the manager at `address`, which does not answer; its clients keep what they have. Blocks until it is gone.
+    """Kill the manager at `address`, which does not answer. Its clients keep their memory. Blocks until it has ended.
 
     Returns:
         Its idle_exit and max_clients, as for `serve`.
+
     Raises:
-        ManagerTimeout: it does not die. ManagerUnavailable: nobody knows which process it is.
+        ManagerTimeout: it did not end.
+        ManagerUnavailable: its process is not known.
     """
     fd = open_lock(addresses.lock_path(address))
     deadline = monotonic() + SUCCEED_SECONDS
@@ -171,12 +176,16 @@ def kill(address: bytes) -> tuple[float | None, int | None]:
         while True:
             life = Life.read(fd)
             if life is None:
-                raise ManagerUnavailable(f"there is no manager to kill at {os.fsdecode(address)}")
+                raise ManagerUnavailable(
+                    f"no manager to kill at {os.fsdecode(address)}: its lock file names no process"
+                )
             if try_lock(fd):
                 break
             _kill_if(life.pid, os.fstat(fd))
             if monotonic() > deadline:
-                raise ManagerTimeout(f"the manager at {os.fsdecode(address)} (pid {life.pid}) does not die")
+                raise ManagerTimeout(
+                    f"the manager at {os.fsdecode(address)} (pid {life.pid}) did not end after SIGKILL"
+                )
             sleep(POLL_SECONDS)
     finally:
         os.close(fd)
@@ -184,7 +193,7 @@ def kill(address: bytes) -> tuple[float | None, int | None]:
 
 
 def _kill_if(pid: int, lock: os.stat_result) -> None:
-    """Kill the process if it has that file open: a number alone may be another's by now."""
+    """Kill a process if it has that file open, since its pid may have been reused."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -201,7 +210,7 @@ def _kill_if(pid: int, lock: os.stat_result) -> None:
 
 
 def succeed(address: bytes, idle_exit: float | None, max_clients: int | None) -> None:
-    """See to it that a manager follows the one that has ended at `address`: a supervisor's, or else our own. Blocks.
+    """Wait until a supervisor has started a successor of the manager at `address`, or else start one. Blocks.
 
     Raises:
         ManagerUnavailable: it could not be started.
@@ -216,15 +225,14 @@ def succeed(address: bytes, idle_exit: float | None, max_clients: int | None) ->
 
 def _cannot_start(why: str) -> ManagerUnavailable:
     return ManagerUnavailable(
-        f"no manager of shared memory could be started: {why}. Where processes may not be started, start one elsewhere "
-        f"(`shmtensor-manager serve --address PATH`) and set {addresses.MANAGER_VARIABLE} to its socket; where the "
-        "directory is "
-        f"the trouble, set {addresses.RUNTIME_VARIABLE} to one of your own"
+        f"cannot start the shared-memory manager: {why}. If this process may not start others, run `shmtensor-manager "
+        f"serve --address PATH` elsewhere and set {addresses.MANAGER_VARIABLE} to PATH; if the directory cannot be "
+        f"used, set {addresses.RUNTIME_VARIABLE} to another one"
     )
 
 
 def import_paths() -> list[str]:
-    """Where an interpreter without site-packages finds what this one can import."""
+    """Return the import paths of this interpreter, for one that runs without site-packages."""
     import shmtensor
 
     paths = [os.path.dirname(os.path.abspath(path)) for path in shmtensor.__path__]

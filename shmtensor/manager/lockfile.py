@@ -1,6 +1,6 @@
-"""The lock file beside a manager's socket: flock on it is held for life, and what it says is by which process.
+"""The lock file beside a manager's socket. The manager holds an flock on it for life; its content names the process.
 
-Clients, whoever starts a manager, and managers themselves learn from it whether one serves an address.
+Clients and managers use it to find out whether a manager serves an address.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -17,11 +17,11 @@ from shmtensor.errors import ManagerUnavailable
 from shmtensor.manager import address as addresses
 
 LIFE_BYTES = 200
-"""No lock file of a manager is longer."""
+"""Longest lock file."""
 
 
 class Life:
-    """What a manager writes into its lock file."""
+    """The content of a lock file."""
 
     __slots__ = ("address", "idle_exit", "max_clients", "pid")
 
@@ -32,7 +32,7 @@ class Life:
         self.address = address
 
     def write(self, lock: int) -> None:
-        """Write it into the locked file. The lock is listed as this process's from then on, whoever took it.
+        """Write it into the locked file. /proc/locks then lists the lock as this process's, whichever took it.
 
         Raises OSError.
         """
@@ -44,7 +44,7 @@ class Life:
 
     @classmethod
     def read(cls, lock: int) -> Life | None:
-        """What the manager that has, or had, the lock wrote there; None: nothing yet."""
+        """Read a lock file; None if no manager has written it."""
         found = os.pread(lock, LIFE_BYTES, 0)
         words = found.split(b" ", 3)
         if len(words) != 4 or not is_life(found):
@@ -55,38 +55,38 @@ class Life:
 
 
 def is_life(found: bytes) -> bool:
-    """Whether that is the beginning of what a manager writes into its lock file: pid, idle_exit and max_clients."""
+    """Whether `found` begins as a manager's lock file does: pid, idle_exit, max_clients."""
     words = found.split(b" ")[:3]
     return len(words) == 3 and words[0].isdigit() and not b"".join(words).strip(b"0123456789.e+-")
 
 
 def open_lock(path: bytes) -> int:
-    """Raises ManagerUnavailable."""
+    """Open a lock file, creating it if need be. Returns the descriptor. Raises ManagerUnavailable."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as problem:
         raise ManagerUnavailable(
-            f"the lock file {os.fsdecode(path)} cannot be opened: {problem.strerror}; set "
+            f"cannot open the lock file {os.fsdecode(path)}: {problem.strerror}; set "
             f"{addresses.RUNTIME_VARIABLE} to a directory that you can write to"
         ) from None
 
 
 def try_lock(fd: int) -> bool:
-    """False: another process has it. Raises ManagerUnavailable."""
+    """Lock the file. False: another process holds the lock. Raises ManagerUnavailable."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as problem:
         raise ManagerUnavailable(
-            f"the file system of the runtime directory refuses flock: {problem.strerror}; set "
-            f"{addresses.RUNTIME_VARIABLE} to a directory on a local one"
+            f"the file system of the runtime directory does not support flock: {problem.strerror}; set "
+            f"{addresses.RUNTIME_VARIABLE} to a directory on a local file system"
         ) from None
     return True
 
 
 def is_still(path: bytes, found: os.stat_result) -> bool:
-    """Whether the file at `path` is the one that was found before, and not another's by now."""
+    """Whether the file at `path` is still the one that was found before."""
     try:
         now = os.stat(path)
     except OSError:
@@ -95,7 +95,7 @@ def is_still(path: bytes, found: os.stat_result) -> bool:
 
 
 def head(path: bytes, nbytes: int = 100) -> bytes | None:
-    """How the file at `path` begins: b"" where there is none, None where something else lies, or cannot be read."""
+    """Read the first bytes of the file at `path`: b"" if there is none, None if it cannot be read or is not a file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def head(path: bytes, nbytes: int = 100) -> bytes | None:
         if not stat.S_ISREG(found.st_mode):
             return None
         data = os.pread(fd, nbytes, 0)
-        # A power failure leaves zeros of what was being written.
+        # After a power failure, data that was being written may be zeros.
         return data if found.st_size > nbytes or data.strip(b"\0") else b""
     except OSError:
         return None
@@ -116,7 +116,7 @@ def head(path: bytes, nbytes: int = 100) -> bytes | None:
 
 
 def answers(address: bytes) -> bool:
-    """Whether somebody listens at `address`. Does not block."""
+    """Whether a process listens at `address`. Does not block."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.setblocking(False)
         try:
@@ -129,7 +129,7 @@ def answers(address: bytes) -> bool:
 
 
 def runs_at(address: bytes) -> bool:
-    """Whether a manager of this user listens at `address`, which its lock beside it says. Does not block."""
+    """Whether a manager of this user listens at `address`, according to its lock file. Does not block."""
     path = addresses.lock_path(address)
     try:
         is_ours = os.lstat(path).st_uid == os.geteuid()

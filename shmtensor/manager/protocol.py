@@ -1,7 +1,7 @@
 """Messages between a client and the manager: layout, limits, validation. docs/protocol.md is the specification.
 
-A message is a frozen dataclass whose fields, in order, are the fields of its packed body. Nothing here knows sockets;
-descriptors travel beside the bytes, and each class says how many belong to it.
+A message is a frozen dataclass whose fields, in order, are the fields of its packed body. This module uses no sockets;
+descriptors are sent beside the bytes, and each class states their number.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from typing import ClassVar, Self
 
 PROTOCOL_VERSION = 4
-"""Manager and client must agree on it exactly. Header, HELLO and ERROR never change; any other change of a message, and
-any new message, flag or error code, raises it by one."""
+"""Manager and client must use the same version. Any change of messages, flags or error codes raises it by one; the
+header, HELLO and ERROR never change."""
+
 
 MAGIC = b"SHMT"
 HEADER = Struct("<4sHHII")  # magic, type, reserved (zero), request id, body bytes
@@ -34,7 +35,7 @@ DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
 NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
 RING = 4  # CREATE, SEGMENT: its one block is a ring, made by the manager
 PRIVATE = 1  # WELCOME: this manager was started on demand and runs in the background
-OWN = 1  # SEAT: the socket file is the manager's own, to be removed when it ends
+OWN = 1  # ROLE: the socket file is the manager's own, to be removed when it ends
 
 MALFORMED = 1
 VERSION = 2
@@ -52,7 +53,7 @@ _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-
 
 
 class Malformed(ValueError):
-    """Bytes that the protocol does not allow. `request_id` is the sender's as far as it could be read, else 0."""
+    """A packet violates the protocol. `request_id` is the sender's if it could be read, else 0."""
 
     def __init__(self, text: str, request_id: int = 0) -> None:
         super().__init__(text)
@@ -60,16 +61,16 @@ class Malformed(ValueError):
 
 
 def check_name(name: bytes) -> None:
-    """Raise Malformed unless `name` has the form of a handle's name (not whether anybody ever gave it out)."""
+    """Raise Malformed unless `name` is well-formed; the name need not be in use."""
     if not 2 <= len(name) <= MAX_NAME_BYTES or name[:1] != b"/" or name[1:].translate(None, _NAME_BYTES):
         raise Malformed(
-            f"{name[:80]!r} is not a handle name: '/' and 1 to {MAX_NAME_BYTES - 1} letters, digits, '_', '-' or '.' "
-            f"are expected"
+            f"{name[:80]!r} is not a name: it must be '/' and 1 to {MAX_NAME_BYTES - 1} letters, digits, '_', '-' or "
+            "'.'"
         )
 
 
 class Message:
-    """Base of all messages. TYPE: number on the wire; FORMAT: body; DESCRIPTORS: how many go with it."""
+    """Base of all messages. TYPE: number on the wire; FORMAT: of the body; DESCRIPTORS: number sent along."""
 
     TYPE: ClassVar[int]
     FORMAT: ClassVar[Struct] = Struct("<")
@@ -80,29 +81,33 @@ class Message:
         """Raise Malformed if the fields contradict the protocol."""
 
     def pack(self) -> bytes:
+        """Encode the body."""
         return self.FORMAT.pack(*[getattr(self, field) for field in self.FIELDS])
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
+        """Decode the body. Raises Malformed."""
         if len(body) != cls.FORMAT.size:
-            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes and not {cls.FORMAT.size}")
+            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes instead of {cls.FORMAT.size}")
         return cls(*cls.FORMAT.unpack(body))
 
 
 class _Named(Message):
-    """Body is one name and nothing else."""
+    """A message whose body is one name."""
 
     FORMAT = Struct("<64s")
     FIELDS = ("name",)
     name: bytes
 
     def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
         check_name(self.name)
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
+        """Decode the body. Raises Malformed."""
         if len(body) != 64:
-            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes and not 64")
+            raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes instead of 64")
         return cls(body.rstrip(b"\0"))  # type: ignore[call-arg]
 
 
@@ -110,7 +115,7 @@ def _check_flags(message: Message, flags: int, known: int, reserved: int) -> Non
     if flags & ~known:
         raise Malformed(f"{type(message).__name__} has unknown flags {flags & ~known:#x}")
     if reserved:
-        raise Malformed(f"a reserved field of {type(message).__name__} is {reserved} and not 0")
+        raise Malformed(f"a reserved field of {type(message).__name__} is {reserved}, not 0")
 
 
 # ---------------------------------------------------------------------------------------------------------- requests
@@ -118,7 +123,7 @@ def _check_flags(message: Message, flags: int, known: int, reserved: int) -> Non
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """First message of every connection."""
+    """The first message of every connection."""
 
     protocol: int
     layout: int
@@ -129,14 +134,15 @@ class Hello(Message):
     FIELDS = ("protocol", "layout", "flags", "reserved")
 
     def check(self) -> None:
-        # A later version may know more flags: the version is judged first, by the server.
+        """Raise Malformed if the fields contradict the protocol."""
+        # A later version may know more flags; the server checks the version first.
         if self.protocol == PROTOCOL_VERSION:
             _check_flags(self, self.flags, QUIET | OBSERVER, self.reserved)
 
 
 @dataclass(frozen=True)
 class Embryo(Message):
-    """A child in the making, with the socket on which it will say HELLO. Never answered."""
+    """Announces a child that is being created, with the socket on which it will send HELLO. Never answered."""
 
     slot: int
     generation: int
@@ -148,7 +154,7 @@ class Embryo(Message):
 
 @dataclass(frozen=True)
 class Create(Message):
-    """Ask for a segment of `nbytes` of payload, owned by the sender; or for a ring, whose block the sender holds."""
+    """Asks for a segment with `nbytes` of payload, owned by the sender; or for a ring, whose block the sender holds."""
 
     nbytes: int
     flags: int = 0
@@ -158,16 +164,17 @@ class Create(Message):
     FIELDS = ("nbytes", "flags", "reserved")
 
     def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
         _check_flags(self, self.flags, DEDICATED | NAMED | RING, self.reserved)
         if self.flags & RING and (self.flags != RING or self.nbytes):
             raise Malformed(
-                f"a ring has a size and kind of its own: Create of one has {self.nbytes} bytes, flags {self.flags:#x}"
+                f"Create of a ring takes no size and no other flags, not {self.nbytes} bytes and flags {self.flags:#x}"
             )
 
 
 @dataclass(frozen=True)
 class Map(Message):
-    """Ask for the descriptors of a segment."""
+    """Asks for the descriptors of a segment."""
 
     segment: int
     TYPE = 4
@@ -177,7 +184,7 @@ class Map(Message):
 
 @dataclass(frozen=True)
 class Return(Message):
-    """Give an empty segment back, from its owner; or what the sender holds of a ring."""
+    """Gives an empty segment of the sender back, or releases the sender's holds on a ring."""
 
     segment: int
     TYPE = 5
@@ -187,7 +194,7 @@ class Return(Message):
 
 @dataclass(frozen=True)
 class Export(Message):
-    """Ask for the name of a live block."""
+    """Asks for the name of a live block."""
 
     segment: int
     block: int
@@ -199,7 +206,7 @@ class Export(Message):
 
 @dataclass(frozen=True)
 class Lookup(_Named):
-    """Ask which block a name stands for."""
+    """Asks for the block that a name stands for."""
 
     name: bytes
     TYPE = 7
@@ -207,7 +214,7 @@ class Lookup(_Named):
 
 @dataclass(frozen=True)
 class Unexport(_Named):
-    """Take a name back."""
+    """Releases a name."""
 
     name: bytes
     TYPE = 8
@@ -215,21 +222,21 @@ class Unexport(_Named):
 
 @dataclass(frozen=True)
 class List(Message):
-    """Ask for clients, segments, holders and what is in flight."""
+    """Asks for clients, segments, holders and what is in flight."""
 
     TYPE = 9
 
 
 @dataclass(frozen=True)
 class Stats(Message):
-    """Ask for the manager's figures."""
+    """Asks for the manager's statistics."""
 
     TYPE = 10
 
 
 @dataclass(frozen=True)
 class Collect(Message):
-    """GC: clear what nothing needs; with seconds >= 0 also what has been in flight for longer."""
+    """GC: releases what is unused; with seconds >= 0 also what has been in flight for at least that time."""
 
     seconds: float = -1.0
     TYPE = 11
@@ -237,27 +244,28 @@ class Collect(Message):
     FIELDS = ("seconds",)
 
     def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
         if self.seconds != self.seconds:
-            raise Malformed("the seconds of GC are not a number")
+            raise Malformed("the seconds of GC are NaN")
 
 
 @dataclass(frozen=True)
 class Stop(Message):
-    """Ask the manager to end."""
+    """Asks the manager to end."""
 
     TYPE = 12
 
 
 @dataclass(frozen=True)
 class Goodbye(Message):
-    """This client is done: release what its slot still holds."""
+    """Ends a client: everything that its slot holds is released."""
 
     TYPE = 13
 
 
 @dataclass(frozen=True)
 class Event(Message):
-    """Ask for the event of a ring."""
+    """Asks for the event of a ring."""
 
     segment: int
     TYPE = 14
@@ -267,7 +275,7 @@ class Event(Message):
 
 @dataclass(frozen=True)
 class Bind(Message):
-    """Let a name of the sender's choice stand for a live block."""
+    """Binds a name of the sender's choice to a live block."""
 
     segment: int
     block: int
@@ -278,17 +286,19 @@ class Bind(Message):
     FIELDS = ("segment", "block", "generation", "name")
 
     def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
         check_name(self.name)
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
+        """Decode the body. Raises Malformed."""
         found = super().unpack(body)
         return cls(found.segment, found.block, found.generation, found.name.rstrip(b"\0"))
 
 
 @dataclass(frozen=True)
 class Rejoin(Message):
-    """Instead of HELLO, from a client (or a child in the making) of this group whose connection broke."""
+    """Sent instead of HELLO by a client or embryo of this group that lost its connection."""
 
     protocol: int
     layout: int
@@ -302,14 +312,14 @@ class Rejoin(Message):
 
 @dataclass(frozen=True)
 class Restart(Message):
-    """Ask the manager to start anew, in the same process, and to keep all that it has."""
+    """Asks the manager to restart in the same process and keep its segments."""
 
     TYPE = 17
 
 
 @dataclass(frozen=True)
 class Succeed(Message):
-    """Ask a manager in the background for its place. The sender says GOODBYE once it serves there."""
+    """Asks a manager in the background to hand over its role. The sender sends GOODBYE once it serves."""
 
     TYPE = 18
 
@@ -319,7 +329,7 @@ class Succeed(Message):
 
 @dataclass(frozen=True)
 class Welcome(Message):
-    """The sender is a client now (or an observer: slot 0). With the group segment."""
+    """The sender of HELLO or REJOIN is a client (or an observer: slot 0). Comes with the group segment."""
 
     slot: int
     pid: int
@@ -332,6 +342,7 @@ class Welcome(Message):
     FIELDS = ("slot", "pid", "group", "epoch", "flags")
 
     def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
         _check_flags(self, self.flags, PRIVATE, 0)
 
 
@@ -350,6 +361,7 @@ class Segment(Message):
     FIELDS = ("segment", "nbytes", "flags", "reserved", "name")
 
     def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
         _check_flags(self, self.flags, DEDICATED | NAMED | RING, self.reserved)
         if self.flags & RING and self.flags != RING | DEDICATED:
             raise Malformed(f"a ring cannot have the flags {self.flags:#x}")
@@ -358,6 +370,7 @@ class Segment(Message):
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
+        """Decode the body. Raises Malformed."""
         found = super().unpack(body)
         return cls(found.segment, found.nbytes, found.flags, found.reserved, found.name.rstrip(b"\0"))
 
@@ -385,7 +398,7 @@ class Block(Message):
 
 @dataclass(frozen=True)
 class Document(Message):
-    """JSON of `nbytes` bytes in the sealed memfd that comes along."""
+    """JSON of `nbytes` bytes, in a sealed memfd."""
 
     nbytes: int
     TYPE = 133
@@ -396,7 +409,7 @@ class Document(Message):
 
 @dataclass(frozen=True)
 class Collected(Message):
-    """What a GC did: holds in flight released, names purged, segments destroyed, reserved bytes of those, busy ones."""
+    """The result of GC: tickets released, names removed, segments destroyed, their reserved bytes, locked segments."""
 
     tickets: int
     names: int
@@ -424,8 +437,8 @@ class Signal(Message):
 
 
 @dataclass(frozen=True)
-class Seat(Message):
-    """The place of the manager: the lock of its address, held, and the listening socket."""
+class Role(Message):
+    """The role of manager: the descriptors of the locked lock file and of the listening socket."""
 
     flags: int
     TYPE = 137
@@ -434,12 +447,13 @@ class Seat(Message):
     FIELDS = ("flags",)
 
     def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
         _check_flags(self, self.flags, OWN, 0)
 
 
 @dataclass(frozen=True)
 class Error(Message):
-    """Refused: a code from this module, a detail (errno, or the manager's protocol version), a text for the user."""
+    """A refusal: error code, detail (errno, or the manager's protocol version), text for the user."""
 
     code: int
     detail: int
@@ -448,14 +462,16 @@ class Error(Message):
     FORMAT = Struct("<II")
 
     def pack(self) -> bytes:
+        """Encode the body."""
         text = self.text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
-        # A cut may fall inside a character; the receiver must get valid UTF-8.
+        # The cut may be inside a character; the receiver must get valid UTF-8.
         return self.FORMAT.pack(self.code, self.detail) + text.decode("utf-8", "ignore").encode()
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
+        """Decode the body. Raises Malformed."""
         if not 8 <= len(body) <= 8 + MAX_TEXT_BYTES:
-            raise Malformed(f"the body of Error has {len(body)} bytes and not 8 to {8 + MAX_TEXT_BYTES}")
+            raise Malformed(f"the body of Error has {len(body)} bytes instead of 8 to {8 + MAX_TEXT_BYTES}")
         code, detail = cls.FORMAT.unpack_from(body)
         try:
             return cls(code, detail, body[8:].decode())
@@ -471,12 +487,12 @@ REQUESTS: dict[int, type[Message]] = {
     )
 }
 REPLIES: dict[int, type[Message]] = {
-    cls.TYPE: cls for cls in (Welcome, Segment, Handle, Block, Document, Collected, Ok, Signal, Seat, Error)
+    cls.TYPE: cls for cls in (Welcome, Segment, Handle, Block, Document, Collected, Ok, Signal, Role, Error)
 }
 
 
 def encode(message: Message, request_id: int = 0) -> bytes:
-    """The packet of `message`. Raises Malformed for fields that are out of range."""
+    """Encode a message as a packet. Raises Malformed: a field is out of range."""
     message.check()
     try:
         body = message.pack()
@@ -490,16 +506,16 @@ def _decode(data: bytes, table: dict[int, type[Message]], limit: int) -> tuple[i
         raise Malformed(f"a packet of {len(data)} bytes is shorter than the header of {HEADER.size}")
     magic, number, reserved, request_id, size = HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise Malformed(f"the packet begins with {magic!r} and not {MAGIC!r}")
+        raise Malformed(f"the packet begins with {magic!r}, not {MAGIC!r}")
     if len(data) > limit:
         raise Malformed(f"the packet is longer than the limit of {limit} bytes", request_id)
     if size != len(data) - HEADER.size:
-        raise Malformed(f"the header announces {size} bytes and {len(data) - HEADER.size} came", request_id)
+        raise Malformed(f"the header announces {size} bytes, but {len(data) - HEADER.size} came", request_id)
     if reserved:
-        raise Malformed(f"the reserved field of the header is {reserved} and not 0", request_id)
+        raise Malformed(f"the reserved field of the header is {reserved}, not 0", request_id)
     cls = table.get(number)
     if cls is None:
-        raise Malformed(f"there is no message of type {number} here", request_id)
+        raise Malformed(f"unknown message type {number}", request_id)
     try:
         message = cls.unpack(data[HEADER.size :])
         message.check()
@@ -509,10 +525,10 @@ def _decode(data: bytes, table: dict[int, type[Message]], limit: int) -> tuple[i
 
 
 def decode_request(data: bytes) -> tuple[int, Message]:
-    """(request id, message) of a packet that a client sent. Raises Malformed."""
+    """Decode a client's packet. Returns (request id, message). Raises Malformed."""
     return _decode(data, REQUESTS, MAX_REQUEST_BYTES)
 
 
 def decode_reply(data: bytes) -> tuple[int, Message]:
-    """(request id, message) of a packet that a manager sent. Raises Malformed."""
+    """Decode a manager's packet. Returns (request id, message). Raises Malformed."""
     return _decode(data, REPLIES, MAX_REPLY_BYTES)

@@ -1,4 +1,4 @@
-"""What to say when a request for memory is refused: what was asked, what is free, which limit, who holds most."""
+"""Messages for refused memory requests: size asked for, free memory, limit hit, largest holders."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH123
@@ -18,7 +18,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size(nbytes: float) -> str:
-    """Bytes in the unit that suits them: "512 B", "1.5 GiB"."""
+    """Format a number of bytes: "512 B", "1.5 GiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(nbytes) < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
@@ -27,10 +27,10 @@ def size(nbytes: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size as people write it: "4096", "512M", "1.5GiB"; K, M, G and T are powers of 1024.
+    """Parse a size: "4096", "512M", "1.5GiB"; K, M, G and T are powers of 1024. Returns bytes.
 
     Raises:
-        ValueError: it is none, or less than a byte.
+        ValueError: it is not a size, or less than one byte.
     """
     number = text.strip().upper().removesuffix("B").removesuffix("I")
     unit = number[-1:] if number[-1:] in UNITS else ""
@@ -49,7 +49,7 @@ def _read(path: str) -> str:
 
 
 def available() -> int | None:
-    """Bytes that the machine could give without swapping (MemAvailable), or None."""
+    """Return the memory available without swapping (MemAvailable) in bytes, or None if unknown."""
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -57,13 +57,13 @@ def available() -> int | None:
 
 
 def command_of(pid: int) -> str:
-    """Command line of a process, shortened, on one line; empty when it cannot be seen."""
+    """Return the command line of a process, shortened to one line; empty if it is not visible."""
     words = " ".join(_read(f"/proc/{pid}/cmdline").replace("\0", " ").split()) if pid > 0 else ""
     return words if len(words) <= 60 else words[:57] + "..."
 
 
 def holders(listing: dict[str, Any]) -> list[tuple[int, int]]:
-    """(bytes held, pid) from a LIST document, largest first; pid 0 is what is in flight."""
+    """Return (bytes held, pid) from a LIST document, largest first; pid 0 stands for messages in flight."""
     pids = {row["slot"]: row["pid"] for row in listing["clients"]}
     sums: dict[int, int] = {}
     for segment in listing["segments"]:
@@ -74,7 +74,7 @@ def holders(listing: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def reservers(listing: dict[str, Any]) -> list[tuple[int, int]]:
-    """(bytes reserved, pid) from a LIST document, largest first: what quotas count."""
+    """Return (bytes reserved, pid) from a LIST document, largest first. Quotas count these bytes."""
     return sorted(((row["reserved_bytes"], row["pid"]) for row in listing["clients"]), reverse=True)
 
 
@@ -84,14 +84,15 @@ def _process(pid: int) -> str:
 
 def _largest(rows: list[tuple[int, int]]) -> str:
     top = [f"{size(nbytes)} by {_process(pid)}" for nbytes, pid in rows[:3] if nbytes]
-    return "; ".join(top) if top else "nobody holds any"
+    return "; ".join(top) if top else "none"
 
 
 def describe_holds(segment: int, listing: dict[str, Any] | None) -> str:
-    """The message of a QuotaExceeded: the table of holds of a segment is full.
+    """Return the message of a QuotaExceeded for a segment whose table of holds is full.
 
     Args:
-        listing: a LIST document, or None when the manager did not give one.
+        segment: number of the segment.
+        listing: a LIST document, or None if the manager did not return one.
     """
     row = next((row for row in listing["segments"] if row["id"] == segment), None) if listing else None
     pids = {client["slot"]: client["pid"] for client in listing["clients"]} if listing else {}
@@ -100,14 +101,14 @@ def describe_holds(segment: int, listing: dict[str, Any] | None) -> str:
         pid = pids.get(holder["slot"], 0)
         who = _process(pid) if holder["ring"] is None else f"messages in ring {holder['ring']}"
         counts[who] = counts.get(who, 0) + holder["blocks"]
-    most = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    largest = sorted(counts.items(), key=lambda item: -item[1])[:3]
     has = "" if row is None else f", all {_native.DEDICATED_HOLDS if row['dedicated'] else _native.ARENA_HOLDS} entries"
     return (
-        f"the table of holds of segment {segment} is full{has}: it has one for each process and each message that has "
-        "a block of the segment, and cannot be made larger. Most entries: "
-        + ("; ".join(f"{count} by {who}" for who, count in most) if most else "they are too many to be listed")
-        + ". What to do: receive what waits in queues (`shmtensor-manager ls` lists their rings), give them a bound "
-        "(maxsize), or send a clone() of the tensor"
+        f"the table of holds of segment {segment} is full{has}. It has one entry for each process and each message "
+        "that holds a block of the segment, and cannot grow. Most entries: "
+        + ("; ".join(f"{count} by {who}" for who, count in largest) if largest else "too many to list")
+        + ". What to do: receive the messages that wait in queues (`shmtensor-manager ls` lists their rings), bound "
+        "the queues (maxsize), or send a clone() of the tensor"
     )
 
 
@@ -121,17 +122,17 @@ def describe(
     group: _native.Group,
     slot: int,
 ) -> str:
-    """The message of an OutOfMemory or QuotaExceeded.
+    """Return the message of an OutOfMemory or QuotaExceeded.
 
     Args:
         what: the operation that was refused.
         number: its errno.
-        asked: bytes.
-        limit: the limit that was hit, as the native core knows it; may be empty.
-        named: True for the strategy `file_system`, whose memory lives in /dev/shm.
-        listing: a LIST document, or None when the manager did not give one.
-        group: whose quotas are to be said.
-        slot: of this process in it.
+        asked: bytes asked for.
+        limit: the limit that was hit, from the native core; may be empty.
+        named: True for the strategy `file_system`, whose memory is in /dev/shm.
+        listing: a LIST document, or None if the manager did not return one.
+        group: the group, for its quotas.
+        slot: the slot of this process in the group.
     """
     why = "the quota does not allow it" if number == EDQUOT else os.strerror(number)
     parts = [f"no shared memory for {asked} bytes ({size(asked)}): {what}: {why}"]
@@ -148,22 +149,22 @@ def describe(
         except OSError:
             pass
     facts += [
-        f"{size(max(0, most - used))} of {size(most)} free in cgroup {path}"
-        for path, used, most in _native.memory_cgroups()
+        f"{size(max(0, bound - used))} of {size(bound)} free in cgroup {path}"
+        for path, used, bound in _native.memory_cgroups()
     ]
     whole, each = group.quotas()
     charges = ((whole, group.charged(), "all clients"), (each, group.reserved(slot), "this process"))
-    quotas = [(most, max(0, most - charged), whose) for most, charged, whose in charges if most]
-    facts += [f"{size(room)} of the quota of {size(most)} for {whose}" for most, room, whose in quotas]
+    quotas = [(bound, max(0, bound - charged), whose) for bound, charged, whose in charges if bound]
+    facts += [f"{size(room)} of the quota of {size(bound)} for {whose}" for bound, room, whose in quotas]
     if facts:
         parts.append("free: " + ", ".join(facts))
     if listing is not None:
         parts.append("largest holders: " + _largest(holders(listing)))
         if number == EDQUOT:
-            parts.append("reserved, with what is kept for later: " + _largest(reservers(listing)))
+            parts.append("reserved, including caches: " + _largest(reservers(listing)))
     advice = "release tensors, or raise the limit"
     if number == EDQUOT and all(room >= asked for _, room, _ in quotas):
-        advice = "others have released enough since it was refused: try again, or raise the limit"
+        advice = "enough has been released since then: try again, or raise the limit"
     if named:
         advice += ", or use the strategy file_descriptor, which does not depend on /dev/shm"
     return ". ".join(parts) + f". What to do: {advice}"

@@ -1,4 +1,4 @@
-"""Storages: typed, flat memory. `Storage`, and a class for each type: FloatStorage, IntStorage ..."""
+"""Storages: typed, flat memory. `Storage`, and a class for each element type: FloatStorage, IntStorage, ..."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what callers write to shapes, arrays and errors: the checks that tensors and creation functions share."""
+"""Checks and conversions of arguments: shapes, arrays, and errors from NumPy's exceptions."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ..errors import DTypeError, InvalidArgument, LayoutError
 SEQUENCES: Final = (tuple, list)
 INTEGERS: Final = (int, np.integer)
 MAX_AXES: Final = 64
-"""Axes of an array at most: NumPy's bound."""
+"""Maximum number of axes, as in NumPy."""
 
 
 def integer(value: Any) -> int:
-    """An integer, of whatever class but bool. Does not block. Raises TypeError."""
+    """Convert an integer of any class except bool to int. Does not block. Raises TypeError."""
     if isinstance(value, bool):
-        raise TypeError("a truth value is no number of anything")
+        raise TypeError("bool is not an integer")
     return operator.index(value)
 
 
 def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], int]:
-    """The shape that `f(*sizes)` or `f(sizes)` means, and its bytes. Does not block.
+    """Return the shape that `f(*sizes)` or `f(sizes)` means, and its number of bytes. Does not block.
 
     Args:
-        sizes: integers from 0, or one sequence of them.
+        sizes: integers of at least 0, or one sequence of them.
         itemsize: bytes of an element.
 
     Raises:
-        InvalidArgument: a size that is no integer or negative, or more bytes than can exist.
+        InvalidArgument: a size is negative or not an integer, or there are too many bytes.
     """
     if len(sizes) == 1 and type(sizes[0]) is not int and isinstance(sizes[0], SEQUENCES):
         sizes = tuple(sizes[0])
@@ -46,36 +46,36 @@ def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], 
         if type(size) is not int:
             return shape_from(_integers(sizes), itemsize)
         if size < 0:
-            raise InvalidArgument(f"sizes {sizes} have a negative one; give sizes from 0")
+            raise InvalidArgument(f"sizes must not be negative: {sizes}")
         nbytes *= size
-        # Axes count even beside an empty one: NumPy refuses such arrays too.
+        # Other axes count even if one is empty, as in NumPy.
         bound *= size or 1
     if bound > MAX_BYTES:
         raise InvalidArgument(
-            f"sizes {sizes} with {itemsize} bytes an element are {bound} bytes; at most {MAX_BYTES} can exist"
+            f"sizes {sizes} with {itemsize} bytes per element need {bound} bytes; the maximum is {MAX_BYTES}"
         )
     check_axes(len(sizes))
     return sizes, nbytes
 
 
 def check_axes(count: int) -> None:
-    """Raises InvalidArgument for more axes than an array can have. Does not block."""
+    """Raise InvalidArgument for more axes than an array can have. Does not block."""
     if count > MAX_AXES:
-        raise InvalidArgument(f"{count} axes were asked for; there can be {MAX_AXES}")
+        raise InvalidArgument(f"cannot have {count} axes; the maximum is {MAX_AXES}")
 
 
 def _integers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     try:
         return tuple([integer(size) for size in sizes])
     except TypeError:
-        raise InvalidArgument(f"sizes {sizes} are not all integers; give integers or one tuple of them") from None
+        raise InvalidArgument(f"sizes must be integers or one tuple of them, not {sizes}") from None
 
 
 def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:
-    """The shape that `view(*sizes)` or `view(sizes)` means for `array`, with -1 resolved. Does not block.
+    """Return the shape that `view(*sizes)` or `view(sizes)` means for `array`, with -1 resolved. Does not block.
 
     Raises:
-        InvalidArgument: sizes that do not multiply to the number of elements, or leave -1 open; too many of them.
+        InvalidArgument: the sizes do not match the number of elements, -1 is ambiguous, or there are too many sizes.
     """
     if len(sizes) == 1 and isinstance(sizes[0], SEQUENCES):
         sizes = tuple(sizes[0])
@@ -97,19 +97,19 @@ def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:
         elif size == -1 and unknown is None:
             unknown = axis
         else:
-            raise InvalidArgument(f"a view of shape {shape}: sizes are from 0, and -1 once")
+            raise InvalidArgument(f"cannot view as shape {shape}: sizes must be at least 0, with at most one -1")
     if unknown is not None and known and array.size % known == 0:
         shape = (*shape[:unknown], array.size // known, *shape[unknown + 1 :])
     elif unknown is not None or known != array.size:
         raise InvalidArgument(
-            f"a view of shape {shape} was asked of a tensor of shape {array.shape} ({array.size} elements); "
-            "the sizes must multiply to that number"
+            f"cannot view a tensor of shape {array.shape} as shape {shape}: the product of the sizes must be "
+            f"{array.size}"
         )
     return shape
 
 
 def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
-    """An uninitialised heap array. Does not block. Raises OutOfMemory."""
+    """Return an uninitialised array in private memory. Does not block. Raises OutOfMemory."""
     try:
         return np.empty(shape, dtype)
     except MemoryError as error:
@@ -117,13 +117,13 @@ def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
 
 
 def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
-    """A fresh array of the values of `content`, of `dtype` or of the type that they have.
+    """Return a new array of the values of `content`, of type `dtype` or of their own type.
 
-    Python floats (and nested lists of them) have the default type, float32; complex numbers complex64.
+    Python floats, and nested lists of them, get the default type float32; complex numbers get complex64.
 
     Raises:
-        InvalidArgument: ragged nesting, or values outside the range of the type.
-        DTypeError: values that are no numbers, or of a type that is not supported.
+        InvalidArgument: ragged nesting, or values out of the range of the type.
+        DTypeError: values that are not numbers, or of an unsupported type.
     """
     try:
         if hasattr(content, "__array__"):
@@ -136,7 +136,7 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
             raise
         ragged = isinstance(error, OverflowError) or "inhomogeneous" in str(error)
         kind = InvalidArgument if ragged else DTypeError
-        raise kind(f"these values make no tensor of {dtype.name if dtype else 'numbers'}: {error}") from error
+        raise kind(f"cannot convert the values to a tensor of {dtype.name if dtype else 'numbers'}: {error}") from error
     if dtype is None and array.dtype.char in "dD" and not _has_types(content):
         return array.astype(DEFAULT if array.dtype.char == "d" else np.complex64)
     require_supported(array.dtype)
@@ -144,19 +144,19 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
 
 
 def _has_types(content: Any) -> bool:
-    """Whether there are values in nested sequences that have a type of their own, which Python's numbers have not."""
+    """Whether nested sequences contain values with a dtype, which Python's numbers do not have."""
     if isinstance(content, SEQUENCES):
         return any(_has_types(one) for one in content)
     return hasattr(content, "dtype")
 
 
 def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError | LayoutError:
-    """Our error for one of NumPy's: DTypeError for types, LayoutError for read-only memory, else InvalidArgument."""
+    """Convert an error of NumPy: DTypeError for types, LayoutError for read-only memory, else InvalidArgument."""
     if "read-only" in str(error) and not array.flags.writeable:
         if overlaps(array):
             return LayoutError(
-                f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several of its elements "
-                "are the same memory, as expand() makes them; write to a clone()"
+                f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several elements share "
+                "memory, as after expand(); write to a clone()"
             )
         return read_only(f"{doing} a tensor of shape {array.shape} and dtype {array.dtype.name}")
     kind = DTypeError if isinstance(error, TypeError | AttributeError) else InvalidArgument
@@ -164,8 +164,8 @@ def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgumen
 
 
 def read_only(doing: str) -> LayoutError:
-    """The error of a write to memory that this process cannot write."""
+    """Return the error for a write to read-only memory."""
     return LayoutError(
-        f"{doing}: this memory is read-only here, because it was shared readonly or copy_on_write, came so over "
-        "DLPack, or is of a file that was mapped so; change a clone()"
+        f"{doing}: the memory is read-only in this process, because it was shared with readonly or copy_on_write, "
+        "imported as read-only over DLPack, or mapped read-only from a file; write to a clone()"
     )

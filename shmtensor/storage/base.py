@@ -1,6 +1,7 @@
-"""The memory of a storage: where it lies, how it moves, and who else has it.
+"""The memory of a storage: allocation, moves, and sharing.
 
-Everything about its elements is in `content`, what other processes open it by in `handles`; both extend this class.
+`content` has the operations on elements, `handles` those for opening a storage in other processes; both extend this
+class.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from .regions import (
 )
 
 STORAGE_CLASSES: Final[dict[DType, type[Any]]] = {}
-"""The class for each type that is there."""
+"""The storage class of each loaded element type."""
 
-# The storage of a block, while one lives: what was sent to this process twice is one storage. The key holds an id, so
-# whoever looks up compares the block too.
+# The existing storage of a block, so that a block that is received twice is one storage. The key contains an id, so a
+# lookup must compare the block as well.
 _of_block: Final[weakref.WeakValueDictionary[tuple[int, DType], StorageBase]] = weakref.WeakValueDictionary()
-# The same of those with a view of the block that other processes have too, by the kind of view.
+# The same for storages over a View of a block, by the kind of view.
 _of_view: Final[weakref.WeakValueDictionary[tuple[int, int, DType], StorageBase]] = weakref.WeakValueDictionary()
 
 
 class StorageBase:
-    """The part of Storage that deals with its memory."""
+    """The part of Storage that manages its memory."""
 
     __slots__ = (
         "__weakref__", "_allocator", "_bases", "_epoch", "_export", "_flags", "_flat", "_region", "_tickets", "_view",
@@ -62,13 +63,13 @@ class StorageBase:
     VIEW: ClassVar[int] = StorageFlags.VIEW
     FREEMEM: ClassVar[int] = StorageFlags.FREEMEM
 
-    _flat: NDArray[Any]  # every element, in order
-    _region: Region  # what the allocator gave; a native Block, or a View of one, when shared by the manager
+    _flat: NDArray[Any]  # all elements, in order
+    _region: Region  # what the allocator returned; for the manager's memory a native Block, or a View of one
     _allocator: Allocator
     _flags: StorageFlags
-    _epoch: int  # raised when the memory moves; tensors compare it with theirs
-    _bases: dict[int, int] | None  # epoch that has ended -> address the memory had in it
-    _view: tuple[Self, int] | None  # VIEW: the storage this is a part of, and the first element
+    _epoch: int  # incremented when the memory moves; tensors compare it with theirs
+    _bases: dict[int, int] | None  # previous epoch -> address of the memory in it
+    _view: tuple[Self, int] | None  # VIEW: the storage that this is a part of, and the first element
     _views: list[weakref.ref[Self]] | None  # the VIEWs of this one
     _export: tuple[bytes, bytes] | None  # manager address and handle, once shared by name
     _tickets: list[tuple[int, int]] | None  # holds made by _shared_incref
@@ -80,8 +81,8 @@ class StorageBase:
         values = flat_values(content, self.dtype)
         if values.dtype.kind == "c" and self.dtype.kind != "c":
             raise DTypeError(
-                f"{values.dtype.name} values in a storage of {self.dtype.name} would lose their imaginary parts; take "
-                "the real part, or say so by copy_ or a conversion"
+                f"cannot store {values.dtype.name} values as {self.dtype.name} without losing their imaginary parts; "
+                "take the real part, or use copy_ or a conversion"
             )
         self._allocate(values.size, allocator or default_allocator)
         np.copyto(self._flat, values, casting="unsafe")
@@ -105,7 +106,7 @@ class StorageBase:
     # -- what it is ---------------------------------------------------------------------------------------------------
 
     def size(self) -> int:
-        """Number of elements. Does not block."""
+        """Return the number of elements. Does not block."""
         return len(self._flat)
 
     __len__ = size
@@ -116,60 +117,59 @@ class StorageBase:
         return self._flat.nbytes
 
     def element_size(self) -> int:
-        """Bytes of one element. Does not block."""
+        """Return the size of an element in bytes. Does not block."""
         return self.dtype.itemsize
 
     def data_ptr(self) -> int:
-        """Address of the first element in this process. Does not block."""
+        """Return the address of the first element in this process. Does not block."""
         return address_of(self._flat)
 
     @property
     def allocator(self) -> Allocator:
-        """The allocator of the memory. For memory that NumPy made it is the default one."""
+        """The allocator of the memory; for memory allocated by NumPy, the default allocator."""
         return self._allocator
 
     @property
     def flags(self) -> StorageFlags:
-        """RESIZABLE, REFCOUNTED, FREEMEM, VIEW."""
+        """The flags: RESIZABLE, REFCOUNTED, FREEMEM, VIEW."""
         return self._flags
 
     def set_flag(self, flag: int) -> None:
         """Set flags (THStorage_setFlag). Does not block.
 
         Raises:
-            InvalidArgument: only RESIZABLE can be set, and only where the memory can be replaced: not for shared or
-                mapped memory, nor for a view.
+            InvalidArgument: a flag other than RESIZABLE, or the memory is shared, mapped, or a part of another storage.
         """
         if not isinstance(flag, int) or flag & ~StorageFlags.RESIZABLE:
-            raise InvalidArgument(f"asked to set {flag!r}; only RESIZABLE can be set and cleared")
+            raise InvalidArgument(f"cannot set {flag!r}; only RESIZABLE can be set and cleared")
         if flag and (self.is_shared() or isinstance(self._allocator, MapAllocator) or self._view is not None):
-            raise InvalidArgument(f"{self._describe()} cannot become resizable; copy it into a storage of its own")
+            raise InvalidArgument(f"{self._describe()} cannot be made resizable; copy it to a new storage")
         self._flags |= StorageFlags(flag)
 
     def clear_flag(self, flag: int) -> None:
-        """Clear flags (THStorage_clearFlag): RESIZABLE alone. Does not block.
+        """Clear flags (THStorage_clearFlag). Does not block.
 
         Raises:
-            InvalidArgument: another flag; the others state facts.
+            InvalidArgument: a flag other than RESIZABLE.
         """
         if not isinstance(flag, int) or flag & ~StorageFlags.RESIZABLE:
-            raise InvalidArgument(f"asked to clear {flag!r}; only RESIZABLE can be set and cleared")
+            raise InvalidArgument(f"cannot clear {flag!r}; only RESIZABLE can be set and cleared")
         self._flags &= ~StorageFlags(flag)
 
     def _named(self, manager: bytes, handle: bytes) -> tuple[bytes, bytes]:
-        """Remember the name that other processes know this storage by; gives it."""
+        """Record the name by which other processes open this storage, and return it."""
         self._export = (manager, handle)
         return self._export
 
     @staticmethod
     def _class_of(dtype: DType) -> type[Any]:
-        """The class for elements of `dtype`. Raises DTypeError."""
+        """Return the storage class for elements of `dtype`. Raises DTypeError."""
         found = STORAGE_CLASSES.get(dtype)
         return STORAGE_CLASSES[require_supported(dtype)] if found is None else found
 
     @classmethod
     def _typed(cls) -> type[Self]:
-        """This class, or FloatStorage for a bare Storage."""
+        """Return this class, or FloatStorage for Storage itself."""
         return cls
 
     def _describe(self) -> str:
@@ -177,7 +177,7 @@ class StorageBase:
         return f"{part}{type(self).__name__} of {self.size()} elements in {self._place()} memory"
 
     def _place(self) -> str:
-        """Where it lives, in a word: heap, shared, lent, read-only, frozen, private, map ..."""
+        """Return the kind of memory in a word: heap, shared, lent, read-only, frozen, private, map, ..."""
         if isinstance(self._region, Block | View):
             return PLACES[getattr(self._region, "kind", 0)]
         return "heap" if self._allocator is default_allocator else str(getattr(self._allocator, "name", "other"))
@@ -187,37 +187,37 @@ class StorageBase:
             raise read_only(f"{doing} {self._describe()}")
 
     def _root(self) -> tuple[Self, int]:
-        """The storage that owns the memory, and this one's first element in it."""
+        """Return the storage that owns the memory, and the position of this one's first element in it."""
         return (self, 0) if self._view is None else self._view
 
     # -- changing it --------------------------------------------------------------------------------------------------
 
     def resize_(self, size: int) -> Self:
-        """Change the number of elements; keeps those that fit, new ones are arbitrary; gives self.
+        """Change the number of elements. Existing elements are kept if they fit; new ones are arbitrary. Returns self.
 
-        The memory moves. Tensors follow (one that reaches beyond the end raises when used); NumPy arrays taken earlier
-        keep the old memory. Does not block.
+        The memory moves. Tensors on this storage follow (one that exceeds the new end raises when used); NumPy arrays
+        taken earlier keep the old memory. Does not block.
 
         Args:
-            size: elements, 0 or more.
+            size: number of elements, at least 0.
 
         Raises:
-            InvalidArgument: not RESIZABLE (shared, mapped, foreign memory, a view), a size that is out of range, or
-                parts of this storage that would lose their elements.
-            OutOfMemory: no memory; nothing has changed then.
+            InvalidArgument: the storage is not RESIZABLE (shared, mapped or foreign memory, or a view), the size is
+                out of range, or a part of this storage exceeds it.
+            OutOfMemory: no memory; nothing was changed.
         """
         size = element_count(size, self.dtype)
         with moving:
             if size == self.size():
                 return self
             if not self._flags & StorageFlags.RESIZABLE:
-                raise InvalidArgument(f"asked to resize {self._describe()} to {size}; it is not resizable: copy it")
+                raise InvalidArgument(f"cannot resize {self._describe()} to {size}: it is not resizable; copy it")
             for part in self._living_views():
                 first = part._view[1] if part._view else 0
                 if first + part.size() > size:
                     raise InvalidArgument(
-                        f"asked to resize {self._describe()} to {size}, but a part of it reaches to element "
-                        f"{first + part.size()}; drop that part first"
+                        f"cannot resize {self._describe()} to {size}: a part of it ends at element "
+                        f"{first + part.size()}; delete that part first"
                     )
             region, flat = fresh_array(self._allocator, size, self.dtype)
             kept = min(size, self.size())
@@ -229,7 +229,7 @@ class StorageBase:
         return [part for ref in self._views or () if (part := ref()) is not None]
 
     def _move(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
-        """Take `flat` as the memory from now on. The old memory lives on with the arrays over it. Under `moving`."""
+        """Switch to the memory `flat`. Arrays over the old memory keep it. The caller holds `moving`."""
         self._take(flat, region, allocator)
         if self._view is None:
             self._flags = flags
@@ -247,18 +247,17 @@ class StorageBase:
         self._epoch += 1
 
     def swap_(self, other: Self) -> Self:
-        """Exchange memory, size, flags and allocator with another storage (THStorage_swap); gives self.
+        """Exchange memory, size, flags and allocator with another storage (THStorage_swap). Returns self.
 
-        Whoever refers to a storage goes on doing so: tensors on this one see what the other one had. Parts (slices)
-        stay with the memory that they are parts of. Does not block.
+        Tensors on this storage then see the other's elements. Parts (slices) stay with their memory. Does not block.
 
         Raises:
-            DTypeError: a storage of another type; names both.
-            InvalidArgument: memory shared through the manager, which keeps its storage as it keeps its size, since
-                tensors in this process and others refer to it; or two storages over the same memory.
+            DTypeError: the storage has another type.
+            InvalidArgument: memory shared through the manager, which tensors here and elsewhere refer to; or two
+                storages over the same memory.
         """
         if not isinstance(other, StorageBase):
-            raise DTypeError(f"a {type(self).__name__} swaps with another one, not with a {type_name(other)}")
+            raise DTypeError(f"cannot swap a {type(self).__name__} with a {type_name(other)}")
         require_same(self.dtype, other.dtype, other._describe())
         if self is other:
             return self
@@ -277,7 +276,7 @@ class StorageBase:
         return self._flat, self._region, self._allocator, self._flags, self._view, self._living_views()
 
     def _assume(self, other: Self, state: tuple[Any, ...]) -> None:
-        """Take what `other` had, parts and all. Under `moving`."""
+        """Take over the state of `other`, including its parts. The caller holds `moving`."""
         flat, region, allocator, self._flags, self._view, parts = state
         self._take(flat, region, allocator)
         self._views = [weakref.ref(part) for part in parts]
@@ -290,33 +289,31 @@ class StorageBase:
     # -- sharing ------------------------------------------------------------------------------------------------------
 
     def is_shared(self) -> bool:
-        """Whether other processes can have this memory: managed, or mapped shared. Does not block."""
+        """Whether other processes can map this memory: managed, or mapped as shared. Does not block."""
         return shared_by(self._allocator)
 
     def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self:
-        """Move into shared memory of this process's manager; gives self. Nothing moves when it is shared already.
+        """Move the memory into shared memory of this process's manager, unless it is shared already. Returns self.
 
-        One copy. Tensors on this storage follow; NumPy arrays taken earlier keep the old memory and do not see later
-        writes. The first call in a process blocks until the manager is ready.
+        The elements are copied once. Tensors on this storage follow; NumPy arrays taken earlier keep the old memory
+        and do not see later writes. The first call in a process blocks until the manager is ready.
 
-        Receivers see each other's writes and ours, unless one of the arguments says otherwise for what is sent from
-        now on. With neither, what was said before stays as it is; what was restricted does not get wider again. A
-        forked child is a receiver of all that its parent has.
+        By default, receivers and this process see each other's writes. The arguments restrict this for everything sent
+        from now on. Restrictions cannot be removed; a call without arguments does not change them. A forked child is a
+        receiver of everything that its parent has.
 
         Args:
-            readonly: receivers cannot write: their memory faults, and their arrays are not writable. We still can.
-            copy_on_write: each receiver gets memory of its own, of which pages are copied when they are written to.
-                Ours is read-only from now on, since pages that nobody has written to yet would show our writes.
+            readonly: receivers cannot write: their pages and arrays are read-only. This process still can.
+            copy_on_write: each receiver gets a private copy, whose pages are copied on write. The memory becomes
+                read-only in this process, because receivers would see writes to pages not copied yet.
 
         Raises:
-            OutOfMemory: the system or a quota refused; nothing has changed then.
+            OutOfMemory: the system or a quota refused; nothing was changed.
             ManagerError: no manager can be reached or started.
             InvalidArgument: both arguments, or one of them for memory that is shared without the manager.
         """
         if readonly and copy_on_write:
-            raise InvalidArgument(
-                "asked to share readonly and copy_on_write at once; a receiver's memory is one of both"
-            )
+            raise InvalidArgument("readonly and copy_on_write exclude each other")
         kind = VIEW_LENT if readonly else VIEW_FROZEN if copy_on_write else 0
         root, _ = self._root()
         if not root.is_shared():
@@ -324,34 +321,34 @@ class StorageBase:
             block = allocate(root.nbytes)
             with moving:
                 if root.nbytes > block.nbytes:
-                    raise InvalidArgument(f"{root._describe()} was resized by another thread while it was being shared")
+                    raise InvalidArgument(f"another thread resized {root._describe()} while it was being shared")
                 if not root.is_shared():  # another thread may have been quicker
                     np.copyto(block.array(self.dtype, root._flat.shape), root._flat)
-                    root._settle(block, kind)
+                    root._move_to_block(block, kind)
         if kind:
             root._restrict(kind)
         return self
 
     def _restrict(self, kind: int) -> None:
-        """Let others have no more of this shared memory than `kind` says."""
+        """Restrict the access of receivers to `kind`."""
         with moving:
             block, present = shared_block(self._region)
             if block is None:
                 raise InvalidArgument(
-                    f"{self._describe()} is not the manager's, and only that can be shared readonly or copy_on_write; "
-                    "copy it into a storage of its own"
+                    f"{self._describe()} cannot be shared with readonly or copy_on_write, because it is not the "
+                    "manager's memory; copy it to a new storage"
                 )
             if kind == VIEW_LENT and present in (VIEW_READONLY, VIEW_FROZEN):
-                kind = VIEW_READONLY  # we cannot write either, and that stays
+                kind = VIEW_READONLY  # it stays read-only in this process, too
             if kind != present:
-                # Storages of other types over the same memory are no way around it.
+                # Storages of other types over the same memory are restricted, too.
                 for storage in [*_of_block.values(), *_of_view.values()]:
                     if storage is not self and shared_block(storage._region) == (block, present):
-                        storage._settle(block, kind)
-                self._settle(block, kind)
+                        storage._move_to_block(block, kind)
+                self._move_to_block(block, kind)
 
-    def _settle(self, block: Block, kind: int) -> None:
-        """Have the memory of `block` from now on, in the way that `kind` says. Under `moving`."""
+    def _move_to_block(self, block: Block, kind: int) -> None:
+        """Switch to the memory of `block`, with the access of `kind`. The caller holds `moving`."""
         if kind == VIEW_LENT:
             region_over(block, VIEW_READONLY)  # mapped now, so that a forked child need not ask for it
         region = region_over(block, kind)
@@ -360,7 +357,7 @@ class StorageBase:
         self._enlist(block, kind)
 
     def _enlist(self, block: Block, kind: int) -> None:
-        """Be the storage that whoever asks for this block in this way gets. Under `moving`."""
+        """Register this storage as the one over the block with that access. The caller holds `moving`."""
         if not kind:
             _of_block[id(block), self.dtype] = self
         elif kind != VIEW_PERSONAL:
@@ -368,21 +365,24 @@ class StorageBase:
 
     @classmethod
     def _from_block(cls, block: Block, dtype: DType, size: int, kind: int = 0) -> Self:
-        """The storage of a block; the same object as long as one lives in this process, but for private ones.
+        """Return the storage over a block: an existing one for the same type and access, except for private views.
 
-        There is one for each type. Bytes at the end that make no whole element are left out. Does not block.
+        Bytes at the end that are not a whole element are left out. Does not block.
 
         Args:
-            kind: which view of the block this process may have; 0: the block itself, with all rights.
+            block: the block.
+            dtype: type of the elements.
+            size: number of elements.
+            kind: the kind of view that this process may have; 0: the block itself, with full access.
 
         Raises:
-            InvalidArgument: `size` is not the number of elements of `dtype` that the block has room for.
-            OutOfMemory: no room for the view.
+            InvalidArgument: `size` is not the number of elements of `dtype` that fit into the block.
+            OutOfMemory: no memory for the view.
         """
         if size != block.nbytes // dtype.itemsize and (size or block.nbytes != 1):  # no block has 0 bytes
             raise InvalidArgument(
-                f"asked for {size} elements of {dtype.name} ({size * dtype.itemsize} bytes), but the shared block has "
-                f"{block.nbytes} bytes; open it with the type and size it was made with"
+                f"{size} elements of {dtype.name} ({size * dtype.itemsize} bytes) do not match the shared block of "
+                f"{block.nbytes} bytes; open it with its original type and size"
             )
         with moving:
             known = _of_view.get((id(block), kind, dtype)) if kind else _of_block.get((id(block), dtype))
@@ -396,14 +396,14 @@ class StorageBase:
 
 
 def _receive() -> None:
-    """In a forked child, which is a receiver of what its parent has: take its views instead of the parent's."""
+    """Replace the parent's views by those of a receiver, in a forked child."""
     with moving:
         for storage in list(_of_view.values()):
             block, kind = shared_block(storage._region)
-            # What cannot be had stays read-only, or the process cannot use shared memory at all.
+            # On failure the memory stays read-only, or the process cannot use shared memory at all.
             with contextlib.suppress(ShmTensorError):
                 if block is not None and RECEIVED[kind] != kind:
-                    storage._settle(block, RECEIVED[kind])
+                    storage._move_to_block(block, RECEIVED[kind])
 
 
 os.register_at_fork(after_in_child=_receive)

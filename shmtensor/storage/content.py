@@ -1,4 +1,4 @@
-"""What is in a storage: its elements, one by one and all of them; from memory that exists, copied, and written out."""
+"""The elements of a storage: access, creation from existing memory, copies, and output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BYTE_ORDERS: Final = {"native": "=", "little": "<", "big": ">"}
 
 
 class Content(StorageBase):
-    """The part of Storage that deals with its elements."""
+    """The part of Storage that operates on elements."""
 
     __slots__ = ()
 
@@ -48,12 +48,12 @@ class Content(StorageBase):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """An element as a Python value, or for a slice of step 1 a storage that is a VIEW of this one.
+        """Return an element as a Python value, or for a slice with step 1 a storage that is a VIEW of this one.
 
         Does not block.
 
         Raises:
-            IndexOutOfRange: no such element.
+            IndexOutOfRange: the element does not exist.
             InvalidArgument: a slice with another step.
         """
         if isinstance(index, slice):
@@ -66,10 +66,10 @@ class Content(StorageBase):
         Does not block.
 
         Raises:
-            IndexOutOfRange: no such element.
-            InvalidArgument: a value outside the range of the type, or another number of values.
-            DTypeError: a value that is no number.
-            LayoutError: the memory is read-only here; so for all that writes.
+            IndexOutOfRange: the element does not exist.
+            InvalidArgument: a value out of the range of the type, or another number of values.
+            DTypeError: a value that is not a number.
+            LayoutError: the memory is read-only in this process (also in all other methods that write).
         """
         self._require_writable("writing to")
         target = self._flat[index] if isinstance(index, slice) else self._position(index)
@@ -88,9 +88,11 @@ class Content(StorageBase):
         try:
             at = integer(index)
         except TypeError:
-            raise InvalidArgument(f"storage index {index!r} is neither an integer nor a slice") from None
+            raise InvalidArgument(f"a storage index must be an integer or slice, not {index!r}") from None
         if not -size <= at < size:
-            raise IndexOutOfRange(f"asked for element {at} of a storage of {size}; use {-size} to {size - 1}")
+            raise IndexOutOfRange(
+                f"index {at} is out of range for a storage of {size} elements; use {-size} to {size - 1}"
+            )
         return at + size if at < 0 else at
 
     def _part(self, index: slice) -> Self:
@@ -99,7 +101,7 @@ class Content(StorageBase):
         except TypeError as error:
             raise InvalidArgument(f"storage slice {index!r}: {error}") from error
         if step != 1:
-            raise InvalidArgument(f"asked for a slice of step {step}; a storage is flat memory, so use step 1")
+            raise InvalidArgument(f"a slice of a storage must have step 1, not {step}")
         with moving:
             root, offset = self._root()
             part = object.__new__(type(self))
@@ -121,30 +123,29 @@ class Content(StorageBase):
         return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
     def __eq__(self, other: object) -> bool:
-        """Same type, same size, same values."""
+        """Whether type, size and values are equal."""
         if not isinstance(other, StorageBase):
             return NotImplemented
         return self.dtype == other.dtype and bool(np.array_equal(self._flat, other._flat))
 
-    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content changes
+    __hash__ = None  # type: ignore[assignment]  # compared by content, which can change
 
     # -- from what exists ---------------------------------------------------------------------------------------------
 
     @classmethod
     def with_data(cls, data: Any, *, allocator: Allocator | None = None) -> Self:
-        """A storage over memory that exists, without a copy (THStorage_newWithData). Does not block.
+        """Create a storage over existing memory without a copy (THStorage_newWithData). Does not block.
 
         Args:
-            data: a flat array of this class's type, or an object with the buffer protocol whose bytes are taken as
+            data: a flat array of this class's type, or an object with the buffer protocol whose bytes are the
                 elements: writable, contiguous, aligned to the element.
-            allocator: None: the memory is somebody else's; the storage keeps `data` alive. Otherwise `data` is what the
-                allocator's malloc gave: the storage owns it and gives it back by `free`
-                (THStorage_newWithDataAndAllocator).
+            allocator: None: the storage keeps `data` alive. Otherwise `data` was returned by the allocator's malloc,
+                and the storage owns it and frees it (THStorage_newWithDataAndAllocator).
 
         Raises:
-            DTypeError: an array of another type, or no buffer.
-            LayoutError: read-only memory, or with gaps.
-            InvalidArgument: bytes that are no whole number of elements, or not aligned.
+            DTypeError: an array of another type, or not a buffer.
+            LayoutError: the memory is read-only or not contiguous.
+            InvalidArgument: the bytes are not a whole number of elements, or not aligned.
         """
         cls = cls._typed()
         storage = object.__new__(cls)
@@ -152,12 +153,12 @@ class Content(StorageBase):
             if allocator is None or data.dtype != np.uint8:
                 require_same(data.dtype, cls.dtype, f"a {cls.__name__}")
             if not checked_array(data).flags.c_contiguous:
-                raise LayoutError(f"data of shape {data.shape} has gaps, and a storage is flat memory; pass a copy")
+                raise LayoutError(f"data of shape {data.shape} is not contiguous, as a storage must be; pass a copy")
         raw = flat_bytes(data)
         width = cls.dtype.itemsize
         if raw.size % width:
             raise InvalidArgument(
-                f"{raw.size} bytes are no whole number of {cls.dtype.name} elements; give all of them"
+                f"{raw.size} bytes are not a whole number of {cls.dtype.name} elements of {width} bytes"
             )
         if allocator is not None:
             raw = lease(allocator, data, raw.size)
@@ -165,7 +166,7 @@ class Content(StorageBase):
             storage._adopt(raw.view(cls.dtype), data, allocator, OWN if shared else OWN | StorageFlags.RESIZABLE)
             return storage
         if not raw.flags.writeable:
-            raise LayoutError("the data is read-only, and a storage over it would write; use from_buffer, which copies")
+            raise LayoutError("the data is read-only, and a storage must be writable; use from_buffer, which copies")
         flat = raw.view(cls.dtype)
         if not flat.flags.aligned:
             raise InvalidArgument(
@@ -176,34 +177,36 @@ class Content(StorageBase):
 
     @classmethod
     def from_buffer(cls, buffer: Any, byte_order: str = "native", count: int = -1, offset: int = 0) -> Self:
-        """A storage of a copy of elements that lie in a buffer (torch's). Does not block.
+        """Create a storage from a copy of the elements in a buffer (as in torch). Does not block.
 
         Args:
-            buffer: an object with the buffer protocol; contiguous.
-            byte_order: "native", "little" or "big": of the elements in the buffer.
-            count: elements; -1: all from `offset` to the end.
-            offset: byte of the first one.
+            buffer: a contiguous object with the buffer protocol.
+            byte_order: byte order of the elements in the buffer: "native", "little" or "big".
+            count: number of elements; -1: all from `offset` to the end.
+            offset: offset of the first element in bytes.
 
         Raises:
-            InvalidArgument: no such byte order, or a range that is not there or is no whole number of elements.
-            DTypeError: no buffer. LayoutError: one with gaps. OutOfMemory.
+            InvalidArgument: an unknown byte order, or a range that is out of bounds or not a whole number of elements.
+            DTypeError: not a buffer.
+            LayoutError: the buffer is not contiguous.
+            OutOfMemory: no memory.
         """
         cls = cls._typed()
         width = cls.dtype.itemsize
         raw = flat_bytes(buffer)
         if not isinstance(byte_order, str) or byte_order not in BYTE_ORDERS:
-            raise InvalidArgument(f"byte order {byte_order!r} is none of {', '.join(BYTE_ORDERS)}")
+            raise InvalidArgument(f"byte_order must be one of {', '.join(BYTE_ORDERS)}, not {byte_order!r}")
         try:
             first, wanted = integer(offset), integer(count)
         except TypeError:
-            raise InvalidArgument(f"count {count!r} and offset {offset!r} are not both integers") from None
+            raise InvalidArgument(f"count and offset must be integers, not {count!r} and {offset!r}") from None
         left = raw.size - first
         if wanted == -1 and left % width == 0:
             wanted = left // width
         if first < 0 or wanted < 0 or wanted * width > left:
             raise InvalidArgument(
-                f"asked for {count} elements of {cls.dtype.name} from byte {offset} of a buffer of {raw.size} bytes; "
-                f"it must hold them, and with count -1 end with an element of {width} bytes"
+                f"a buffer of {raw.size} bytes does not hold {count} {cls.dtype.name} elements of {width} bytes from "
+                f"byte {offset} (with count -1 it must end with an element)"
             )
         storage = cls(wanted)
         put_bytes(storage._flat, raw[first : first + wanted * width])
@@ -215,24 +218,24 @@ class Content(StorageBase):
     # -- all elements -------------------------------------------------------------------------------------------------
 
     def data(self, dtype: Any = None) -> NDArray[Any]:
-        """The elements as a flat array over the same memory, which it keeps alive (THStorage_data). Does not block.
+        """Return the elements as a flat array over the same memory (THStorage_data). Does not block.
 
-        It does not follow when the storage moves (`share_memory_`, `resize_`).
+        The array keeps the memory alive. It does not follow when the storage moves (`share_memory_`, `resize_`).
 
         Raises:
-            DTypeError: a type was asked for that is not the storage's; names both.
+            DTypeError: `dtype` is not the storage's type.
         """
         if dtype is not None:
             require_same(dtype, self.dtype, self._describe())
         return self._flat.view()
 
     def tolist(self) -> list[Any]:
-        """All elements as Python values. Does not block."""
+        """Return all elements as Python values. Does not block."""
         values: list[Any] = self._flat.tolist()
         return values
 
     def fill_(self, value: Any) -> Self:
-        """Set every element to `value`; gives self. Does not block.
+        """Set every element to `value`. Does not block. Returns self.
 
         Raises:
             InvalidArgument, DTypeError: as for an element.
@@ -241,10 +244,9 @@ class Content(StorageBase):
         return self
 
     def copy_(self, source: StorageBase | Sequence[Any] | NDArray[Any]) -> Self:
-        """Copy the values of `source`, converting their type as NumPy does; gives self. Does not block.
+        """Copy the values of `source`, converted to this type as in NumPy. Does not block. Returns self.
 
-        A conversion that loses more than precision (the imaginary parts of complex numbers, NaN as an integer) is a
-        warning of NumPy's.
+        NumPy warns if a conversion loses more than precision (imaginary parts, NaN as an integer).
 
         Raises:
             InvalidArgument: another number of elements.
@@ -257,14 +259,14 @@ class Content(StorageBase):
         return self
 
     def raw_copy_(self, source: Any) -> Self:
-        """Copy the bytes of `source` as they are (THStorage_rawCopy); gives self. Does not block.
+        """Copy the bytes of `source` without conversion (THStorage_rawCopy). Does not block. Returns self.
 
         Args:
             source: a storage or array of any type, or another object with the buffer protocol; contiguous.
 
         Raises:
             InvalidArgument: another number of bytes.
-            DTypeError: no buffer. LayoutError: one with gaps.
+            DTypeError: not a buffer. LayoutError: not contiguous.
         """
         self._require_writable("copying to")
         raw = flat_bytes(source)
@@ -275,21 +277,21 @@ class Content(StorageBase):
     def _require_size(self, given: int, what: str, have: int) -> None:
         if given != have:
             raise InvalidArgument(
-                f"asked to copy {given} {what} into {self._describe()}, which has {have}; copy as many as there are, "
-                "or resize_"
+                f"cannot copy {given} {what} into {self._describe()}, which has {have}; the numbers must be equal, so "
+                "slice or resize_ one of them"
             )
 
     def clone(self) -> Self:
-        """A copy on the heap. Does not block. Raises OutOfMemory."""
+        """Return a copy in private memory. Does not block. Raises OutOfMemory."""
         copy = type(self)(self.size())
         np.copyto(copy._flat, self._flat)
         return copy
 
     def tofile(self, file: str | PathLike[str] | IO[bytes]) -> None:
-        """Write the elements' bytes to a file; `from_file` and `from_buffer` read them. Blocks while it writes.
+        """Write the bytes of the elements to a file; `from_file` and `from_buffer` read them. Blocks as writing does.
 
         Args:
-            file: a path, whose file is written anew, or a binary file, which goes on from where it is.
+            file: a path, whose file is overwritten, or a binary file, which is written at its position.
 
         Raises:
             OSError: the file system's.
@@ -301,46 +303,52 @@ class Content(StorageBase):
         elif hasattr(file, "write"):
             file.write(data)
         else:
-            raise InvalidArgument(f"{file!r} is neither a path nor a file; give one of these")
+            raise InvalidArgument(f"file must be a path or binary file, not {file!r}")
 
     # -- the memory ---------------------------------------------------------------------------------------------------
 
     def is_pinned(self) -> bool:
-        """Whether the memory is page-locked for a GPU's copies. Does not block."""
+        """Whether the memory is page-locked for copies to a GPU. Does not block."""
         return getattr(self._allocator, "pinned", False) is True
 
     def pin_memory(self) -> Self:
-        """This storage when it is pinned, else a copy in page-locked memory. Does not block.
+        """Return this storage if it is pinned, else a copy in page-locked memory. Does not block.
 
         Raises:
-            DeviceUnavailable: there is no CUDA here.
-            OutOfMemory.
+            DeviceUnavailable: CUDA is not available.
+            OutOfMemory: no memory.
         """
         if self.is_pinned():
             return self
         if regions.pinned_allocator is None:
             raise DeviceUnavailable(
-                "pinned memory is made by the CUDA driver, and this process has none: it needs an NVIDIA GPU, its "
-                "driver (libcuda.so.1) and the extra shmtensor[cuda]; without them use the storage as it is"
+                "pinned memory needs CUDA, which is not available: it requires an NVIDIA GPU, its driver "
+                "(libcuda.so.1) and the extra shmtensor[cuda]; without them, use the storage itself"
             )
         return type(self)(self, allocator=regions.pinned_allocator)
 
     def add_finalizer(self, function: Callable[..., object], *arguments: Any) -> weakref.finalize[..., Any]:
-        """Have `function(*arguments)` called when the memory that this storage has now is freed. Does not block.
+        """Call `function(*arguments)` when the current memory of this storage is freed. Does not block.
 
-        That is when nothing in this process is over it any more: no storage, tensor or array; also when the storage
-        moves to other memory and nothing stays behind, and at the latest when the process ends normally. Memory that
-        other processes have too is only given up here.
+        The memory is freed when no storage, tensor or array in this process uses it any more, at the latest when the
+        process ends normally. Other processes may still hold it.
+
+        Args:
+            function: the function to call.
+            arguments: its arguments.
 
         Returns:
-            The `weakref.finalize`, by which it can be called off (`detach`).
+            The `weakref.finalize`, whose `detach` cancels the call.
+
         Raises:
-            DTypeError: nothing to call, or memory of an object that Python cannot watch.
+            DTypeError: `function` is not callable, or the owner of the memory does not support weak references.
         """
         if not callable(function):
-            raise DTypeError(f"a finalizer is a function, not {function!r}")
+            raise DTypeError(f"a finalizer must be callable, not {function!r}")
         owner = owner_of(self._flat)
         try:
             return weakref.finalize(owner, function, *arguments)
         except TypeError as error:
-            raise DTypeError(f"the memory is that of a {type_name(owner)}, which cannot be watched: {error}") from error
+            raise DTypeError(
+                f"the memory belongs to a {type_name(owner)}, which has no weak references: {error}"
+            ) from error

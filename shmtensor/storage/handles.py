@@ -1,4 +1,4 @@
-"""How a storage is named to another process and opened there: by handle, by descriptor, by path, and by hand."""
+"""Opening storages in other processes: by handle, descriptor or path, and manual reference counts."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ _Kind = TypeVar("_Kind", bound=StorageBase)
 
 
 class Handles(StorageBase):
-    """The part of Storage that deals with other processes (torch's names)."""
+    """The part of Storage that opens storages in other processes (torch's names)."""
 
     __slots__ = ()
 
     def _share_filename_(self) -> tuple[bytes, bytes, int]:
-        """(manager address, handle, size in elements): what another process opens with `_new_shared_filename`.
+        """Return (manager address, handle, size in elements), the arguments of `_new_shared_filename` elsewhere.
 
-        Moves into shared memory first when needed. The handle is a name and holds nothing: it is good while some
-        process holds the memory. Blocks for one request to the manager the first time.
+        Private memory is moved into shared memory first. The handle does not hold the memory: it is valid while some
+        process holds it. The first call blocks for one request to the manager.
 
         Raises:
-            InvalidArgument: a part of a storage, memory that is shared without the manager, or that receivers may not
-                have with all rights.
+            InvalidArgument: a part of a storage, memory that is shared without the manager, or shared with
+                restrictions.
             OutOfMemory, ManagerError: as share_memory_.
         """
         if self._view is not None:
-            raise InvalidArgument(f"{self._describe()} has no handle; share the whole storage and the offset")
+            raise InvalidArgument(f"{self._describe()} has no handle; send the whole storage and the offset")
         block, kind = shared_block(self.share_memory_()._region)
         if kind:
             raise InvalidArgument(
-                f"{self._describe()} is not for everyone to write to, as a handle would allow; send it through a queue "
-                "or pipe of shmtensor.multiprocessing, or share a clone()"
+                f"{self._describe()} has no handle, because it is shared with restrictions and a handle gives full "
+                "access; send it through a queue or pipe of shmtensor.multiprocessing, or share a clone()"
             )
         if block is None:
-            raise InvalidArgument(f"{self._describe()} is not the manager's; send its descriptor (_share_fd_) or path")
+            raise InvalidArgument(f"{self._describe()} is not managed memory; send its descriptor (_share_fd_) or path")
         export = self._export
         if export is None:
             manager = manager_of(block)
@@ -64,24 +64,25 @@ class Handles(StorageBase):
 
     @classmethod
     def _new_shared_filename(cls, manager: bytes, handle: bytes, size: int) -> Self:
-        """Open the storage that `_share_filename_` named, in whatever process.
+        """Open the storage of `_share_filename_` in any process.
 
-        Blocks for one request to the manager. In a process that has the storage open, gives that same Storage.
+        Blocks for one request to the manager. If this process has the storage open, returns the same object.
 
         Args:
             manager: address of its manager (path of a socket).
             handle: `/torch_<pid>_<random>`.
-            size: elements of this class's type.
+            size: number of elements of this class's type.
 
         Raises:
-            InvalidArgument: malformed arguments, or a size whose bytes are not those of the storage.
-            UnknownHandle, StaleHandle: the manager does not know the handle; what it named has been freed.
-            SegmentLost, ManagerError: the memory or the manager is gone.
+            InvalidArgument: malformed arguments, or a size that does not match the memory.
+            UnknownHandle: the manager does not know the handle.
+            StaleHandle: the memory has been freed.
+            SegmentLost, ManagerError: the memory is lost, or the manager is not available.
         """
         cls = cls._typed()
         if not isinstance(manager, bytes) or not isinstance(handle, bytes):
             raise InvalidArgument(
-                f"manager address {manager!r} and handle {handle!r} must be bytes, as _share_filename_ gives them"
+                f"manager address and handle must be bytes, as from _share_filename_, not {manager!r} and {handle!r}"
             )
         size = element_count(size, cls.dtype)
         block = load("manager.client").at(manager).open(handle)
@@ -91,13 +92,13 @@ class Handles(StorageBase):
         return storage
 
     def _share_fd_(self) -> tuple[int, int]:
-        """(descriptor, size in elements). The descriptor is the storage's own: duplicate it to keep it.
+        """Return (descriptor, size in elements). The storage owns the descriptor: duplicate it to keep it.
 
-        Heap memory moves into a memory file of its own; tensors follow. Does not block.
+        Private memory is moved into a memory file; tensors follow. Does not block.
 
         Raises:
-            InvalidArgument: shared already in another way (the manager's memory lies inside an arena whose descriptor
-                has more in it: use `_share_filename_`), or a part of a storage.
+            InvalidArgument: a part of a storage, or memory that is shared in another way (for the manager's memory,
+                use `_share_filename_`).
             OutOfMemory, MappingError: the system refused.
         """
         with moving:
@@ -108,7 +109,7 @@ class Handles(StorageBase):
             fd = getattr(self._region, "fd", -1) if self._view is None else -1
             if fd < 0 or self.data_ptr() != region_address(self._region):
                 raise InvalidArgument(
-                    f"{self._describe()} has no descriptor of its own, and shared memory cannot move; share it with "
+                    f"{self._describe()} does not have its own descriptor, and shared memory cannot move; use "
                     "_share_filename_, or copy it into Storage._new_using_fd(size)"
                 )
             return fd, self.size()
@@ -119,11 +120,11 @@ class Handles(StorageBase):
 
         Args:
             fd: descriptor of a file or memory file.
-            size: elements of this class's type; they start at byte 0.
+            size: number of elements of this class's type, from byte 0.
 
         Raises:
-            InvalidArgument: a size that is out of range or beyond the end.
-            MappingError: the descriptor cannot be mapped writable.
+            InvalidArgument: the size is out of range or beyond the end.
+            MappingError: the descriptor cannot be mapped as writable.
         """
         cls = cls._typed()
         allocator = MapAllocator(fd, FD_FLAGS | MapFlags.NOCREATE | MapFlags.FROMFD)
@@ -131,12 +132,12 @@ class Handles(StorageBase):
 
     @classmethod
     def _new_using_fd(cls, size: int) -> Self:
-        """A fresh storage in a memory file of its own, which `_share_fd_` gives. Does not block. Raises OutOfMemory."""
+        """Create a storage in its own memory file, for `_share_fd_`. Does not block. Raises OutOfMemory."""
         return cls(element_count(size, cls._typed().dtype), allocator=anonymous())
 
     @classmethod
     def _new_using_filename(cls, size: int) -> Self:
-        """A fresh storage in the manager's memory. Blocks and raises as share_memory_ does."""
+        """Create a storage in the manager's memory. Blocks and raises as share_memory_ does."""
         dtype = cls._typed().dtype
         size = element_count(size, dtype)
         return cls._from_block(allocate(size * dtype.itemsize), dtype, size)
@@ -149,14 +150,13 @@ class Handles(StorageBase):
 
         Args:
             path: the file.
-            shared: True: writes reach the file, which is created or grown to `size` when needed. False: private,
+            shared: True: writes change the file, which is created or extended to `size` if needed. False: private,
                 copy-on-write.
-            size: elements; 0 is the whole file (as in Torch7).
+            size: number of elements; 0: the whole file (as in Torch7).
 
         Raises:
-            MappingError: no such file, or no rights.
-            InvalidArgument: a file that is empty or shorter than `size`, or (size 0) whose bytes are not a whole
-                number of elements.
+            MappingError: the file does not exist, or access is denied.
+            InvalidArgument: the file is empty or shorter than `size`, or (size 0) is not a whole number of elements.
             OutOfMemory: the file system is full.
         """
         cls = cls._typed()
@@ -176,9 +176,9 @@ class Handles(StorageBase):
         return cls(size, allocator=allocator)
 
     def _shared_incref(self) -> Self:
-        """Count one reference in flight by hand, so that the memory outlives this process. Nothing on the heap.
+        """Add a reference in flight by hand, so that the memory outlives this process. Returns self.
 
-        Does not block (managed) or for a file lock (refcounted).
+        Has no effect on private memory. Blocks only for refcounted maps, for a file lock.
         """
         root, _ = self._root()
         block, _ = shared_block(root._region)
@@ -190,10 +190,10 @@ class Handles(StorageBase):
         return self
 
     def _shared_decref(self) -> Self:
-        """Take back one `_shared_incref` of this process. Blocks as that does.
+        """Remove one reference of `_shared_incref` by this process. Blocks as that does. Returns self.
 
         Raises:
-            InvalidArgument: there is none to take back.
+            InvalidArgument: there is no such reference.
         """
         root, _ = self._root()
         block, _ = shared_block(root._region)
@@ -210,19 +210,19 @@ class Handles(StorageBase):
     # -- weak references ----------------------------------------------------------------------------------------------
 
     def _weak_ref(self) -> weakref.ref[Self]:
-        """A reference that does not keep the storage. Does not block."""
+        """Return a weak reference to the storage. Does not block."""
         return weakref.ref(self)
 
     @staticmethod
     def _new_with_weak_ptr(ref: weakref.ref[_Kind]) -> _Kind | None:
-        """The storage of a weak reference, or None when it has gone. Does not block."""
+        """Return the storage of a weak reference, or None if it was freed. Does not block."""
         return ref()
 
     @staticmethod
     def _expired(ref: weakref.ref[StorageBase]) -> bool:
-        """Whether the storage of a weak reference has gone. Does not block."""
+        """Whether the storage of a weak reference was freed. Does not block."""
         return ref() is None
 
     @staticmethod
     def _free_weak_ref(ref: weakref.ref[StorageBase]) -> None:
-        """Nothing: weak references are Python's own. Does not block."""
+        """Do nothing, since weak references are Python's. Does not block."""

@@ -1,8 +1,7 @@
-"""Storage: typed, flat memory over one region of an allocator; what tensors are views of.
+"""Storage: typed, flat memory over one region of an allocator. Tensors are views of storages.
 
-A storage is a shared object: every tensor on it refers to the same Storage, and when its memory moves (into shared
-memory, or by a resize) they follow. NumPy arrays that were taken earlier do not follow; they keep the old memory,
-which stays valid as long as they live.
+All tensors on a storage refer to the same Storage object. When its memory moves (into shared memory, or by a resize),
+they follow. NumPy arrays that were taken earlier do not follow; they keep the old memory, which stays valid.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from .handles import Handles
 from .regions import OWN, StorageFlags, address_of, flat_bytes, owner_of, shared_block, span
 
 plain_reducer: Callable[[Storage], tuple[Any, ...] | None] | None = None
-"""How plain pickle writes a storage, or None for by value; `plain_pickle` sets it once somebody asks for handles."""
+"""Reduces a storage to a handle for plain pickle; None: by value. Set by `plain_pickle` on first use."""
 
 
 class Conversions:
-    """`to(type)` as a method of each type's name: one for each row of dtypes.TABLE, made at the end of this file."""
+    """A method for each element type that calls `to(type)`; generated from dtypes.TABLE at the end of this file."""
 
     __slots__ = ()
 
     if TYPE_CHECKING:
-
+        # ruff: disable[D102]
         def to(self, dtype: Any) -> Storage: ...
         def byte(self) -> Storage: ...
         def char(self) -> Storage: ...
@@ -53,24 +52,27 @@ class Conversions:
         def float8_e4m3fn(self) -> Storage: ...
         def float8_e5m2(self) -> Storage: ...
 
+        # ruff: enable[D102]
+
 
 class Storage(Conversions, Content, Handles):
     """Flat memory of `size` elements of one type. A bare Storage is a FloatStorage (float32).
 
     Args:
-        content: number of elements (content arbitrary), or a sequence, array or storage whose values are copied.
-        allocator: where the memory comes from; default: this process's heap. Anything with malloc and free will do.
+        content: number of elements, which are arbitrary; or a sequence, array or storage whose values are copied.
+        allocator: an object with malloc and free; default: private memory of this process.
 
     Raises:
-        InvalidArgument: a negative or impossible size, or an allocator whose memory cannot be used.
-        DTypeError: values that are not of this type and cannot be converted.
-        OutOfMemory: no memory for it.
+        InvalidArgument: an invalid size, or an allocator whose memory cannot be used.
+        DTypeError: values that cannot be converted to this type.
+        OutOfMemory: no memory.
     """
 
-    __module__ = "shmtensor.storage"  # pickles name it so
+    __module__ = "shmtensor.storage"  # in pickles
     __slots__ = ()
 
     def __new__(cls, content: Any = 0, *, allocator: Allocator | None = None) -> Self:
+        """Create a FloatStorage for Storage itself."""
         return object.__new__(STORAGE_CLASSES[DEFAULT] if cls is Storage else cls)
 
     @classmethod
@@ -82,12 +84,13 @@ class Storage(Conversions, Content, Handles):
         return f"{type(self).__name__}({values}, size={self.size()}, memory={self._place()})"
 
     def to(self, dtype: Any) -> Storage:
-        """This storage when it is of that type, else a copy on the heap, converted as by `copy_`. Does not block.
+        """Return this storage if it has that type, else a converted copy in private memory. Does not block.
 
-        `byte()`, `float()` and so on for each type do the same.
+        The methods `byte()`, `float()` and so on do the same for each type.
 
         Raises:
-            DTypeError: no such type. OutOfMemory.
+            DTypeError: an unknown type.
+            OutOfMemory: no memory.
         """
         made: type[Storage] = self._class_of(dtype_of(dtype))
         this: Any = self
@@ -96,9 +99,9 @@ class Storage(Conversions, Content, Handles):
     # -- by value -----------------------------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """By value, unless `shmtensor.pickling` says otherwise.
+        """Reduce by value, unless `shmtensor.pickling` chooses handles.
 
-        Tensors and parts pickled together keep sharing, since pickle makes one copy of an object.
+        Tensors and parts that are pickled together still share memory, since pickle copies each object once.
         """
         if self._view is not None:
             root, first = self._view
@@ -140,9 +143,9 @@ for _row in TABLE:
 
 
 def storage_of(array: NDArray[Any]) -> Storage:
-    """A storage over the memory of `array`: the whole shared block when it lies in one, else what the array spans.
+    """Return a storage over the memory of `array`: its whole shared block if it is in one, else the span of the array.
 
-    Does not block. The array has strides that are multiples of the item size. Raises DTypeError.
+    Does not block. The strides of the array must be multiples of the item size. Raises DTypeError.
     """
     base: Any = owner_of(array)
     owned = array.base is None
@@ -167,11 +170,10 @@ def storage_of(array: NDArray[Any]) -> Storage:
 
 
 def _rebuild_storage(name: str, data: Any) -> Storage:
-    """Unpickle: a heap storage with these bytes.
+    """Unpickle a storage in private memory.
 
-    Its memory is the bytearray in which an in-band buffer arrives, or an out-of-band buffer itself, as an array's is:
-    read-only if that is. Copied are `bytes`, which come of older protocols and of read-only memory, and a PickleBuffer,
-    which is the sender's own memory.
+    It uses the bytearray of an in-band buffer, or an out-of-band buffer itself, and is read-only if that is. `bytes`,
+    from older protocols and read-only memory, and a PickleBuffer, which is the sender's memory, are copied.
     """
     dtype = dtype_of(name)
     flat = np.frombuffer(data, dtype) if len(memoryview(data)) else np.empty(0, dtype)
@@ -189,4 +191,4 @@ def _rebuild_part(root: Storage, first: int, size: int) -> Storage:
     return root[first : first + size]
 
 
-_rebuild_storage.__module__ = _rebuild_part.__module__ = Storage.__module__  # pickles name them so
+_rebuild_storage.__module__ = _rebuild_part.__module__ = Storage.__module__  # in pickles

@@ -488,7 +488,7 @@ def test_own_allocator_is_asked_and_given_back():
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda n: bytearray(n - 1), InvalidArgument, "gave 7"),
+        (lambda n: bytearray(n - 1), InvalidArgument, "returned 7"),
         (bytes, LayoutError, "read-only"),
         (lambda n: None, InvalidArgument, "buffer protocol"),
         (lambda n: np.zeros(2 * n, np.uint8)[::2], InvalidArgument, "contiguous"),

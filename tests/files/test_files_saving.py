@@ -182,7 +182,7 @@ def test_types_of_ml_dtypes(tmp_path: Path, name: str, how: str) -> None:
 def test_types_of_ml_dtypes_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     (tmp_path / "b.safetensors").write_bytes(safetensors_bytes(one("BF16", [2], 4), bytes(4)))
-    with pytest.raises(DTypeError, match="'x': elements of type bfloat16; install ml_dtypes"):
+    with pytest.raises(DTypeError, match="'x': elements of type bfloat16 need ml_dtypes"):
         load(tmp_path / "b.safetensors")
 
 
@@ -258,7 +258,7 @@ def test_arrays_that_cannot_be_mapped(tmp_path: Path) -> None:
         load(tmp_path / "d.npz", mmap=True, writable=True)
     (tmp_path / "odd.safetensors").write_bytes(struct.pack("<Q", 69) + one("F32", [2], 8).ljust(69).encode() + bytes(8))
     assert load(tmp_path / "odd.safetensors")["x"].tolist() == [0, 0]
-    with pytest.raises(LayoutError, match="no multiple of its 4 bytes"):
+    with pytest.raises(LayoutError, match="not a multiple of its item size 4"):
         load(tmp_path / "odd.safetensors", mmap=True)
 
 
@@ -298,7 +298,7 @@ def test_a_mapped_file_that_is_replaced_before_its_tensor_arrives(tmp_path: Path
     ours, theirs = mp.Pipe()
     ours.send(tensor)
     save(np.ones(3), path)
-    with pytest.raises(StaleHandle, match="another file has its name"):
+    with pytest.raises(StaleHandle, match="another file has that name"):
         theirs.recv()
     ours.send(tensor)
     path.unlink()
@@ -435,17 +435,17 @@ def test_elements_in_archives_are_aligned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a.pt", "a.npz.gz", ".npy", ""])
 def test_names_that_say_nothing(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"end it in \.npy, \.npz, \.safetensors"):
+    with pytest.raises(InvalidArgument, match=r"use one of \.npy, \.npz, \.safetensors"):
         save(np.ones(1), tmp_path / name)
-    with pytest.raises(InvalidArgument, match="end it in"):
+    with pytest.raises(InvalidArgument, match="use one of"):
         load(tmp_path / name)
 
 
 @pytest.mark.parametrize("path", [3, None, "a\0.npy"])
 def test_what_is_no_path(path: Any) -> None:
-    with pytest.raises(InvalidArgument, match="no path"):
+    with pytest.raises(InvalidArgument, match="not a path"):
         save(np.ones(1), path)
-    with pytest.raises(InvalidArgument, match="no path"):
+    with pytest.raises(InvalidArgument, match="not a path"):
         load(path)
 
 
@@ -474,9 +474,9 @@ def test_what_cannot_be_saved(tmp_path: Path, obj: Any, suffix: str, error: type
 
 def test_arguments_that_contradict_each_other(tmp_path: Path) -> None:
     save(np.ones(1), tmp_path / "a.npy")
-    with pytest.raises(InvalidArgument, match="use one"):
+    with pytest.raises(InvalidArgument, match="exclude each other"):
         load(tmp_path / "a.npy", shared=True, mmap=True)
-    with pytest.raises(InvalidArgument, match="writable without mmap"):
+    with pytest.raises(InvalidArgument, match="writable needs mmap"):
         load(tmp_path / "a.npy", writable=True)
 
 
@@ -499,7 +499,7 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npy")
     writer = os.open(tmp_path / "pipe.npy", os.O_RDWR)
     try:
-        with pytest.raises(FileDamaged, match="no regular file"):
+        with pytest.raises(FileDamaged, match="not a regular file"):
             load(tmp_path / "pipe.npy")
     finally:
         os.close(writer)

@@ -84,7 +84,7 @@ class Target:
         self.memory.stats()
         if self.memory.names(self.slot):
             with suppress(_native.LockBusy):
-                self.memory.settle(self.slot, dict.fromkeys(self.memory.segments_to_undo(self.slot)))
+                self.memory.undo_transfers(self.slot, dict.fromkeys(self.memory.segments_to_undo(self.slot)))
         self.view[144:152] = self.view[272:280] = bytes(8)
         for _ in range(3):
             try:

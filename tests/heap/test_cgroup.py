@@ -229,7 +229,7 @@ if not pid:
     try:
         memoryview(kept[0])
         print(0, "the child holds what it cannot", flush=True)
-    except errors.ForkedWithoutHold as problem:
+    except errors.ClientUnavailable as problem:
         print(len(kept), problem, flush=True)
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0

@@ -396,7 +396,7 @@ if pid == 0:
     for look in (lambda: memoryview(block), lambda: mine.allocate(64), mine.embryo):
         try:
             look()
-        except errors.ForkedWithoutHold:
+        except errors.ClientUnavailable:
             failed += 1
     os._exit(3 - failed)
 assert bytes(memoryview(block)[:0]) == b""

@@ -218,7 +218,7 @@ def test_what_cannot_be_unpickled_fails_alone() -> None:
 
 
 def test_iterables_are_read_as_far_as_tasks_may_wait(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "_MOST_TASKS", 10)
+    monkeypatch.setattr(pools, "_MAX_TASKS", 10)
     numbers = itertools.count()
     results = two.imap(square, numbers)
     assert [next(results) for _ in range(100)] == [x * x for x in range(100)]
@@ -228,10 +228,10 @@ def test_iterables_are_read_as_far_as_tasks_may_wait(two: Any, monkeypatch: pyte
 
 
 def test_large_tasks_wait_for_their_turn(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(pools, "_MAX_BYTES", 1 << 20)
     arrays = (np.full(1 << 17, x) for x in range(20))
     assert [int(part[0]) for part in two.imap(square, arrays)] == [x * x for x in range(20)]
-    assert two._inqueue.stats().most <= 3
+    assert two._inqueue.stats().peak_messages <= 3
 
 
 def test_a_dropped_pool_ends_its_workers() -> None:
@@ -310,7 +310,7 @@ def test_a_worker_killed_before_its_take_has_lost_nothing(two: Any) -> None:
     number = two._inqueue.stats().put
     results = [two.apply_async(square, (x,)) for x in range(3)]
     until(lambda: two._inqueue.stats().messages == 3, "the tasks to wait")
-    two._crew._receipts[first]._cell[0] = number + 1
+    two._core._receipts[first]._cell[0] = number + 1
     os.kill(first.pid, signal.SIGKILL)
     until(lambda: first not in two._pool, "the death to be noticed")
     os.kill(second.pid, signal.SIGCONT)
@@ -324,8 +324,8 @@ def test_a_task_in_the_hands_of_another_worker_is_not_lost(two: Any, tmp_path: P
     number = two._inqueue.stats().put
     result = two.apply_async(touch_and_wait, (str(started), str(gate)))
     until(started.exists, "the task to start")
-    holder, other = sorted(two._pool, key=lambda worker: two._crew._receipts[worker].read() != number + 1)
-    two._crew._receipts[other]._cell[0] = number + 1
+    holder, other = sorted(two._pool, key=lambda worker: two._core._receipts[worker].read() != number + 1)
+    two._core._receipts[other]._cell[0] = number + 1
     os.kill(other.pid, signal.SIGKILL)
     until(lambda: other not in two._pool and len(two._pool) == 2, "the death to be noticed")
     assert two.apply(square, (2,)) == 4  # results that came after it have been seen
@@ -341,7 +341,7 @@ def test_a_result_that_was_put_counts_although_its_worker_is_dead(two: Any) -> N
     for at, worker in enumerate(list(two._pool)):
         os.kill(worker.pid, signal.SIGSTOP)
         until(lambda: Path(f"/proc/{worker.pid}/stat").read_text().split()[2] == "T", "it to stop")  # noqa: B023
-        two._crew._receipts[worker]._cell[0] = number + at + 1  # of a task that is done
+        two._core._receipts[worker]._cell[0] = number + at + 1  # of a task that is done
         os.kill(worker.pid, signal.SIGKILL)
     assert two.apply(square, (3,)) == 9
     assert collector.is_alive()
@@ -375,7 +375,7 @@ def test_a_result_in_memory_that_was_truncated_is_lost(most: int | None, tmp_pat
         assert not working.ready()
         gate.unlink()
         assert working.get(BOUND)
-        until(lambda: not pool._crew._tasks and not pool._crew._losses, "no more looks at receipts")
+        until(lambda: not pool._core._tasks and not pool._core._losses, "no more looks at receipts")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -407,7 +407,7 @@ def test_storm(method: str) -> None:
                 assert (array == x * x).all()
         assert lost <= len(killed)
         assert pool.map(square, range(30)) == [x * x for x in range(30)]
-        assert not pool._crew._tasks
+        assert not pool._core._tasks
         pool.close()
         pool.join()
     until(lambda: in_flight() == before, "what the dead had in their hands to be free")

@@ -49,7 +49,7 @@ def test_ctrl_c_ends_a_wait(here: World, kind: str) -> None:
 
 def test_an_interrupted_waiter_passes_its_notification_on() -> None:
     condition = FORK.Condition()
-    place = condition._crowd.enter()
+    place = condition._wait_queue.enter()
     assert place is not None
     with condition:
         condition.notify()

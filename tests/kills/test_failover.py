@@ -644,7 +644,7 @@ def test_requests_say_at_once_why_no_manager_can_be_started(
     else:
         monkeypatch.setattr(sys, "executable", "")
     monkeypatch.setattr(client, "sleep", None)  # nothing is waited for
-    with pytest.raises(errors.ManagerUnavailable, match=r"would replace it|executable is empty"):
+    with pytest.raises(errors.ManagerUnavailable, match=r"would overwrite it|executable is empty"):
         user.list()
     assert memoryview(block)[:1] is not None
     again = user.allocate(64)

@@ -42,10 +42,17 @@ IN_WORKERS = {"_Number.__reduce__", "_orphaned", "_outcome", "_portable", "_take
     "Receipt.__setstate__",
 }
 IN_THREADS = {"_death_of"} | {
-    f"_Crew.{name}" for name in ("_audit", "_await_room", "_put", "_settle", "collect", "feed", "fill", "reap", "tend")
+    f"_PoolCore.{name}"
+    for name in ("_audit", "_await_room", "_put", "_set_result", "collect", "feed", "fill", "remove_ended", "tend")
 }
-ELSEWHERE = {"<module>", "_Arriving", "Receipt", "_Crew", "_Number", "Pool"}  # bodies of classes, run once
-ELSEWHERE |= {"Receipt.__init__", "Receipt.__getstate__", "_Crew.__init__", "Pool.__init__", "Pool._repopulate_pool"}
+ELSEWHERE = {"<module>", "_Arriving", "Receipt", "_PoolCore", "_Number", "Pool"}  # bodies of classes, run once
+ELSEWHERE |= {
+    "Receipt.__init__",
+    "Receipt.__getstate__",
+    "_PoolCore.__init__",
+    "Pool.__init__",
+    "Pool._repopulate_pool",
+}
 ELSEWHERE |= {"_arrive", "_terminate", "_refuse_result"}
 
 NOT_REACHED = {
@@ -55,22 +62,22 @@ NOT_REACHED = {
     ("_orphaned.<locals>.<lambda>", "return lambda: False"): "as above",
     ("_take", "except (Refused, BlockGone, LockBusy) as problem:"): "no memory, or a lock that stays taken",
     ("_take", "tasks._manager._translate(problem)"): "as above",
-    ("_Crew.fill", "except BaseException:"): "no process to be had",
-    ("_Crew.fill", "del self._receipts[worker]"): "as above",
-    ("_Crew.fill", "raise"): "as above",
-    ("_Crew.tend", "except (OSError, ShmTensorError):  # no process or no memory to be had just now"): "as above",
-    ("_Crew.tend", "patience = _AGAIN"): "as above",
-    ("_Crew._await_room", "self.room.clear()"): "4096 tasks wait: test_iterables_are_read_as_far_as_tasks_may_wait",
-    ("_Crew._await_room", "self.room.wait(0.05)"): "as above",
-    ("_Crew._await_room", "return False"): "the pool is terminated",
-    ("_Crew.feed", "break"): "as above",
-    ("_Crew.collect", "return"): "as above",
-    ("_Crew.collect", "elif isinstance(error, SegmentLost):"): "test_pool.py: memory that was truncated",
-    ("_Crew.collect", "self._result_lost = error  # the receipts tell whose it was"): "as above",
-    ("_Crew.collect", "self.change.put(None)"): "as above",
-    ("_Crew._audit", "self._result_lost = None"): "as above",
-    ("_Crew._audit", "self._losses = dict.fromkeys(list(self._tasks), error) | self._losses"): "as above",
-    ("_Crew.collect", "raise"): "damage of the ring",
+    ("_PoolCore.fill", "except BaseException:"): "no process to be had",
+    ("_PoolCore.fill", "del self._receipts[worker]"): "as above",
+    ("_PoolCore.fill", "raise"): "as above",
+    ("_PoolCore.tend", "except (OSError, ShmTensorError):  # no process or no memory available"): "as above",
+    ("_PoolCore.tend", "patience = _AGAIN"): "as above",
+    ("_PoolCore._await_room", "self.room.clear()"): "4096 tasks wait: test_iterables_are_read_as_far_as_tasks_may_wait",
+    ("_PoolCore._await_room", "self.room.wait(0.05)"): "as above",
+    ("_PoolCore._await_room", "return False"): "the pool is terminated",
+    ("_PoolCore.feed", "break"): "as above",
+    ("_PoolCore.collect", "return"): "as above",
+    ("_PoolCore.collect", "elif isinstance(error, SegmentLost):"): "test_pool.py: memory that was truncated",
+    ("_PoolCore.collect", "self._result_lost = error  # the receipts tell which task it was"): "as above",
+    ("_PoolCore.collect", "self.change.put(None)"): "as above",
+    ("_PoolCore._audit", "self._result_lost = None"): "as above",
+    ("_PoolCore._audit", "self._losses = dict.fromkeys(list(self._tasks), error) | self._losses"): "as above",
+    ("_PoolCore.collect", "raise"): "damage of the ring",
 }
 """Function and line -> why no run here gets there."""
 
@@ -381,7 +388,7 @@ def play(path: Path, monkeypatch: pytest.MonkeyPatch, method: str, place: Place,
             until(lambda: board.is_sprung() or board.bytes[Board.LOOKS], "an idle worker to look for its parent")
             pool.close()
             pool.join()
-            assert not pool._crew._tasks, what
+            assert not pool._core._tasks, what
             assert not pool._cache, what
         killed = {board.pid(Board.VICTIM): action} if board.is_sprung() else {}
         lost = sum(check(number, tasks[number], result, killed) for number, result in enumerate(results))
@@ -437,12 +444,12 @@ def missed(tried: list[Place], reached: set[Place]) -> set[tuple[str, str]]:
 
 
 class Watch:
-    """Traces the pool's threads; the first that reaches `place` once it is set calls `disturb(crew)` and goes on."""
+    """Traces the pool's threads; the first that reaches `place` once it is set calls `disturb(core)` and goes on."""
 
     def __init__(self, place: Place, disturb: Callable[[Any], None]) -> None:
         self.place = place
         self.disturb = disturb
-        self.crew: Any = None
+        self.core: Any = None
         self.is_set = False
         self.reached = False
         self.problem: BaseException | None = None
@@ -458,12 +465,12 @@ class Watch:
         if code.co_filename != pools.__file__:
             return None
         if event in ("call", "line"):
-            if code.co_qualname == "_Crew._settle" and event == "call":
+            if code.co_qualname == "_PoolCore._set_result" and event == "call":
                 self.held.wait(BOUND)
             if self.is_set and not self.reached and (code.co_qualname, frame.f_lineno) == self.place:
                 self.reached = True
                 try:
-                    self.disturb(frame.f_locals.get("self") or self.crew)
+                    self.disturb(frame.f_locals.get("self") or self.core)
                 except BaseException as problem:
                     self.problem = problem
         return self
@@ -483,9 +490,9 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
         killed[worker.pid] = "kill"
         worker.kill()
 
-    def disturb(crew: Any) -> None:
-        worker = next((worker for worker in list(crew.workers) if worker.pid == board.pid(Board.GATE)), None)
-        worker = worker or next(iter(crew.workers), None)
+    def disturb(core: Any) -> None:
+        worker = next((worker for worker in list(core.workers) if worker.pid == board.pid(Board.GATE)), None)
+        worker = worker or next(iter(core.workers), None)
         if worker is None:
             return
         kill(worker)
@@ -493,7 +500,7 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
         if threading.current_thread() is tending:
             until(lambda: worker.exitcode is not None, "its death")
         else:
-            until(lambda: worker not in crew.workers or not tending or not tending.is_alive(), "its death to be seen")
+            until(lambda: worker not in core.workers or not tending or not tending.is_alive(), "its death to be seen")
 
     watcher = Watch(place, disturb)
     watcher.is_set = from_start
@@ -503,7 +510,7 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
     finally:
         threading.settrace(None)  # type: ignore[arg-type]
     with pool:
-        crew = watcher.crew = pool._crew
+        core = watcher.core = pool._core
         tasks: list[Task] = [(gate, (0,), is_right(0, 0), True)]
         results = [pool.apply_async(gate, (0,))]
         until(lambda: board.pid(Board.GATE), "a worker in the middle of a task")
@@ -515,14 +522,14 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
         tasks += [(only_here, (7,), raises(ImportError), True), (square, (note,), raises(TypeError), False)]
         results += [pool.apply_async(only_here, (7,)), pool.apply_async(square, (threading.Lock(),))]
         until(
-            lambda: crew.outqueue.stats().put == 7 + (board.pid(Board.GATE) in killed),
+            lambda: core.outqueue.stats().put == 7 + (board.pid(Board.GATE) in killed),
             "results, and the mark for a death",
         )
         others = [worker for worker in list(pool._pool) if worker.pid != board.pid(Board.GATE)]
         idle = next(worker for worker in others if worker.pid not in killed)
         os.kill(idle.pid, signal.SIGSTOP)
         until(lambda: has_stopped(idle.pid), "it to stop")
-        crew._receipts[idle]._cell[0] = 1 + 1  # as if it had put the first result just now
+        core._receipts[idle]._cell[0] = 1 + 1  # as if it had put the first result just now
         kill(idle)
         until(lambda: idle not in pool._pool and len(pool._pool) == 3, "another worker")
         watcher.held.set()
@@ -532,7 +539,7 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
         found = each_once(pool)
         pool.close()
         pool.join()
-        assert not crew._tasks, what
+        assert not core._tasks, what
         assert watcher.problem is None, what
         assert sum(check_one(one, killed) for one in found) <= len(killed) - lost, what
     return watcher.reached

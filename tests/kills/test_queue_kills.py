@@ -103,7 +103,7 @@ def stop_inside(q: Any, choose: random.Random, processes: list[Any]) -> int | No
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         stats = q.stats()
-        if process.pid in (stats.putting, stats.taking):
+        if process.pid in (stats.put_lock_pid, stats.get_lock_pid):
             return place
         os.kill(process.pid, signal.SIGCONT)
     return None
@@ -189,7 +189,7 @@ def test_random_kills(here: World, monkeypatch: pytest.MonkeyPatch, record_prope
     stats = q.stats()
     report = (
         f"seed {SEED}: killed {killed[True]} producers and {killed[False]} consumers, {inside} with a lock; "
-        f"{stats.put} messages put, {taken.total()} verified, {len(lost)} lost, most inside {stats.most}"
+        f"{stats.put} messages put, {taken.total()} verified, {len(lost)} lost, most inside {stats.peak_messages}"
     )
     record_property("audit", report)
     print(report)

@@ -71,7 +71,7 @@ def test_a_file_that_is_removed_is_put_back(manager: client.Manager, home: Path,
     for _ in range(2):
         (home / name).unlink()
         until(lambda: is_complete(home), "the file")
-    until(lambda: "is put back" in (home / "mine.log").read_text(), "the log to say so")
+    until(lambda: "has been put back" in (home / "mine.log").read_text(), "the log to say so")
     assert pid_at(manager) == manager.stats().pid == pid
     launch.start(manager.address)  # finds that one
     assert pid_at(manager) == pid

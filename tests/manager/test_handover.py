@@ -116,7 +116,7 @@ def test_who_is_stopped_and_started_again_keeps_what_nobody_has_received(here: W
         before = here.server
         if ends == "stop":
             answer = json.loads(here.command("stop", "--json").stdout)
-            assert answer["pid"] == before.pid and answer["heir"] not in (None, before.pid)
+            assert answer["pid"] == before.pid and answer["successor"] not in (None, before.pid)
         else:
             before.send_signal(getattr(signal, ends))
         assert before.wait(BOUND) == 0
@@ -175,7 +175,7 @@ def test_who_has_nothing_left_to_keep_ends(here: World) -> None:
     here.run("import sys; from shmtensor.manager import client; client.at(sys.argv[1]).allocate(10)", os.fsdecode(path))
     until(lambda: not here.observe(path)["clients"] and not here.observe(path)["stats"]["dying"], "the client to go")
     answer = json.loads(here.command("stop", "--json").stdout)
-    assert answer["heir"] is None
+    assert answer["successor"] is None
     assert here.server.wait(BOUND) == 0
     until(lambda: not here.managers(), "the manager to have ended")
     assert {entry.name for entry in here.directory.iterdir()} == set()
@@ -230,7 +230,7 @@ def test_a_restart_keeps_process_log_and_kind(here: World) -> None:
         service.send_signal(signal.SIGTERM)
         assert service.wait(BOUND) == 0
         assert service.stdout.read() == "", "it says once where it listens"
-        assert log.read_text().count("starts anew") == 2
+        assert log.read_text().count("restarts at the request") == 2
     finally:
         log.unlink()
 
@@ -245,14 +245,14 @@ def test_a_private_manager_is_restarted_as_one(here: World) -> None:
     after = here.observe(path)["stats"]
     for field in ("pid", "log", "private", "idle_exit", "max_clients"):
         assert after[field] == before[field], field
-    assert "starts anew" in Path(after["log"]).read_text()
+    assert "restarts at the request" in Path(after["log"]).read_text()
     children = Path(f"/proc/{after['pid']}/task/{after['pid']}/children")
     until(lambda: not children.read_text(), "the keeper to be gone")
     wire.close()
     until(lambda: not here.managers(), "it to leave after its last client")
 
 
-# -------------------------------------------------------------------------------------------------- an heir that fails
+# ------------------------------------------------------------------------------------------- a successor that fails
 
 
 FAILS = """
@@ -266,18 +266,18 @@ PATH = (
     "import sys; sys.path += sys.argv[2:]; from shmtensor.manager import protocol; "
     "from shmtensor.manager.daemon import handover, run, takeover; "
 )
-HEIRS = {
+SUCCESSORS = {
     "cannot import": "1 / 0",
     "is killed": "import os; os.kill(os.getpid(), 9)",
     "speaks another version": PATH + "protocol.PROTOCOL_VERSION += 1; run.again(sys.argv[1])",
     "finds no group": PATH + "takeover.find_group = lambda *_: None; run.again(sys.argv[1])",
-    "has led already": PATH + "handover.Seat.taken = lambda _: 1 / 0; run.again(sys.argv[1])",
+    "has led already": PATH + "handover.Role.taken = lambda _: 1 / 0; run.again(sys.argv[1])",
 }
 
 
-@pytest.mark.parametrize("heir", HEIRS)
-def test_a_restart_that_cannot_start_loses_nothing(here: World, heir: str) -> None:
-    service = here.script(FAILS, HEIRS[heir])
+@pytest.mark.parametrize("successor", SUCCESSORS)
+def test_a_restart_that_cannot_start_loses_nothing(here: World, successor: str) -> None:
+    service = here.script(FAILS, SUCCESSORS[successor])
     assert service.stdout is not None and service.stderr is not None
     while line_of(service) != "}":
         pass
@@ -289,7 +289,7 @@ def test_a_restart_that_cannot_start_loses_nothing(here: World, heir: str) -> No
     assert service.wait(BOUND) != 0
     said = service.stderr.read()
     assert "did not start" in said
-    assert heir != "cannot import" or "ZeroDivisionError" in said
+    assert successor != "cannot import" or "ZeroDivisionError" in said
     assert here.observe(path)["stats"]["private"]
     assert here.serve() == path, "the supervisor's next"
     assert unread.receive() >= 3
@@ -298,12 +298,12 @@ def test_a_restart_that_cannot_start_loses_nothing(here: World, heir: str) -> No
 def test_a_child_that_is_killed_before_it_serves_is_followed_by_another(here: World) -> None:
     code = (
         "import os, sys\nfrom shmtensor.manager import cli\nfrom shmtensor.manager.daemon import handover\n"
-        "taken = handover.Seat.taken; parent = os.getpid()\n"
-        "def killed(seat):\n"
+        "taken = handover.Role.taken; parent = os.getpid()\n"
+        "def killed(role):\n"
         "    if os.getpid() != parent and not os.path.exists(sys.argv[1]):\n"
         "        open(sys.argv[1], 'w').close(); os.kill(os.getpid(), 9)\n"
-        "    taken(seat)\n"
-        "handover.Seat.taken = killed; sys.exit(cli.main(['serve', '--json']))\n"
+        "    taken(role)\n"
+        "handover.Role.taken = killed; sys.exit(cli.main(['serve', '--json']))\n"
     )
     mark = here.directory / "killed"
     service = here.script(code, str(mark))
@@ -353,8 +353,8 @@ def test_who_asks_for_a_place_and_does_not_take_it(here: World) -> None:
         wire.send(p.Succeed(), 5)
         if more:  # which does not say that it serves
             wire.send(p.Stats(), 6)
-        number, seat, descriptors = wire.receive()
-        assert (number, seat) == (5, p.Seat(p.OWN))
+        number, role, descriptors = wire.receive()
+        assert (number, role) == (5, p.Role(p.OWN))
         for fd in descriptors:
             os.close(fd)
         wire.close()
@@ -363,12 +363,12 @@ def test_who_asks_for_a_place_and_does_not_take_it(here: World) -> None:
 
 
 def test_an_heir_that_hangs_is_killed(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    heir = here.script("import sys; sys.stdin.readline()")
-    monkeypatch.setattr(handover, "HEIR_SECONDS", 0.1)
+    successor = here.script("import sys; sys.stdin.readline()")
+    monkeypatch.setattr(handover, "SUCCESSOR_SECONDS", 0.1)
     line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with other:
-        assert not handover.stand_by(line, os.pidfd_open(heir.pid))
-    assert heir.wait(BOUND) == -signal.SIGKILL
+        assert not handover.stand_by(line, os.pidfd_open(successor.pid))
+    assert successor.wait(BOUND) == -signal.SIGKILL
 
 
 def test_a_served_manager_keeps_its_place(here: World) -> None:

@@ -150,14 +150,14 @@ def test_another_uid_is_refused(watched: Watched) -> None:
     watched.here.directory.chmod(0o711)
     Path(address).chmod(0o777)
     out = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    assert "belongs to uid 0 and you are uid 65533" in out and out.endswith("b''\n")
+    assert "belongs to uid 0, and the client has uid 65533" in out and out.endswith("b''\n")
     # With our own client, which looks at the socket before it knocks.
     honest = (
         "import os, sys; from shmtensor.manager import client\nos.setgid(65533); os.setuid(65533)\n"
         "try:\n    client.at(sys.argv[1])\nexcept Exception as problem:\n    print(type(problem).__name__, problem)\n"
     )
     out = watched.here.run(honest, address)
-    assert out.startswith("ManagerUnavailable") and "another user (uid 0, this is uid 65533)" in out
+    assert out.startswith("ManagerUnavailable") and "belongs to uid 0, and this process has uid 65533" in out
     watched.check()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from test_manager_state import Books, Memory, Outside
+from test_manager_state import Memory, Outside, SegmentMetadata
 
 from shmtensor import _native
 from shmtensor.manager import protocol
@@ -26,7 +26,7 @@ WHICH = st.integers(0, 20)
 
 
 class Manager(RuleBasedStateMachine):
-    """Processes come, hold blocks, send them through rings, fork and die; books and rings are locked now and then."""
+    """Processes come, hold blocks, send them through rings, fork and die; segments and rings are locked at times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Manager(RuleBasedStateMachine):
         self.children: dict[int, int] = {}  # announced embryo -> parent
         self.unannounced: dict[int, int] = {}
         self.abandoned: set[int] = set()  # unannounced, of a parent that died
-        self.books: dict[int, Books] = {}  # of segments that were not destroyed
+        self.metadata: dict[int, SegmentMetadata] = {}  # of segments that were not destroyed
         self.named: dict[bytes, tuple[int, int, int]] = {}
         self.giver: dict[bytes, tuple[int, int]] = {}
         self.block = 0
@@ -155,10 +155,10 @@ class Manager(RuleBasedStateMachine):
         owner = self._pick("clients", owner)
         if owner not in self.living:
             return
-        books = Books()
+        metadata = SegmentMetadata()
         number = self.group.take_segment_number()
-        segment = self.state.add_segment(number, books, 10, 1 << 30, False, owner, b"")  # type: ignore[arg-type]
-        self.books[segment.id] = books
+        segment = self.state.add_segment(number, metadata, 10, 1 << 30, False, owner, b"")  # type: ignore[arg-type]
+        self.metadata[segment.id] = metadata
 
     @rule(owner=WHICH)
     def create_ring(self, owner: int) -> None:
@@ -167,15 +167,15 @@ class Manager(RuleBasedStateMachine):
             return
         number = self.state.ring_number()
         assert number not in self.state.rings
-        books = Books()
-        books.add(0, 0, 4096, (owner, _native.HOLD_CLIENT))
+        metadata = SegmentMetadata()
+        metadata.add(0, 0, 4096, (owner, _native.HOLD_CLIENT))
         ring = Ring(Memory(number))  # type: ignore[arg-type]
-        segment = self.state.add_ring(self.group.take_segment_number(), books, 11, ring)  # type: ignore[arg-type]
-        self.books[segment.id] = books
+        segment = self.state.add_ring(self.group.take_segment_number(), metadata, 11, ring)  # type: ignore[arg-type]
+        self.metadata[segment.id] = metadata
 
     def _add(self, number: int, holds: set[Hold]) -> None:
         self.block += 1
-        self.books[number].add(self.block, self.block * 65536, 65536, *holds)
+        self.metadata[number].add(self.block, self.block * 65536, 65536, *holds)
         self.made.append((number, self.block, 1))
 
     def _is_owned(self, number: int) -> bool:
@@ -196,7 +196,7 @@ class Manager(RuleBasedStateMachine):
         number = self._pick("segments", number)
         ring = self._pick("rings", ring)
         known = self.state.rings.get(ring)
-        if not self._is_owned(number) or known is None or not self._held(self.books[known.segment]):
+        if not self._is_owned(number) or known is None or not self._held(self.metadata[known.segment]):
             return
         self._add(number, {(ring, _native.HOLD_MESSAGE)})
 
@@ -214,7 +214,7 @@ class Manager(RuleBasedStateMachine):
         ring = self._pick("rings", ring)
         number = self._pick("segments", number)
         known = self.state.rings.get(ring)
-        if slot in self.living and known is not None and self._held(self.books[known.segment]):
+        if slot in self.living and known is not None and self._held(self.metadata[known.segment]):
             memory: Any = known.memory
             memory.unfinished[slot] = [number]
 
@@ -224,8 +224,8 @@ class Manager(RuleBasedStateMachine):
         if number in self.state.rings:
             memory: Any = self.state.rings[number].memory
             memory.locked = locked
-        elif number in self.books:
-            self.books[number].locked = locked
+        elif number in self.metadata:
+            self.metadata[number].locked = locked
 
     @rule(number=WHICH, slot=WHICH)
     def give_back(self, number: int, slot: int) -> None:
@@ -237,7 +237,7 @@ class Manager(RuleBasedStateMachine):
             self.state.return_segment(number, slot)
         except Refusal:
             segment = self.state.segments.get(number)
-            assert segment is None or segment.owner != slot or self._held(self.books[number])
+            assert segment is None or segment.owner != slot or self._held(self.metadata[number])
 
     # -------------------------------------------------------------------------------------------------------- names
 
@@ -322,19 +322,23 @@ class Manager(RuleBasedStateMachine):
     # --------------------------------------------------------------------------------------------------- invariants
 
     @staticmethod
-    def _held(books: Books) -> bool:
-        return bool(books.held)
+    def _held(metadata: SegmentMetadata) -> bool:
+        return bool(metadata.held)
 
     def _is_live(self, triple: tuple[int, int, int]) -> bool:
-        return triple[0] in self.state.segments and self.books[triple[0]].live(*triple[1:]) is not None
+        return triple[0] in self.state.segments and self.metadata[triple[0]].live(*triple[1:]) is not None
 
     @invariant()
     def slots(self) -> None:
         state = self.state
-        assert set(state.clients) == self.living and not state.strangers
+        assert set(state.clients) == self.living and not state.unannounced
         assert state.embryos.keys() == self.children.keys() | state.awaited
         assert state.awaited <= self.unannounced.keys() | self.abandoned
-        dying = state._unsettled | {owner for owner in state._left if owner < _native.FIRST_RING} | state._childless
+        dying = (
+            state._undo_pending
+            | {owner for owner in state._left if owner < _native.FIRST_RING}
+            | state._unchecked_parents
+        )
         for slot in range(1, 64):
             kind, _pid, _start, parent, _generation = self.group.slot(slot)
             if slot in self.living:
@@ -359,7 +363,7 @@ class Manager(RuleBasedStateMachine):
         assert all(
             s.owner is None or s.owner in self.living or not self._is_free(s.owner) for s in state.segments.values()
         )
-        assert set(self.books) - set(state.segments) == set(self.outside.destroyed)
+        assert set(self.metadata) - set(state.segments) == set(self.outside.destroyed)
 
     def _is_free(self, slot: int) -> bool:
         return self.group.slot(slot)[0] == _native.SLOT_FREE
@@ -373,9 +377,9 @@ class Manager(RuleBasedStateMachine):
     @invariant()
     def nobody_inherits(self) -> None:
         """A hold names one who lives, one who is dying, the group, or a ring that is there."""
-        dying = self.state._unsettled | set(self.state._left)
+        dying = self.state._undo_pending | set(self.state._left)
         for number in self.state.segments:
-            for _offset, _size, holds in self.books[number].held.values():
+            for _offset, _size, holds in self.metadata[number].held.values():
                 for owner, kind in holds:
                     if kind == _native.HOLD_CLIENT:
                         assert owner in self.living or owner in dying
@@ -386,8 +390,8 @@ class Manager(RuleBasedStateMachine):
         """Everybody dies, nothing is locked any more: nothing is left but what is in flight."""
         for slot in [*self.living, *self.children]:
             self._end(slot)
-        for books in self.books.values():
-            books.locked = False
+        for metadata in self.metadata.values():
+            metadata.locked = False
         for ring in self.state.rings.values():
             memory: Any = ring.memory
             memory.locked = False

@@ -15,7 +15,7 @@ from shmtensor.manager.daemon.rings import Ring
 from shmtensor.manager.daemon.state import Refusal, Segment, State
 
 
-class Books:
+class SegmentMetadata:
     """Blocks with holders, as far as the state looks at them."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Books:
 
     facts = (0, 0, 0, 1 << 20, False, False)
 
-    def reap(self, slot: int, group: object, rebuild: bool = False) -> int:
+    def release_holds(self, slot: int, group: object, rebuild: bool = False) -> int:
         self._check()
         return self._drop(slot)
 
@@ -78,7 +78,7 @@ class Memory:
         self.number = number
         self.messages = 0
         self.unfinished: dict[int, list[int]] = {}  # slot -> segments of its transfer
-        self.settled_with: list[tuple[int, dict[int, object]]] = []
+        self.undone_with: list[tuple[int, dict[int, object]]] = []
         self.locked = False
 
     def names(self, slot: int) -> bool:
@@ -87,10 +87,10 @@ class Memory:
     def segments_to_undo(self, slot: int) -> list[int]:
         return self.unfinished[slot]
 
-    def settle(self, slot: int, books: dict[int, object]) -> None:
+    def undo_transfers(self, slot: int, metadata: dict[int, object]) -> None:
         if self.locked:
             raise _native.LockBusy
-        self.settled_with.append((slot, books))
+        self.undone_with.append((slot, metadata))
         del self.unfinished[slot]
 
     def size(self) -> int:
@@ -139,16 +139,16 @@ class Fixture:
         self.group.lead()
         self.state = State(self.group, self.outside, 4)
 
-    def segment(self, owner: int, nbytes: int = 1 << 20) -> Books:
-        books = Books()
-        self.state.add_segment(self.group.take_segment_number(), books, -1, nbytes, False, owner, b"")  # type: ignore[arg-type]
-        return books
+    def segment(self, owner: int, nbytes: int = 1 << 20) -> SegmentMetadata:
+        metadata = SegmentMetadata()
+        self.state.add_segment(self.group.take_segment_number(), metadata, -1, nbytes, False, owner, b"")  # type: ignore[arg-type]
+        return metadata
 
-    def ring(self, *holders: int) -> tuple[Memory, Books]:
-        books, memory = Books(), Memory(self.state.ring_number())
-        books.add(0, 0, 1 << 30, *((slot, CLIENT) for slot in holders))
-        self.state.add_ring(self.group.take_segment_number(), books, -1, Ring(memory))  # type: ignore[arg-type]
-        return memory, books
+    def ring(self, *holders: int) -> tuple[Memory, SegmentMetadata]:
+        metadata, memory = SegmentMetadata(), Memory(self.state.ring_number())
+        metadata.add(0, 0, 1 << 30, *((slot, CLIENT) for slot in holders))
+        self.state.add_ring(self.group.take_segment_number(), metadata, -1, Ring(memory))  # type: ignore[arg-type]
+        return memory, metadata
 
     def kind(self, slot: int) -> int:
         return self.group.slot(slot)[0]
@@ -178,12 +178,12 @@ def test_more_clients_than_allowed_are_refused(made: Fixture) -> None:
 
 def test_the_dead_release_what_they_hold_and_the_living_keep_theirs(made: Fixture) -> None:
     dead, alive = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    books = made.segment(alive)
-    books.add(0, 0, 64, (dead, CLIENT))
-    books.add(1, 64, 64, (dead, CLIENT), (alive, CLIENT))
+    metadata = made.segment(alive)
+    metadata.add(0, 0, 64, (dead, CLIENT))
+    metadata.add(1, 64, 64, (dead, CLIENT), (alive, CLIENT))
     made.state.gone(dead)
     made.state.work()
-    assert set(books.held) == {(1, 1)}
+    assert set(metadata.held) == {(1, 1)}
     assert made.kind(dead) == _native.SLOT_FREE
     assert not made.outside.destroyed
 
@@ -194,7 +194,7 @@ def test_an_empty_segment_goes_with_its_owner(made: Fixture) -> None:
     made.state.gone(slot)
     made.state.work()
     assert made.outside.destroyed == [1]
-    with pytest.raises(Refusal, match="is gone") as caught:
+    with pytest.raises(Refusal, match="does not exist any more") as caught:
         made.state.segment(1)
     assert caught.value.code == protocol.STALE
     with pytest.raises(Refusal, match="never made") as caught:
@@ -207,15 +207,15 @@ def test_an_orphan_lives_until_its_last_block_and_gives_its_gaps_back(
 ) -> None:
     monkeypatch.setattr(state_module, "SWEEP_SECONDS", 0.0)
     owner, reader = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    books = made.segment(owner)
-    books.add(0, 0, 64, (owner, CLIENT))
-    books.add(1, 300_000, 1000, (reader, CLIENT))
+    metadata = made.segment(owner)
+    metadata.add(0, 0, 64, (owner, CLIENT))
+    metadata.add(1, 300_000, 1000, (reader, CLIENT))
     made.state.gone(owner)
     made.state.work()
     assert not made.outside.destroyed
     assert made.state.orphans == {1}
     assert made.outside.punched == [(1, 0, 299_008), (1, 303_104, (1 << 20) - 303_104)]
-    books.held.clear()  # the reader releases it without telling anybody
+    metadata.held.clear()  # the reader releases it without telling anybody
     made.state.work()
     assert made.outside.destroyed == [1]
     assert made.state.next_work(monotonic()) is None
@@ -223,11 +223,11 @@ def test_an_orphan_lives_until_its_last_block_and_gives_its_gaps_back(
 
 def test_what_is_in_flight_outlives_its_sender(made: Fixture) -> None:
     sender = made.state.add_client(1, 1)
-    books = made.segment(sender)
-    books.add(0, 0, 64, (0, TICKET))
+    metadata = made.segment(sender)
+    metadata.add(0, 0, 64, (0, TICKET))
     made.state.gone(sender)
     made.state.work()
-    assert books.live(0, 1) == 64
+    assert metadata.live(0, 1) == 64
     assert made.kind(sender) == _native.SLOT_FREE
     assert made.state.collect(-1.0).tickets == 0
     done = made.state.collect(0.0)
@@ -259,29 +259,29 @@ def test_a_locked_segment_is_tried_again_and_holds_up_nobody_else(
 
 def test_an_embryo_becomes_a_client_or_dies(made: Fixture) -> None:
     parent = made.state.add_client(1, 1)
-    books = made.segment(parent)
+    metadata = made.segment(parent)
     first, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     second, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     for slot in (first, second):
-        books.add(slot, 0, 64, (slot, CLIENT))
+        metadata.add(slot, 0, 64, (slot, CLIENT))
         made.state.add_embryo(slot, 1, parent)
     made.state.identify(first, 1, 50, 60, False)
     assert made.group.slot(first)[:3] == (_native.SLOT_CLIENT, 50, 60)
     made.state.embryo_gone(second, 1)
     made.state.work()
     assert made.kind(second) == _native.SLOT_FREE
-    assert set(books.held) == {(first, 1)}
+    assert set(metadata.held) == {(first, 1)}
 
 
 def test_an_embryo_that_was_never_announced_is_awaited_when_its_parent_dies(made: Fixture) -> None:
     parent, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    books = made.segment(other)
+    metadata = made.segment(other)
     lost, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     known, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     foreign, _generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, other)
     made.state.add_embryo(known, 1, parent)
     for slot in (lost, known, foreign):
-        books.add(slot, 0, 64, (slot, CLIENT))
+        metadata.add(slot, 0, 64, (slot, CLIENT))
     made.state.gone(parent)
     made.state.work()
     assert made.kind(parent) == _native.SLOT_FREE
@@ -290,7 +290,7 @@ def test_an_embryo_that_was_never_announced_is_awaited_when_its_parent_dies(made
     made.state.work()
     assert made.kind(lost) == _native.SLOT_FREE
     assert made.kind(known) == made.kind(foreign) == _native.SLOT_EMBRYO
-    assert set(books.held) == {(known, 1), (foreign, 1)}
+    assert set(metadata.held) == {(known, 1), (foreign, 1)}
 
 
 def test_embryos_of_others_are_refused(made: Fixture) -> None:
@@ -306,23 +306,23 @@ def test_embryos_of_others_are_refused(made: Fixture) -> None:
 
 def test_only_the_owner_returns_a_segment_and_only_an_empty_one(made: Fixture) -> None:
     owner, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    books = made.segment(owner)
-    books.add(0, 0, 64, (other, CLIENT))
+    metadata = made.segment(owner)
+    metadata.add(0, 0, 64, (other, CLIENT))
     with pytest.raises(Refusal) as caught:
         made.state.return_segment(1, other)
     assert caught.value.code == protocol.DENIED
     with pytest.raises(Refusal, match="1 live block") as caught:
         made.state.return_segment(1, owner)
     assert caught.value.code == protocol.INVALID
-    books.held.clear()
+    metadata.held.clear()
     made.state.return_segment(1, owner)
     assert made.outside.destroyed == [1]
 
 
 def test_names(made: Fixture) -> None:
     slot = made.state.add_client(77, 1)
-    books = made.segment(slot)
-    books.add(3, 0, 640, (slot, CLIENT), generation=8)
+    metadata = made.segment(slot)
+    metadata.add(3, 0, 640, (slot, CLIENT), generation=8)
     name = made.state.export(1, 3, 8, slot)
     assert name.startswith(b"/torch_77_")
     protocol.check_name(name)
@@ -334,7 +334,7 @@ def test_names(made: Fixture) -> None:
     with pytest.raises(Refusal) as caught:
         made.state.lookup(b"/torch_77_1")
     assert caught.value.code == protocol.UNKNOWN
-    books.held.clear()
+    metadata.held.clear()
     with pytest.raises(Refusal) as caught:
         made.state.lookup(name)
     assert caught.value.code == protocol.STALE
@@ -373,21 +373,21 @@ def test_who_may_take_a_name_back(made: Fixture, bound: bool) -> None:
 
 def test_names_of_dead_blocks_are_purged_when_the_table_doubles(made: Fixture) -> None:
     slot = made.state.add_client(1, 1)
-    books = made.segment(slot)
+    metadata = made.segment(slot)
     for block in range(state_module.PURGE_NAMES):
-        books.add(block, 0, 1, (slot, CLIENT))
+        metadata.add(block, 0, 1, (slot, CLIENT))
         made.state.export(1, block, 1, slot)
-    books.held.clear()
-    books.add(7, 0, 1, (slot, CLIENT), generation=2)
+    metadata.held.clear()
+    metadata.add(7, 0, 1, (slot, CLIENT), generation=2)
     made.state.export(1, 7, 2, slot)
     assert len(made.state.names) == len(made.state.by_block) == 1
 
 
 def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) -> None:
     slot = made.state.add_client(10, 20)
-    books = made.segment(slot)
-    books.add(0, 0, 100, (slot, CLIENT), (0, TICKET))
-    books.add(1, 128, 50, (slot, CLIENT))
+    metadata = made.segment(slot)
+    metadata.add(0, 0, 100, (slot, CLIENT), (0, TICKET))
+    metadata.add(1, 128, 50, (slot, CLIENT))
     made.state.export(1, 0, 1, slot)
     document = report.listing(made.state)
     assert document["clients"] == [
@@ -402,7 +402,7 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     assert document["in_flight"] == [
         {"segment": 1, "block": 0, "generation": 1, "bytes": 100, "slot": 0, "age_seconds": 2.5}
     ]
-    books.locked = True
+    metadata.locked = True
     (segment,) = report.listing(made.state)["segments"]
     assert segment["busy"] and segment["holders"] is None
 
@@ -412,9 +412,9 @@ def test_a_listing_walks_a_bounded_number_of_blocks(made: Fixture, monkeypatch: 
     monkeypatch.setattr(report, "WALK_LISTING", 5)
     owner = made.state.add_client(1, 1)
     for count in (3, 4, 3, 2):
-        books = made.segment(owner)
+        metadata = made.segment(owner)
         for block in range(count):
-            books.add(block, 64 * block, 64, (owner, CLIENT))
+            metadata.add(block, 64 * block, 64, (owner, CLIENT))
     walked = [row["holders"] is not None for row in report.listing(made.state)["segments"]]
     assert walked == [True, False, False, True]
 
@@ -437,10 +437,10 @@ def test_many_deaths_are_worked_off_in_turns(made: Fixture) -> None:
 
 def test_the_dead_keep_what_they_hold_until_their_transfers_are_undone(made: Fixture) -> None:
     dead, alive = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    books = made.segment(alive)
-    books.add(0, 0, 64, (dead, MESSAGE))
+    metadata = made.segment(alive)
+    metadata.add(0, 0, 64, (dead, MESSAGE))
     other, _ = made.ring(alive)
-    memory, ring_books = made.ring(dead, alive)
+    memory, ring_metadata = made.ring(dead, alive)
     memory.unfinished[dead] = [1, 99]
     memory.locked = True
     made.state.gone(dead)
@@ -448,16 +448,16 @@ def test_the_dead_keep_what_they_hold_until_their_transfers_are_undone(made: Fix
         made.state.work()
     assert made.state.dying == 1
     assert made.kind(dead) == _native.SLOT_DEAD
-    assert (0, 1) in books.held and (dead, CLIENT) in ring_books.held[0, 1][2]
+    assert (0, 1) in metadata.held and (dead, CLIENT) in ring_metadata.held[0, 1][2]
     wait = made.state.next_work(monotonic())
     assert wait is not None and 0 <= wait <= state_module.RETRY_SECONDS
     memory.locked = False
     made.state._retry_at = 0.0
     made.state.work()
-    assert memory.settled_with == [(dead, {1: books, 99: None})] and not other.settled_with
+    assert memory.undone_with == [(dead, {1: metadata, 99: None})] and not other.undone_with
     assert made.state.dying == 0
     assert made.kind(dead) == _native.SLOT_FREE
-    assert not books.held and ring_books.held[0, 1][2] == {(alive, CLIENT)}
+    assert not metadata.held and ring_metadata.held[0, 1][2] == {(alive, CLIENT)}
 
 
 def test_a_ring_that_nobody_holds_gives_its_messages_back_and_then_its_number(
@@ -493,9 +493,9 @@ def test_a_ring_that_nobody_holds_gives_its_messages_back_and_then_its_number(
 def test_a_ring_ends_with_the_last_of_its_dead_holders(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SWEEP_SECONDS", 1e9)
     dead = made.state.add_client(1, 1)
-    books = made.segment(dead)
+    metadata = made.segment(dead)
     memory, _ = made.ring(dead)
-    books.add(0, 0, 64, (memory.number, MESSAGE))
+    metadata.add(0, 0, 64, (memory.number, MESSAGE))
     made.state.gone(dead)
     made.state.work()
     assert sorted(made.outside.destroyed) == [1, 2]
@@ -505,25 +505,25 @@ def test_a_ring_ends_with_the_last_of_its_dead_holders(made: Fixture, monkeypatc
 
 def test_gc_leaves_the_end_of_a_ring_to_work(made: Fixture) -> None:
     owner = made.state.add_client(1, 1)
-    books = made.segment(owner)
+    metadata = made.segment(owner)
     memory, ring = made.ring(owner)
-    books.add(0, 0, 64, (memory.number, MESSAGE))
+    metadata.add(0, 0, 64, (memory.number, MESSAGE))
     ring.held.clear()
     assert made.state.collect(-1.0).segments == 0
-    assert not made.outside.destroyed and books.held
+    assert not made.outside.destroyed and metadata.held
     made.state.work()
-    assert made.outside.destroyed == [2] and not books.held
+    assert made.outside.destroyed == [2] and not metadata.held
 
 
 def test_what_a_client_holds_of_a_ring_can_be_returned(made: Fixture) -> None:
     maker, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    _, books = made.ring(maker, other)
-    books.locked = True
+    _, metadata = made.ring(maker, other)
+    metadata.locked = True
     with pytest.raises(Refusal, match="locked"):
         made.state.return_segment(1, maker)
-    books.locked = False
+    metadata.locked = False
     made.state.return_segment(1, maker)
-    assert books.held[0, 1][2] == {(other, CLIENT)}
+    assert metadata.held[0, 1][2] == {(other, CLIENT)}
     made.state.return_segment(1, other)
     made.state.work()
     assert made.outside.destroyed == [1]
@@ -538,9 +538,9 @@ def test_only_a_ring_has_an_event(made: Fixture) -> None:
 
 def test_names_of_the_users_choice(made: Fixture) -> None:
     slot = made.state.add_client(1, 1)
-    books = made.segment(slot)
-    books.add(0, 0, 64, (slot, CLIENT))
-    books.add(1, 64, 32, (slot, CLIENT))
+    metadata = made.segment(slot)
+    metadata.add(0, 0, 64, (slot, CLIENT))
+    metadata.add(1, 64, 32, (slot, CLIENT))
     made.state.bind(b"/queue", 1, 0, 1, slot)
     assert made.state.lookup(b"/queue") == (1, 0, 1, 64)
     made.state.bind(b"/queue", 1, 0, 1, slot)  # asked once more
@@ -560,7 +560,7 @@ def test_names_of_the_users_choice(made: Fixture) -> None:
     document = report.listing(made.state)
     assert [row["name"] for row in document["names"]] == ["/queue", "/again"]
     assert document["names_total"] == 2 and document["segments"][0]["names"] == 3
-    del books.held[0, 1]
+    del metadata.held[0, 1]
     made.state.bind(b"/queue", 1, 1, 1, slot)
     assert made.state.lookup(b"/queue") == (1, 1, 1, 32)
     assert made.state.purge_names() == 2
@@ -573,11 +573,11 @@ def test_names_of_the_users_choice(made: Fixture) -> None:
 
 def test_the_listing_shows_rings_and_what_their_messages_hold(made: Fixture) -> None:
     slot = made.state.add_client(1, 1)
-    books = made.segment(slot)
+    metadata = made.segment(slot)
     memory, _ = made.ring(slot)
     memory.messages = 2
-    books.add(0, 0, 64, (memory.number, MESSAGE))
-    books.add(1, 64, 64, (slot, MESSAGE))
+    metadata.add(0, 0, 64, (memory.number, MESSAGE))
+    metadata.add(1, 64, 64, (slot, MESSAGE))
     document = report.listing(made.state)
     (row,) = document["rings"]
     assert (row["ring"], row["segment"], row["messages"], row["bytes"]) == (memory.number, 2, 2, 200)
@@ -598,7 +598,7 @@ def test_numbers_of_rings_are_the_smallest_free_ones_and_run_out(
     monkeypatch.setattr("shmtensor.manager.daemon.rings.LAST_RING", _native.FIRST_RING + 1)
     slot = made.state.add_client(1, 1)
     rings = [made.ring(slot) for _ in range(2)]
-    with pytest.raises(Refusal, match="2 rings live") as caught:
+    with pytest.raises(Refusal, match="2 rings exist") as caught:
         made.state.ring_number()
     assert caught.value.code == protocol.LIMIT
     rings[1][1].held.clear()
@@ -622,9 +622,9 @@ def test_the_end_lets_go_without_wiping(made: Fixture) -> None:
 def test_numbers_of_rings_that_end_before_everybody_is_back_are_given_out_once(made: Fixture) -> None:
     slot = made.state.add_client(1, 1)
     made.state.is_complete = False
-    memory, books = made.ring(slot)
+    memory, metadata = made.ring(slot)
     kept, _ = made.ring(slot)
-    books.held.clear()
+    metadata.held.clear()
     made.state.work()
     assert set(made.state.rings) == {kept.number}
     third, _ = made.ring(slot)
@@ -636,12 +636,12 @@ def test_numbers_of_rings_that_end_before_everybody_is_back_are_given_out_once(m
 
 def test_slots_of_the_dead_wait_until_everybody_is_back(made: Fixture) -> None:
     dead, other = made.state.add_client(1, 1), made.state.add_client(2, 1)
-    books = made.segment(other)
-    books.add(0, 0, 64, (dead, CLIENT))
+    metadata = made.segment(other)
+    metadata.add(0, 0, 64, (dead, CLIENT))
     made.state.is_complete = False
     made.state.gone(dead)
     made.state.work()
-    assert not books.held, "memory does not wait"
+    assert not metadata.held, "memory does not wait"
     assert made.kind(dead) == _native.SLOT_DEAD
     made.state.complete()
     assert made.kind(dead) == _native.SLOT_FREE
@@ -658,7 +658,7 @@ def test_neither_an_embryo_nor_the_end_of_its_socket_says_anything_of_a_later_on
         again, generation = made.group.claim(_native.SLOT_EMBRYO, 0, 0, parent)
     made.state.add_embryo(slot, generation, parent)
     assert made.state.embryo_gone(slot, first) is None
-    with pytest.raises(Refusal, match="too late"):
+    with pytest.raises(Refusal, match="was reclaimed"):
         made.state.identify(slot, first, 50, 60, False)
     assert made.kind(slot) == _native.SLOT_EMBRYO
     assert made.state.identify(slot, generation, 70, 80, False).pid == 70

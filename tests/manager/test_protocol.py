@@ -49,7 +49,7 @@ REPLIES = [
     p.Ok(),
     p.Segment(1, 1 << 30, p.DEDICATED | p.RING),
     p.Signal(),
-    p.Seat(p.OWN),
+    p.Role(p.OWN),
     p.Error(p.STALE, 0, "gone: naïve"),
 ]
 

@@ -27,11 +27,11 @@ def test_a_new_ring_is_empty(payload: int) -> None:
     assert made.stats() == (0, 0, 0, 65536, 81920, 0, 0, 0, 0)
     assert not made.names(0) and not made.names(1)
     assert made.segments_to_undo(1) == []
-    made.settle(1, {})
+    made.undo_transfers(1, {})
     again.watch(77)
     os.pwrite(payload, b"\1", 144)  # put_undo: an unfinished transfer of slot 0
     assert again.names(0)
-    made.settle(0, {})
+    made.undo_transfers(0, {})
     assert not again.names(0)
 
 
@@ -75,29 +75,29 @@ def test_a_transfer_in_a_segment_that_is_not_given_waits_and_one_in_a_segment_th
     assert made.segments_to_undo(9) == [77]
     assert made.segments_to_undo(8) == []
     with pytest.raises(_native.LockBusy):
-        made.settle(9, {})
+        made.undo_transfers(9, {})
     assert made.names(9)
-    made.settle(9, {77: None})
+    made.undo_transfers(9, {77: None})
     assert not made.names(9)
 
 
 def test_only_an_unused_dedicated_segment_is_handed_out_whole() -> None:
-    books = _native.Books.create("test-books", 1, 0, 0, 1 << 20, True)
-    books.hand_out(7)
-    ((index, offset, size, generation, holds),) = books.blocks()
+    metadata = _native.SegmentMetadata.create("test-metadata", 1, 0, 0, 1 << 20, True)
+    metadata.hand_out(7)
+    ((index, offset, size, generation, holds),) = metadata.blocks()
     assert (index, offset, size, generation) == (0, 0, 1 << 20, 1)
     assert [hold[:2] for hold in holds] == [(7, _native.HOLD_CLIENT)]
     with pytest.raises(ValueError, match="unused"):
-        books.hand_out(7)
+        metadata.hand_out(7)
     group = _native.Group.create(1)
     with pytest.raises(PermissionError, match="replaced"):
-        books.reap(7, group)
+        metadata.release_holds(7, group)
     group.lead()
-    assert books.reap(7, group) == 1
+    assert metadata.release_holds(7, group) == 1
     group.leave()
-    assert books.stats()[0] == 0
-    books.close()
-    arena = _native.Books.create("test-books", 2, 0, 0, 1 << 30, False)
+    assert metadata.stats()[0] == 0
+    metadata.close()
+    arena = _native.SegmentMetadata.create("test-metadata", 2, 0, 0, 1 << 30, False)
     with pytest.raises(ValueError, match="dedicated"):
         arena.hand_out(7)
     arena.close()

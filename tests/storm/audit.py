@@ -31,7 +31,12 @@ KEPT: Final = frozenset({"start.lock"})
 """Files that stay in a runtime directory."""
 MEMORY: Final = "memfd:shmtensor"
 """In the name of every memory file."""
-EXPECTED: Final = (" took over ", " is not an unannounced embryo of slot ", " stopped by pid ", " starts anew, ")
+EXPECTED: Final = (
+    " took over ",
+    " is not an unannounced embryo of slot ",
+    " stopped by pid ",
+    " restarts at the request of pid ",
+)
 """What managers may write to their logs: that one took over a group, that it knew of a forked child from the table of
 the group before the parent's news of it came, and that one was asked to end or restart."""
 

@@ -308,7 +308,7 @@ class Supervisor:
             if member.role == "trainer":
                 return bool(member.row[notes.INSIDE])
             stats = self.stage.work.stats()
-            return member.process.pid in (stats.putting, stats.taking)
+            return member.process.pid in (stats.put_lock_pid, stats.get_lock_pid)
 
         until = time.monotonic() + 0.15
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""What only the daemon runs. `run` is its beginning and its end, `server` its loop.
+"""The manager daemon. `run` starts and ends it, `server` is its event loop.
 
 It imports neither NumPy nor tensors.
 """

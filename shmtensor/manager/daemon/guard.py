@@ -1,7 +1,7 @@
-"""The files by which clients and the next manager find a manager, which puts them back if they are removed.
+"""The files by which clients and a successor find a manager. The manager puts them back if they are removed.
 
-They are the directory (mode 0700), the lock file (flock on it is held for life; it says by which process), the log, the
-socket and the journal. What another program has put in the place of one of them stays.
+They are the directory (mode 0700), the lock file (locked for life with flock; names the process), the log, the socket
+and the journal. A file of another program in the place of one of them is left alone.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -23,26 +23,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shmtensor.manager.daemon.handover import Seat
+    from shmtensor.manager.daemon.handover import Role
 
 _BACKLOG = 4096
 
 
 def open_log(address: bytes) -> str:
-    """Send stderr to the log beside the socket; gives its path. Raises ManagerUnavailable."""
+    """Redirect stderr to the log beside the socket. Returns its path. Raises ManagerUnavailable."""
     path = addresses.log_path(address)
     shown = os.fsdecode(path)
     try:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as problem:
-        raise ManagerUnavailable(f"the log {shown} cannot be written: {problem.strerror}") from None
+        raise ManagerUnavailable(f"cannot write the log {shown}: {problem.strerror}") from None
     os.dup2(log, 2)
     os.close(log)
     return shown
 
 
 def listen(address: bytes) -> socket.socket:
-    """A socket that listens at `address`, mode 0600. Raises ManagerUnavailable: something lies there, say."""
+    """Return a socket that listens at `address`, mode 0600. Raises ManagerUnavailable, for example if a file exists."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     previous = os.umask(0o177)
     try:
@@ -51,7 +51,7 @@ def listen(address: bytes) -> socket.socket:
     except OSError as problem:
         listener.close()
         raise ManagerUnavailable(
-            f"the socket {os.fsdecode(address)} cannot be made: {problem.strerror}; set "
+            f"cannot create the socket {os.fsdecode(address)}: {problem.strerror}; set "
             f"{addresses.RUNTIME_VARIABLE} to a directory that can hold sockets"
         ) from None
     finally:
@@ -63,17 +63,17 @@ def listen(address: bytes) -> socket.socket:
 
 
 class Guard:
-    """The files of the manager in this process. `close` it at last.
+    """Keeps the files of the manager in this process. Must be closed.
 
     Attributes:
-        changes: a descriptor that is readable when `keep` may have something to do; -1: the system has none to spare.
+        changes: an inotify descriptor, readable when `keep` may have something to do; -1: none available.
     """
 
-    def __init__(self, seat: Seat) -> None:
-        """Keep the files of a seat that has its lock and its listener. What is put back is the seat's from then on."""
-        self._seat = seat
-        self._address = seat.address
-        self._directory = os.path.dirname(seat.address)
+    def __init__(self, role: Role) -> None:
+        """Keep the files of a role that has its lock and its listener; replaced ones are stored in the role."""
+        self._role = role
+        self._address = role.address
+        self._directory = os.path.dirname(role.address)
         self._home = os.stat(self._directory)
         self._problems: list[str] = []
         try:
@@ -83,17 +83,17 @@ class Guard:
 
     @property
     def listener(self) -> socket.socket:
-        """What listens at the address; another one once it had to be made again."""
-        assert self._seat.listener is not None
-        return self._seat.listener
+        """The listening socket at the address. It changes when the socket had to be created again."""
+        assert self._role.listener is not None
+        return self._role.listener
 
     @property
     def is_hindered(self) -> bool:
-        """Whether something could not be put back when last looked for."""
+        """Whether a file could not be put back at the last check."""
         return bool(self._problems)
 
     def keep(self, kept_journal: journal.Journal) -> list[str]:
-        """Put back what is not there any more; gives what the log should say. Does not block."""
+        """Put back missing files. Returns messages for the log. Does not block."""
         notes, problems = [], []
         steps: tuple[tuple[str, Callable[[], bool]], ...] = (
             ("directory", self._keep_directory),
@@ -105,11 +105,11 @@ class Guard:
         for what, keep in steps:
             try:
                 if keep():
-                    notes.append(f"the {what} was taken away, and is put back")
+                    notes.append(f"the {what} was removed and has been put back")
             except OSError as refused:
-                problems.append(f"the {what} was taken away, and cannot be put back: {refused.strerror or refused}")
+                problems.append(f"the {what} was removed and cannot be put back: {refused.strerror or refused}")
                 if what in ("directory", "lock file"):
-                    break  # it has to be ours before anything else may be put there
+                    break  # without these, the other files may not be created
         notes += [problem for problem in problems if problem not in self._problems]
         self._problems = problems
         return notes
@@ -120,56 +120,56 @@ class Guard:
             addresses.own_directory(os.fsdecode(self._directory))
             self._home = os.stat(self._directory)
         if self.changes >= 0:
-            try:  # before anything is looked for in it
+            try:  # before the files in it are checked
                 _native.watch_directory(self.changes, self._directory)
             except OSError:
-                pass  # as without `changes`
+                pass  # then as if there were no inotify
         return not is_there
 
     def _keep_lock(self) -> bool:
         path = addresses.lock_path(self._address)
-        if is_still(path, os.fstat(self._seat.lock)):
+        if is_still(path, os.fstat(self._role.lock)):
             return False
         found = head(path, LIFE_BYTES)
         if found is None or (found and not is_life(found)):
-            raise FileExistsError(errno.EEXIST, "the file of another program lies there")
+            raise FileExistsError(errno.EEXIST, "a file of another program is in its place")
         lock = open_lock(path)
         try:
             if not try_lock(lock):
-                raise BlockingIOError(errno.EAGAIN, "another process has one there")
-            self._seat.life.write(lock)
+                raise BlockingIOError(errno.EAGAIN, "another process has locked one there")
+            self._role.life.write(lock)
         except BaseException:
             os.close(lock)
             raise
-        os.close(self._seat.lock)
-        self._seat.lock = lock
+        os.close(self._role.lock)
+        self._role.lock = lock
         return True
 
     def _keep_log(self) -> bool:
         path = addresses.log_path(self._address)
-        if self._seat.log != os.fsdecode(path) or os.path.lexists(path):
+        if self._role.log != os.fsdecode(path) or os.path.lexists(path):
             return False
         open_log(self._address)
         return True
 
     def _keep_socket(self) -> bool:
-        seat = self._seat
-        if seat.made is not None and is_still(self._address, seat.made):
+        role = self._role
+        if role.made is not None and is_still(self._address, role.made):
             return False
         if os.path.lexists(self._address):
-            raise FileExistsError(errno.EEXIST, "another file lies there")
-        seat.listener, seat.is_own = listen(self._address), True
-        seat.made = os.stat(self._address)
+            raise FileExistsError(errno.EEXIST, "another file is in its place")
+        role.listener, role.is_own = listen(self._address), True
+        role.made = os.stat(self._address)
         return True
 
     def close(self) -> None:
-        """Keep nothing any more. Does not block."""
+        """Stop watching the files. Does not block."""
         if self.changes >= 0:
             os.close(self.changes)
 
 
 def remove(path: bytes) -> None:
-    """Remove a file that may be gone already."""
+    """Remove a file if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -177,7 +177,7 @@ def remove(path: bytes) -> None:
 
 
 def remove_empty_log(address: bytes) -> None:
-    """The caller holds the lock of the address: nobody writes to its log."""
+    """Remove the log at `address` if it is empty. The caller holds the address's lock, so nobody writes to the log."""
     log = addresses.log_path(address)
     try:
         if not os.stat(log).st_size:

@@ -1,12 +1,12 @@
-"""A manager gives its place to the next one, and nothing is lost on the way.
+"""Handover from a manager to its successor, without loss of memory.
 
-The *keeper* has served so far. It goes on holding every descriptor until the *heir* says GOODBYE, on the line between
-them: then the heir has taken the lock, the socket and the segments, the latter from the keeper's `/proc/<pid>/fd`. An
-heir that ends before it says so, or takes too long, is no heir: the keeper serves again.
+The *keeper* has the role of manager so far. It keeps every descriptor until the *successor* sends GOODBYE on the socket
+between them (the *line*). By then the successor has the lock, the listening socket and the segments, which it reopens
+from the keeper's `/proc/<pid>/fd`. If the successor ends before that, or takes too long, the keeper serves again.
 
-    RESTART          the keeper is a forked child, the heir a fresh interpreter in the process itself, by exec
-    SIGTERM, STOP    the heir is a forked child, in the background, which has all descriptors itself
-    SUCCEED          the keeper is a manager in the background, the heir a `serve` at its address
+    RESTART          the keeper is a forked child, the successor a fresh interpreter in the same process, by exec
+    SIGTERM, STOP    the successor is a forked child in the background, which inherits all descriptors
+    SUCCEED          the keeper is a manager in the background, the successor a `serve` at its address
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from shmtensor.manager.daemon.journal import Past
     from shmtensor.manager.daemon.peers import Connection
 
-HEIR_SECONDS = 10.0
-"""An heir that does not serve within this time is killed, and the keeper serves again."""
-HEIRS = 3
-"""A manager that ends tries so often to leave a child in its place."""
+SUCCESSOR_SECONDS = 10.0
+"""A successor that does not serve within this time is killed, and the keeper serves again."""
+MAX_SUCCESSORS = 3
+"""Attempts of a manager that ends to fork a successor."""
 ASK_SECONDS = 1.0
-"""A manager in the background gives its place to another within this time, or not now."""
+"""Bound of a request for the role of a manager in the background."""
 _SERVES = protocol.encode(protocol.Goodbye())
 _PROGRAM = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.daemon.run as run;run.again(sys.argv[1])"
 
 
-class Seat:
-    """What a process needs in order to be the manager at an address, beside the group itself."""
+class Role:
+    """The role of manager at an address: lock, listening socket and settings; everything but the group."""
 
     __slots__ = (
         *("address", "dead", "idle_exit", "is_others", "is_own", "is_private", "keeper", "line", "listener", "lock"),
@@ -67,14 +67,19 @@ class Seat:
         keeper: int = 0,
         line: socket.socket | None = None,
     ) -> None:
-        """Take the descriptors over.
+        """Take over the descriptors.
 
         Args:
-            lock: the descriptor of the lock that says "a manager serves this address"; -1: still to be taken.
-            listener: the listening socket; None: still to be made.
-            is_own: the socket file is ours, to be removed at the end.
-            is_private, idle_exit, max_clients, log: as for `run.serve`.
-            keeper, line: the process that keeps what the manager before has, and the way to tell it that it may end.
+            address: path of the socket.
+            lock: descriptor of the locked lock file; -1: not locked yet.
+            listener: the listening socket; None: not created yet.
+            is_own: the socket file was created by a manager, which removes it at the end.
+            is_private: as for `run.serve`.
+            idle_exit: as for `run.serve`.
+            max_clients: as for `run.serve`.
+            log: as for `run.serve`.
+            keeper: pid of the process that keeps the previous manager's descriptors; 0: none.
+            line: the socket to the keeper.
         """
         self.address = address
         self.lock = lock
@@ -87,20 +92,20 @@ class Seat:
         self.keeper = keeper
         self.line = line
         self.made: os.stat_result | None = None
-        """The socket file."""
+        """Status of the socket file."""
         self.dead: Past | None = None
-        """What was written down of a group that nobody needs any more."""
+        """The journal of a group that has ended, to be cleared away."""
         self.is_others = line is not None
-        """True while another process has it, too, or has it now: what lies at the address is left alone."""
+        """Whether another process has, or has taken, the role: then the files at the address are left alone."""
         self.ready: Callable[[], None] = lambda: None
 
     @property
     def life(self) -> Life:
-        """What this process writes into the lock file when it has the seat."""
+        """What this process writes into the lock file."""
         return Life(os.getpid(), self.idle_exit, self.max_clients, self.address)
 
     def taken(self) -> None:
-        """This process serves: tell those who wait for it, and the keeper, which ends."""
+        """Report that this process serves now: to `ready`, and to the keeper, which then ends."""
         ready, self.ready = self.ready, lambda: None
         ready()
         self.is_others = False
@@ -109,52 +114,53 @@ class Seat:
             try:
                 line.send(_SERVES, socket.MSG_NOSIGNAL)
             except OSError:
-                pass  # it was killed, and nothing is lacking
+                pass  # the keeper was killed, and is not needed any more
             line.close()
 
     def close(self) -> None:
-        """Close the descriptors. A lock that another process has as well stays locked."""
+        """Close the descriptors. The lock stays locked if another process has its descriptor too."""
         for sock in (self.listener, self.line):
             if sock is not None:
                 sock.close()
         os.close(self.lock)
 
 
-def stand_by(line: socket.socket, heir: int) -> bool:
-    """Keep everything until the heir serves. False: it ended before that, or was killed. Blocks.
+def stand_by(line: socket.socket, successor: int) -> bool:
+    """Keep all descriptors until the successor serves. False: it ended before that, or was killed. Blocks.
 
     Args:
-        heir: a pidfd; -1: it cannot be had. Closed, as is the line.
+        line: the socket to the successor; closed.
+        successor: a pidfd; -1: none available. Closed.
     """
     poll = select.poll()
     poll.register(line, select.POLLIN)
     try:
-        if poll.poll(HEIR_SECONDS * 1000):
+        if poll.poll(SUCCESSOR_SECONDS * 1000):
             return line.recv(protocol.MAX_REQUEST_BYTES, socket.MSG_DONTWAIT) == _SERVES
-        if heir >= 0:
-            signal.pidfd_send_signal(heir, signal.SIGKILL)
-            poll.poll(HEIR_SECONDS * 1000)
-        return False  # even if it has said so meanwhile: it is killed
+        if successor >= 0:
+            signal.pidfd_send_signal(successor, signal.SIGKILL)
+            poll.poll(SUCCESSOR_SECONDS * 1000)
+        return False  # even if it sent GOODBYE meanwhile, because it is killed
     except OSError:
         return False
     finally:
         line.close()
-        if heir >= 0:
-            os.close(heir)
+        if successor >= 0:
+            os.close(successor)
 
 
 # ------------------------------------------------------------------------------------------------------- by a request
 
 
-def ask(seat: Seat) -> bool:
-    """Have the place of the manager in the background at that address. False: none gives it. Blocks up to a second."""
+def ask(role: Role) -> bool:
+    """Request the role of the manager in the background at that address. False: refused. Blocks up to a second."""
     from shmtensor.manager import connection
 
     line = None
     try:
-        fd = connection.connect(seat.address, ASK_SECONDS)
+        fd = connection.connect(role.address, ASK_SECONDS)
         line = socket.socket(fileno=fd)
-        requests = connection.Requests(seat.address)
+        requests = connection.Requests(role.address)
         welcome, group = connection.hello(requests, fd, protocol.OBSERVER, ASK_SECONDS)
         os.close(group)
         reply, (lock, listener) = requests.request(fd, protocol.Succeed(), ASK_SECONDS)
@@ -162,25 +168,25 @@ def ask(seat: Seat) -> bool:
         if line is not None:
             line.close()
         return False
-    assert isinstance(reply, protocol.Seat)
-    seat.lock, seat.keeper, seat.line, seat.is_others = lock, welcome.pid, line, True
+    assert isinstance(reply, protocol.Role)
+    role.lock, role.keeper, role.line, role.is_others = lock, welcome.pid, line, True
     given, is_own = socket.socket(fileno=listener), bool(reply.flags & protocol.OWN)
     unused: socket.socket | None = given
-    if seat.listener is None or is_own:  # its own socket lies at the path, so that ours is found by nobody any more
-        unused, seat.listener, seat.is_own = seat.listener, given, is_own
+    if role.listener is None or is_own:  # the socket file is that manager's, so clients would not find ours
+        unused, role.listener, role.is_own = role.listener, given, is_own
     if unused is not None:
         unused.close()
     return True
 
 
-def give(seat: Seat, asker: Connection, request_id: int) -> bool:
-    """Let whoever asked have the place, and wait until it serves. False: it does not. Blocks."""
-    assert seat.listener is not None
-    data = protocol.encode(protocol.Seat(protocol.OWN if seat.is_own else 0), request_id)
+def give(role: Role, asker: Connection, request_id: int) -> bool:
+    """Pass the role to the connection that asked for it and wait until it serves. False: it does not. Blocks."""
+    assert role.listener is not None
+    data = protocol.encode(protocol.Role(protocol.OWN if role.is_own else 0), request_id)
     try:
-        socket.send_fds(asker.sock, [data], [seat.lock, seat.listener.fileno()], socket.MSG_NOSIGNAL)
+        socket.send_fds(asker.sock, [data], [role.lock, role.listener.fileno()], socket.MSG_NOSIGNAL)
     except OSError:
-        pass  # it is gone, which the line says
+        pass  # it has ended, which `stand_by` sees on the line
     return stand_by(asker.sock, peers.peer_pidfd(asker.sock, asker.pid))
 
 
@@ -188,7 +194,7 @@ def give(seat: Seat, asker: Connection, request_id: int) -> bool:
 
 
 def _fork() -> tuple[int, socket.socket]:
-    """(the child's pid, the line to it) in the parent, (0, the line to the parent) in the child. Raises OSError."""
+    """Fork. Returns (child's pid, line) in the parent and (0, line) in the child. Raises OSError."""
     ours, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
     try:
@@ -201,50 +207,55 @@ def _fork() -> tuple[int, socket.socket]:
     return child, ours if child else childs
 
 
-def restart(seat: Seat) -> None:
-    """Start anew in this process, by exec; a child keeps all. Returns in that child, when it is to serve. Blocks there.
+def restart(role: Role) -> None:
+    """Replace this process by a fresh interpreter, by exec, while a child is the keeper.
+
+    Blocks in the child, and returns there if the child has to serve again.
 
     Raises:
-        OSError: the system refuses; this process is to serve.
+        OSError: the system refuses; this process has to serve again.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keeper
     child, line = _fork()
     if child:
-        seat.line, seat.keeper = line, child
-        _execute(seat)
+        role.line, role.keeper = line, child
+        _execute(role)
     if stand_by(line, peers.peer_pidfd(line, os.getppid())):
         os._exit(0)
 
 
-def leave(seat: Seat) -> bool:
-    """Have a child go on, which returns True. False: it serves, or cannot (then `seat.is_others` is false). Blocks.
+def leave(role: Role) -> bool:
+    """Fork a successor. Blocks until it serves.
+
+    Returns:
+        True in the child. False in the parent; `role.is_others` is then False if no child could serve.
 
     Raises:
-        OSError: no process can be made.
+        OSError: fork failed.
     """
-    for _ in range(HEIRS):
+    for _ in range(MAX_SUCCESSORS):
         child, line = _fork()
         if not child:
-            seat.line, seat.is_others = line, True
+            role.line, role.is_others = line, True
             return True
-        seat.is_others = stand_by(line, peers.open_pidfd(child))
-        if seat.is_others:
+        role.is_others = stand_by(line, peers.open_pidfd(child))
+        if role.is_others:
             break
     return False
 
 
-def _execute(seat: Seat) -> None:
-    """Run a fresh interpreter in this process, which serves in `seat`. Raises OSError: it cannot be run."""
-    assert seat.listener is not None and seat.line is not None
-    descriptors = (seat.lock, seat.listener.fileno(), seat.line.fileno())
-    settings = {name: getattr(seat, name) for name in _PASSED}
-    settings["address"] = os.fsdecode(seat.address)
+def _execute(role: Role) -> None:
+    """Execute a fresh interpreter that takes `role` over. Raises OSError: it cannot be executed."""
+    assert role.listener is not None and role.line is not None
+    descriptors = (role.lock, role.listener.fileno(), role.line.fileno())
+    settings = {name: getattr(role, name) for name in _PASSED}
+    settings["address"] = os.fsdecode(role.address)
     settings["descriptors"], settings["protocol"] = descriptors, protocol.PROTOCOL_VERSION
     for fd in descriptors:
         os.set_inheritable(fd, True)
     try:
         os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(settings), *import_paths()])
-    finally:  # it was refused
+    finally:  # reached only if exec failed
         for fd in descriptors:
             os.set_inheritable(fd, False)
 
@@ -252,18 +263,18 @@ def _execute(seat: Seat) -> None:
 _PASSED = ("is_own", "is_private", "idle_exit", "max_clients", "log", "keeper")
 
 
-def executed(text: str) -> Seat:
-    """The place that `restart` passed on. Raises ManagerUnavailable: from another version."""
+def executed(text: str) -> Role:
+    """Return the role that `restart` passed on. Raises ManagerUnavailable: it came from another version."""
     settings: dict[str, Any] = json.loads(text)
     before = settings.pop("protocol")
     if before != protocol.PROTOCOL_VERSION:
         raise ManagerUnavailable(
-            f"the manager before speaks protocol {before}, as its clients do, and the version that is installed now "
-            f"speaks {protocol.PROTOCOL_VERSION}; end the clients first"
+            f"the running manager and its clients speak protocol {before}, and the installed version speaks "
+            f"{protocol.PROTOCOL_VERSION}; end the clients before the restart"
         )
     lock, listener, line = settings.pop("descriptors")
     for fd in (lock, listener, line):
         os.set_inheritable(fd, False)
     address = os.fsencode(settings.pop("address"))
     listening = socket.socket(fileno=listener)
-    return Seat(address, lock=lock, listener=listening, line=socket.socket(fileno=line), **settings)
+    return Role(address, lock=lock, listener=listening, line=socket.socket(fileno=line), **settings)

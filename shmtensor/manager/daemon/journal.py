@@ -1,8 +1,8 @@
-"""What a manager writes down beside its socket for the one that follows, should it be killed.
+"""The journal beside the socket: what a successor needs to know if the manager is killed.
 
-A line is one fact: `group ID`, `shm NAME SEGMENT`, `gone NAME`, `name NAME SEGMENT BLOCK GENERATION SLOT GENERATION`
-(the last two: of the client that asked for the name). It is written before what it says is done, by one write each, so
-that a kill leaves whole lines; what is no line is skipped.
+Each line is one record: `group ID`, `shm NAME SEGMENT`, `gone NAME`, or `name NAME SEGMENT BLOCK GENERATION SLOT
+GENERATION` (the last two identify the client that asked for the name). A record is written before the action that it
+describes, with a single write, so that a kill leaves whole lines; malformed lines are skipped.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -16,11 +16,11 @@ import os
 from shmtensor.manager.lockfile import head
 
 KEEP_LINES = 4_096
-"""A shorter journal is never written anew."""
+"""A journal with fewer lines is never rewritten."""
 
 
 class Past:
-    """What a journal says: the group, the POSIX shm objects by name, the names of blocks and who asked for them."""
+    """The content of a journal: the group, the POSIX shm objects, the names of blocks and the clients that asked."""
 
     __slots__ = ("group", "names", "shm")
 
@@ -31,6 +31,7 @@ class Past:
 
     @property
     def facts(self) -> list[bytes]:
+        """The lines of a journal with this content."""
         lines = [] if self.group is None else [b"group %d" % self.group]
         lines += [b"shm %s %d" % row for row in self.shm.items()]
         lines += [b"name %s %d %d %d %d %d" % (name, *triple, *giver) for name, (triple, giver) in self.names.items()]
@@ -38,9 +39,9 @@ class Past:
 
 
 def is_free(path: bytes) -> bool:
-    """Whether a journal may be written at `path`, or removed: nothing lies there, an empty file, or a journal.
+    """Whether a journal may be written or removed at `path`: there is no file, an empty file, or a journal.
 
-    A journal is put there whole and then only grows, so whatever a kill leaves of one begins with its group.
+    A journal is created whole by a rename and then only grows, so after a kill it still begins with its group.
     """
     found = head(path)
     if not found:
@@ -50,14 +51,14 @@ def is_free(path: bytes) -> bool:
 
 
 def read(path: bytes) -> Past:
-    """The journal at `path`; an empty one when there is none."""
+    """Return the journal at `path`; an empty one if there is none."""
     past = Past()
     try:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
     except OSError:
         return past
-    for line in lines[:-1]:  # after the last one's end, or what a kill left of it
+    for line in lines[:-1]:  # the last item is empty, or a line that a kill cut off
         kind, *words = line.split(b" ")
         try:
             if kind == b"group":
@@ -76,13 +77,15 @@ def read(path: bytes) -> Past:
 
 
 class Journal:
-    """The journal of this manager. Each call raises OSError, and then nothing has been written."""
+    """Writes the journal of this manager. Each call may raise OSError; then nothing was written."""
 
     def __init__(self, path: bytes, past: Past, may_wait: bool = False) -> None:
-        """Begin with what `past` says.
+        """Create the journal with the content of `past`.
 
         Args:
-            may_wait: where it cannot be written now, `keep` is to try again.
+            path: path of the file.
+            past: the content, which this object updates from then on.
+            may_wait: if the file cannot be written now, leave that to `keep`.
         """
         self._path = path
         self._fd = -1
@@ -101,7 +104,7 @@ class Journal:
         data = b"".join(line + b"\n" for line in facts)
         fresh = self._path + b".new"
         if not (is_free(self._path) and is_free(fresh)):
-            raise FileExistsError(errno.EEXIST, "the file of another program lies there")
+            raise FileExistsError(errno.EEXIST, "a file of another program is in its place")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(os.dup(fd), "wb") as file:
@@ -119,10 +122,11 @@ class Journal:
         self._fd, self._lines, self._nbytes, self._is_torn = fd, len(facts), len(data), False
 
     def keep(self) -> bool:
-        """Put the file back if it is not there any more, or is not as it was written; False: it was all right.
+        """Write the file again if it is missing or was changed. Returns whether it was.
 
         Raises:
-            OSError: it cannot be written. FileExistsError: something else lies there, which stays.
+            FileExistsError: another file is in its place, and is left alone.
+            OSError: the journal cannot be written.
         """
         try:
             found = os.stat(self._path, follow_symlinks=False)
@@ -136,7 +140,7 @@ class Journal:
         except FileNotFoundError:
             pass
         if read(self._path).group not in (None, self._now.group):
-            raise FileExistsError(errno.EEXIST, "the journal of another group lies there")
+            raise FileExistsError(errno.EEXIST, "the journal of another group is in its place")
         self._write_anew()
         return True
 
@@ -153,17 +157,17 @@ class Journal:
             self._write_anew()
 
     def shm(self, name: bytes, segment: int) -> None:
-        """A POSIX shm object of that name is about to be made."""
+        """Record that a POSIX shm object is about to be created."""
         self._now.shm[name] = segment
         self._write(b"shm %s %d" % (name, segment))
 
     def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
-        """The name stands for that block, as the client in that slot, of that generation, asked for."""
+        """Record that a name stands for a block, and the (slot, generation) of the client that asked for it."""
         self._now.names[name] = triple, giver
         self._write(b"name %s %d %d %d %d %d" % (name, *triple, *giver))
 
     def gone(self, name: bytes) -> None:
-        """The name, or the object of that name, is no more. Raises nothing: what stays is found out to be stale."""
+        """Record the end of a name or shm object. Raises nothing: a successor detects stale records."""
         self._now.shm.pop(name, None)
         self._now.names.pop(name, None)
         try:
@@ -172,7 +176,7 @@ class Journal:
             pass
 
     def close(self) -> None:
-        """Close the file, which stays."""
+        """Close the file without removing it."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""The memory that the manager makes and gives back: books and payloads of segments, documents."""
+"""The memory that the manager creates and frees: metadata and payloads of segments, documents."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: SIM105
@@ -24,65 +24,67 @@ _F_ADD_SEALS = 1033
 _ALL_SEALS = 1 | 2 | 4 | 8  # SEAL, SHRINK, GROW, WRITE
 
 
-def books_name(group_id: int, number: int) -> str:
-    """Name of the memfd that is the control part of a segment: by these the next manager finds them in /proc."""
-    return f"shmtensor-{group_id:016x}-{number}-books"
+def metadata_name(group_id: int, number: int) -> str:
+    """Return the name of the memfd with a segment's metadata, by which a successor finds it in /proc."""
+    return f"shmtensor-{group_id:016x}-{number}-metadata"
 
 
 def payload_name(group_id: int, number: int) -> str:
-    """Name of the memfd that is the payload of a segment."""
+    """Return the name of the memfd with a segment's payload."""
     return f"shmtensor-{group_id:016x}-{number}"
 
 
 class Made:
-    """A new segment's parts: the books, the payload's descriptor, and its shm name (empty for a memfd)."""
+    """The parts of a new segment: metadata, descriptor of the payload, shm name (empty for a memfd)."""
 
-    __slots__ = ("books", "name", "payload")
+    __slots__ = ("metadata", "name", "payload")
 
-    def __init__(self, books: _native.Books, payload: int, name: bytes) -> None:
-        self.books = books
+    def __init__(self, metadata: _native.SegmentMetadata, payload: int, name: bytes) -> None:
+        self.metadata = metadata
         self.payload = payload
         self.name = name
 
 
 class Memory:
-    """Makes segments, and gives them back for `state.State`."""
+    """Creates and frees segments; the `Outside` of `state.State`."""
 
     def __init__(self, group_id: int, journal: Journal) -> None:
         self._group_id = group_id
         self._journal = journal
 
     def make(self, number: int, owner: tuple[int, int], pid: int, nbytes: int, dedicated: bool, named: bool) -> Made:
-        """Memory for segment `number` of a client: its slot and generation, its process. Raises OSError, Refusal."""
+        """Create segment `number` for the client `owner` (slot, generation), process `pid`. Raises OSError, Refusal."""
         if named:
             name, payload = self._named_payload(number, pid, nbytes)
         else:
             name, payload = b"", _native.make_payload(payload_name(self._group_id, number), nbytes)
         try:
-            return Made(self._books(number, owner, nbytes, dedicated), payload, name)
+            return Made(self._make_metadata(number, owner, nbytes, dedicated), payload, name)
         except BaseException:
             os.close(payload)
             if name:
                 unlink_shm(name)
             raise
 
-    def _books(self, number: int, owner: tuple[int, int], nbytes: int, dedicated: bool) -> _native.Books:
-        return _native.Books.create(books_name(self._group_id, number), number, *owner, nbytes, dedicated)
+    def _make_metadata(
+        self, number: int, owner: tuple[int, int], nbytes: int, dedicated: bool
+    ) -> _native.SegmentMetadata:
+        return _native.SegmentMetadata.create(metadata_name(self._group_id, number), number, *owner, nbytes, dedicated)
 
-    def make_ring(self, number: int, ring: int, slot: int) -> tuple[_native.Books, int, Ring]:
-        """A ring of number `ring` as segment `number`, held by `slot`: (books, payload, ring). Raises OSError.
+    def make_ring(self, number: int, ring: int, slot: int) -> tuple[_native.SegmentMetadata, int, Ring]:
+        """Create ring `ring` as segment `number`, held by `slot`. Returns (metadata, payload, ring). Raises OSError.
 
-        Held before anyone has heard of it, so that a client that dies on the way leaves nothing.
+        The hold is added before the client knows the ring, so that nothing is left if the client dies meanwhile.
         """
         payload = _native.make_payload(payload_name(self._group_id, number), _native.RING_BYTES)
         try:
             memory = _native.RingMemory.make(payload, ring)
-            books = self._books(number, (0, 0), _native.RING_BYTES, True)
-            books.hand_out(slot)
+            metadata = self._make_metadata(number, (0, 0), _native.RING_BYTES, True)
+            metadata.hand_out(slot)
         except BaseException:
             os.close(payload)
             raise
-        return books, payload, Ring(memory)
+        return metadata, payload, Ring(memory)
 
     def _named_payload(self, number: int, pid: int, nbytes: int) -> tuple[bytes, int]:
         try:
@@ -95,7 +97,7 @@ class Memory:
             ) from None
         while True:
             name = b"/torch_%d_%d" % (pid, int.from_bytes(os.urandom(8), "little") >> 1)
-            # Written down before it exists, so that whoever comes after a kill finds every name.
+            # Recorded before it exists, so that after a kill a successor knows every name.
             self._journal.shm(name, number)
             try:
                 memory = posix_ipc.SharedMemory(name.decode(), posix_ipc.O_CREX, 0o600)
@@ -112,8 +114,8 @@ class Memory:
             return name, fd
 
     def destroy(self, segment: Segment) -> None:
-        """Give a segment back. The pages go first: a peer may have it mapped still, and must not keep the memory."""
-        segment.books.retire()  # peers unmap it when they next add or trim
+        """Destroy a segment. Its pages are freed first, because clients may still have it mapped."""
+        segment.metadata.retire()  # clients unmap it when they next map a segment or trim
         self.punch(segment, 0, segment.nbytes)
         if segment.name:
             unlink_shm(segment.name)
@@ -121,32 +123,32 @@ class Memory:
         self.release(segment)
 
     def release(self, segment: Segment) -> None:
-        """Let go of a segment; peers that have it mapped keep it, with its content, and its name stays."""
-        segment.books.close()
+        """Close a segment's descriptors. Clients that have it mapped keep its content, and its name stays."""
+        segment.metadata.close()
         if segment.ring is not None:
             segment.ring.close()
         os.close(segment.payload)
 
     def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
-        """Remember beyond this process that a name stands for a block, and who asked for it. Raises OSError."""
+        """Record in the journal which block a name stands for, and which client asked for it. Raises OSError."""
         self._journal.name(name, triple, giver)
 
     def forget(self, name: bytes) -> None:
-        """A name stands for nothing any more."""
+        """Record that a name is no longer in use."""
         self._journal.gone(name)
 
     def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
-        """Give back the pages of a range."""
+        """Give the pages of a range of the payload back to the system."""
         try:
             _native.punch(segment.payload, offset, nbytes)
-            segment.books.note_reserved(segment.payload)
+            segment.metadata.note_reserved(segment.payload)
         except OSError as problem:
-            text = f"pages of segment {segment.id} cannot be given back: {problem.strerror}"
+            text = f"cannot give pages of segment {segment.id} back: {problem.strerror}"
             print(f"shmtensor-manager[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
 
 
 def unlink_shm(name: bytes) -> None:
-    """Remove a POSIX shm name; one that is gone is fine."""
+    """Unlink a POSIX shm object if it exists."""
     import posix_ipc
 
     try:
@@ -156,7 +158,7 @@ def unlink_shm(name: bytes) -> None:
 
 
 def document(content: dict[str, Any]) -> tuple[int, int]:
-    """(descriptor, bytes) of a sealed memfd with `content` as JSON in UTF-8. Raises OSError."""
+    """Write `content` as JSON in UTF-8 into a sealed memfd. Returns (descriptor, bytes). Raises OSError."""
     data = json.dumps(content).encode("utf-8", "backslashreplace")
     fd = os.memfd_create("shmtensor-document", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket: packets to and fro, credentials, pidfds, whether it still uses the memory."""
+"""The processes behind the manager's sockets: packets, credentials, pidfds, whether they still map the memory."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH123
@@ -22,12 +22,12 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _ANCILLARY_BYTES = socket.CMSG_SPACE(8 * 4) + socket.CMSG_SPACE(12) + socket.CMSG_SPACE(4)
 
 
-STRANGER, EMBRYO, CLIENT, WATCHER = range(4)
-"""Before HELLO; a child before its HELLO; with a slot; an observer."""
+PENDING, EMBRYO, CLIENT, OBSERVER = range(4)
+"""Kinds of connections: before HELLO, an embryo's before its HELLO, a client's, an observer's."""
 
 
 class Connection:
-    """One socket of the manager and who is behind it. Sending never blocks: what cannot be sent waits in `out`."""
+    """One socket of the manager and the process behind it. Sending never blocks: packets wait in `out` if need be."""
 
     __slots__ = ("generation", "kind", "out", "pid", "since", "slot", "sock", "stalled")
 
@@ -42,16 +42,16 @@ class Connection:
         self.out: deque[tuple[bytes, list[int]]] = deque()  # packets with descriptors of their own
 
     def send(self, data: bytes, descriptors: list[int], ours: bool) -> None:
-        """Send a packet, or let it wait. `ours`: the descriptors are closed afterwards. Raises OSError (EMFILE)."""
+        """Send or queue a packet. `ours`: close the descriptors afterwards. Raises OSError (EMFILE)."""
         if not self.out and self.sock.fileno() >= 0:
             try:
                 self._send(data, descriptors)
             except BlockingIOError:
-                # What waits keeps descriptors of its own: the segment may be destroyed before it can be sent.
+                # A queued packet has its own descriptors: the segment may be destroyed before it is sent.
                 self.out.append((data, descriptors if ours else [os.dup(fd) for fd in descriptors]))
                 return
             except OSError:
-                pass  # the peer is gone; its end of file is on the way
+                pass  # the peer has ended; end of file follows
         elif self.out:
             self.out.append((data, descriptors if ours else [os.dup(fd) for fd in descriptors]))
             return
@@ -66,7 +66,7 @@ class Connection:
             self.sock.send(data, flags)
 
     def send_waiting(self) -> None:
-        """Send what waits, as far as it goes. Raises OSError when the peer is gone."""
+        """Send queued packets until one would block. Raises OSError: the peer has ended."""
         while self.out:
             data, descriptors = self.out[0]
             try:
@@ -77,7 +77,7 @@ class Connection:
             self.out.popleft()
 
     def drop_waiting(self) -> None:
-        """Forget what waits, with its descriptors."""
+        """Drop queued packets and close their descriptors."""
         while self.out:
             _close_all(self.out.popleft()[1])
 
@@ -88,7 +88,7 @@ def _close_all(descriptors: list[int]) -> None:
 
 
 class Packet:
-    """One packet with what came beside it. The descriptors are the receiver's to close."""
+    """A received packet with its ancillary data. The receiver must close it."""
 
     __slots__ = ("credentials", "data", "descriptors", "pidfd", "truncated")
 
@@ -100,7 +100,7 @@ class Packet:
         self.truncated = False
 
     def close(self) -> None:
-        """Close every descriptor that nobody took."""
+        """Close the descriptors that were not taken over."""
         _close_all(self.descriptors)
         self.descriptors.clear()
         if self.pidfd >= 0:
@@ -109,7 +109,7 @@ class Packet:
 
 
 def receive(sock: socket.socket) -> Packet | None:
-    """The next packet; its data is b"" at end of file. None: nothing is there. Never blocks."""
+    """Receive a packet; its data is b"" at end of file. None: none is waiting. Never blocks."""
     try:
         data, ancillary, flags, _from = sock.recvmsg(
             MAX_REQUEST_BYTES + 1, _ANCILLARY_BYTES, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
@@ -137,13 +137,13 @@ def receive(sock: socket.socket) -> Packet | None:
 
 
 def credentials(sock: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the process that connected."""
+    """Return (pid, uid) of the process that connected."""
     pid, uid, _gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid
 
 
 def peer_pidfd(sock: socket.socket, pid: int) -> int:
-    """A pidfd of the process that connected, or -1 when it cannot be had (it is gone, or of a foreign namespace)."""
+    """Return a pidfd of the process that connected; -1 if it has ended or is in a foreign namespace."""
     try:
         fd = sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError:
@@ -153,7 +153,7 @@ def peer_pidfd(sock: socket.socket, pid: int) -> int:
 
 
 def open_pidfd(pid: int) -> int:
-    """A pidfd of `pid`, or -1."""
+    """Return a pidfd of `pid`; -1 if it has ended or is not visible."""
     if pid <= 0:
         return -1
     try:
@@ -163,7 +163,7 @@ def open_pidfd(pid: int) -> int:
 
 
 def start_time(pid: int) -> int:
-    """Start of the process in clock ticks since boot; 0 when it cannot be seen."""
+    """Return the start of a process in clock ticks since boot; 0 if it is not visible."""
     try:
         return _native.process_start_time(pid) if pid > 0 else 0
     except (OSError, ValueError):
@@ -171,12 +171,12 @@ def start_time(pid: int) -> int:
 
 
 def is_foreign(pid: int) -> bool:
-    """True unless the process is in our own PID namespace for sure: then its threads have the numbers that we see."""
+    """Whether the process may be in another PID namespace, where its threads have other ids."""
     return _namespaces("self") != 1 or pid <= 0 or _namespaces(str(pid)) != 1
 
 
 def _namespaces(process: str) -> int:
-    # PID namespaces from that of /proc down to the process's own. The link /proc/<pid>/ns/pid may not be read by all.
+    # Depth of PID namespaces from that of /proc to the process's own; the link /proc/<pid>/ns/pid may be unreadable.
     try:
         with open(f"/proc/{process}/status", "rb") as file:
             for line in file:
@@ -188,17 +188,17 @@ def _namespaces(process: str) -> int:
 
 
 def has_ended(pidfd: int) -> bool:
-    """True when the process behind the pidfd is gone."""
+    """Whether the process behind the pidfd has ended."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def still_maps(pid: int, started: int, inode: int) -> bool:
-    """True when the process lives and maps the memfd with this inode. `started`: its start time; 0: not known.
+    """Whether the process is alive and maps the memfd with this inode. `started`: its start time; 0: unknown.
 
-    A process that closed every descriptor (as daemons do) has no connection and still uses its memory; one that called
-    exec has neither. True when it lives and cannot be looked at: its pidfd will tell of its end.
+    A process that closed all descriptors (as daemons do) has no connection but still uses its memory; one that called
+    exec does not. Also True if it is alive but its maps cannot be read: its pidfd will show its end.
     """
     if pid <= 0:
         return False

@@ -1,4 +1,4 @@
-"""What the manager shows of its state: the figures of STATS and the document of LIST."""
+"""The manager's reports: the figures of STATS and the document of LIST."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from shmtensor.manager.daemon.state import Segment, State
 
 WALK_LISTING = 4 * WALK_BLOCKS
-"""A listing walks no more blocks than this in all: it takes about 2 us for each, in which nobody else is served."""
+"""Blocks walked by one listing at most: each takes about 2 us, in which no client is served."""
 SHOW_IN_FLIGHT = 1_000
-"""Rows of `in_flight` in a listing."""
+"""Rows of `in_flight` in a listing at most."""
 SHOW_NAMES = 1_000
-"""Rows of `names` in a listing."""
+"""Rows of `names` in a listing at most."""
 KINDS = {HOLD_CLIENT: "client", HOLD_TICKET: "ticket", HOLD_MESSAGE: "message"}
 
 
 def figures(state: State) -> dict[str, Any]:
-    """The part of STATS that the state knows."""
+    """Return the fields of STATS that describe the state."""
     live_blocks = live_bytes = reserved = payload = 0
     for segment in state.segments.values():
         blocks, nbytes, kept = segment.figures()
@@ -60,7 +60,7 @@ def figures(state: State) -> dict[str, Any]:
 
 
 def listing(state: State) -> dict[str, Any]:
-    """The document of LIST."""
+    """Return the document of LIST."""
     named: dict[int, list[str]] = {}
     chosen = []
     exported = set(state.by_block.values())
@@ -113,7 +113,7 @@ def _clients(state: State) -> list[dict[str, Any]]:
 
 
 def _ring(ring: Ring) -> dict[str, Any]:
-    messages, put, got, capacity, reserved, max_messages, max_bytes, most, kind = ring.memory.stats()
+    messages, put, got, capacity, reserved, max_messages, max_bytes, peak, kind = ring.memory.stats()
     return {
         "ring": ring.number,
         "segment": ring.segment,
@@ -126,18 +126,18 @@ def _ring(ring: Ring) -> dict[str, Any]:
         "reserved_bytes": reserved,
         "max_messages": max_messages,
         "max_bytes": max_bytes,
-        "most_messages": most,
+        "peak_messages": peak,
     }
 
 
 def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk: int) -> dict[str, Any]:
-    """A row of the listing; adds to `in_flight`. A segment of more than `walk` live blocks has no holders in it."""
+    """Return a segment's row and append to `in_flight`. With more than `walk` live blocks, `holders` is None."""
     live, nbytes, reserved = segment.figures()
     busy = False
     holders: list[dict[str, Any]] | None = None
     if live <= walk:
         try:
-            blocks = segment.books.blocks(WALK_HOLDS)
+            blocks = segment.metadata.blocks(WALK_HOLDS)
         except LockBusy:
             busy = True
         else:

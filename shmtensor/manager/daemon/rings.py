@@ -1,4 +1,4 @@
-"""Rings as the manager has them: their memory, their events, the numbers under which they hold blocks."""
+"""Rings in the manager: their memory, their events, and the owner numbers under which they hold blocks."""
 
 # pathlib and contextlib cost time at every start of a manager.
 
@@ -18,7 +18,7 @@ _PIPE_BYTES = 4096
 
 
 class Ring:
-    """The ring that a segment is, and the event that is readable while messages wait in it, once somebody asked."""
+    """The ring in a segment, and its event (a pipe that is readable while messages wait), made on first request."""
 
     __slots__ = ("event", "memory", "number", "segment")
 
@@ -29,9 +29,10 @@ class Ring:
         self.event = -1
 
     def watch(self) -> int:
-        """The descriptor of the event, made on first ask; it shows what waits by now. Raises OSError.
+        """Return the descriptor of the event, made on the first call and up to date. Raises OSError.
 
-        Who asks may have put a message and get no descriptor (it has none left, or waits no longer): this tells of it.
+        It is updated on each call, because the client that asks may be unable to receive the descriptor and may have
+        put a message before.
         """
         if self.event < 0:
             self.adopt(_pipe())
@@ -40,21 +41,21 @@ class Ring:
         return self.event
 
     def adopt(self, event: int) -> None:
-        """Take over the descriptor of the event, a new one or what the manager before had made."""
+        """Take over the descriptor of the event: a new one, or the previous manager's."""
         self.event = event
         self.memory.watch(os.fstat(event).st_ino)
-        self.show()  # what was put before had nobody to tell
+        self.show()  # messages put before are not reported by anyone else
 
     def show(self) -> None:
-        """Make the event readable if messages wait, and else not: whoever was to do it may be dead."""
+        """Make the event readable exactly if messages wait. The client that was to do it may have died."""
         if self.event < 0:
             return
-        # Emptied in any case: who watches a broadcast waits for a write to an empty pipe (Ring::announce).
+        # Emptied in any case: the readers of a broadcast wait for a write to an empty pipe (Ring::announce).
         try:  # noqa: SIM105
             os.read(self.event, _PIPE_BYTES)
         except BlockingIOError:
             pass  # it is empty
-        # Looked at after that: a message may have been put, and said to be there, before that was read away.
+        # Checked after that: the byte read above may have announced a message that was put just now.
         try:
             if self.memory.size():
                 os.write(self.event, b"\1")
@@ -70,9 +71,9 @@ class Ring:
 
 
 def _pipe() -> int:
-    """Both ends of a new pipe in one descriptor, which does not block. Raises OSError.
+    """Return both ends of a new pipe in one non-blocking descriptor. Raises OSError.
 
-    A pipe and not an eventfd: the next manager can open it anew from any process that has it.
+    It is a pipe, not an eventfd, because a successor can reopen it through /proc of any process that has it.
     """
     ends = os.pipe2(os.O_CLOEXEC)
     try:
@@ -84,19 +85,20 @@ def _pipe() -> int:
 
 
 class Numbers:
-    """Owner numbers of rings: one that was given back, or else the group's next."""
+    """Allocates owner numbers of rings: one that was given back, else the group's next."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._free: list[int] = []
 
     def take(self) -> int:
-        """Raises LookupError: all are taken."""
+        """Return an unused number. Raises LookupError: all are in use."""
         if self._free:
             return heappop(self._free)
         if self._group.next_ring > LAST_RING:
-            raise LookupError("all numbers of rings are taken")
+            raise LookupError("all ring numbers are in use")
         return self._group.take_ring_number()
 
     def give_back(self, number: int) -> None:
+        """Make a number available again."""
         heappush(self._free, number)

@@ -1,7 +1,7 @@
-"""Being the manager at an address: in the foreground (`serve`), or in the background for whoever needs one.
+"""Running a manager: in the foreground (`serve`), or in the background on demand (`background`).
 
-The background one is started by `launch` and re-parented before it serves: the starter sees one short-lived child,
-whose exit means "ready" or carries the reason why not, and no zombie or long-lived child is left to it.
+A manager in the background is started by `launch` and re-parented before it serves. The starter sees one short-lived
+child, whose exit means "ready" or gives the reason of a failure; no zombie and no long-lived child remains.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -21,7 +21,7 @@ from shmtensor.errors import ManagerUnavailable
 from shmtensor.manager import address as addresses
 from shmtensor.manager.daemon import handover, journal
 from shmtensor.manager.daemon.guard import Guard, listen, open_log, remove, remove_empty_log
-from shmtensor.manager.daemon.handover import Seat
+from shmtensor.manager.daemon.handover import Role
 from shmtensor.manager.daemon.journal import Past
 from shmtensor.manager.launch import IDLE_EXIT_SECONDS, KILLED, POLL_SECONDS, READY, SUCCEED_SECONDS
 from shmtensor.manager.lockfile import answers, head, is_life, is_still, open_lock, try_lock
@@ -34,72 +34,73 @@ if TYPE_CHECKING:
     from shmtensor.manager.daemon.server import Server
 
 KEEP_LOG_SECONDS = 7 * 86400.0
-"""What a dead manager logged can be read for this long; then the next one to start clears it away."""
+"""Logs of dead managers are kept this long; then the next manager that starts removes them."""
 LOG_HEAD = b"shmtensor-manager["
-"""So begins what a manager logs."""
+"""Prefix of the lines that a manager logs."""
 _FIRST_INHERITED = 3  # as systemd passes descriptors
 
 
 class AlreadyRunning(ManagerUnavailable):
-    """A manager serves this address already."""
+    """Another manager serves this address."""
 
 
-def _take_seat(seat: Seat) -> None:
-    """Take the lock that says "a manager serves this address", which is held from then on, from nobody or from a
-    manager in the background, with all that it has. Blocks up to 3 s.
+def _take_role(role: Role) -> None:
+    """Lock the lock file of the address, or take the role over from a manager in the background. Blocks up to 3 s.
 
-    A manager of which somebody has removed the lock file is looked for, and asked to put it back.
+    If the lock file of a running manager was removed, that manager is asked to put it back.
 
     Raises:
-        AlreadyRunning. ManagerUnavailable: the file cannot be written, or a manager lives that does not put it back.
+        AlreadyRunning: another manager serves the address.
+        ManagerUnavailable: the file cannot be written, or a running manager does not put its files back.
     """
-    shown, path = os.fsdecode(seat.address), addresses.lock_path(seat.address)
-    is_served = seat.listener is not None  # somebody listens there for us, so that an answer says nothing
+    shown, path = os.fsdecode(role.address), addresses.lock_path(role.address)
+    is_served = role.listener is not None  # the listener was passed on to us, so an answer proves nothing
     deadline = monotonic() + SUCCEED_SECONDS
     while True:
         fd, lost = open_lock(path), None
         if try_lock(fd):
-            lost = _claim(fd, seat)
+            lost = _claim(fd, role)
             if lost == os.getpid():
-                seat.lock = fd
+                role.lock = fd
                 return
         os.close(fd)
         if lost is not None:
             from shmtensor.manager.daemon.takeover import ask_to_look
 
             ask_to_look(lost)
-        elif not seat.is_private and handover.ask(seat):
+        elif not role.is_private and handover.ask(role):
             return
         if monotonic() > deadline and lost is not None:
             raise ManagerUnavailable(
-                f"the files of the manager at {shown} were removed; it lives (pid {lost}), but has not put them back "
-                f"within {SUCCEED_SECONDS:g} s. If it is stopped, let it go on (`kill -CONT {lost}`), or else end it "
-                f"(`kill -KILL {lost}`)"
+                f"the files of the manager at {shown} were removed; it is still running (pid {lost}) but did not put "
+                f"them back within {SUCCEED_SECONDS:g} s. If it is stopped, continue it (`kill -CONT {lost}`); "
+                f"otherwise end it (`kill -KILL {lost}`)"
             )
-        if monotonic() > deadline or (not is_served and os.path.exists(seat.address) and answers(seat.address)):
-            raise AlreadyRunning(f"a manager runs at {shown} already")
+        if monotonic() > deadline or (not is_served and os.path.exists(role.address) and answers(role.address)):
+            raise AlreadyRunning(f"a manager already runs at {shown}")
         sleep(POLL_SECONDS)
 
 
-def _claim(lock: int, seat: Seat) -> int | None:
-    """Whose the address is, of which we have just locked the file: our own pid, or that of a manager that lost it.
+def _claim(lock: int, role: Role) -> int | None:
+    """Claim the address whose lock file we have just locked.
 
-    None: the file is not at its path any more.
+    Returns:
+        Our own pid; or the pid of a running manager whose lock file was removed; None: our file was removed.
     """
     from shmtensor.manager.daemon.takeover import find_manager
 
-    path, found = addresses.lock_path(seat.address), os.fstat(lock)
+    path, found = addresses.lock_path(role.address), os.fstat(lock)
     try:
-        seat.life.write(lock)  # before the look at the path: whoever removes the file after that finds us by it
+        role.life.write(lock)  # before the check of the path: if the file is removed later, we are found by it
     except OSError as problem:
         if is_still(path, found):
             remove(path)
         os.close(lock)
-        raise ManagerUnavailable(f"the lock file {os.fsdecode(path)} cannot be written: {problem.strerror}") from None
-    # A manager that leaves unlinks the file: what we locked must still be what others will find.
+        raise ManagerUnavailable(f"cannot write the lock file {os.fsdecode(path)}: {problem.strerror}") from None
+    # A manager that ends unlinks the file: what we locked must still be the file at the path.
     if not is_still(path, found):
         return None
-    other = find_manager(seat.address, found.st_dev)
+    other = find_manager(role.address, found.st_dev)
     if other is None:
         return os.getpid()
     remove(path)
@@ -108,7 +109,7 @@ def _claim(lock: int, seat: Seat) -> int | None:
 
 def _remove_old_log(log: bytes) -> None:
     if os.path.exists(addresses.lock_path(log.removesuffix(b".log") + b".sock")):
-        return  # its manager lives, or is cleared away by this sweep
+        return  # its manager is running, or this sweep removes its files
     try:
         if time() - os.stat(log).st_mtime > KEEP_LOG_SECONDS and (head(log) or b"").startswith(LOG_HEAD):
             os.unlink(log)
@@ -117,10 +118,11 @@ def _remove_old_log(log: bytes) -> None:
 
 
 def _left_behind(address: bytes, keeper: int = 0) -> tuple[Past, Group | None]:
-    """What the manager before wrote down at `address`, and its group if that lives; the caller holds the lock.
+    """Return the previous manager's journal at `address`, and its group if that still exists. Needs the lock.
 
     Args:
-        keeper: the process that has it for sure; 0: none is known.
+        address: path of the socket.
+        keeper: pid of the process that has the group; 0: unknown.
     """
     past = journal.read(addresses.journal_path(address))
     if past.group is None:
@@ -131,16 +133,17 @@ def _left_behind(address: bytes, keeper: int = 0) -> tuple[Past, Group | None]:
 
 
 def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | None:
-    """(path, what it is not) of a file beside `address`, or there, that no manager made and that one would replace.
+    """Find a file of another program that a manager at `address` would replace. Returns (path, what it is not).
 
     Args:
-        is_served: somebody listens there for us, so that the socket is left alone.
+        address: path of the socket.
+        is_served: the listening socket was passed on to us, so the file at `address` is not replaced.
     """
     try:
         if not is_served and not stat.S_ISSOCK(os.lstat(address).st_mode):
             return address, "a socket"
     except OSError:
-        pass  # nothing there
+        pass  # no file
     path = addresses.journal_path(address)
     for each in (path, path + b".new"):
         if not journal.is_free(each):
@@ -153,7 +156,7 @@ def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | 
 
 
 def _clear(address: bytes, past: Past) -> None:
-    """Remove what a dead manager left of a dead group at `address`; the caller holds its lock."""
+    """Remove the files of a group that has ended at `address`. The caller holds its lock."""
     if past.shm:
         from shmtensor.manager.daemon.memory import unlink_shm
 
@@ -166,7 +169,7 @@ def _clear(address: bytes, past: Past) -> None:
 
 
 def _sweep(directory: bytes, own: bytes) -> None:
-    """Clear away what dead managers of dead groups left in the directory: sockets, locks, journals, old logs."""
+    """Remove the files of groups that have ended from the directory: sockets, locks, journals, old logs."""
     bases = set()
     for entry in os.listdir(directory):
         if entry.endswith(b".log"):
@@ -191,16 +194,16 @@ def _sweep(directory: bytes, own: bytes) -> None:
                     remove_empty_log(address)
                     remove(addresses.lock_path(address))
         except (OSError, ManagerUnavailable):
-            pass  # someone else's trouble; it must not keep this manager from starting
+            pass  # problems with another manager's files must not keep this one from starting
         finally:
             os.close(fd)
 
 
 def inherited_listener() -> socket.socket | None:
-    """The socket on which a service manager (systemd) listens for us and that it passed on, if it did.
+    """Return the listening socket that a service manager (systemd) passed to this process; None if it did not.
 
     Raises:
-        ManagerUnavailable: what it passed is not one that a manager can serve.
+        ManagerUnavailable: what it passed cannot be served.
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or not os.environ.get("LISTEN_FDS", "").isdecimal():
         return None
@@ -218,8 +221,8 @@ def inherited_listener() -> socket.socket | None:
         or not isinstance(listener.getsockname(), str)
     ):
         raise ManagerUnavailable(
-            f"LISTEN_FDS is {count} and descriptor {_FIRST_INHERITED} is not what a manager serves: one listening unix "
-            "socket with a path (in a systemd socket unit: ListenSequentialPacket=)"
+            f"a manager needs exactly one listening SOCK_SEQPACKET unix socket with a path, but LISTEN_FDS is {count} "
+            f"and descriptor {_FIRST_INHERITED} is not one; use ListenSequentialPacket= in the systemd socket unit"
         )
     listener.set_inheritable(False)
     return listener
@@ -233,7 +236,7 @@ def _raise_descriptor_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            pass  # fewer segments fit; the error that says so comes then
+            pass  # then fewer segments are possible, which is reported when the limit is hit
 
 
 def serve(
@@ -248,34 +251,39 @@ def serve(
     idle_exit: float | None = None,
     log: str | None = None,
 ) -> None:
-    """Serve at `address` in this process until stopped or idle; `ready` is called when connections are accepted.
+    """Run a manager at `address` in this process until it is stopped or idle. Blocks.
 
-    A group whose manager was killed is taken over with all that its clients have. A manager in the background is asked
-    for its place, with all that it has itself, unless `is_private`. When this manager is stopped while anything lives,
-    a child of this process goes on in the background, and this process returns.
+    If the previous manager of the group was killed, its group is taken over with the segments of its clients. Unless
+    `is_private`, a manager in the background is asked to hand over its role and segments. If this manager is stopped
+    while clients or blocks remain, a child of this process continues in the background, and this process returns.
 
     Args:
-        listener: what listens there already, and stays when this manager ends; None: we make it, and remove it.
-        max_bytes: payload that may be reserved in all; None: as in a group that is taken over, else as
-            SHMTENSOR_MAX_BYTES says, else without a bound.
-        max_bytes_per_client: the same of each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
-        is_private: it runs in the background, because a client needed it.
-        log: where stderr goes, for STATS; None: it is sent to the log beside the socket.
+        address: absolute path of the socket.
+        ready: called once when connections are accepted.
+        listener: a listening socket for the address, kept when this manager ends; None: create and remove one.
+        is_private: the manager was started on demand and runs in the background.
+        max_clients: further clients are refused; None: MAX_CLIENTS.
+        max_bytes: payload that all clients together may reserve; None: the quota of the group that is taken over, else
+            SHMTENSOR_MAX_BYTES, else no limit.
+        max_bytes_per_client: the same for each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
+        idle_exit: end this many seconds after the last client; None: never.
+        log: where stderr goes, reported by STATS; None: redirect it to the log beside the socket.
+
     Raises:
-        AlreadyRunning: a manager serves this address.
-        ManagerUnavailable: directory, lock or socket are refused, somebody's file lies where one of ours would, or a
-            quota in the environment is no size.
+        AlreadyRunning: another manager serves this address.
+        ManagerUnavailable: the directory, lock or socket cannot be used, a file of another program is in the way, or
+            a quota in the environment is not a size.
     """
     of_new_group = addresses.own_quotas()
     addresses.own_directory(os.path.dirname(os.fsdecode(address)))
     found = _in_the_way(address, listener is not None)
     if found:
         raise ManagerUnavailable(
-            f"{os.fsdecode(found[0])} is not {found[1]}, and a manager at {os.fsdecode(address)} would replace it: "
-            f"move it away, or give another address (`--address`, {addresses.MANAGER_VARIABLE}, "
+            f"{os.fsdecode(found[0])} is not {found[1]}, and a manager at {os.fsdecode(address)} would overwrite it; "
+            f"move the file, or use another address (`--address`, {addresses.MANAGER_VARIABLE}, "
             f"{addresses.RUNTIME_VARIABLE})"
         )
-    seat = Seat(
+    role = Role(
         address,
         listener=listener,
         is_own=listener is None,
@@ -284,118 +292,120 @@ def serve(
         max_clients=max_clients,
         log=log,
     )
-    _take_seat(seat)
-    seat.ready = ready
-    _rule(seat, of_new_group, (max_bytes, max_bytes_per_client))
+    _take_role(role)
+    role.ready = ready
+    _rule(role, of_new_group, (max_bytes, max_bytes_per_client))
 
 
 def again(text: str) -> None:
-    """What the interpreter runs that `handover.restart` put in the place of a manager's."""
+    """Continue as the manager in the fresh interpreter that `handover.restart` executes."""
     try:
-        seat = handover.executed(text)
-        if seat.is_private:
+        role = handover.executed(text)
+        if role.is_private:
             _detach()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keeper
-        _rule(seat, (0, 0), (None, None))
+        _rule(role, (0, 0), (None, None))
     except ManagerUnavailable as problem:
-        sys.exit(f"{LOG_HEAD.decode()}{os.getpid()}]: it cannot start anew: {problem}")
+        sys.exit(f"{LOG_HEAD.decode()}{os.getpid()}]: cannot restart: {problem}")
 
 
-def _rule(seat: Seat, quotas: tuple[int, int], asked: tuple[int | None, int | None]) -> None:
-    """Be the manager in `seat`, by one server after the other, until another process is or nobody needs one.
+def _rule(role: Role, quotas: tuple[int, int], asked: tuple[int | None, int | None]) -> None:
+    """Run the manager, by one `Server` after the other, until another process has the role or none is needed.
 
     Args:
-        quotas: of a new group.
-        asked: quotas that hold in a group that is taken over as well.
+        role: the role of manager at an address.
+        quotas: quotas of a new group.
+        asked: quotas that replace those of a group that is taken over, too; None: leave as they are.
     """
     try:
-        # Not before the lock: a manager that leaves takes its log along if it is empty.
-        if seat.log is None:
-            seat.log = open_log(seat.address)
+        # Not before the lock is held: a manager that ends removes its log if it is empty.
+        if role.log is None:
+            role.log = open_log(role.address)
         _raise_descriptor_limit()
         server: Server | None = None
-        while server is None or (server.is_to_be_followed and _goes_on(seat, server)):
-            server = _open_server(seat, server, quotas, asked)
+        while server is None or (server.is_to_be_followed and _goes_on(role, server)):
+            server = _open_server(role, server, quotas, asked)
             asked = (None, None)
             with server:
-                seat.taken()
+                role.taken()
                 try:
                     server.run()
                 finally:
-                    seat.dead = None if server.replaced or server.has_heirs else server.past
+                    role.dead = None if server.replaced or server.needs_successor else server.past
                     if not server.is_to_be_followed:
-                        # The path goes first: whoever looks from now on finds nothing and starts another manager.
-                        _remove_socket(seat)
+                        # Removed first: clients that connect from now on start another manager.
+                        _remove_socket(role)
         server.close()
     except ManagerUnavailable:
         raise
     except BaseException:
-        if seat.is_private:
+        if role.is_private:
             import traceback
 
             print(f"{LOG_HEAD.decode()}{os.getpid()}]: failed", file=sys.stderr)
             traceback.print_exc()
         raise
     finally:
-        if not seat.is_others:
-            _clear_away(seat)
-        seat.close()
+        if not role.is_others:
+            _clear_away(role)
+        role.close()
 
 
 def _open_server(
-    seat: Seat, before: Server | None, quotas: tuple[int, int], asked: tuple[int | None, int | None]
+    role: Role, before: Server | None, quotas: tuple[int, int], asked: tuple[int | None, int | None]
 ) -> Server:
-    """A server in `seat`, with what `before` has, or `seat.keeper`, or else what is left. Raises ManagerUnavailable."""
-    address = seat.address
+    """Create the server, with the segments of `before`, of `role.keeper`, or of a killed manager's clients.
+
+    Raises ManagerUnavailable.
+    """
+    address = role.address
     from shmtensor.manager.daemon.server import MAX_CLIENTS, Server
 
-    addresses.own_directory(os.path.dirname(os.fsdecode(address)))  # somebody may have removed it meanwhile
+    addresses.own_directory(os.path.dirname(os.fsdecode(address)))  # it may have been removed meanwhile
     try:
-        seat.life.write(seat.lock)
+        role.life.write(role.lock)
     except OSError as problem:
-        raise ManagerUnavailable(
-            f"the lock file of {os.fsdecode(address)} cannot be written: {problem.strerror}"
-        ) from None
+        raise ManagerUnavailable(f"cannot write the lock file of {os.fsdecode(address)}: {problem.strerror}") from None
     if before is None:
-        past, group = _left_behind(address, seat.keeper)
-        seat.dead = None
+        past, group = _left_behind(address, role.keeper)
+        role.dead = None
         if group is None:
-            if seat.keeper:
+            if role.keeper:
                 raise ManagerUnavailable(
-                    "the group of the manager before cannot be found; is another version installed now?"
+                    "the previous manager's group was not found; another version may have been installed"
                 )
             _clear(address, past)
-            seat.dead = past
+            role.dead = past
         _sweep(os.path.dirname(address), address)
     else:
         past, group = journal.read(addresses.journal_path(address)), before.group
         past = past if past.group == before.group_id else before.past
-    if seat.listener is None:
+    if role.listener is None:
         remove(address)
-        seat.listener = listen(address)
-    if seat.made is None:
-        seat.made = _socket_at(address)
+        role.listener = listen(address)
+    if role.made is None:
+        role.made = _socket_at(address)
     try:
         server = Server(
             address,
-            Guard(seat),
+            Guard(role),
             past=past,
             group=group,
             before=before,
-            keeper=seat.keeper,
-            is_private=seat.is_private,
-            max_clients=MAX_CLIENTS if seat.max_clients is None else seat.max_clients,
-            idle_exit=seat.idle_exit,
-            log=seat.log or "",
+            keeper=role.keeper,
+            is_private=role.is_private,
+            max_clients=MAX_CLIENTS if role.max_clients is None else role.max_clients,
+            idle_exit=role.idle_exit,
+            log=role.log or "",
         )
     except OSError as problem:
         if problem.errno == errno.EXDEV:
             raise ManagerUnavailable(
-                f"the group at {os.fsdecode(address)} belongs to another PID namespace, where process ids mean "
-                "others: start its next manager there"
+                f"the group at {os.fsdecode(address)} belongs to another PID namespace, where process ids differ; "
+                "start its next manager there"
             ) from None
         raise ManagerUnavailable(
-            f"the group's shared memory cannot be made, or not be taken over: {problem.strerror}"
+            f"the group's shared memory cannot be created or taken over: {problem.strerror}"
             + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
         ) from None
     kept = quotas if group is None else group.quotas()
@@ -403,24 +413,24 @@ def _open_server(
     return server
 
 
-def _goes_on(seat: Seat, server: Server) -> bool:
-    """Have another process follow `server`; True: it is this one that goes on, as the heir or since there is none."""
+def _goes_on(role: Role, server: Server) -> bool:
+    """Hand over to a successor. True: this process has to serve, as the successor or because there is none."""
     try:
         if server.asker is not None:
-            seat.is_others = handover.give(seat, server.asker, server.request_id)
-            return not seat.is_others
+            role.is_others = handover.give(role, server.asker, server.request_id)
+            return not role.is_others
         if server.is_restarting:
-            handover.restart(seat)
-            _say("the new manager did not start; the one before goes on in the background")
+            handover.restart(role)
+            _say("the new manager did not start; the previous one continues in the background")
         else:
-            _say("its memory is in use still: a process in the background goes on until it is not")
-            if not handover.leave(seat):
+            _say("its memory is still in use; a process in the background serves it until it is not")
+            if not handover.leave(role):
                 return False
     except OSError as problem:
-        what = "start anew" if server.is_restarting else "leave another in its place"
-        _say(f"it cannot {what}: {problem.strerror}")
+        what = "restart" if server.is_restarting else "start a successor"
+        _say(f"cannot {what}: {problem.strerror}")
         return server.is_restarting
-    _go_to_background(seat)
+    _go_to_background(role)
     return True
 
 
@@ -428,20 +438,20 @@ def _say(text: str) -> None:
     print(f"{LOG_HEAD.decode()}{os.getpid()}]: {text}", file=sys.stderr, flush=True)
 
 
-def _clear_away(seat: Seat) -> None:
-    """Remove what lies at the address, of a manager that ends and leaves nobody in its place."""
-    if seat.dead is not None:
-        _clear(seat.address, seat.dead)
-    _remove_socket(seat)
-    if is_still(addresses.lock_path(seat.address), os.fstat(seat.lock)):
-        remove_empty_log(seat.address)
-        remove(addresses.lock_path(seat.address))
+def _clear_away(role: Role) -> None:
+    """Remove the files of a manager that ends without a successor."""
+    if role.dead is not None:
+        _clear(role.address, role.dead)
+    _remove_socket(role)
+    if is_still(addresses.lock_path(role.address), os.fstat(role.lock)):
+        remove_empty_log(role.address)
+        remove(addresses.lock_path(role.address))
 
 
-def _remove_socket(seat: Seat) -> None:
-    """Remove the socket file if it is ours, and not that of a manager that has taken this one's place."""
-    if seat.is_own and seat.made is not None and is_still(seat.address, seat.made):
-        remove(seat.address)
+def _remove_socket(role: Role) -> None:
+    """Remove the socket file if it is ours, not another manager's."""
+    if role.is_own and role.made is not None and is_still(role.address, role.made):
+        remove(role.address)
 
 
 def _socket_at(path: bytes) -> os.stat_result | None:
@@ -453,7 +463,7 @@ def _socket_at(path: bytes) -> os.stat_result | None:
 
 
 def background(address_text: str, idle: str, clients: str) -> None:
-    """What the started interpreter runs: fork, serve in the child, report readiness by the exit of this process."""
+    """Fork, serve in the child, and report readiness by the exit of this process. Run by `launch.start`."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     try:
         child = os.fork()
@@ -470,7 +480,7 @@ def background(address_text: str, idle: str, clients: str) -> None:
         os.write(2, said or KILLED)
         os._exit(1)
     os.close(read_end)
-    os.dup2(0, 1)  # the starter waits for the end of it
+    os.dup2(0, 1)  # the starter reads stdout until it is closed
     address = os.fsencode(address_text)
     code = 0
     waiting = True
@@ -492,7 +502,7 @@ def background(address_text: str, idle: str, clients: str) -> None:
             max_clients=int(clients) if clients else None,
         )
     except AlreadyRunning:
-        report(READY)  # all that was wanted
+        report(READY)  # the starter only needs a manager
     except BaseException as problem:
         code = 1
         report(f"{problem}\n".encode("utf-8", "replace"))
@@ -501,9 +511,9 @@ def background(address_text: str, idle: str, clients: str) -> None:
 
 
 def _detach() -> None:
-    """Keep nothing of the starter that can be undone: other programs are to be served as this one is.
+    """Undo settings inherited from the starter, since the manager serves other programs as well.
 
-    Its cgroup, its hard limits and its environment stay.
+    The cgroup, the hard limits and the environment cannot be undone.
     """
     import resource
 
@@ -523,10 +533,10 @@ def _detach() -> None:
         try:
             undo()
         except OSError:
-            pass  # as far as this user may
+            pass  # not permitted for this user
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is signal.SIG_IGN:  # a handler of the server before is as good as that of the next
+        if signal.getsignal(number) is signal.SIG_IGN:  # a handler of the previous server is kept
             signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
@@ -537,18 +547,18 @@ def _write(name: str, content: bytes) -> None:
         file.write(content)
 
 
-def _go_to_background(seat: Seat) -> None:
-    """Serve on as a manager in the background does: what else this process was started for has ended."""
+def _go_to_background(role: Role) -> None:
+    """Detach from the terminal and from stdin, stdout and stderr, as a manager in the background."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    if not stat.S_ISREG(os.fstat(2).st_mode):  # a file goes on to be the log
+    if not stat.S_ISREG(os.fstat(2).st_mode):  # a regular file is kept as the log
         try:
-            seat.log = open_log(seat.address)
+            role.log = open_log(role.address)
         except ManagerUnavailable:
             os.dup2(null, 2)
     os.close(null)
     _detach()
-    if not seat.is_private:
-        seat.is_private, seat.idle_exit = True, IDLE_EXIT_SECONDS
+    if not role.is_private:
+        role.is_private, role.idle_exit = True, IDLE_EXIT_SECONDS

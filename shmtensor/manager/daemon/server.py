@@ -1,7 +1,7 @@
-"""The daemon: one thread, one epoll, sockets that never block. What it knows is in `state`; here is who says what.
+"""The daemon's event loop: one thread, one epoll, non-blocking sockets. `state` holds what it knows.
 
-Connection    one socket: a client, an observer, an embryo that has not said hello, or a stranger before HELLO
-a death       pidfd readable, end of file, GOODBYE, whichever comes first (docs/protocol.md, "Life of a client")
+Connection    one socket: of a client, of an observer, of an embryo before its HELLO, or pending (nothing said yet)
+Death         shown by a readable pidfd, end of file or GOODBYE (docs/protocol.md, "Life of a client")
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -24,7 +24,7 @@ from shmtensor.manager.address import journal_path, own_uid
 from shmtensor.manager.daemon import peers, takeover
 from shmtensor.manager.daemon.journal import Journal, Past
 from shmtensor.manager.daemon.memory import Memory, unlink_shm
-from shmtensor.manager.daemon.peers import CLIENT, EMBRYO, STRANGER, WATCHER, Connection
+from shmtensor.manager.daemon.peers import CLIENT, EMBRYO, OBSERVER, PENDING, Connection
 from shmtensor.manager.daemon.service import Service
 from shmtensor.manager.daemon.state import Refusal, State
 from shmtensor.manager.daemon.watch import Watch
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 MAX_CLIENTS = 4096
 STALL_SECONDS = 5.0
-"""A client whose socket takes no reply for this long is disconnected."""
+"""A client that does not read its replies for this long is disconnected."""
 HELLO_SECONDS = 10.0
-"""A connection that has said nothing for this long is closed."""
+"""A connection without a HELLO for this long is closed."""
 BACK_SECONDS = 10.0
-"""Clients of the manager before have this long to come back with what it had sent them last."""
+"""Clients of the previous manager have this long to reconnect with what it sent them last."""
 FIRST_CLIENT_SECONDS = 5.0
-"""A private manager waits this long for its first client (its starter may be slow, or dead)."""
+"""A manager in the background waits this long for its first client (its starter may be slow or dead)."""
 KEPT_DESCRIPTORS = 16
-"""New connections leave so many descriptors to what those ask for who are served already."""
-MAX_STRANGERS = 1024
-"""Connections that have not said HELLO yet; of more, the oldest is closed."""
+"""Descriptors kept free for the requests of existing clients; new connections are refused before that."""
+MAX_PENDING = 1024
+"""Connections without a HELLO; beyond this, the oldest is closed."""
 GUARD_SECONDS = 1.0
-"""The files at the address are looked at once in this time while there is anything to do, and each minute at least."""
+"""Interval between checks of the files at the address while there is traffic (without traffic: IDLE_SECONDS)."""
 IDLE_SECONDS = 60.0
-"""The loop turns at least this often."""
+"""Longest wait of one turn of the loop."""
 PACKETS_PER_TURN = 16
-"""Packets read from one client before the others have their turn."""
+"""Packets read from one client before the others are served."""
 
 _LIMITS = (errno.EMFILE, errno.ENFILE)
 _READ = select.EPOLLIN
@@ -71,12 +71,12 @@ _OBSERVER_MAY = (
 
 
 def _who(pid: int) -> tuple[int, int, bool]:
-    """What the table of slots says of a process."""
+    """Return what the slot table records about a process: pid, start time, whether it is in another namespace."""
     return pid, peers.start_time(pid), peers.is_foreign(pid)
 
 
 class Server:
-    """The manager at one address. Make it with a guard that listens there, `run()` it, and leave it by its `with`."""
+    """The manager at one address. Use it in a `with`, and call `run()` inside."""
 
     def __init__(
         self,
@@ -92,18 +92,19 @@ class Server:
         idle_exit: float | None = None,
         log: str = "",
     ) -> None:
-        """Serve on the guard's listener once `run` is called, inside a `with`. Raises OSError: no memory for it.
+        """Create the group, or take one over. Raises OSError: no memory for it.
 
         Args:
             address: path of the socket.
-            guard: of the files there.
-            past, group: what the manager before wrote down, and the group that it left; None: a new group.
-            before: that manager, if it was this process's; it is over, and what it has is taken from it.
-            keeper: the process that has what that manager had; 0: none, or nobody knows.
-            is_private: it runs in the background, because a client needed it.
-            max_clients: more are refused.
+            guard: keeps the files at the address, and has the listening socket.
+            past: the previous manager's journal.
+            group: the previous manager's group; None: create one.
+            before: the previous manager, if it ran in this process; its segments are taken over directly.
+            keeper: pid of the process that has the previous manager's descriptors; 0: none is known.
+            is_private: the manager was started on demand and runs in the background.
+            max_clients: further clients are refused.
             idle_exit: end this many seconds after the last client; None: never.
-            log: where the daemon's stderr goes, for STATS.
+            log: where the daemon's stderr goes, reported by STATS.
         """
         self._uid = own_uid()
         self.address = address
@@ -131,17 +132,17 @@ class Server:
         self.stopping = False
         self.replaced = False
         self.is_to_be_followed = False
-        """Once it has ended in order: another process is to go on from there, with all that this one has."""
+        """Set after an orderly end: another process is to continue with this manager's segments."""
         self.is_restarting = False
         self.asker: Connection | None = None
-        """Who asked to have this manager's place."""
+        """The connection that asked to replace this manager."""
         self.request_id = 0
-        """Of that request, which is still to be answered."""
+        """The id of that request, which is not answered yet."""
         self._is_idle_end = False
         self._connections: dict[int, Connection] = {}  # by descriptor of the socket
         self._by_slot: dict[int, Connection] = {}
         self._took_over = group is not None
-        self._strangers: dict[int, Connection] = {}
+        self._pending: dict[int, Connection] = {}
         self._stalled: dict[int, Connection] = {}
         self._idle_since = self._started
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -155,11 +156,11 @@ class Server:
     # ---------------------------------------------------------------------------------------------------------- loop
 
     def stop(self, *_: object) -> None:
-        """End after the current turn of the loop; may be called from a signal handler."""
+        """End after the current turn of the loop. May be called from a signal handler."""
         self.stopping = True
 
     def _look_soon(self, *_: object) -> None:
-        """Look at the files at the address in this turn of the loop: somebody misses them."""
+        """Check the files at the address in this turn of the loop: another process did not find them."""
         self._guard_at = 0.0
 
     def __enter__(self) -> Server:
@@ -176,7 +177,7 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Serve nobody any more, and give up the group. What there is of memory is kept until `close`."""
+        """Close all connections and give up the group. Segments are kept until `close`."""
         signal.set_wakeup_fd(-1)
         for connection in self._connections.values():
             connection.drop_waiting()
@@ -193,12 +194,12 @@ class Server:
                 os.close(fd)
 
     def close(self) -> None:
-        """Let go of all memory, after the `with`. Peers keep what they have mapped."""
+        """Release all segments, after the `with`. Clients keep what they have mapped."""
         self.state.release_all()
 
     @property
-    def has_heirs(self) -> bool:
-        """Whether anything is left for another manager to look after."""
+    def needs_successor(self) -> bool:
+        """Whether clients or live blocks remain for another manager to serve."""
         if self._is_idle_end or self.state.clients or self.state.embryos:
             return not self._is_idle_end
         return any(segment.figures()[0] for segment in self.state.segments.values())
@@ -206,7 +207,7 @@ class Server:
     def run(self) -> None:
         """Serve until stopped, idle or replaced."""
         try:
-            self._keep_files()  # from now on we are told of changes
+            self._keep_files()  # from now on, changes are reported by inotify
             while not self.stopping:
                 self._turn()
         except PermissionError:
@@ -214,15 +215,15 @@ class Server:
                 raise
         self.replaced = not self.group.leads
         if self.replaced:
-            self._note("another manager has taken this one's place")
+            self._note("has been replaced by another manager")
         else:
             self._flush()
             self._keep_files()
-            self.is_to_be_followed = self.is_restarting or self.asker is not None or self.has_heirs
+            self.is_to_be_followed = self.is_restarting or self.asker is not None or self.needs_successor
 
     def _turn(self) -> None:
         found = self._poll.poll(self._next_wait(), 64)
-        if not self.group.leads:  # we were stopped, and somebody has taken our place: nothing is ours any more
+        if not self.group.leads:  # this process was stopped, and another manager replaced it meanwhile
             self.stopping = True
             return
         for fd, events in found:
@@ -259,8 +260,8 @@ class Server:
             waits.append(self._guard_at - now)
         if not self.state.is_complete:
             waits.append(self._started + BACK_SECONDS - now)
-        if self._strangers:
-            waits.append(next(iter(self._strangers.values())).since + HELLO_SECONDS - now)  # the oldest comes first
+        if self._pending:
+            waits.append(next(iter(self._pending.values())).since + HELLO_SECONDS - now)  # the oldest comes first
         if self._stalled:
             waits.append(min(one.stalled for one in self._stalled.values()) + STALL_SECONDS - now)
         if self.idle_exit is not None and self._is_idle():
@@ -268,14 +269,14 @@ class Server:
         return max(0.0, min(waits))
 
     def _is_idle(self) -> bool:
-        return not self.state.clients and not self.state.embryos and not self._strangers
+        return not self.state.clients and not self.state.embryos and not self._pending
 
     def _leave_at(self) -> float:
         patience = self.idle_exit or 0.0
         return self._idle_since + (patience if self._watch.had_client else max(patience, FIRST_CLIENT_SECONDS))
 
     def _look_after(self) -> None:
-        """What is due by the clock."""
+        """Do what is due by the clock."""
         now = monotonic()
         self._watch.look(now)
         if now >= self._guard_at:
@@ -285,21 +286,21 @@ class Server:
             now - self._started > BACK_SECONDS or not any(one.detached for one in self.state.clients.values())
         ):
             self._complete()
-        if self._strangers:
-            for connection in [one for one in self._strangers.values() if now - one.since > HELLO_SECONDS]:
+        if self._pending:
+            for connection in [one for one in self._pending.values() if now - one.since > HELLO_SECONDS]:
                 self._disconnect(connection)
         if self._stalled:
             for connection in [one for one in self._stalled.values() if now - one.stalled > STALL_SECONDS]:
-                self._note(f"slot {connection.slot} (pid {connection.pid}) takes no replies: disconnected")
+                self._note(f"slot {connection.slot} (pid {connection.pid}) does not read its replies: disconnected")
                 self._disconnect(connection)
         if self.idle_exit is not None:
             if self.state.clients or self.state.embryos:
                 self._idle_since = now
-            elif not self._strangers and now >= self._leave_at():  # but those who only look on do not keep it
+            elif not self._pending and now >= self._leave_at():  # observers do not keep it
                 self._is_idle_end = self.stopping = True
 
     def _keep_files(self) -> None:
-        """See to it that clients, and who follows, find what they look for: somebody may have cleared the directory."""
+        """Put back the files that clients and a successor need: somebody may have cleared the directory."""
         if not self.group.leads:
             return
         for note in self._guard.keep(self._journal):
@@ -308,7 +309,7 @@ class Server:
             before, self.listener = self.listener, self._guard.listener
             self.listener.setblocking(False)
             self._poll.register(self.listener.fileno(), _READ)
-            while self._accept(before):  # nobody finds that one any more
+            while self._accept(before):  # no new connections arrive there
                 pass
             self._poll.unregister(before.fileno())
             before.close()
@@ -324,7 +325,7 @@ class Server:
     # --------------------------------------------------------------------------------------------------- connections
 
     def _accept(self, listener: socket.socket) -> bool:
-        """False: all that had connected there have been accepted, or cannot be now."""
+        """Accept connections. False: none is waiting, or none can be accepted now."""
         for _ in range(PACKETS_PER_TURN):
             try:
                 sock, _from = listener.accept()
@@ -333,21 +334,21 @@ class Server:
             except OSError as problem:
                 if problem.errno not in _LIMITS:
                     return False
-                if not self._drop_oldest_stranger():
+                if not self._drop_oldest_pending():
                     self._refuse_for_descriptors()
                 return False
             pid, uid = peers.credentials(sock)
             refusal = None
             if uid != self._uid:
-                refusal = (protocol.DENIED, f"this manager belongs to uid {self._uid} and you are uid {uid}")
-            elif sock.fileno() + len(self._strangers) >= self._descriptors - KEPT_DESCRIPTORS:
-                # All numbers below are taken, and each stranger will need one more, for its pidfd.
+                refusal = (protocol.DENIED, f"this manager belongs to uid {self._uid}, and the client has uid {uid}")
+            elif sock.fileno() + len(self._pending) >= self._descriptors - KEPT_DESCRIPTORS:
+                # All lower numbers are in use, and each pending connection needs one more, for its pidfd.
                 refusal = (protocol.LIMIT, self._descriptor_text())
-            elif len(self._connections) >= 2 * self.state.max_clients + 64 and not self._drop_oldest_stranger():
-                refusal = (protocol.LIMIT, f"{len(self._connections)} connections are open, as many as allowed")
-            if len(self._strangers) >= MAX_STRANGERS:
-                self._drop_oldest_stranger()
-            connection = Connection(sock, STRANGER, pid)
+            elif len(self._connections) >= 2 * self.state.max_clients + 64 and not self._drop_oldest_pending():
+                refusal = (protocol.LIMIT, f"the limit of {len(self._connections)} open connections is reached")
+            if len(self._pending) >= MAX_PENDING:
+                self._drop_oldest_pending()
+            connection = Connection(sock, PENDING, pid)
             sock.setblocking(False)
             if refusal is not None:
                 self.refused += 1
@@ -355,12 +356,12 @@ class Server:
                 sock.close()
                 continue
             self._add(connection)
-            self._strangers[sock.fileno()] = connection
+            self._pending[sock.fileno()] = connection
         return True
 
-    def _drop_oldest_stranger(self) -> bool:
-        """Make room for somebody who may say hello at once, as all clients do. False: nobody has been silent so far."""
-        oldest = next(iter(self._strangers.values()), None)
+    def _drop_oldest_pending(self) -> bool:
+        """Close the oldest connection without a HELLO to make room. False: there is none."""
+        oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return False
         self.refused += 1
@@ -368,7 +369,7 @@ class Server:
         return True
 
     def _refuse_for_descriptors(self) -> None:
-        """Out of descriptors: use the spare one to tell the next in line, or it would wait for ever."""
+        """Out of descriptors: use the spare one to refuse the next connection, which would wait for ever."""
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
@@ -387,8 +388,8 @@ class Server:
 
     def _descriptor_text(self) -> str:
         return (
-            f"the manager has no file descriptor left ({len(self.state.segments)} segments, {len(self.state.clients)} "
-            f"clients); raise the hard limit of open files (ulimit -Hn) and start it again"
+            f"the manager has no file descriptors left ({len(self.state.segments)} segments, {len(self.state.clients)} "
+            f"clients); raise the hard limit of open files (ulimit -Hn) and restart it"
         )
 
     def _send_last(self, sock: socket.socket, message: protocol.Message, request_id: int) -> None:
@@ -403,11 +404,11 @@ class Server:
         self._poll.register(fd, _READ)
 
     def _forget(self, connection: Connection) -> None:
-        """Close a connection, whatever becomes of its client."""
+        """Close a connection; its client's slot is not changed."""
         fd = connection.sock.fileno()
         if fd < 0 or self._connections.pop(fd, None) is None:
             return
-        self._strangers.pop(fd, None)
+        self._pending.pop(fd, None)
         self._stalled.pop(fd, None)
         self._poll.unregister(fd)
         connection.drop_waiting()
@@ -416,7 +417,7 @@ class Server:
             del self._by_slot[connection.slot]
 
     def _disconnect(self, connection: Connection) -> None:
-        """The socket is at its end, or we have had enough of it. Its client lives on, detached, if it uses memory."""
+        """Close a connection that ended or misbehaved. Its client stays, detached, if it still uses memory."""
         slot, kind = connection.slot, connection.kind
         self._forget(connection)
         if kind == EMBRYO:
@@ -427,7 +428,7 @@ class Server:
     def _process_ended(self, slot: int) -> None:
         connection = self._by_slot.get(slot)
         if connection is not None:
-            # Children that it announced before it died may live: their sockets are still in its queue.
+            # Children that it announced before it died may be alive: their sockets are still in its queue.
             while self._connections.get(connection.sock.fileno()) is connection:
                 packet = peers.receive(connection.sock)
                 if packet is None or not packet.data:
@@ -436,10 +437,10 @@ class Server:
                     break
                 self._take(connection, packet, only_embryos=True)
             self._forget(connection)
-        self._watch.bury(slot)
+        self._watch.client_ended(slot)
 
     def _serve(self, connection: Connection, slot: int, pidfd: int) -> None:
-        """From here on `connection` is that of the client in `slot`."""
+        """Make `connection` that of the client in `slot`."""
         connection.slot, connection.kind = slot, CLIENT
         self._by_slot[slot] = connection
         self._watch.connected(slot, pidfd)
@@ -447,9 +448,9 @@ class Server:
     # --------------------------------------------------------------------------------------------------- taking over
 
     def _take_over(self, before: Server | None, keeper: int) -> None:
-        """Go on where the manager before ended, with what it has if it can be found, and what its clients have.
+        """Continue the group of the previous manager, with the segments found in its keeper and its clients.
 
-        Those who died since are buried.
+        Clients that died meanwhile are marked dead.
         """
         clients = self.state.take_over()
         if before is not None:
@@ -460,14 +461,14 @@ class Server:
         self._look_after()
         self.state.adopt_names(self.past.names)
         for ring in self.state.rings.values():
-            ring.show()  # who was to say so may have died, too
+            ring.show()  # the client that was to update the event may have died, too
         self._note(
             f"took over {len(self.state.clients)} clients with {len(self.state.segments)} segments, as the group's "
             f"manager number {self.epoch}"
         )
 
     def _complete(self) -> None:
-        """Everybody has come back, or had the time to: what has not been found by now is lost."""
+        """End the recovery: all clients have reconnected, or had the time to. What was not found is lost."""
         self.state.complete()
         mine = {segment.name for segment in self.state.segments.values()}
         for name in set(self.past.shm) - mine:
@@ -478,7 +479,7 @@ class Server:
         return takeover.adopt_segments(self.state, (pid for pid in pids if pid > 0), self.past.shm)
 
     def _search(self) -> bool:
-        """Look again at everybody: the last answers of the manager before were on the way."""
+        """Look for segments in all clients again: the previous manager's last replies may have arrived late."""
         clients = list(self.state.clients.values())
         return bool(self._took_over and self._adopt(client.pid for client in clients))
 
@@ -508,7 +509,7 @@ class Server:
                     raise protocol.Malformed("the packet or its descriptors were truncated", request_id)
                 if len(packet.descriptors) != message.DESCRIPTORS:
                     raise protocol.Malformed(
-                        f"{len(packet.descriptors)} descriptors came with {type(message).__name__} and not "
+                        f"{type(message).__name__} came with {len(packet.descriptors)} descriptors instead of "
                         f"{message.DESCRIPTORS}",
                         request_id,
                     )
@@ -532,16 +533,16 @@ class Server:
                 code, text = protocol.MEMORY, f"the system refused: {problem.strerror}"
                 if problem.errno in _LIMITS:
                     code, text = protocol.LIMIT, self._descriptor_text()
-                if request_id:  # messages of native code are never answered, and have none
+                if request_id:  # messages of native code have no id and are never answered
                     self._reply(connection, protocol.Error(code, problem.errno or 0, text), request_id)
             except Exception as problem:
-                # A bug must not take everyone's memory with it: tell this client, log it, go on.
+                # A bug must not end the manager for all clients: report it to this client, log it, continue.
                 import traceback
 
                 self._note(f"a request of pid {connection.pid} failed")
                 traceback.print_exc()
                 if request_id:
-                    text = f"the manager failed ({problem!r}); its log has the traceback"
+                    text = f"internal error of the manager ({problem!r}); its log has the traceback"
                     self._reply(connection, protocol.Error(protocol.INTERNAL, 0, text), request_id)
         finally:
             packet.close()
@@ -555,18 +556,18 @@ class Server:
         if isinstance(message, protocol.Rejoin):
             self._on_rejoin(connection, message, request_id)
             return
-        if connection.kind in (STRANGER, EMBRYO):
+        if connection.kind in (PENDING, EMBRYO):
             raise protocol.Malformed(f"{type(message).__name__} came before HELLO", request_id)
         if isinstance(message, protocol.Embryo):
             try:
                 self._on_embryo(connection, message, packet)
-            except Refusal as problem:  # never answered: the child sees the end of its socket
-                if not self.state.is_connected(message.slot, message.generation):  # it may have been faster
+            except Refusal as problem:  # EMBRYO is never answered: the child sees the end of its socket
+                if not self.state.is_connected(message.slot, message.generation):  # the child may have been faster
                     self.refused += 1
                     self._note(f"slot {connection.slot} (pid {connection.pid}): {problem}")
             return
-        if connection.kind == WATCHER and not isinstance(message, _OBSERVER_MAY):
-            raise Refusal(protocol.DENIED, f"{type(message).__name__} is not open to observers, who have no slot")
+        if connection.kind == OBSERVER and not isinstance(message, _OBSERVER_MAY):
+            raise Refusal(protocol.DENIED, f"observers have no slot and cannot send {type(message).__name__}")
         if isinstance(message, protocol.Stop):
             self._on_stop(connection, request_id)
         elif isinstance(message, protocol.Restart):
@@ -587,7 +588,7 @@ class Server:
         descriptors: tuple[int, ...] = (),
         ours: bool = False,
     ) -> None:
-        """Send a reply now, or queue it and read no more from this client until then. `ours`: close afterwards."""
+        """Send a reply, or queue it and stop reading from this client until it is sent. `ours`: close afterwards."""
         was_waiting = bool(connection.out)
         connection.send(protocol.encode(message, request_id), list(descriptors), ours)
         if connection.out and not was_waiting:
@@ -611,14 +612,14 @@ class Server:
 
     def _on_hello(self, connection: Connection, message: protocol.Hello, request_id: int, packet: peers.Packet) -> None:
         quiet = bool(message.flags & protocol.QUIET)
-        if connection.kind in (CLIENT, WATCHER):
+        if connection.kind in (CLIENT, OBSERVER):
             raise protocol.Malformed("HELLO came twice", request_id)
         try:
             self._check_versions(message)
             if connection.kind == EMBRYO:
                 self._embryo_hello(connection, message, request_id, packet)
             elif message.flags & protocol.OBSERVER:
-                connection.kind = WATCHER
+                connection.kind = OBSERVER
             else:
                 pid = connection.pid
                 slot = self.state.add_client(*_who(pid))
@@ -630,7 +631,7 @@ class Server:
                 self._send_last(connection.sock, error, request_id)
             self._disconnect(connection)
             return
-        self._strangers.pop(connection.sock.fileno(), None)
+        self._pending.pop(connection.sock.fileno(), None)
         if not quiet:
             self._welcome(connection, request_id)
 
@@ -640,7 +641,7 @@ class Server:
         self._reply(connection, welcome, request_id, (self.group.fd,))
 
     def _on_rejoin(self, connection: Connection, message: protocol.Rejoin, request_id: int) -> None:
-        if connection.kind != STRANGER:
+        if connection.kind != PENDING:
             raise protocol.Malformed("REJOIN came after HELLO", request_id)
         try:
             self._check_versions(message)
@@ -650,43 +651,41 @@ class Server:
             self._send_last(connection.sock, protocol.Error(problem.code, problem.detail, str(problem)), request_id)
             self._disconnect(connection)
             return
-        self._strangers.pop(connection.sock.fileno(), None)
+        self._pending.pop(connection.sock.fileno(), None)
         self._welcome(connection, request_id)
 
     def _rejoin(self, connection: Connection, message: protocol.Rejoin) -> None:
-        """Let the process behind a new connection have its slot again. Raises Refusal."""
+        """Give the process behind a new connection its slot back. Raises Refusal."""
         slot = message.slot
         if message.group != self.group_id:
             raise Refusal(
                 protocol.DENIED,
-                "the manager here serves another group now: that of this process was given up; restart the program",
+                "the manager now serves another group; the group of this process has ended; restart the program",
             )
         client = self.state.rejoin(slot, message.generation)
         if client is not None and client.pid and connection.pid and client.pid != connection.pid:
-            raise Refusal(protocol.DENIED, f"slot {slot} belongs to pid {client.pid} and you are pid {connection.pid}")
+            raise Refusal(protocol.DENIED, f"slot {slot} belongs to pid {client.pid}, not to pid {connection.pid}")
         self.state.identify(slot, message.generation, *_who(connection.pid))
         before = self._by_slot.get(slot)
         if before is not None:
-            before.kind = WATCHER  # its end of file must not be taken for another death
+            before.kind = OBSERVER  # its end of file must not count as a death
             self._forget(before)
         self._serve(connection, slot, peers.peer_pidfd(connection.sock, connection.pid))
-        self._adopt([connection.pid])  # answers of the manager before that came late
+        self._adopt([connection.pid])  # segments in late replies of the previous manager
 
     def _check_versions(self, message: protocol.Hello | protocol.Rejoin) -> None:
         if message.protocol != protocol.PROTOCOL_VERSION:
             raise Refusal(
                 protocol.VERSION,
-                f"the manager speaks protocol {protocol.PROTOCOL_VERSION}, this process speaks {message.protocol}; "
-                "use one "
-                f"version of shmtensor everywhere, or another manager",
+                f"the manager speaks protocol {protocol.PROTOCOL_VERSION} and this process {message.protocol}; use the "
+                "same version of shmtensor in all processes, or another manager",
                 protocol.PROTOCOL_VERSION,
             )
         if message.layout != _native.LAYOUT_VERSION:
             raise Refusal(
                 protocol.VERSION,
-                f"the manager uses memory layout {_native.LAYOUT_VERSION}, this process uses {message.layout}; use "
-                "one version of "
-                f"shmtensor everywhere, or another manager",
+                f"the manager uses memory layout {_native.LAYOUT_VERSION} and this process {message.layout}; use the "
+                "same version of shmtensor in all processes, or another manager",
                 protocol.PROTOCOL_VERSION,
             )
 
@@ -696,10 +695,10 @@ class Server:
         if message.flags & protocol.OBSERVER:
             raise protocol.Malformed("an embryo cannot be an observer", request_id)
         if packet.credentials is None:
-            raise protocol.Malformed("no credentials came with an embryo's HELLO: SO_PASSCRED was not set", request_id)
+            raise protocol.Malformed("an embryo's HELLO came without credentials: SO_PASSCRED was not set", request_id)
         pid, uid = packet.credentials
         if uid != self._uid:
-            raise Refusal(protocol.DENIED, f"this manager belongs to uid {self._uid} and the child is uid {uid}")
+            raise Refusal(protocol.DENIED, f"this manager belongs to uid {self._uid}, and the child has uid {uid}")
         connection.pid = pid
         self.state.identify(connection.slot, connection.generation, *_who(pid))
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
@@ -729,7 +728,7 @@ class Server:
         self._add(embryo)
 
     def _facts(self) -> dict[str, Any]:
-        """What STATS says about this process, beside what the state knows."""
+        """Return the fields of STATS that describe this process."""
         return {
             "address": os.fsdecode(self.address),
             "pid": os.getpid(),
@@ -751,20 +750,25 @@ class Server:
 
     def _on_restart(self, connection: Connection, request_id: int) -> None:
         if not os.access(sys.executable or "", os.X_OK):
-            raise Refusal(protocol.UNSUPPORTED, f"its interpreter {sys.executable!r} cannot be run any more")
-        self._note(f"starts anew, which pid {connection.pid} asked for")
+            raise Refusal(
+                protocol.UNSUPPORTED, f"the manager's interpreter {sys.executable!r} cannot be executed any more"
+            )
+        self._note(f"restarts at the request of pid {connection.pid}")
         self._reply(connection, protocol.Ok(), request_id)
         self.is_restarting = self.stopping = True
 
     def _on_succeed(self, connection: Connection, request_id: int) -> None:
         if not self.is_private:
-            raise Refusal(protocol.DENIED, f"pid {os.getpid()} was started to serve here, and does")
-        self._note(f"leaves its place to pid {connection.pid}")
+            raise Refusal(
+                protocol.DENIED,
+                f"the manager (pid {os.getpid()}) was started by `serve` and is not replaced on request",
+            )
+        self._note(f"is replaced by pid {connection.pid}")
         self.asker, self.request_id, self.stopping = connection, request_id, True
 
     def _on_goodbye(self, connection: Connection, request_id: int) -> None:
         if connection.kind == CLIENT:
-            connection.kind = WATCHER  # its end of file must not be taken for another death
-            self._watch.bury(connection.slot)
+            connection.kind = OBSERVER  # its end of file must not count as a death
+            self._watch.client_ended(connection.slot)
         self._reply(connection, protocol.Ok(), request_id)
         self._forget(connection)

@@ -1,4 +1,4 @@
-"""What the manager answers to a client's requests. Knows messages and the state; no sockets."""
+"""The manager's replies to the requests of clients. Uses messages and the state, no sockets."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH208
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """A reply with the descriptors that go along; `ours`: they are to be closed once sent."""
+    """A reply with its descriptors. `ours`: close them once they are sent."""
 
     __slots__ = ("descriptors", "ours", "reply")
 
@@ -32,7 +32,7 @@ class Answer:
 
 
 class Service:
-    """Answers requests of clients that said hello."""
+    """Answers the requests of clients and observers."""
 
     def __init__(
         self, state: State, memory: Memory, facts: Callable[[], dict[str, Any]], search: Callable[[], bool]
@@ -40,8 +40,10 @@ class Service:
         """Answer from `state` and `memory`.
 
         Args:
-            facts: what STATS says about the process beside what the state knows.
-            search: looks for segments of the manager before that came to a client late; True: found some.
+            state: the manager's state.
+            memory: creates segments and rings.
+            facts: returns the fields of STATS that describe the process.
+            search: looks for segments of the previous manager that reached a client late; True: found some.
         """
         self._search = search
         self._state = state
@@ -62,7 +64,7 @@ class Service:
         }
 
     def answer(self, slot: int, pid: int, message: protocol.Message) -> Answer:
-        """The answer to `message` from the client in `slot`, process `pid`. Raises Refusal, OSError."""
+        """Return the answer to `message` from the client in `slot`, process `pid`. Raises Refusal, OSError."""
         return self._answers[type(message)](slot, pid, message)
 
     def _create(self, slot: int, pid: int, message: protocol.Create) -> Answer:
@@ -71,14 +73,14 @@ class Service:
         if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
             raise Refusal(
                 protocol.INVALID,
-                f"a segment of {message.nbytes} bytes was asked for; 1 to {_native.MAX_SEGMENT_BYTES} are possible",
+                f"cannot create a segment of {message.nbytes} bytes; the size must be 1 to {_native.MAX_SEGMENT_BYTES}",
             )
         nbytes = (message.nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
         dedicated, named = bool(message.flags & protocol.DEDICATED), bool(message.flags & protocol.NAMED)
         state = self._state
         number, owner = state.group.take_segment_number(), (slot, state.group.slot(slot)[4])
         made = self._memory.make(number, owner, pid, nbytes, dedicated, named)
-        return _segment(state.add_segment(number, made.books, made.payload, nbytes, dedicated, slot, made.name))
+        return _segment(state.add_segment(number, made.metadata, made.payload, nbytes, dedicated, slot, made.name))
 
     def _create_ring(self, slot: int) -> Answer:
         self._state.charge_ring()
@@ -143,7 +145,7 @@ class Service:
 
 def _segment(segment: Segment) -> Answer:
     reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, segment.name)
-    return Answer(reply, (segment.books.fd, segment.payload))
+    return Answer(reply, (segment.metadata.fd, segment.payload))
 
 
 def _document(content: dict[str, Any]) -> Answer:

@@ -1,18 +1,23 @@
-"""What the manager knows: clients, segments, rings, names, and what the dead still hold. `report` shows it.
+"""The manager's state: clients, segments, rings, names, and the holds of dead clients. `report` formats it.
 
-The server tells it what happened and asks what to answer; what must be done outside (closing descriptors, giving pages
-back) it asks for through the `Outside` it was made with. It never waits: a segment or ring that is locked is
-tried again by a later `work()`.
+The server reports events and asks for replies. Side effects (closing descriptors, giving pages back) go through the
+`Outside` object given to the constructor. No call waits: a segment or ring that is locked is retried by a later
+`work()`.
 
-An *owner* of holds is a slot or a ring. Undo first, then release: what a dead slot left unfinished in rings is undone
-before anything it holds is released. A ring that nobody holds any more ends likewise: what its messages hold is
-released in every segment, then its own segment goes, then its number may be another ring's. So do rings that only
-messages in one another hold.
+An *owner* of holds is a slot or a ring. A dead client is reclaimed in four steps:
 
-    SLOT   a slot is in `clients` or `embryos`, or dying (in `_dead`), or none of these and FREE in the group table (an
-           embryo or forked child that was not announced is the one exception: `strangers`)
-    NAME   names[n] == t  for each by_block[t] == n; the other names are those that users bound; givers has each name
-    FENCE  a slot changes only from the word that this manager knows: one that was replaced changes nothing
+    1. mark dead        its slot becomes DEAD
+    2. undo transfers   its unfinished operations in rings are undone
+    3. release holds    its holds are released, segment by segment; its segments become orphans
+    4. free the slot    the slot becomes FREE
+
+A ring without holders ends in the same way: its messages' holds are released in every segment, its own segment is
+destroyed, and its number can be reused. So do rings that are held only by messages in one another.
+
+    SLOT   a slot is in `clients`, in `embryos` or in `_dead`, or FREE in the group table (the only exception is an
+           embryo or forked child that was not announced: see `unannounced`)
+    NAME   names[n] == t  for each by_block[t] == n; the other names were bound by users; givers has every name
+    FENCE  a slot is changed only from the word that this manager knows, so a replaced manager changes nothing
     ORPHAN s in orphans  exactly when  segments[s].owner is None
     RING   rings[n] is r  exactly when  segments[r.segment].ring is r and r.number == n; its segment is an orphan
 """
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Protocol
 
-    from shmtensor._native import Books, Group
+    from shmtensor._native import Group, SegmentMetadata
     from shmtensor.manager.daemon.rings import Ring
 
     class Outside(Protocol):
@@ -56,41 +61,41 @@ if TYPE_CHECKING:
             """Give back the memory, close the descriptors and unlink the name."""
 
         def release(self, segment: Segment) -> None:
-            """Close the descriptors; whoever has it mapped keeps the memory, and its name stays."""
+            """Close the descriptors. Processes that have it mapped keep the memory, and its name stays."""
 
         def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
             """Give back the pages of a range of the payload."""
 
         def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
-            """Remember beyond this process that a name stands for a block, and who asked for it. Raises OSError."""
+            """Record in the journal which block a name stands for, and which client asked for it. Raises OSError."""
 
         def forget(self, name: bytes) -> None:
-            """A name stands for nothing any more."""
+            """Record that a name is no longer in use."""
 
 
 RETRY_SECONDS = 0.010
-"""A segment or ring that was locked is tried again after this."""
+"""Delay before a locked segment or ring is tried again."""
 SWEEP_SECONDS = 0.25
-"""Orphans are looked at this often: nobody tells when the last block of one is released."""
-MOST_RINGS = 65_536
-"""Numbers of lost rings beyond so many are never used again."""
+"""Interval between checks of orphans: the release of an orphan's last block is not reported."""
+MAX_LOST_RINGS = 65_536
+"""After a takeover, at most this many numbers of lost rings are recovered for reuse."""
 WALK_BLOCKS = 65_536
-"""Segments with more live blocks are not walked one by one, which would keep everyone waiting."""
+"""Segments with more live blocks are not walked block by block, because all clients would wait meanwhile."""
 WALK_HOLDS = 4 * WALK_BLOCKS
-"""Nor are those with more holds, whatever they say of their blocks."""
+"""Nor are segments with more holds, whatever their number of live blocks."""
 TRIM_BYTES = 65_536
 """Smaller gaps in an orphan keep their pages until it is destroyed."""
 PURGE_NAMES = 1_024
 """The table of names is never purged below this size."""
 OWN_NAMES = b"/torch_"
-"""How the names begin that the manager makes up."""
+"""Prefix of the names that the manager generates."""
 PAGE = 4_096
 _NUMBERS = 2**32
-"""Blocks of a segment, and their generations, have smaller numbers."""
+"""Bound of block indices and generations."""
 
 
 class Refusal(Exception):
-    """A request that is refused: a code of the protocol, a text for the user and a detail."""
+    """A request is refused: protocol error code, text for the user, detail."""
 
     def __init__(self, code: int, text: str, detail: int = 0) -> None:
         super().__init__(text)
@@ -99,10 +104,10 @@ class Refusal(Exception):
 
 
 class Client:
-    """A process with a slot. `detached`: it has no connection, or none any more, but uses its memory.
+    """A process with a slot. `detached`: it has no connection to this manager but still uses its memory.
 
-    `pid` is 0 when it cannot be seen from here; then only its connection tells of its death. `foreign`: it lives in
-    another PID namespace, or may: its threads have other numbers than we know.
+    `pid` is 0 when the process is not visible from here; then only its connection shows its death. `foreign`: it is, or
+    may be, in another PID namespace, where its threads have other ids.
     """
 
     __slots__ = ("detached", "foreign", "pid", "slot", "start_time", "word")
@@ -117,17 +122,17 @@ class Client:
 
 
 class Segment:
-    """A segment: its books, the descriptor of its payload, and the slot that allocates from it (None: an orphan).
+    """A segment: its metadata, the descriptor of its payload, and the slot that allocates from it (None: orphan).
 
     `ring`: its payload is that ring.
     """
 
-    __slots__ = ("books", "dedicated", "id", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")
+    __slots__ = ("dedicated", "id", "metadata", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")
 
     def __init__(
         self,
         number: int,
-        books: Books,
+        metadata: SegmentMetadata,
         payload: int,
         nbytes: int,
         dedicated: bool,
@@ -136,7 +141,7 @@ class Segment:
         ring: Ring | None = None,
     ) -> None:
         self.id = number
-        self.books = books
+        self.metadata = metadata
         self.payload = payload
         self.nbytes = nbytes
         self.dedicated = dedicated
@@ -147,6 +152,7 @@ class Segment:
 
     @property
     def flags(self) -> int:
+        """The flags of a SEGMENT message."""
         return (
             (protocol.DEDICATED if self.dedicated else 0)
             | (protocol.NAMED if self.name else 0)
@@ -154,8 +160,8 @@ class Segment:
         )
 
     def figures(self) -> tuple[int, int, int]:
-        """(live blocks, bytes in them, bytes reserved), just now. A ring counts for what it has reserved."""
-        live, nbytes, reserved = self.books.stats()
+        """(live blocks, bytes in them, bytes reserved), a snapshot. A ring counts with its reserved bytes."""
+        live, nbytes, reserved = self.metadata.stats()
         if self.ring is not None:
             reserved = self.ring.memory.stats()[4]
             nbytes = reserved if live else 0
@@ -163,7 +169,7 @@ class Segment:
 
 
 class State:
-    """See the module. Single-threaded; no call blocks."""
+    """The state of one manager (see the module's description). Single-threaded; no call blocks."""
 
     def __init__(self, group: Group, outside: Outside, max_clients: int) -> None:
         self.group = group
@@ -171,7 +177,7 @@ class State:
         self.max_clients = max_clients
         self.clients: dict[int, Client] = {}
         self.embryos: dict[int, int] = {}  # slot -> its word
-        self.awaited: set[int] = set()  # embryos of whose socket this manager has no end
+        self.awaited: set[int] = set()  # embryos whose socket this manager has no end of
         self.segments: dict[int, Segment] = {}
         self.orphans: set[int] = set()
         self.rings: dict[int, Ring] = {}  # by number
@@ -179,41 +185,41 @@ class State:
         self.names: dict[bytes, tuple[int, int, int]] = {}
         self.by_block: dict[tuple[int, int, int], bytes] = {}
         self.givers: dict[bytes, tuple[int, int]] = {}  # name -> slot and generation of the client that asked for it
-        self.strangers: list[Client] = []  # found, and still to be watched by the server
+        self.unannounced: list[Client] = []  # clients found in the slot table that the server does not watch yet
         self._mark = group.epoch & 0xFFFFFF
-        """In the words of those this manager buries, so that one it has followed cannot free their slots."""
+        """Part of the word of each slot that this manager marks DEAD, so that its predecessor cannot free that slot."""
         self.is_complete = True
-        """False: clients of the manager before may still bring what it had sent them last."""
+        """False: clients of the previous manager may still reconnect with segments that it sent them last."""
         self._dead: dict[int, int] = {}  # slot -> its word, until it is free
         self._purge_at = PURGE_NAMES
-        self._unsettled: set[int] = set()  # dead slots whose transfers are still to be undone
-        self._left: dict[int, int] = {}  # dying owner -> segments still to be reaped of it
-        self._reaps: deque[tuple[int, int]] = deque()  # (owner, segment)
+        self._undo_pending: set[int] = set()  # dead slots whose transfers are still to be undone
+        self._left: dict[int, int] = {}  # dying owner -> segments in which its holds are still to be released
+        self._releases: deque[tuple[int, int]] = deque()  # (owner, segment)
         self._busy: deque[tuple[int, int]] = deque()
-        self._childless: set[int] = set()  # dead slots whose unannounced embryos are still to be found
-        self._look = False  # for strangers
+        self._unchecked_parents: set[int] = set()  # dead slots whose unannounced embryos have not been looked for yet
+        self._look = False  # whether to look for unannounced clients
         self._retry_at = 0.0
         self._sweep_at = 0.0
-        self._accounted = False  # whether slot 0 counts what it should, as far as is known here
+        self._accounted = False  # whether the reserved bytes of slot 0 are up to date
 
     # ------------------------------------------------------------------------------------------------------- clients
 
     def add_client(self, pid: int, start_time: int, foreign: bool = False) -> int:
-        """A slot for a process that said hello. Raises Refusal."""
+        """Give a slot to a process that said HELLO; returns its index. Raises Refusal."""
         if len(self.clients) >= self.max_clients:
             raise Refusal(
                 protocol.LIMIT,
-                f"this manager serves {self.max_clients} clients and has as many; raise --max-clients or let some end",
+                f"this manager already has its maximum of {self.max_clients} clients; raise --max-clients or end some",
             )
         try:
             slot = generation = 0
-            while not slot or self._knows(slot):  # the table says that a slot is free; others write there too
-                # An embryo of nobody at first: a client always says who it is.
+            while not slot or self._knows(slot):  # the table is shared: a slot it shows as free may be known here
+                # At first an embryo without a parent: a CLIENT slot always names its process.
                 slot, generation = self.group.claim(SLOT_EMBRYO, 0, 0)
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
-                f"the slot table is full: {len(self.group.occupied())} clients and embryos; let some end",
+                f"the slot table is full: {len(self.group.occupied())} clients and embryos; end some clients",
             ) from None
         return self.identify(slot, generation, pid, start_time, foreign).slot
 
@@ -222,7 +228,7 @@ class State:
         return client
 
     def _add_unseen(self, slot: int) -> Client:
-        """Keep a client that has no connection here, by what the table says of it."""
+        """Register a client that has no connection here, from its entry in the slot table."""
         _kind, pid, start_time, _parent, _generation = self.group.slot(slot)
         return self._add_client(slot, pid, start_time, foreign=not start_time, detached=True)
 
@@ -230,12 +236,12 @@ class State:
         return slot in self.clients or slot in self.embryos or slot in self._dead
 
     def add_embryo(self, slot: int, generation: int, parent: int) -> None:
-        """Note that `parent` is making a child in `slot`. Raises Refusal."""
+        """Record that `parent` is creating a child in `slot`. Raises Refusal."""
         try:
             kind, _pid, _start, claimed_by, born = self.group.slot(slot)
         except IndexError:
-            raise Refusal(protocol.INVALID, f"there is no slot {slot}") from None
-        # A forked child makes itself a client, and may be faster than the news of it.
+            raise Refusal(protocol.INVALID, f"slot {slot} does not exist") from None
+        # A forked child turns its slot into a client by itself, possibly before the announcement arrives.
         known = self.clients.get(slot)
         claimed = kind == SLOT_CLIENT and (known is None or known.detached)
         claimed = claimed or (kind == SLOT_EMBRYO and claimed_by == parent)
@@ -247,39 +253,39 @@ class State:
             self.embryos[slot] = self.group.word(slot)
 
     def is_connected(self, slot: int, generation: int) -> bool:
-        """Whether that client is here, by a connection of its own."""
+        """Whether the client of that slot and generation has a connection of its own."""
         client = self.clients.get(slot)
         return client is not None and not client.detached and self.group.slot(slot)[4] == generation
 
     def identify(self, slot: int, generation: int, pid: int, start_time: int, foreign: bool) -> Client:
-        """The slot of that generation, an embryo or a client, is that of this process, which is connected now.
+        """Assign the slot of that generation, an embryo or a client, to this process, which is now connected.
 
-        Raises Refusal: it was taken back.
+        Raises Refusal: the slot was reclaimed.
         """
-        for _ in range(2):  # once more, for a forked child that has just made itself a client
+        for _ in range(2):  # twice, because a forked child may turn its slot into a client in between
             word = self.group.word(slot)
             kind, *_, now = self.group.slot(slot)
             if kind not in (SLOT_CLIENT, SLOT_EMBRYO) or now != generation or word >> 32 != generation:
                 break
-            # The next manager reads the process there; clients read below whom they can look for in their own /proc.
+            # The next manager reads the pid from the word; clients use the one below, valid in their own /proc.
             if self.group.move(slot, word, SLOT_CLIENT, pid):
                 self.group.name(slot, 0 if foreign else pid, 0 if foreign else start_time)
                 self.embryos.pop(slot, None)
                 self.awaited.discard(slot)
                 return self._add_client(slot, pid, start_time, foreign)
-        raise Refusal(protocol.DENIED, f"whoever comes for slot {slot} comes too late; start another process")
+        raise Refusal(protocol.DENIED, f"slot {slot} was reclaimed before its process connected; start another process")
 
     def rejoin(self, slot: int, generation: int) -> Client | None:
-        """The client of that generation; None: an embryo of it. Raises Refusal: it is neither.
+        """Return the client of that slot and generation, or None for an embryo. Raises Refusal if it is neither.
 
-        It may be one that this manager has not heard of yet.
+        The client may be unknown to this manager so far.
         """
         kind, _pid, _start, _parent, now = self.group.slot(slot) if slot < MAX_SLOTS else (SLOT_FREE, 0, 0, 0, 0)
         if generation != now or kind not in (SLOT_CLIENT, SLOT_EMBRYO) or slot == 0 or slot in self._dead:
             raise Refusal(
                 protocol.DENIED,
-                f"slot {slot} is not that of a living client any more: it was taken for dead, or a child that came for "
-                "it too late; restart the process",
+                f"slot {slot} no longer belongs to a live client: it was reclaimed because its process was taken for "
+                "dead, or connected too late; restart the process",
             )
         if kind == SLOT_EMBRYO:
             self.embryos[slot] = self.group.word(slot)
@@ -290,54 +296,50 @@ class State:
         return self.clients.get(slot) or self._add_unseen(slot)
 
     def embryo_gone(self, slot: int, generation: int) -> Client | None:
-        """Nobody has the socket of that embryo any more: it is dead, or the client that it made of itself."""
-        if self.embryos.get(slot, 0) >> 32 != generation:  # of a later embryo there, that says nothing
+        """No process has the socket of that embryo any more; returns the client if the child has become one."""
+        if self.embryos.get(slot, 0) >> 32 != generation:  # a later embryo has the slot by now
             return None
         word = self.embryos.pop(slot)
         self.awaited.discard(slot)
-        if self._bury(slot, word):
+        if self._mark_dead(slot, word):
             return None
         self._look = True
         kind, *_, now = self.group.slot(slot)
         return self._add_unseen(slot) if kind == SLOT_CLIENT and now == generation else None
 
     def gone(self, slot: int) -> None:
-        """The client in `slot` is dead: everything it holds will be released by `work()`."""
+        """Mark the client in `slot` dead; `work()` then releases everything it holds."""
         client = self.clients.pop(slot, None)
-        if client is not None and (self._bury(slot, client.word) or self._bury(slot, self.group.word(slot))):
-            self._childless.add(slot)  # the second, should it have written over its own slot
+        if client is not None and (self._mark_dead(slot, client.word) or self._mark_dead(slot, self.group.word(slot))):
+            self._unchecked_parents.add(slot)  # the second, should it have written over its own slot
 
-    def _bury(self, slot: int, word: int) -> bool:
-        """False: the slot's word has changed."""
+    def _mark_dead(self, slot: int, word: int) -> bool:
+        """Set the slot to DEAD and start to reclaim it. False: its word is not `word` any more."""
         if not self.group.move(slot, word, SLOT_DEAD, self._mark):
             return False
-        self._inter(slot)
-        return True
-
-    def _inter(self, slot: int) -> None:
-        """`slot` is DEAD, and to be reaped."""
         self._dead[slot] = self.group.word(slot)
         for ring in self.rings.values():
-            ring.show()  # the dead may have put or taken a message and not said so
-        self._unsettled.add(slot)
+            ring.show()  # the client may have put or taken a message without updating the event
+        self._undo_pending.add(slot)
         self._retry_at = 0.0
+        return True
 
-    def _look_for_strangers(self) -> None:
-        """Find children that were not announced: clients that nobody told this manager of, embryos that may come."""
-        parents, self._childless = self._childless, set()
+    def _find_unannounced(self) -> None:
+        """Find children that were not announced: clients unknown to this manager, and embryos that may connect."""
+        parents, self._unchecked_parents = self._unchecked_parents, set()
         self._look = False
         for slot in self.group.occupied():
             kind, _pid, _start, parent, _generation = self.group.slot(slot)
             if slot == 0 or self._knows(slot):
                 continue
             if kind == SLOT_CLIENT:
-                self.strangers.append(self._add_unseen(slot))
+                self.unannounced.append(self._add_unseen(slot))
             elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and parent == 0):
-                self._bury(slot, self.group.word(slot))
+                self._mark_dead(slot, self.group.word(slot))
             elif kind == SLOT_EMBRYO:
                 self._await(slot)
         for slot in parents:
-            if self.is_complete and slot in self._dead and slot not in self._unsettled and slot not in self._left:
+            if self.is_complete and slot in self._dead and slot not in self._undo_pending and slot not in self._left:
                 self._free(slot)
 
     def _await(self, slot: int) -> None:
@@ -345,15 +347,15 @@ class State:
         self.awaited.add(slot)
 
     def _free(self, slot: int) -> None:
-        """Nothing names the dead slot any more."""
-        self._account()  # what the slot counted for is another's by now
+        """Free a dead slot that nothing refers to any more."""
+        self._account()  # the bytes that the slot counted for are now charged to slot 0
         self.group.name(slot, 0, 0)
         self.group.move(slot, self._dead.pop(slot), SLOT_FREE)
 
     # ---------------------------------------------------------------------------------------------------- taking over
 
     def take_over(self) -> list[Client]:
-        """Begin with what the group's table says, after another manager; gives those who may live."""
+        """Start from the slot table that the previous manager left; returns the clients that may be alive."""
         found = []
         self.is_complete = False
         for slot in self.group.occupied():
@@ -361,21 +363,21 @@ class State:
             if kind == SLOT_CLIENT:
                 found.append(self._add_unseen(slot))
             elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and parent == 0):  # its HELLO was never answered
-                self._bury(slot, self.group.word(slot))
+                self._mark_dead(slot, self.group.word(slot))
             elif kind == SLOT_EMBRYO:
                 self._await(slot)
         return found
 
-    def adopt_segment(self, books: Books, payload: int, name: bytes, ring: Ring | None) -> Segment | None:
-        """Keep a segment that the manager before had made. None: it was given up, or is here already."""
-        number, owner, generation, nbytes, dedicated, retired = books.facts
+    def adopt_segment(self, metadata: SegmentMetadata, payload: int, name: bytes, ring: Ring | None) -> Segment | None:
+        """Register a segment that the previous manager made. None: it was retired, or is known already."""
+        number, owner, generation, nbytes, dedicated, retired = metadata.facts
         if retired or number in self.segments or not 0 < number < self.group.next_segment:
             return None
         kind, *_, now = self.group.slot(owner) if owner < MAX_SLOTS else (SLOT_FREE, 0)
         alive = kind == SLOT_CLIENT and now == generation
-        segment = Segment(number, books, payload, nbytes, dedicated, owner if alive else None, name, ring)
+        segment = Segment(number, metadata, payload, nbytes, dedicated, owner if alive else None, name, ring)
         if ring is not None:
-            # Too late, when what the ring's messages held has been released as that of a lost one.
+            # Too late once the ring was counted as lost and its messages' holds were released.
             if ring.number in self.rings or self.is_complete:
                 return None
             ring.segment = number
@@ -384,65 +386,64 @@ class State:
         if not alive:
             self.orphans.add(number)
         for dead in {*self._dead, *self._left}:
-            if dead not in self._unsettled:
+            if dead not in self._undo_pending:
                 self._left[dead] = self._left.get(dead, 0) + 1
-                self._reaps.append((dead, number))
+                self._releases.append((dead, number))
         return segment
 
-    def pass_on(self, heir: State) -> None:
-        """Give all segments to the state of the next manager, which is in the same process."""
+    def pass_on(self, successor: State) -> None:
+        """Pass all segments to the state of the next manager in the same process."""
         for segment in self.segments.values():
-            if heir.adopt_segment(segment.books, segment.payload, segment.name, segment.ring) is None:
-                self.outside.release(segment)  # the last one had destroyed it
+            if successor.adopt_segment(segment.metadata, segment.payload, segment.name, segment.ring) is None:
+                self.outside.release(segment)  # it was destroyed already
         self.segments.clear()
 
     def complete(self) -> None:
-        """All that the manager before had sent has been found: now its numbers may be others'.
+        """End the recovery: every segment that the previous manager sent has been found, or is lost.
 
-        Slots of those who died meanwhile become free, and what is held by rings that nobody has any more will be
-        released by `work()`.
+        Slots of clients that died meanwhile become free, and `work()` releases the holds of lost rings.
         """
         if self.is_complete:
             return
         self.is_complete = True
         for slot in list(self._dead):
-            if slot not in self._unsettled and slot not in self._left and slot not in self._childless:
+            if slot not in self._undo_pending and slot not in self._left and slot not in self._unchecked_parents:
                 self._free(slot)
-        for number in range(FIRST_RING, min(self.group.next_ring, LAST_RING + 1, FIRST_RING + MOST_RINGS)):
+        for number in range(FIRST_RING, min(self.group.next_ring, LAST_RING + 1, FIRST_RING + MAX_LOST_RINGS)):
             if number not in self.rings and number not in self._left:
                 self._release(number)
 
     def adopt_names(self, names: dict[bytes, tuple[tuple[int, int, int], tuple[int, int]]]) -> None:
-        """Keep the names of live blocks that the manager before gave out."""
+        """Keep those names of the previous manager that stand for live blocks."""
         for name, (triple, giver) in names.items():
             if self._is_live(triple) is not None:
                 self.names[name], self.givers[name] = triple, giver
                 if name.startswith(OWN_NAMES):
                     self.by_block[triple] = name
 
-    def _settle_transfers(self, slot: int) -> bool:
-        """Undo what a dead slot left unfinished in rings. False: a ring is locked, and the slot must wait."""
+    def _undo_transfers(self, slot: int) -> bool:
+        """Undo what a dead slot left unfinished in rings. False: a ring is locked; try again later."""
         for ring in self.rings.values():
             if not ring.memory.names(slot):
                 continue
-            books: dict[int, Books | None] = {}
+            metadata: dict[int, SegmentMetadata | None] = {}
             for number in ring.memory.segments_to_undo(slot):
                 segment = self.segments.get(number)
-                books[number] = None if segment is None else segment.books
+                metadata[number] = None if segment is None else segment.metadata
             try:
-                ring.memory.settle(slot, books)
+                ring.memory.undo_transfers(slot, metadata)
             except LockBusy:
                 return False
         return True
 
     def _release(self, owner: int) -> None:
-        """Begin to release what a settled slot, or a ring that nobody holds any more, holds in every segment."""
+        """Start to release the holds of `owner` in every segment: a dead slot, or a ring without holders."""
         numbers: Iterable[int] = self.segments
         if owner >= FIRST_RING:  # most rings never were in a message
-            numbers = [number for number, one in self.segments.items() if one.ring is None or one.books.is_lent]
-        before = len(self._reaps)
-        self._reaps.extend((owner, number) for number in numbers)
-        self._left[owner] = len(self._reaps) - before
+            numbers = [number for number, one in self.segments.items() if one.ring is None or one.metadata.is_lent]
+        before = len(self._releases)
+        self._releases.extend((owner, number) for number in numbers)
+        self._left[owner] = len(self._releases) - before
         if not self._left[owner]:
             self._released(owner)
 
@@ -452,77 +453,77 @@ class State:
             if owner in self.rings:
                 self._destroy(self.segments[self.rings[owner].segment])
             else:
-                self._give_back_number(owner)  # nobody has it any more
-        # A parent's slot stays DEAD until its unannounced embryos were found, or they would be its next owner's.
-        elif owner not in self._childless and self.is_complete:
+                self._give_back_number(owner)  # a lost ring: only its number is left
+        # A parent's slot stays DEAD until its unannounced embryos are found; else its next owner would be their parent.
+        elif owner not in self._unchecked_parents and self.is_complete:
             self._free(owner)
 
     def _account(self) -> None:
-        """Let slot 0 count what rings, and segments without an owner, have reserved, when there is a quota."""
+        """If there is a quota, charge slot 0 with what rings and orphans have reserved."""
         self._accounted = True
         if not self.group.quotas()[0]:
             return
         known = self.group.reserved(0)
         found = sum(self.segments[number].figures()[2] for number in self.orphans)
         if found != known:
-            self.group.account(known, found)  # not if somebody made a ring larger just now; then the next time
+            self.group.account(known, found)  # no effect if a ring grew just now; corrected the next time
 
     def charge_ring(self) -> None:
-        """Count a ring that is about to be made, when there is a quota. Raises Refusal."""
+        """If there is a quota, charge it with a ring that is about to be made. Raises Refusal."""
         if not self.group.quotas()[0]:
             return
         refused = self.group.charge(FIRST_RING_BYTES)
         self._accounted = False
         if refused is not None:
-            most, left = self.group.quotas()[0], refused[1]
+            bound, left = self.group.quotas()[0], refused[1]
             raise Refusal(
                 protocol.LIMIT,
-                f"no shared memory for a queue of {FIRST_RING_BYTES} bytes: limit hit: {refused[0]} ({most} bytes), of "
-                f"which {left} are free; release tensors or drop queues, or raise the limit",
+                f"no shared memory for a queue of {FIRST_RING_BYTES} bytes: limit hit: {refused[0]} ({bound} bytes, "
+                f"{left} of them free); release tensors or queues, or raise the limit",
                 EDQUOT,
             )
 
     def work(self, seconds: float = 0.005) -> None:
-        """Go on with what deaths left to do, for at most about `seconds`. Raises PermissionError: we were replaced."""
+        """Continue to reclaim dead clients, for about `seconds` at most. Raises PermissionError: we were replaced."""
         now = monotonic()
         deadline = now + seconds
-        if self._childless or self._look:
-            self._look_for_strangers()
-        if self._reaps or self._busy or self._unsettled or self.orphans:
+        if self._unchecked_parents or self._look:
+            self._find_unannounced()
+        if self._releases or self._busy or self._undo_pending or self.orphans:
             set_threads_visible(not any(client.foreign for client in self.clients.values()) and not self.embryos)
-        if (self._busy or self._unsettled) and now >= self._retry_at:
+        if (self._busy or self._undo_pending) and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
-            self._reaps.extend(self._busy)
+            self._releases.extend(self._busy)
             self._busy.clear()
-            for slot in list(self._unsettled):
-                if self._settle_transfers(slot):
-                    self._unsettled.discard(slot)
+            for slot in list(self._undo_pending):
+                if self._undo_transfers(slot):
+                    self._undo_pending.discard(slot)
                     self._release(slot)
                 if monotonic() > deadline:
                     self._retry_at = now
                     break
         count = 0
-        while self._reaps:
-            owner, number = self._reaps.popleft()
-            self._reap(owner, number)
+        while self._releases:
+            owner, number = self._releases.popleft()
+            self._release_in(owner, number)
             count += 1
             if count % 16 == 0 and monotonic() > deadline:
                 break
         if self.orphans and now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECONDS
             for number in list(self.orphans):
-                self._settle(self.segments[number])
+                self._tidy(self.segments[number])
             self._end_unreached()
             self._accounted = False
         if not self._accounted:
             self._account()
 
-    def _reap(self, owner: int, number: int) -> None:
+    def _release_in(self, owner: int, number: int) -> None:
         segment = self.segments.get(number)
         if segment is not None:
             try:
-                # Nobody allocates from an orphan, so that it is looked at by its holds alone, whatever its totals say.
-                segment.books.reap(owner, self.group, segment.owner in (owner, None))
+                # Nobody allocates from an orphan: its totals are derived again from its holds.
+                segment.metadata.release_holds(owner, self.group, segment.owner in (owner, None))
             except LockBusy:
                 self._busy.append((owner, number))
                 return
@@ -531,17 +532,17 @@ class State:
                 self.orphans.add(number)
                 self._accounted = False
             if segment.owner is None:
-                self._settle(segment)
+                self._tidy(segment)
         self._left[owner] -= 1
         if not self._left[owner]:
             self._released(owner)
 
     def next_work(self, now: float) -> float | None:
-        """Seconds until `work()` has something to do; None: not before something happens."""
-        if self._reaps or self._childless or self._look:
+        """Seconds until `work()` has something to do; None: not before the next event."""
+        if self._releases or self._unchecked_parents or self._look:
             return 0.0
         waits = []
-        if self._busy or self._unsettled:
+        if self._busy or self._undo_pending:
             waits.append(self._retry_at - now)
         if self.orphans:
             waits.append(self._sweep_at - now)
@@ -550,15 +551,22 @@ class State:
     @property
     def dying(self) -> int:
         """Slots whose holds are not all released yet."""
-        return len(self._unsettled) + sum(owner < FIRST_RING for owner in self._left)
+        return len(self._undo_pending) + sum(owner < FIRST_RING for owner in self._left)
 
     # ------------------------------------------------------------------------------------------------------ segments
 
     def add_segment(
-        self, number: int, books: Books, payload: int, nbytes: int, dedicated: bool, owner: int, name: bytes
+        self,
+        number: int,
+        metadata: SegmentMetadata,
+        payload: int,
+        nbytes: int,
+        dedicated: bool,
+        owner: int,
+        name: bytes,
     ) -> Segment:
-        """Keep a new segment."""
-        segment = self.segments[number] = Segment(number, books, payload, nbytes, dedicated, owner, name)
+        """Register a new segment."""
+        segment = self.segments[number] = Segment(number, metadata, payload, nbytes, dedicated, owner, name)
         return segment
 
     def ring_number(self) -> int:
@@ -566,74 +574,76 @@ class State:
         try:
             return self._numbers.take()
         except LookupError as problem:
-            raise Refusal(protocol.LIMIT, f"{problem}: {len(self.rings)} rings live; drop some queues") from None
+            raise Refusal(protocol.LIMIT, f"{problem}: {len(self.rings)} rings exist; release some queues") from None
 
     def ring_not_made(self, number: int) -> None:
-        """The number is not needed after all."""
+        """Give back a number of `ring_number` whose ring could not be made."""
         self._give_back_number(number)
 
     def _give_back_number(self, number: int) -> None:
-        if self.is_complete:  # before, it waits as all the others do
+        if self.is_complete:  # before that, `complete` recovers it with the others
             self._numbers.give_back(number)
 
-    def add_ring(self, number: int, books: Books, payload: int, ring: Ring) -> Segment:
-        """Keep a new ring. Nobody allocates from it."""
-        segment = self.segments[number] = Segment(number, books, payload, RING_BYTES, True, None, b"", ring)
+    def add_ring(self, number: int, metadata: SegmentMetadata, payload: int, ring: Ring) -> Segment:
+        """Register a new ring. Its segment is an orphan from the start."""
+        segment = self.segments[number] = Segment(number, metadata, payload, RING_BYTES, True, None, b"", ring)
         ring.segment = number
         self.rings[ring.number] = ring
         self.orphans.add(number)
         return segment
 
     def ring(self, number: int) -> Ring:
-        """The ring that a segment is. Raises Refusal."""
+        """Return the ring in a segment. Raises Refusal: it is not a ring."""
         ring = self.segment(number).ring
         if ring is None:
-            raise Refusal(protocol.INVALID, f"segment {number} is not a ring, which an event is asked for")
+            raise Refusal(protocol.INVALID, f"segment {number} is not a ring, so it has no event")
         return ring
 
     def segment(self, number: int) -> Segment:
-        """Raises Refusal: STALE for one that is gone, UNKNOWN for one that never was."""
+        """Return a segment by its id. Raises Refusal: STALE if it was destroyed, UNKNOWN if it never existed."""
         segment = self.segments.get(number)
         if segment is not None:
             return segment
         if 0 < number < self.group.next_segment:
             raise Refusal(
                 protocol.STALE,
-                f"segment {number} is gone: every block in it was freed, or its owner and the manager before this one "
-                "ended before anybody else had mapped it; ask its sender for a new handle",
+                f"segment {number} does not exist any more: all its blocks were freed, or its owner and the previous "
+                "manager ended before another process had mapped it; ask its sender for a new handle",
             )
         raise Refusal(protocol.UNKNOWN, f"this manager never made a segment {number}")
 
     def return_segment(self, number: int, slot: int) -> None:
-        """Take an empty segment back from its owner, or what a client holds of a ring. Raises Refusal."""
+        """Take an empty segment back from its owner, or release a client's holds on a ring. Raises Refusal."""
         segment = self.segment(number)
         if segment.ring is not None:
             try:
-                segment.books.reap(slot, self.group)
+                segment.metadata.release_holds(slot, self.group)
             except LockBusy:
-                raise Refusal(protocol.INVALID, f"ring {number} is locked just now; return it again") from None
-            self._settle(segment)
+                raise Refusal(
+                    protocol.INVALID, f"ring {number} is locked by another process; return it again"
+                ) from None
+            self._tidy(segment)
             return
         if segment.owner != slot:
-            raise Refusal(protocol.DENIED, f"segment {number} belongs to slot {segment.owner} and not to slot {slot}")
-        live, nbytes, _reserved = segment.books.stats()
+            raise Refusal(protocol.DENIED, f"segment {number} belongs to slot {segment.owner}, not to slot {slot}")
+        live, nbytes, _reserved = segment.metadata.stats()
         if live:
             raise Refusal(
                 protocol.INVALID, f"segment {number} still has {live} live blocks ({nbytes} bytes); release them first"
             )
         self._destroy(segment)
 
-    def _settle(self, segment: Segment) -> None:
-        """End an orphan without live blocks, or a ring out of reach; give back the gaps of one that lost some."""
-        live, _bytes, _reserved = segment.books.stats()
+    def _tidy(self, segment: Segment) -> None:
+        """End an orphan without live blocks or an unreachable ring; give back the free pages of any other orphan."""
+        live, _bytes, _reserved = segment.metadata.stats()
         if not live or self._has_ended(segment):
             self._end(segment)
         elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
             try:
-                blocks = segment.books.blocks(WALK_HOLDS)
+                blocks = segment.metadata.blocks(WALK_HOLDS)
             except LockBusy:
                 return
-            # Nobody allocates from an orphan, so what is free now stays free.
+            # Nobody allocates from an orphan, so free ranges stay free.
             end = 0
             for offset, nbytes in sorted((block[1], block[2]) for block in blocks):
                 self._give_back(segment, end, min(offset, segment.nbytes))
@@ -642,24 +652,26 @@ class State:
             segment.trimmed_at = live
 
     def _has_ended(self, segment: Segment) -> bool:
-        return segment.ring is not None and segment.books.has_ended(self.group)
+        return segment.ring is not None and segment.metadata.has_ended(self.group)
 
     def _end_unreached(self) -> None:
-        """End the rings that only messages in one another hold."""
-        if not self.is_complete:  # one that comes late may hold any of them
+        """End rings that are held only by messages in one another."""
+        if not self.is_complete:  # a ring that is recovered later may hold any of them
             return
         segments = [self.segments[ring.segment] for ring in self.rings.values()]
-        lent = [segment for segment in segments if segment.books.is_lent]
-        if lent and end_unreached(self.group, [(one.ring.memory, one.books) for one in lent if one.ring is not None]):
+        lent = [segment for segment in segments if segment.metadata.is_lent]
+        if lent and end_unreached(
+            self.group, [(one.ring.memory, one.metadata) for one in lent if one.ring is not None]
+        ):
             for segment in lent:
-                self._settle(segment)
+                self._tidy(segment)
 
     def _end(self, segment: Segment) -> bool:
-        """Destroy an orphan that nobody needs. False: a ring, which goes once its messages' holds are released."""
+        """Destroy an unused orphan. False: a ring, which is destroyed once its messages' holds are released."""
         if segment.ring is None:
             self._destroy(segment)
         elif segment.ring.number not in self._left:
-            # Nobody can reach the ring, so nobody puts into it, and what its number holds becomes no more.
+            # No process can reach the ring, so no message is put into it, and its number gets no further holds.
             self._release(segment.ring.number)
         return segment.id not in self.segments
 
@@ -680,7 +692,7 @@ class State:
         self.outside.destroy(segment)
 
     def release_all(self) -> None:
-        """The manager ends. Peers keep what they have mapped, for the next manager to find."""
+        """Close all descriptors when the manager ends. Clients keep what they map; a successor finds it there."""
         for segment in list(self.segments.values()):
             self.outside.release(segment)
         self.segments.clear()
@@ -690,26 +702,26 @@ class State:
     # --------------------------------------------------------------------------------------------------------- names
 
     def _is_live(self, triple: tuple[int, int, int]) -> int | None:
-        """The bytes of a live block; None: it is not live. The numbers may be any, from a client or the journal."""
+        """Return the size of a live block in bytes, else None. Clients and journals may give any numbers."""
         number, block, generation = triple
         segment = self.segments.get(number)
         if segment is None or self._has_ended(segment) or not (0 <= block < _NUMBERS and 0 <= generation < _NUMBERS):
             return None
-        return segment.books.live(block, generation)
+        return segment.metadata.live(block, generation)
 
     def _check_live(self, triple: tuple[int, int, int]) -> None:
-        """Raises Refusal."""
+        """Raise Refusal unless the block is live."""
         number, block, generation = triple
         self.segment(number)
         if self._is_live(triple) is None:
             raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
 
     def living_names(self) -> dict[bytes, tuple[int, int, int]]:
-        """The names that stand for something. That of a block that was freed stays known, for LOOKUP to say so."""
+        """Return the names of live blocks. Names of freed blocks stay known, so that LOOKUP can answer STALE."""
         return {name: triple for name, triple in self.names.items() if self._is_live(triple) is not None}
 
     def _name(self, name: bytes, triple: tuple[int, int, int], slot: int) -> None:
-        """From now on the name stands for the block, and may be taken back by the client in `slot`."""
+        """Bind a name to a block. The client in `slot` can take it back."""
         if len(self.names) >= self._purge_at:
             self.purge_names()
         giver = slot, self.clients[slot].word >> 32
@@ -717,7 +729,7 @@ class State:
         self.names[name], self.givers[name] = triple, giver
 
     def export(self, number: int, block: int, generation: int, slot: int) -> bytes:
-        """The name of a live block, made up for the client in `slot` if it has none. Raises Refusal."""
+        """Return the name of a live block; generate one for the client in `slot` if it has none. Raises Refusal."""
         triple = (number, block, generation)
         self._check_live(triple)
         name = self.by_block.get(triple)
@@ -729,21 +741,22 @@ class State:
         return name
 
     def bind(self, name: bytes, number: int, block: int, generation: int, slot: int) -> None:
-        """Let a name that the client in `slot` chose stand for a live block. Raises Refusal: it stands for another."""
+        """Bind a name that the client in `slot` chose to a live block. Raises Refusal: the name is taken."""
         shown = name.decode("ascii", "replace")
         if name.startswith(OWN_NAMES):
             raise Refusal(
                 protocol.INVALID,
-                f"names that begin with {OWN_NAMES.decode()} are the manager's own, as {shown} would be",
+                f"the name {shown} begins with {OWN_NAMES.decode()}, which is reserved for the manager; choose another",
             )
         triple = (number, block, generation)
         self._check_live(triple)
         known = self.names.get(name)
-        if known == triple:  # asked once more, after the answer was lost with the manager before
+        if known == triple:  # the client repeats its request, because the previous manager's reply was lost
             return
         if known is not None and self._is_live(known) is not None:
             raise Refusal(
-                protocol.EXISTS, f"the name {shown} stands for another object already; open it, or choose another"
+                protocol.EXISTS,
+                f"the name {shown} is already bound to another object; open that one or choose another name",
             )
         self._name(name, triple, slot)
 
@@ -753,16 +766,15 @@ class State:
         if triple is None:
             raise Refusal(
                 protocol.UNKNOWN,
-                f"no block has the name {name.decode('ascii', 'replace')} here: this manager never gave it out, or "
-                "it was "
-                f"released; check the handle's manager address, and that its sender still lives",
+                f"no block is named {name.decode('ascii', 'replace')} here: the manager never gave out the name, or it "
+                "was released; check the manager address in the handle, and that its sender is still running",
             )
         nbytes = self._is_live(triple)
         if nbytes is None:
             raise Refusal(
                 protocol.STALE,
-                f"the block named {name.decode('ascii', 'replace')} has been freed; its sender must keep it until "
-                "it is opened",
+                f"the block named {name.decode('ascii', 'replace')} has been freed; the sender must keep it until "
+                "the receiver has opened it",
             )
         return (*triple, nbytes)
 
@@ -770,14 +782,14 @@ class State:
         """Forget a name for the client in `slot`. Raises Refusal."""
         shown = name.decode("ascii", "replace")
         if name not in self.names:
-            raise Refusal(protocol.UNKNOWN, f"no block has the name {shown} here")
+            raise Refusal(protocol.UNKNOWN, f"no block is named {shown} here")
         giver, generation = self.givers[name]
         client = self.clients.get(giver)
         if giver != slot and client is not None and client.word >> 32 == generation:
             raise Refusal(
                 protocol.DENIED,
-                f"the name {shown} was given out for pid {client.pid} (slot {giver}) and not for slot {slot}; while "
-                "that process lives, it alone can take the name back",
+                f"the name {shown} belongs to pid {client.pid} (slot {giver}), not to slot {slot}; only that process "
+                "can release it while it is running",
             )
         self._forget(name)
 
@@ -789,7 +801,7 @@ class State:
             del self.by_block[triple]
 
     def purge_names(self) -> int:
-        """Forget the names of dead blocks; gives how many."""
+        """Forget the names of freed blocks; returns their number."""
         stale = [name for name, triple in self.names.items() if self._is_live(triple) is None]
         for name in stale:
             self._forget(name)
@@ -797,19 +809,19 @@ class State:
         return len(stale)
 
     def collect(self, seconds: float) -> protocol.Collected:
-        """Clear what nothing needs; with seconds >= 0 also what has been in flight for longer."""
+        """Release what is unused; with seconds >= 0 also what has been in flight for at least that time."""
         tickets = busy = count = freed = 0
         if seconds >= 0:
-            whole = int(-(-min(seconds, 1e9) // 1))  # rounded up: what is younger must stay
+            whole = int(-(-min(seconds, 1e9) // 1))  # rounded up: nothing younger may be released
             for segment in self.segments.values():
                 try:
-                    tickets += segment.books.expire_tickets(whole)
+                    tickets += segment.metadata.expire_tickets(whole)
                 except LockBusy:
                     busy += 1
         self._end_unreached()
         for number in list(self.orphans):
             segment = self.segments[number]
-            live, _bytes, reserved = segment.books.stats()
+            live, _bytes, reserved = segment.metadata.stats()
             if not live and self._end(segment):
                 count += 1
                 freed += reserved

@@ -1,9 +1,8 @@
-"""What a manager was killed with, found again in the processes that use it.
+"""Recovery of a killed manager's segments from the processes that use them.
 
-Every client has the descriptors of the group segment and of each segment that it maps, and processes of one user may
-look into each other's `/proc/<pid>/fd`. So the next manager takes them from there, whatever those processes are doing
-just now: it asks nobody, and waits for nobody. The names of the memfds say what they are (`memory.books_name`,
-`memory.payload_name`).
+Every client has the descriptors of the group segment and of each segment that it maps, and processes of one user can
+open each other's `/proc/<pid>/fd`. The next manager reopens them there, so it needs no cooperation of the clients and
+never waits for them. The names of the memfds identify them (`memory.metadata_name`, `memory.payload_name`).
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
     from shmtensor.manager.daemon.state import State
 
 KILL_SECONDS = 1.0
-"""A manager that was killed is gone within this time, or not waited for any longer."""
-_MEMFD = regex(r"/memfd:shmtensor-([0-9a-f]{16})(?:-(\d+)(-books)?)?(?: \(deleted\))?")
+"""Longest wait for the end of a manager that was killed."""
+_MEMFD = regex(r"/memfd:shmtensor-([0-9a-f]{16})(?:-(\d+)(-metadata)?)?(?: \(deleted\))?")
 
 
 def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
-    """(path that opens it again, what it is) of each descriptor of a process, as far as they can be seen."""
+    """Yield (path that reopens it, link target) for each visible descriptor of a process."""
     directory = f"/proc/{pid}/fd"
     try:
         entries = os.listdir(directory)
@@ -52,7 +51,7 @@ def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def _open(path: str) -> int:
-    """The file behind another process's descriptor, or -1 when that was closed meanwhile. Raises OSError."""
+    """Reopen another process's descriptor; -1 if it was closed meanwhile. Raises OSError."""
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as problem:
@@ -61,13 +60,13 @@ def _open(path: str) -> int:
 
 
 def _raise_if_ours(problem: OSError) -> None:
-    """What we lack must not look as if others had nothing."""
+    """Raise an error of this process's limits, so that it is not taken for a missing descriptor."""
     if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         raise problem
 
 
 def _processes(uid: int) -> Iterator[int]:
-    """The other processes of this user."""
+    """Yield the pids of the other processes of this user."""
     for entry in os.listdir("/proc"):
         try:
             if entry.isdigit() and int(entry) != os.getpid() and os.stat(f"/proc/{entry}").st_uid == uid:
@@ -77,7 +76,7 @@ def _processes(uid: int) -> Iterator[int]:
 
 
 def sockets(uid: int) -> set[int]:
-    """Inodes of all sockets that other processes of this user have."""
+    """Return the inodes of all sockets that other processes of this user have open."""
     found = set()
     for pid in _processes(uid):
         for _path, target in _descriptors(pid):
@@ -87,12 +86,12 @@ def sockets(uid: int) -> set[int]:
 
 
 def has_socket(pid: int, inode: int) -> bool:
-    """Whether the process has the socket of that number; 0: of none."""
+    """Whether the process has the socket with that inode open (0: no socket)."""
     return inode != 0 and any(target == f"socket:[{inode}]" for _path, target in _descriptors(pid))
 
 
 def find_group(group_id: int, uid: int, keeper: int = 0) -> _native.Group | None:
-    """The group segment, from any process of this user that has it, `keeper` first; None when nobody has."""
+    """Reopen the group segment from any process of this user that has it, `keeper` first; None if no process has."""
     for pid in chain([keeper] if keeper else [], _processes(uid)):
         for path, target in _descriptors(pid):
             match = _MEMFD.fullmatch(target)
@@ -104,16 +103,16 @@ def find_group(group_id: int, uid: int, keeper: int = 0) -> _native.Group | None
             try:
                 return _native.Group.open(fd)
             except (ValueError, OSError):
-                pass  # of another layout version, say
+                pass  # for example of another layout version
             finally:
                 os.close(fd)
     return None
 
 
 def find_manager(address: bytes, device: int) -> int | None:
-    """The process that serves `address` and whose lock file, on that device, is not at its path any more.
+    """Find the manager of `address` whose lock file, on that device, was removed from its path.
 
-    It is known by the lock that it has, and by what it wrote into the file (`lockfile.Life`). None: there is no such
+    It is identified by the lock that it holds and by the content of the file (`lockfile.Life`). None: there is no such
     process in this PID namespace.
     """
     name = os.fsdecode(os.path.basename(lock_path(address)))
@@ -134,7 +133,7 @@ def find_manager(address: bytes, device: int) -> int | None:
 
 
 def _lockers() -> set[int]:
-    """The processes that took a lock with flock; all of this user where that cannot be seen."""
+    """Return the pids of processes that hold a flock; all processes of this user if /proc/locks cannot be read."""
     try:
         with open("/proc/locks", "rb") as file:
             # number: kind how access pid device:inode range
@@ -145,7 +144,7 @@ def _lockers() -> set[int]:
 
 
 def ask_to_look(pid: int) -> None:
-    """Have the manager in that process look for its files. Nothing happens to one that does not know this signal."""
+    """Ask a manager to check its files, by a signal that other processes ignore."""
     try:
         os.kill(pid, signal.SIGURG)
     except OSError:
@@ -153,10 +152,10 @@ def ask_to_look(pid: int) -> None:
 
 
 def end_predecessor(group: _native.Group) -> None:
-    """Kill the manager that still has the group, since we have its lock: somebody took the file away. Blocks shortly.
+    """Kill the manager that still leads the group although we hold its lock, because its file was removed.
 
-    It may be stopped, and must not go on where it was. Of a group of another PID namespace the number would be another
-    process's: `Group.lead` refuses it.
+    It may be stopped and must not continue later. In a group of another PID namespace its pid would mean another
+    process; `Group.lead` refuses that. Blocks up to KILL_SECONDS.
     """
     if group.is_foreign:
         return
@@ -172,28 +171,31 @@ def end_predecessor(group: _native.Group) -> None:
 
 
 class _Parts:
-    """Descriptors of a segment, as far as they were found."""
+    """The descriptors of a segment that have been found so far."""
 
-    __slots__ = ("books", "name", "payload")
+    __slots__ = ("metadata", "name", "payload")
 
     def __init__(self) -> None:
-        self.books = self.payload = -1
+        self.metadata = self.payload = -1
         self.name = b""
 
     def close(self) -> None:
-        for fd in (self.books, self.payload):
+        for fd in (self.metadata, self.payload):
             if fd >= 0:
                 os.close(fd)
-        self.books = self.payload = -1
+        self.metadata = self.payload = -1
 
 
 def adopt_segments(state: State, pids: Iterable[int], shm: dict[bytes, int]) -> int:
-    """Have `state` keep each segment that one of the processes has and it does not know; gives how many.
+    """Register in `state` each segment that one of the processes has and it does not know. Returns their number.
 
     Args:
-        shm: number of the segment of which a POSIX shm object is the payload.
+        state: the state of this manager.
+        pids: the processes to search.
+        shm: for the name of each POSIX shm object, the number of the segment whose payload it is.
+
     Raises:
-        OSError: this process lacks descriptors or memory for it.
+        OSError: this process has no descriptors or memory left.
     """
     found: dict[int, _Parts] = {}
     pipes: dict[str, str] = {}
@@ -210,7 +212,7 @@ def adopt_segments(state: State, pids: Iterable[int], shm: dict[bytes, int]) -> 
 
 
 def _note(state: State, path: str, target: str, shm: dict[bytes, int], found: dict[int, _Parts]) -> None:
-    """Keep what lies behind `path` if it is a part that is lacking."""
+    """Reopen the descriptor at `path` if it is a missing part of a segment."""
     match = _MEMFD.fullmatch(target)
     name = os.fsencode(target[8:].removesuffix(" (deleted)")) if target.startswith("/dev/shm/") else b""
     if match is not None and match[2] is not None and int(match[1], 16) == state.group.group_id:
@@ -223,34 +225,34 @@ def _note(state: State, path: str, target: str, shm: dict[bytes, int], found: di
         return
     parts = found.setdefault(number, _Parts())
     if match is not None and match[3]:
-        parts.books = _open(path) if parts.books < 0 else parts.books
+        parts.metadata = _open(path) if parts.metadata < 0 else parts.metadata
     elif parts.payload < 0:
         parts.payload, parts.name = _open(path), name
 
 
 def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
-    ring = books = None
+    ring = metadata = None
     try:
-        if parts.books < 0 or parts.payload < 0:
+        if parts.metadata < 0 or parts.payload < 0:
             return False
-        books = _native.Books.found(parts.books)
-        parts.books = -1
-        _number, _owner, _generation, nbytes, dedicated, _retired = books.facts
+        metadata = _native.SegmentMetadata.found(parts.metadata)
+        parts.metadata = -1
+        _number, _owner, _generation, nbytes, dedicated, _retired = metadata.facts
         if os.fstat(parts.payload).st_size < nbytes:
             return False
         if dedicated and nbytes == _native.RING_BYTES and not parts.name:
             ring = _ring(parts.payload, pipes)
-        segment = state.adopt_segment(books, parts.payload, parts.name, ring)
+        segment = state.adopt_segment(metadata, parts.payload, parts.name, ring)
         if segment is None:
             return False
         parts.payload = -1
-        books = ring = None
+        metadata = ring = None
         return True
     except ValueError:
-        return False  # not what its name says
+        return False  # its name is right, its content is not
     finally:
-        if books is not None:
-            books.close()
+        if metadata is not None:
+            metadata.close()
         if ring is not None:
             ring.close()
 
@@ -259,7 +261,7 @@ def _ring(payload: int, pipes: dict[str, str]) -> Ring | None:
     try:
         memory = _native.RingMemory(payload)
     except ValueError:
-        return None  # a block of just that size
+        return None  # an ordinary block of the same size
     ring = Ring(memory)
     event = _open(pipes[f"pipe:[{memory.event}]"]) if f"pipe:[{memory.event}]" in pipes else -1
     if event >= 0:

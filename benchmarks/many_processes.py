@@ -11,8 +11,8 @@ from benchmarks.measure import Figure, collector_off
 from benchmarks.transports import TRANSPORTS, Transport
 from benchmarks.turns import take_turns
 
-CROWDS = (8, 32, 64)
-BUDGET = 0.3  # seconds for one crowd of one turn
+PROCESSES = (8, 32, 64)
+BUDGET = 0.3  # seconds for one number of processes in one turn
 FIRST = 20  # messages of each producer in the round that says how many there is time for
 ROUNDS = 3  # the last one counts
 DEADLINE = 60.0  # seconds until a round counts as hung
@@ -25,7 +25,7 @@ def works(name: str) -> dict[str, float]:
     """Messages per second, all producers together."""
     transport = TRANSPORTS[name]
     transport.settle()
-    return {work(size): messages_per_second(transport, size) for size in CROWDS}
+    return {work(size): messages_per_second(transport, size) for size in PROCESSES}
 
 
 def work(size: int) -> str:
@@ -74,6 +74,7 @@ def member(number: int, queue: Any, count: Any, gate: Any, times: Any) -> None:
 
 
 def measure() -> Iterator[Figure]:
-    results = take_turns({name: ("crowd:works", name) for name in TRANSPORTS if name not in ("torch fd", "iceoryx2")})
-    for size in CROWDS:
+    names = [name for name in TRANSPORTS if name not in ("torch fd", "iceoryx2")]
+    results = take_turns({name: ("many_processes:works", name) for name in names})
+    for size in PROCESSES:
         yield from results.figures(work(size), "1/s", "200 k/s")
