@@ -1,4 +1,4 @@
-// The binding of segment_metadata.hpp: _native.SegmentMetadata, for the manager. It takes locks as slot 0, not as a client.
+// The binding of segment_metadata.hpp: _native.SegmentMetadata, for the manager, which takes locks as slot 0.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
