@@ -97,6 +97,8 @@ struct Call {
     PyObject* first_array = nullptr;  // its array
     PyObject* out = nullptr;          // the tensor for the result
     PyObject* out_array = nullptr;
+    PyObject* keywords = nullptr;                 // a tuple of the names of the last arguments, or nullptr
+    Ref names_held{}, out_held{}, module_held{};  // references to what the call made itself
 };
 
 // Why an argument is refused: raises what the form says. For an operator NotImplemented.
@@ -201,106 +203,152 @@ PyObject* finish(Call& call, PyObject* self, PyObject* result) {
     }
 }
 
-// What computing gives after an error: once more, or our error for it. `keywords` are the names of the last arguments.
-PyObject* recover(const Call& call, PyObject* compute, Arguments& arguments, PyObject* keywords) {
+// Computes again after an error, or raises our error for it.
+PyObject* recover(const Call& call, PyObject* compute, Arguments& arguments) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
     if (trace) PyException_SetTraceback(error, trace);
-    const Ref types(type), errors(error), traces(trace);
+    Ref types(type), errors(error), traces(trace);
     const Py_ssize_t shift = call.op.module ? 1 : 0;
-    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0, count = arguments.count - named;
+    const Py_ssize_t named = call.keywords ? PyTuple_GET_SIZE(call.keywords) : 0, count = arguments.count - named;
     const Ref given(PyTuple_New(count + shift)), how(PyDict_New());
     if (!given || !how) return nullptr;
     if (shift) PyTuple_SET_ITEM(given.get(), 0, Py_NewRef(arguments.before()));
     for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(given.get(), i + shift, Py_NewRef(arguments.at()[i]));
     for (Py_ssize_t i = 0; i < named; ++i)
-        if (PyDict_SetItem(how.get(), PyTuple_GET_ITEM(keywords, i), arguments.at()[count + i]) < 0) return nullptr;
-    return PyObject_CallMethodObjArgs(call.op.form, names.recover, error, compute, given.get(), how.get(),
-                                      call.out_array ? call.out_array : Py_None, nullptr);
+        if (PyDict_SetItem(how.get(), PyTuple_GET_ITEM(call.keywords, i), arguments.at()[count + i]) < 0)
+            return nullptr;
+    Ref result(PyObject_CallMethodObjArgs(call.op.form, names.recover, error, compute, given.get(), how.get(),
+                                          call.out_array ? call.out_array : Py_None, nullptr));
+    if (result.get() != Py_NotImplemented) return result.release();
+    // It is to be raised as it is. Raised here and not in Python: there its traceback would hold a frame that holds the
+    // error, a cycle that keeps the arrays of the call until the garbage collector runs.
+    PyErr_Restore(types.release(), errors.release(), traces.release());
+    return nullptr;
+}
+
+// False, after an argument was refused: with an exception set, or without one, which means NotImplemented.
+bool refuse(const Operation& op, PyObject* argument) {
+    const Ref refusal(reject(op, argument));
+    return false;
+}
+
+// Adds the positional arguments as `compute` takes them. False: as `refuse`.
+bool take_positional(Call& call, Arguments& arguments, PyObject* const* args, Py_ssize_t count) {
+    const Operation& op = call.op;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* one = i == 0 && op.sequence ? arrays_of(call, args[0])
+                                              : unwrap(call, args[i], std::uint64_t{1} << (i < 63 ? i : 63));
+        if (!one) return false;
+        arguments.add(one);
+        if (one == Py_NotImplemented) return false;  // of an operator
+    }
+    if (op.reflected && count > 1) std::swap(arguments.at()[0], arguments.at()[1]);
+    return true;
+}
+
+// A tuple without its element `left_out`. nullptr with an exception set.
+Ref tuple_without(PyObject* tuple, Py_ssize_t left_out) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    Ref made(PyTuple_New(count - 1));
+    for (Py_ssize_t i = 0, k = 0; made && i < count; ++i)
+        if (i != left_out) PyTuple_SET_ITEM(made.get(), k++, Py_NewRef(PyTuple_GET_ITEM(tuple, i)));
+    return made;
+}
+
+// A tuple with one more element. nullptr with an exception set.
+Ref tuple_with(PyObject* tuple, PyObject* last) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    Ref made(PyTuple_New(count + 1));
+    for (Py_ssize_t i = 0; made && i < count; ++i)
+        PyTuple_SET_ITEM(made.get(), i, Py_NewRef(PyTuple_GET_ITEM(tuple, i)));
+    if (made) PyTuple_SET_ITEM(made.get(), count, Py_NewRef(last));
+    return made;
+}
+
+// Adds the keyword arguments, and finds `out` among them. False: as `refuse`.
+bool take_named(Call& call, Arguments& arguments, PyObject* const* args) {
+    const Operation& op = call.op;
+    PyObject* const all = call.keywords;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); ++i) {
+        PyObject *name = PyTuple_GET_ITEM(all, i), *given = args[i];
+        if ((op.out == Out::passed || op.out == Out::copied) && is_out(name)) {
+            if (given != Py_None && !is_tensor(given)) return refuse(op, given);
+            if (given != Py_None) call.out = given;
+            if (op.out == Out::copied) {
+                call.names_held = tuple_without(all, i);
+                if (!call.names_held) return false;
+                call.keywords = PyTuple_GET_SIZE(call.names_held.get()) ? call.names_held.get() : nullptr;
+                continue;
+            }
+        }
+        if (op.named && !is_tensor(given) && given != Py_None && PySequence_Contains(op.named, name) == 1)
+            return refuse(op, given);
+        PyObject* one = unwrap(call, given, 0);
+        if (!one) return false;
+        if (given == call.out) call.out_array = one;
+        arguments.add(one);
+    }
+    return true;
+}
+
+// Finds the array of `out`; of an in-place form it is the first tensor's, and passed by name. False with an exception
+// set.
+bool choose_out(Call& call, Arguments& arguments) {
+    if (call.out && !call.out_array) {
+        call.out_held = Ref(live_array(call.out));
+        call.out_array = call.out_held.get();
+        if (!call.out_array) return false;
+    }
+    const Out out = call.op.out;
+    if ((out != Out::place && out != Out::placed) || !call.first) return true;
+    call.out = call.first;
+    call.out_array = call.first_array;
+    if (out == Out::placed) return true;
+    if (call.keywords) {
+        call.names_held = tuple_with(call.keywords, names.out);
+        if (!call.names_held) return false;
+    }
+    call.keywords = call.keywords ? call.names_held.get() : names.only_out;
+    arguments.add(Py_NewRef(call.first_array));
+    return true;
+}
+
+// Puts the array module before the arguments. False with an exception set.
+bool choose_module(Call& call, Arguments& arguments) {
+    arguments.before() = names.numpy;
+    if (!call.first_array || is_array(call.first_array)) return true;
+    call.module_held = Ref(PyObject_CallMethodOneArg(call.op.form, names.module_of, call.first_array));
+    arguments.before() = call.module_held.get();  // of another device
+    return static_cast<bool>(call.module_held);
+}
+
+// What `compute` returns for the arguments. nullptr with an exception set.
+PyObject* compute(Call& call, Arguments& arguments) {
+    const Operation& op = call.op;
+    PyObject* function = call.out && op.into ? op.into : op.compute;
+    const Py_ssize_t named = call.keywords ? PyTuple_GET_SIZE(call.keywords) : 0;
+    const auto positional = static_cast<std::size_t>(arguments.count - named);
+    PyObject* result = op.module ? PyObject_Vectorcall(function, &arguments.before(), positional + 1, call.keywords)
+                                 : PyObject_Vectorcall(function, arguments.at(),
+                                                       positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call.keywords);
+    return result ? result : recover(call, function, arguments);
 }
 
 PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, PyObject* keywords) {
     auto& op = *reinterpret_cast<Operation*>(object);
     if (!tensors.tensor && !need_tensors()) return nullptr;
     const Py_ssize_t count = PyVectorcall_NARGS(flags);
-    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
     Call call{op};
-    Arguments arguments(count + named + 1);
-    Ref names_left;  // what `keywords` becomes
-
-    for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* one = i == 0 && op.sequence ? arrays_of(call, args[0])
-                                              : unwrap(call, args[i], std::uint64_t{1} << (i < 63 ? i : 63));
-        if (!one) return nullptr;
-        arguments.add(one);
-        if (one == Py_NotImplemented) return Py_NewRef(one);  // of an operator
-    }
-    if (op.reflected && count > 1) std::swap(arguments.at()[0], arguments.at()[1]);
-    for (Py_ssize_t i = 0; i < named; ++i) {
-        PyObject *name = PyTuple_GET_ITEM(keywords, i), *given = args[count + i];
-        if ((op.out == Out::passed || op.out == Out::copied) && is_out(name)) {
-            if (given != Py_None && !is_tensor(given)) return reject(op, given);
-            if (given != Py_None) call.out = given;
-            if (op.out == Out::copied) {
-                names_left = Ref(PyTuple_New(named - 1));
-                for (Py_ssize_t j = 0, k = 0; names_left && j < named; ++j)
-                    if (j != i) PyTuple_SET_ITEM(names_left.get(), k++, Py_NewRef(PyTuple_GET_ITEM(keywords, j)));
-                if (!names_left) return nullptr;
-                continue;
-            }
-        }
-        if (op.named && !is_tensor(given) && given != Py_None && PySequence_Contains(op.named, name) == 1)
-            return reject(op, given);
-        PyObject* one = unwrap(call, given, 0);
-        if (!one) return nullptr;
-        if (given == call.out) call.out_array = one;
-        arguments.add(one);
-    }
-    if (names_left) keywords = PyTuple_GET_SIZE(names_left.get()) ? names_left.get() : nullptr;
-    Ref out_array;
-    if (call.out && !call.out_array) {
-        out_array = Ref(live_array(call.out));
-        if (!out_array) return nullptr;
-        call.out_array = out_array.get();
-    }
-    if ((op.out == Out::place || op.out == Out::placed) && call.first) {
-        call.out = call.first;
-        call.out_array = call.first_array;
-        if (op.out == Out::place) {
-            if (keywords) {
-                Ref longer(PyTuple_New(named + 1));
-                for (Py_ssize_t i = 0; longer && i < named; ++i)
-                    PyTuple_SET_ITEM(longer.get(), i, Py_NewRef(PyTuple_GET_ITEM(keywords, i)));
-                if (!longer) return nullptr;
-                PyTuple_SET_ITEM(longer.get(), named, Py_NewRef(names.out));
-                names_left = std::move(longer);
-                keywords = names_left.get();
-            } else {
-                keywords = names.only_out;
-            }
-            arguments.add(Py_NewRef(call.first_array));
-        }
-    }
-    Ref module;
-    if (op.module) {
-        arguments.before() = names.numpy;
-        if (call.first_array && !is_array(call.first_array)) {  // of another device
-            module = Ref(PyObject_CallMethodOneArg(op.form, names.module_of, call.first_array));
-            if (!module) return nullptr;
-            arguments.before() = module.get();
-        }
-    }
-
-    PyObject* compute = call.out && op.into ? op.into : op.compute;
-    const Py_ssize_t positional = arguments.count - (keywords ? PyTuple_GET_SIZE(keywords) : 0);
-    Ref result(
-        op.module
-            ? PyObject_Vectorcall(compute, &arguments.before(), static_cast<std::size_t>(positional) + 1, keywords)
-            : PyObject_Vectorcall(compute, arguments.at(),
-                                  static_cast<std::size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords));
-    if (!result) result = Ref(recover(call, compute, arguments, keywords));
+    call.keywords = keywords;
+    Arguments arguments(count + (keywords ? PyTuple_GET_SIZE(keywords) : 0) + 1);
+    if (!take_positional(call, arguments, args, count) || (keywords && !take_named(call, arguments, args + count)))
+        return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
+    if (!choose_out(call, arguments)) return nullptr;
+    if (op.module && !choose_module(call, arguments)) return nullptr;
+    const Ref result(compute(call, arguments));
     return result ? finish(call, count ? args[0] : Py_None, result.get()) : nullptr;
 }
 

@@ -133,14 +133,20 @@ class Form:
     def recover(
         self, error: Exception, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any], out: Any
     ) -> Any:
-        """What computing gives once more, where memory was lacking; else raise our error for NumPy's.
+        """Compute again if memory was lacking, else raise our error for NumPy's.
 
         Args:
-            compute: what raised `error` when it was called with `args` and `how`.
-            out: the array that was to be written to, or None.
+            error: the exception that `compute(*args, **how)` raised.
+            compute: the implementation.
+            args: its positional arguments.
+            how: its keyword arguments.
+            out: the array for the result, or None.
+
+        Returns:
+            The result; NotImplemented if `error` is to be raised as it is.
         """
         if isinstance(error, ShmTensorError) or not isinstance(error, FAILURES):
-            raise error
+            return NotImplemented
         if isinstance(error, TypeError) and error.__traceback__ is None:  # the arguments were not even taken
             if "other" in how and isinstance(compute, np.ufunc):  # of an in-place form; ufuncs have no such name
                 return compute(*args, how.pop("other"), **how)
@@ -316,7 +322,7 @@ def operation(
     out: Out = Out.NONE,
     fails: str = "{name} of",
     function: bool = True,
-    method: bool = True,
+    method: bool | Callable[..., Any] = True,
     in_place: bool = False,
     properties: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Tensor]]:
@@ -344,7 +350,10 @@ def operation(
         )
         if function:
             row.function = made
-        if method:
+        if callable(method):
+            other = make_form(row, row.name, method=True, doc=method.__doc__ or "", compute=method)
+            row.methods.update(dict.fromkeys(row.names, other))
+        elif method:
             row.methods.update(dict.fromkeys(row.names, made))
         if in_place:
             place = make_form(

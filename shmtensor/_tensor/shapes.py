@@ -105,7 +105,13 @@ def _reshaped(a: Array, sizes: tuple[int, ...], copy: bool | None) -> Array:
     return _view_of_shape(a, sizes) if copy is False else a.reshape(sizes)
 
 
-@_view(method=False)
+def _reshape_method(xp: Module, self: Array, *shape: Any, copy: bool | None = None) -> Array:
+    """The same values with other sizes, as `reshape(x, shape)`; `x.reshape(2, 3)` or `x.reshape((2, 3))`."""
+    sizes = view_shape(shape, self)
+    return self.reshape(sizes) if copy is None else _reshaped(self, sizes, copy)
+
+
+@_view(method=_reshape_method)
 def reshape(xp: Module, x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     """The same values, in C order, with other sizes; a view where the layout has one.
 
@@ -121,13 +127,6 @@ def reshape(xp: Module, x: Array, /, shape: Any, *, copy: bool | None = None) ->
     """
     sizes = view_shape(shape if isinstance(shape, tuple) else (shape,), x)
     return x.reshape(sizes) if copy is None else _reshaped(x, sizes, copy)
-
-
-@_view(function=False, name="reshape")
-def reshape_method(xp: Module, self: Array, *shape: Any, copy: bool | None = None) -> Array:
-    """The same values with other sizes, as `reshape(x, shape)`; `x.reshape(2, 3)` or `x.reshape((2, 3))`."""
-    sizes = view_shape(shape, self)
-    return self.reshape(sizes) if copy is None else _reshaped(self, sizes, copy)
 
 
 @_view()
@@ -426,17 +425,16 @@ def _flipped(a: Array, axis: Any) -> Array:
     return a[(*key, ...)]
 
 
-@_view(method=False)
-def flip(xp: Module, x: Array, /, axis: Any = None) -> Array:
-    """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
-    return _flipped(x, axis)
-
-
-@_view(function=False, name="flip")
-def flip_method(xp: Module, self: Array, *axes: Any, dims: Any = ()) -> Array:
+def _flip_method(xp: Module, self: Array, *axes: Any, dims: Any = ()) -> Array:
     """The view with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
     given = axes or dims
     return _flipped(self, given[0] if len(given) == 1 else given or None)
+
+
+@_view(method=_flip_method)
+def flip(xp: Module, x: Array, /, axis: Any = None) -> Array:
+    """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
+    return _flipped(x, axis)
 
 
 @_view()
@@ -677,16 +675,15 @@ def _tiled(xp: Module, a: Array, repetitions: Any) -> Array:
     return xp.tile(a, times)
 
 
-@operation(method=False, fails="tiling {repetitions} times")
+def _tile_method(xp: Module, self: Array, *repetitions: Any) -> Array:
+    """The tensor so many times along each axis, as `tile(x, repetitions)`; `x.tile(2, 3)` or `x.tile((2, 3))`."""
+    return _tiled(xp, self, _sizes(repetitions))
+
+
+@operation(method=_tile_method, fails="tiling {repetitions} times")
 def tile(xp: Module, x: Array, repetitions: Sequence[int], /) -> Array:
     """The tensor so many times along each axis. A copy. Does not block. Raises InvalidArgument."""
     return _tiled(xp, x, repetitions)
-
-
-@operation(function=False, name="tile", fails="tiling {repetitions} times")
-def tile_method(xp: Module, self: Array, *repetitions: Any) -> Array:
-    """The tensor so many times along each axis, as `tile(x, repetitions)`; `x.tile(2, 3)` or `x.tile((2, 3))`."""
-    return _tiled(xp, self, _sizes(repetitions))
 
 
 @operation()

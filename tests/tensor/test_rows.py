@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import pickle
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +116,24 @@ def test_views_stay_on_the_storage_and_results_do_not():
     out = st.zeros(2, 3, dtype="int64")
     assert st.cumsum(x, 0, out=out) is out and out.tolist() == [[0, 1, 2], [3, 5, 7]]
     assert x.clamp_(min=2) is x and x.tolist() == [[2, 2, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("fail", [lambda x: x.addmm_(x, x, beta=0), lambda x: x.exp(), lambda x: st.mul(x, x, out=x)])
+def test_an_error_does_not_keep_the_memory_of_its_call(fail):
+    x = st.full((4, 4), 3e38)
+    kept = weakref.ref(x._array)
+    gc.disable()
+    try:
+        try:
+            fail(x)
+        except RuntimeWarning as error:  # an overflow, as pytest has it
+            assert "overflow" in str(error)
+        else:
+            pytest.fail("no overflow")
+        del x
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 class Elsewhere:
