@@ -17,22 +17,11 @@ from ._tensor.inspection import pi as pi
 from ._tensor.methods import Tensor as Tensor
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
-from .linalg.routines import *
 from .random import Generator as Generator
-from .random import bernoulli as bernoulli
 from .random import default_generator as default_generator
 from .random import get_rng_state as get_rng_state
 from .random import initial_seed as initial_seed
 from .random import manual_seed as manual_seed
-from .random import multinomial as multinomial
-from .random import normal as normal
-from .random import rand as rand
-from .random import rand_like as rand_like
-from .random import randint as randint
-from .random import randint_like as randint_like
-from .random import randn as randn
-from .random import randn_like as randn_like
-from .random import randperm as randperm
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
 from .storage import Storage as Storage

@@ -1,7 +1,8 @@
 """Writes what type checkers and editors read of operations on tensors, from their rows (shmtensor/_tensor/dispatch.py).
 
-`_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; `typed.pyi` what is generated from the
-table of element types (shmtensor/dtypes.py).
+`_methods.pyi` has the methods, `functions.pyi` the functions of the namespace, `linalg/__init__.pyi` and
+`random/__init__.pyi` those of these packages; `typed.pyi` what is generated from the table of element types
+(shmtensor/dtypes.py).
 
 python tools/methods_stub.py            print the methods
 python tools/methods_stub.py --write    write all; a test wants them as they would be written now
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shmtensor import linalg, random
 from shmtensor._native import Operation
 from shmtensor._tensor import functions, methods
 from shmtensor._tensor.dispatch import ROWS
@@ -47,10 +49,33 @@ FUNCTIONS = """
 from numpy.typing import NDArray
 
 from ..dtypes import DType
+from ..linalg.decompositions import EighResult, LUFactorResult, LUResult, QRResult
+from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
+from ..linalg.solvers import SlogdetResult
+from ..random import Generator
 from .core import Tensor
 from .inspection import FloatInfo, IntInfo, NamespaceInfo
 from .selection import UniqueAll, UniqueCounts, UniqueInverse
 from .statistical import Found, MinMax
+
+"""
+LINALG = """
+from .._tensor.core import Tensor
+from .decompositions import EighResult, EigResult, LUFactorResult, LUResult, QRResult, SVDResult
+from .lapack import LinAlgError as LinAlgError
+from .solvers import LstsqResult, SlogdetResult
+
+"""
+RANDOM = """
+from .._tensor.core import Tensor
+from .generator import STATE_BYTES as STATE_BYTES
+from .generator import Generator as Generator
+from .generator import default_generator as default_generator
+from .generator import get_rng_state as get_rng_state
+from .generator import initial_seed as initial_seed
+from .generator import manual_seed as manual_seed
+from .generator import seed as seed
+from .generator import set_rng_state as set_rng_state
 
 """
 
@@ -99,10 +124,12 @@ def methods_stub() -> str:
     return HEAD + METHODS + "\n".join(lines) + "\n"
 
 
-def functions_stub() -> str:
-    """The whole of `functions.pyi`."""
-    lines = [f"def {name}{signature(getattr(functions, name), method=False)}: ..." for name in functions.__all__]
-    return HEAD + FUNCTIONS + "\n".join(lines) + "\n"
+def functions_stub(module: Any, head: str) -> str:
+    """The whole of the stub of a module of functions."""
+    rows = {name: row.function for row in ROWS if row.function is not None for name in row.names}
+    names = [name for name in sorted(module.__all__) if name in rows]
+    lines = [f"def {name}{signature(getattr(module, name), method=False)}: ..." for name in names]
+    return HEAD + head + "\n".join(lines) + "\n"
 
 
 def typed_stub() -> str:
@@ -112,10 +139,20 @@ def typed_stub() -> str:
     return "\n".join(lines) + "\n"
 
 
+def stubs() -> dict[Path, str]:
+    """Every stub that is made, by its path."""
+    return {
+        FOLDER / "_methods.pyi": methods_stub(),
+        FOLDER / "functions.pyi": functions_stub(functions, FUNCTIONS),
+        FOLDER / "typed.pyi": typed_stub(),
+        Path(linalg.__file__).with_suffix(".pyi"): functions_stub(linalg, LINALG),
+        Path(random.__file__).with_suffix(".pyi"): functions_stub(random, RANDOM),
+    }
+
+
 if __name__ == "__main__":
     if "--write" in sys.argv:
-        (FOLDER / "_methods.pyi").write_text(methods_stub())
-        (FOLDER / "functions.pyi").write_text(functions_stub())
-        (FOLDER / "typed.pyi").write_text(typed_stub())
+        for path, text in stubs().items():
+            path.write_text(text)
     else:
         print(methods_stub(), end="")

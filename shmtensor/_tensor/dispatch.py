@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -314,6 +314,31 @@ def export(namespace: dict[str, Any]) -> list[str]:
     return sorted(names)
 
 
+Made = TypeVar("Made")
+Register: TypeAlias = Callable[..., Callable[[Callable[..., Any]], Callable[..., Tensor]]]
+"""Type of `operation` with some arguments given."""
+
+
+@overload
+def operation(
+    *aliases: str, results: type[Made], out: Out = ..., fails: str = ..., function: bool = ..., method: bool = ...
+) -> Callable[[Callable[..., Any]], Callable[..., Made]]: ...
+
+
+@overload
+def operation(
+    *aliases: str,
+    name: str = ...,
+    result: Result = ...,
+    out: Out = ...,
+    fails: str = ...,
+    function: bool = ...,
+    method: bool | Callable[..., Any] = ...,
+    in_place: bool = ...,
+    properties: tuple[str, ...] = ...,
+) -> Callable[[Callable[..., Any]], Callable[..., Tensor]]: ...
+
+
 def operation(
     *aliases: str,
     name: str = "",
@@ -325,7 +350,7 @@ def operation(
     method: bool | Callable[..., Any] = True,
     in_place: bool = False,
     properties: tuple[str, ...] = (),
-) -> Callable[[Callable[..., Any]], Callable[..., Tensor]]:
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an implementation that computes with arrays as an operation; gives its function.
 
     Args:
@@ -339,7 +364,7 @@ def operation(
         properties: properties of tensors.
     """
 
-    def decorate(compute: Callable[..., Any]) -> Callable[..., Tensor]:
+    def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
         doc = compute.__doc__ or ""
         row = Row(name or compute.__name__, compute, result, out, compute.__module__, doc, fails, aliases)
         made = make_form(

@@ -1,8 +1,14 @@
-"""The functions of all operations on tensors as one namespace; `functions.pyi`, which type checkers read, is made of
-the same rows by tools/methods_stub.py."""
+"""The functions of all operations on tensors as one namespace.
+
+Those of `linalg` and `random` belong to it as far as they are functions of `shmtensor` too. Type checkers read
+`functions.pyi`, which tools/methods_stub.py makes of the same rows.
+"""
 
 from __future__ import annotations
 
+from ..linalg import routines as _routines
+from ..random import distributions as _distributions
+from ..random import sampling as _sampling
 from . import methods as _methods  # noqa: F401  imports every module that has rows
 from .dispatch import ROWS as _ROWS
 
@@ -13,5 +19,7 @@ _functions = {
     if row.function is not None and row.module.rpartition(".")[0] == _package
     for name in row.names
 }
+for _module in (_routines, _distributions, _sampling):
+    _functions |= {name: getattr(_module, name) for name in _module.FUNCTIONS}
 globals().update(_functions)
 __all__ = sorted(_functions)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import DTypeError, InvalidArgument
 from .core import axis_of
-from .dispatch import Array, Module, Out, export, operation
+from .dispatch import Array, Module, Out, Register, export, operation
 from .elementwise import binary
 
 KINDS: Final = ("a scalar", "a vector (1 axis)", "a matrix (2 axes)", "a stack of matrices (3 axes)")
@@ -101,7 +101,7 @@ def _sum(
     beta, alpha = (one.item() if hasattr(one, "item") else one for one in (beta, alpha))
     _require_place(name, out, shape, a.dtype)
     # Where the result goes over c, c must last until it is added.
-    over = out if out is not None and beta != 0 and np.may_share_memory(out, c) else None
+    over = out if out is not None and beta != 0 and xp.may_share_memory(out, c) else None
     result = multiply(a, b, out if over is None else None)
     if alpha != 1:
         xp.multiply(result, alpha, result)
@@ -128,8 +128,10 @@ def _batch_sum(a: Array, b: Array, out: Array | None = None) -> Array:
     return np.matmul(a.transpose(1, 0, 2).reshape(a.shape[1], length), b.reshape(length, b.shape[2]), out)
 
 
-_into = partial(operation, out=Out.PASSED, fails="{name} with")
-_added = partial(operation, out=Out.PASSED, in_place=True, fails="{name} with beta {beta!r} and alpha {alpha!r} of")
+_into: Register = partial(operation, out=Out.PASSED, fails="{name} with")
+_added: Register = partial(
+    operation, out=Out.PASSED, in_place=True, fails="{name} with beta {beta!r} and alpha {alpha!r} of"
+)
 
 # -- vectors -----------------------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ def outer(xp: Module, x: Array, vec2: Array, /, *, out: Array | None = None) -> 
     """
     if x.ndim != 1 or vec2.ndim != 1:
         raise InvalidArgument(f"outer of tensors of shapes {x.shape} and {vec2.shape}; it takes two vectors (1 axis)")
-    dtype = np.result_type(x, vec2)
+    dtype = xp.result_type(x, vec2)
     return _product("outer", _outer, x.astype(dtype, copy=False), vec2, out, (x.size, vec2.size))
 
 
@@ -301,7 +303,7 @@ def einsum(xp: Module, equation: str, *operands: Array) -> Array:
     except (IndexError, KeyError, TypeError, ValueError) as error:
         shapes = ", ".join(str(a.shape) for a in operands)
         raise InvalidArgument(f"einsum {equation!r} of tensors of shapes {shapes}: {error}") from error
-    seen = any(np.may_share_memory(result, a) for a in operands)  # NumPy gives a view where nothing is summed
+    seen = any(xp.may_share_memory(result, a) for a in operands)  # NumPy gives a view where nothing is summed
     return xp.array(result) if seen else result
 
 

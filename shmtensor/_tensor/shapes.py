@@ -20,10 +20,10 @@ from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
 from ..storage.arguments import INTEGERS, SEQUENCES, check_axes, shape_from, view_shape
 from ..storage.regions import address_of
 from .core import Tensor, array_of, axes_of, axis_of, index_of, indices_of
-from .dispatch import Array, Arrays, Module, Out, Result, composed, export, operation
+from .dispatch import Array, Arrays, Module, Out, Register, Result, composed, export, operation
 
 _BACK: Final = slice(None, None, -1)
-_view = partial(operation, result=Result.VIEW)
+_view: Register = partial(operation, result=Result.VIEW)
 
 
 def _several(a: Array, dims: Any) -> tuple[int, ...]:
@@ -639,10 +639,10 @@ def roll(xp: Module, x: Array, /, shift: Any, axis: Any = None) -> Array:
 def _repeated(xp: Module, a: Array, repeats: Any, axis: int | None) -> Array:
     along = None if axis is None else axis_of(a, axis)
     have = a.size if along is None else a.shape[along]
-    counts = np.asarray(repeats)
+    counts = xp.asarray(repeats)
     if counts.dtype.kind not in "iu" and counts.size:
         raise TypeError("give integers")
-    wanted = float(counts.sum(dtype=np.float64)) * (have if counts.size == 1 else 1)
+    wanted = float(counts.sum(dtype=xp.float64)) * (have if counts.size == 1 else 1)
     if wanted * (a.size // max(have, 1)) * a.itemsize > MAX_BYTES:  # NumPy's arithmetic would wrap around
         raise ValueError("more bytes than can exist")
     return xp.repeat(a, repeats, along)

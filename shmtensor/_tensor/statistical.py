@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..errors import DTypeError, InvalidArgument
 from .core import Tensor, axes_of, axis_of, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 
-_IN_FLOAT32: Final = ("sum", "prod", "nansum", "mean", "nanmean", "logsumexp", "std", "var", "median")
+_IN_FLOAT32: Final = ("mean", "nanmean")
 RAISES: Final = "Does not block. Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
 
 
@@ -28,22 +29,22 @@ class Reduction(Protocol):
     ) -> Tensor: ...
 
 
-def _inexact(a: Array) -> Array:
+def _inexact(xp: Module, a: Array) -> Array:
     """Integers as floating-point numbers: their differences and powers may not be of their own type."""
-    return a.astype(np.result_type(a.dtype, np.float32)) if a.dtype.kind in "biu" else a
+    return a.astype(xp.result_type(a.dtype, xp.float32)) if a.dtype.kind in "biu" else a
 
 
-def _reduce(function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any) -> Array:
-    """`function` of NumPy over axes of an array."""
+def _reduce(xp: Module, function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any) -> Array:
+    """`function` over axes of an array."""
     return function(a, axis=axes_of(a, axis), keepdims=keepdims, **how)
 
 
-def _in_float32(function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any) -> Array:
+def _in_float32(xp: Module, function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any) -> Array:
     """`function` over axes; bfloat16 and float8, which would lose what they add, as float32."""
     if a.dtype.isbuiltin != 2:
         return function(a, axis=axes_of(a, axis), keepdims=keepdims, **how)
     kind = how.pop("dtype", a.dtype)
-    return np.asarray(_reduce(function, a.astype(np.float32), axis, keepdims, **how)).astype(kind)
+    return xp.asarray(_reduce(xp, function, a.astype(xp.float32), axis, keepdims, **how)).astype(kind)
 
 
 def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
@@ -59,7 +60,7 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
         keepdim: bool = False,
     ) -> Array:
         how = {} if dtype is None else {"dtype": dtype_of(dtype)}
-        return _in_float32(function, x, axis if dim is None else dim, keepdims or keepdim, **how)
+        return _in_float32(xp, function, x, axis if dim is None else dim, keepdims or keepdim, **how)
 
     return _reduction(compute, name, f"{doc} over all axes or some, of type `dtype` (default: NumPy's choice).")
 
@@ -77,9 +78,28 @@ def _plain(name: str, function: Callable[..., Any], doc: str, *aliases: str) -> 
         dim: Any = None,
         keepdim: bool = False,
     ) -> Array:
-        return reduce(function, x, axis if dim is None else dim, keepdims or keepdim)
+        return reduce(xp, function, x, axis if dim is None else dim, keepdims or keepdim)
 
     return _reduction(compute, name, f"{doc} over all axes or some.", *aliases)
+
+
+def _own(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    """A reduction by a function of this module, which takes the array module first."""
+
+    def compute(
+        xp: Module,
+        x: Array,
+        /,
+        axis: Any = None,
+        keepdims: bool = False,
+        *,
+        dim: Any = None,
+        keepdim: bool = False,
+    ) -> Array:
+        along = axis if dim is None else dim
+        return _in_float32(xp, partial(function, xp), x, along, keepdims or keepdim)
+
+    return _reduction(compute, name, f"{doc} over all axes or some.")
 
 
 def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
@@ -94,7 +114,7 @@ def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..
         dim: Any = None,
         keepdim: bool = False,
     ) -> Array:
-        return _in_float32(function, x, axis if dim is None else dim, keepdims or keepdim, ddof=correction)
+        return _in_float32(xp, function, x, axis if dim is None else dim, keepdims or keepdim, ddof=correction)
 
     text = f"{doc} over all axes or some. `correction` is taken from the number of elements (1: of a sample)."
     return _reduction(compute, name, text)
@@ -125,24 +145,24 @@ def _reduction(
     return operation(*aliases, out=out, fails="{name} over axes {axis} of")(compute)
 
 
-def _logsumexp(a: Array, axis: Any, keepdims: bool) -> Any:
-    a = _inexact(a)
-    top = np.max(a, axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0)
+def _logsumexp(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
+    a = _inexact(xp, a)
+    top = xp.max(a, axis=axis, keepdims=True)
+    top = xp.where(xp.isfinite(top), top, 0)
     with np.errstate(divide="ignore"):  # the log of 0, where every value is -inf
-        summed = np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top
-    return summed if keepdims else np.squeeze(summed, axis=axis)
+        summed = xp.log(xp.sum(xp.exp(a - top), axis=axis, keepdims=True)) + top
+    return summed if keepdims else xp.squeeze(summed, axis=axis)
 
 
-def _median(a: Array, axis: Any, keepdims: bool) -> Any:
+def _median(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
     axes = tuple(range(a.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     kept = [i for i in range(a.ndim) if i not in axes]
     rows = a.transpose([*kept, *axes]).reshape([*[a.shape[i] for i in kept], -1])
     if not rows.shape[-1]:
         raise ValueError("there are no elements")
     middle = (rows.shape[-1] - 1) // 2
-    values = np.sort(rows, -1)[..., [middle, -1]]  # NaN is sorted to the end
-    result = np.where(np.isnan(values[..., 1]), values[..., 1], values[..., 0])
+    values = xp.sort(rows, -1)[..., [middle, -1]]  # NaN is sorted to the end
+    result = xp.where(xp.isnan(values[..., 1]), values[..., 1], values[..., 0])
     return result.reshape([1 if i in axes else n for i, n in enumerate(a.shape)]) if keepdims else result
 
 
@@ -155,8 +175,8 @@ min = _plain("min", np.minimum.reduce, "Smallest value", "amin")
 max = _plain("max", np.maximum.reduce, "Largest value", "amax")
 all = _plain("all", np.logical_and.reduce, "Whether every value is true")
 any = _plain("any", np.logical_or.reduce, "Whether some value is true")
-median = _plain("median", _median, "Value in the middle, the smaller one of two (NaN where there is one)")
-logsumexp = _plain("logsumexp", _logsumexp, "log(sum(exp(x)))")
+median = _own("median", _median, "Value in the middle, the smaller one of two (NaN where there is one)")
+logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))")
 std = _corrected("std", np.std, "Standard deviation")
 var = _corrected("var", np.var, "Variance")
 count_nonzero = _plain("count_nonzero", np.count_nonzero, "How many values are not zero")
@@ -198,23 +218,23 @@ def quantile(
 
 
 def _accumulate(
-    name: str, function: Any, a: Array, axis: int | None, dtype: Any, include_initial: bool, first: Any
+    xp: Module, name: str, function: Any, a: Array, axis: int | None, dtype: Any, include_initial: bool, first: Any
 ) -> Array:
     """Running sums or products along an axis, the only one by default."""
     if axis is None and a.ndim != 1:
         raise InvalidArgument(f"{name} of a tensor of shape {a.shape}; say along which axis")
     along = 0 if axis is None else axis_of(a, axis)
     if dtype is None:  # as sums do: small integers count further
-        dtype = function.reduce(np.empty(0, a.dtype), initial=first).dtype if a.dtype.kind in "biu" else a.dtype
+        dtype = function.reduce(xp.empty(0, a.dtype), initial=first).dtype if a.dtype.kind in "biu" else a.dtype
     kind = dtype_of(dtype)
     if a.dtype.isbuiltin == 2:  # bfloat16 and float8 would lose what they add
-        a, kind, narrow = a.astype(np.float32), np.dtype(np.float32), kind
+        a, kind, narrow = a.astype(xp.float32), xp.dtype(xp.float32), kind
     else:
         narrow = kind
     if include_initial:
         shape = list(a.shape)
         shape[along] += 1
-        result = np.empty_like(a, dtype=kind, shape=shape)
+        result = xp.empty_like(a, dtype=kind, shape=shape)
         parts = (slice(None),) * along
         result[(*parts, slice(0, 1))] = first
         function.accumulate(a, along, kind, result[(*parts, slice(1, None))])
@@ -237,7 +257,7 @@ def cumulative_sum(
 
     Does not block. Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
     """
-    return _accumulate("cumulative_sum", xp.add, x, axis, dtype, include_initial, 0)
+    return _accumulate(xp, "cumulative_sum", xp.add, x, axis, dtype, include_initial, 0)
 
 
 @operation(out=Out.COPIED, fails="{name} along axis {axis} of")
@@ -254,25 +274,25 @@ def cumulative_prod(
 
     Does not block. Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
     """
-    return _accumulate("cumulative_prod", xp.multiply, x, axis, dtype, include_initial, 1)
+    return _accumulate(xp, "cumulative_prod", xp.multiply, x, axis, dtype, include_initial, 1)
 
 
 @operation(out=Out.COPIED, fails="{name} along axis {axis} of")
 def cumsum(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
     """`cumulative_sum` with torch's names. Does not block. Raises as that does."""
-    return _accumulate("cumsum", xp.add, x, dim, dtype, False, 0)
+    return _accumulate(xp, "cumsum", xp.add, x, dim, dtype, False, 0)
 
 
 @operation(out=Out.COPIED, fails="{name} along axis {axis} of")
 def cumprod(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
     """`cumulative_prod` with torch's names. Does not block. Raises as that does."""
-    return _accumulate("cumprod", xp.multiply, x, dim, dtype, False, 1)
+    return _accumulate(xp, "cumprod", xp.multiply, x, dim, dtype, False, 1)
 
 
 @operation(fails="{name} along axis {axis} of")
 def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
     """log of the sums of exp(x) so far, along an axis. Does not block. Raises IndexOutOfRange."""
-    return xp.logaddexp.accumulate(_inexact(x), axis_of(x, dim))
+    return xp.logaddexp.accumulate(_inexact(xp, x), axis_of(x, dim))
 
 
 @operation(results=Found, fails="{name} along axis {axis} of")
@@ -337,7 +357,7 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
 @operation(fails="the distance to a tensor of shape {other.shape} of")
 def dist(xp: Module, x: Array, other: Array, /, p: float = 2) -> Array:
     """The p-norm of the difference of two tensors. Does not block. Raises InvalidArgument: shapes."""
-    return xp.linalg.norm(xp.subtract(_inexact(x), _inexact(other)).reshape(-1), p)
+    return xp.linalg.norm(xp.subtract(_inexact(xp, x), _inexact(xp, other)).reshape(-1), p)
 
 
 @operation()
@@ -379,13 +399,13 @@ def bhistc(xp: Module, x: Array, /, bins: int = 100, min: float = 0, max: float 
 def _histogram(xp: Module, a: Array, values: Array, bins: int, low: Any, high: Any) -> Array:
     if values.dtype.kind == "c":
         raise DTypeError(f"a histogram of a tensor of {a.dtype.name}; complex numbers have no order")
-    values = _inexact(values)
+    values = _inexact(xp, values)
     if low == high and values.size:
         low, high = values.min(), values.max()
     if not low <= high:
         raise ValueError(f"range [{low}, {high}]")
     counts = xp.histogram(values, index_of(bins, "number of parts"), (float(low), float(high)))[0]
-    return counts.astype(a.dtype if a.dtype.kind == "f" else np.float32)
+    return counts.astype(a.dtype if a.dtype.kind == "f" else xp.float32)
 
 
 @operation(method=False)
@@ -397,7 +417,7 @@ def match(xp: Module, x: Array, other: Array, /, gain: float = 1) -> Array:
     width = math.prod(x.shape[1:])
     if x.ndim < 1 or other.ndim < 1 or math.prod(other.shape[1:]) != width:
         raise InvalidArgument(f"match of tensors of shapes {x.shape} and {other.shape}; give rows of one size")
-    rows, others = _inexact(x).reshape(len(x), width), _inexact(other).reshape(len(other), width)
+    rows, others = _inexact(xp, x).reshape(len(x), width), _inexact(xp, other).reshape(len(other), width)
     apart = rows[:, None, :] - others[None, :, :]
     return (gain * xp.sum(apart * apart, axis=2)).astype(apart.dtype)
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, array_of, wrap
-from .._tensor.dispatch import composed
+from .._tensor.core import Tensor
+from .._tensor.dispatch import Array, Module, operation
 from ..errors import DTypeError, InvalidArgument
 from .lapack import call, each, floating, matrices, numpys, same_type
 
@@ -61,18 +61,18 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-@composed(method=False)
-def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
+@operation(method=False)
+def cholesky(xp: Module, x: Array, /, *, upper: bool = False) -> Array:
     """L with L @ L^H = x (upper: U with U^H @ U = x), of a positive definite matrix, of which one triangle is read.
 
     Raises LinAlgError (not positive definite), InvalidArgument, DTypeError.
     """
     a = matrices("cholesky", x, square=True)
-    return wrap(numpys("cholesky", "potrf", a, np.linalg.cholesky, a, upper=upper))
+    return numpys("cholesky", "potrf", a, xp.linalg.cholesky, a, upper=upper)
 
 
-@composed(method=False)
-def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+@operation(method=False, results=QRResult)
+def qr(xp: Module, x: Array, /, *, mode: str = "reduced") -> QRResult:
     """Q (..., m, k) and R (..., k, n) with k the smaller of m and n; mode "complete": k = m.
 
     Raises InvalidArgument, DTypeError.
@@ -80,70 +80,70 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     a = matrices("qr", x)
     if mode not in ("reduced", "complete"):
         raise InvalidArgument(f"qr with mode {mode!r}; there is 'reduced' and 'complete'")
-    q, r = numpys("qr", "geqrf", a, np.linalg.qr, a, mode)
-    return QRResult(wrap(q), wrap(r))
+    q, r = numpys("qr", "geqrf", a, xp.linalg.qr, a, mode)
+    return QRResult(q, r)
 
 
-@composed(method=False)
-def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+@operation(method=False, results=SVDResult)
+def svd(xp: Module, x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     """U (..., m, m), S (..., k) and Vh (..., n, n) with k the smaller of m and n; not full: (..., m, k), (..., k, n).
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
     a = matrices("svd", x)
-    return SVDResult(*map(wrap, numpys("svd", "gesdd", a, np.linalg.svd, a, full_matrices)))
+    return SVDResult(*numpys("svd", "gesdd", a, xp.linalg.svd, a, full_matrices))
 
 
-@composed(method=False)
-def svdvals(x: Tensor, /) -> Tensor:
+@operation(method=False)
+def svdvals(xp: Module, x: Array, /) -> Array:
     """Singular values (..., k), descending. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
     a = matrices("svdvals", x)
-    return wrap(numpys("svdvals", "gesdd", a, np.linalg.svd, a, compute_uv=False))
+    return numpys("svdvals", "gesdd", a, xp.linalg.svd, a, compute_uv=False)
 
 
-@composed(method=False)
-def eigh(x: Tensor, /, *, UPLO: str = "L") -> EighResult:
+@operation(method=False, results=EighResult)
+def eigh(xp: Module, x: Array, /, *, UPLO: str = "L") -> EighResult:
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, of which the triangle "L" or "U" is read.
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
     a = matrices("eigh", x, square=True)
-    return EighResult(*map(wrap, numpys("eigh", "syevd", a, np.linalg.eigh, a, UPLO)))
+    return EighResult(*numpys("eigh", "syevd", a, xp.linalg.eigh, a, UPLO))
 
 
-@composed(method=False)
-def eigvalsh(x: Tensor, /, *, UPLO: str = "L") -> Tensor:
+@operation(method=False)
+def eigvalsh(xp: Module, x: Array, /, *, UPLO: str = "L") -> Array:
     """Eigenvalues (..., n), ascending, of a symmetric or Hermitian matrix. Raises as eigh does."""
     a = matrices("eigvalsh", x, square=True)
-    return wrap(numpys("eigvalsh", "syevd", a, np.linalg.eigvalsh, a, UPLO))
+    return numpys("eigvalsh", "syevd", a, xp.linalg.eigvalsh, a, UPLO)
 
 
-def _complex(a: NDArray[Any], found: Any) -> Tensor:
-    return wrap(found.astype(np.result_type(a.dtype, np.complex64), copy=False))
+def _complex(a: NDArray[Any], found: Any) -> Array:
+    return found.astype(np.result_type(a.dtype, np.complex64), copy=False)
 
 
-@composed(method=False)
-def eig(x: Tensor, /) -> EigResult:
+@operation(method=False, results=EigResult)
+def eig(xp: Module, x: Array, /) -> EigResult:
     """Eigenvalues and eigenvectors of any square matrix; complex ones, for real matrices too.
 
     Raises LinAlgError (no convergence, or what is not finite), InvalidArgument, DTypeError.
     """
     a = matrices("eig", x, square=True)
-    values, vectors = numpys("eig", "geev", a, np.linalg.eig, a)
+    values, vectors = numpys("eig", "geev", a, xp.linalg.eig, a)
     return EigResult(_complex(a, values), _complex(a, vectors))
 
 
-@composed(method=False)
-def eigvals(x: Tensor, /) -> Tensor:
+@operation(method=False)
+def eigvals(xp: Module, x: Array, /) -> Array:
     """Eigenvalues (..., n) of any square matrix, complex. Raises as eig does."""
     a = matrices("eigvals", x, square=True)
-    return _complex(a, numpys("eigvals", "geev", a, np.linalg.eigvals, a))
+    return _complex(a, numpys("eigvals", "geev", a, xp.linalg.eigvals, a))
 
 
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
 
-def factored(name: str, x: Tensor, *, strict: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+def factored(name: str, x: Array, *, strict: bool) -> tuple[Array, Array]:
     """Both factors in one array, and pivots from 1. Raises LinAlgError (singular, when strict), MissingExtra."""
     a = matrices(name, x)
 
@@ -155,7 +155,7 @@ def factored(name: str, x: Tensor, *, strict: bool) -> tuple[NDArray[Any], NDArr
     return both, pivots
 
 
-def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> LUResult:
+def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> tuple[Any, Any, Any]:
     """The three factors that `factored` gave in one array. Raises InvalidArgument: pivots of another size."""
     m, n = both.shape[-2:]
     k = min(m, n)
@@ -169,30 +169,30 @@ def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> LUResult:
         np.put_along_axis(rows, other, here[..., None], -1)
     permutation = (rows[..., None, :] == np.arange(m)[:, None]).astype(both.dtype)
     lower = np.tril(both[..., :k], -1) + np.eye(m, k, dtype=both.dtype)
-    return LUResult(wrap(permutation), wrap(lower), wrap(np.triu(both[..., :k, :])))
+    return permutation, lower, np.triu(both[..., :k, :])
 
 
-@composed(method=False)
-def lu_factor(x: Tensor, /) -> LUFactorResult:
+@operation(method=False, results=LUFactorResult)
+def lu_factor(xp: Module, x: Array, /) -> LUFactorResult:
     """L and U in one matrix, and the exchanges of rows that made them; `lu_solve` takes them.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
     both, pivots = factored("lu_factor", x, strict=True)
-    return LUFactorResult(wrap(both), wrap(pivots))
+    return LUFactorResult(both, pivots)
 
 
-@composed(method=False)
-def lu(x: Tensor, /) -> LUResult:
+@operation(method=False, results=LUResult)
+def lu(xp: Module, x: Array, /) -> LUResult:
     """P (..., m, m), L (..., m, k) and U (..., k, n) with x = P @ L @ U; of singular matrices too.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
-    return unpacked(*factored("lu", x, strict=False))
+    return LUResult(*unpacked(*factored("lu", x, strict=False)))
 
 
-@composed(method=False)
-def householder_product(x: Tensor, tau: Tensor, /) -> Tensor:
+@operation(method=False)
+def householder_product(xp: Module, x: Array, tau: Array, /) -> Array:
     """The first n columns of the product of k reflectors: x (..., m, n) has them below its diagonal, tau (..., k).
 
     Raises InvalidArgument (unless m >= n >= k), DTypeError, MissingExtra (SciPy).
@@ -204,7 +204,7 @@ def householder_product(x: Tensor, tau: Tensor, /) -> Tensor:
             f"householder_product of shapes {a.shape} and {scales.shape}: rows >= columns >= reflectors is wanted"
         )
     if not scales.shape[-1]:
-        return wrap(np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy())
+        return np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy()
 
     def compute(matrix: NDArray[Any], vector: NDArray[Any]) -> Any:
         # LAPACK's wrapper takes as many columns as there are reflectors; more of them have the scale 0.
@@ -212,10 +212,10 @@ def householder_product(x: Tensor, tau: Tensor, /) -> Tensor:
 
     filled = np.zeros((*scales.shape[:-1], n), a.dtype)
     filled[..., : scales.shape[-1]] = scales
-    return wrap(each(compute, ((a.shape[-2:], a.dtype),), a, filled, vectors=1)[0])
+    return each(compute, ((a.shape[-2:], a.dtype),), a, filled, vectors=1)[0]
 
 
-def reflectors(name: str, x: Tensor, tau: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+def reflectors(name: str, x: Array, tau: Array) -> tuple[Array, Array]:
     """The arrays of what `geqrf` gave. Raises InvalidArgument, DTypeError."""
     a, scales = matrices(name, x), floating(name, tau)
     same_type(name, a, scales)
@@ -224,9 +224,8 @@ def reflectors(name: str, x: Tensor, tau: Tensor) -> tuple[NDArray[Any], NDArray
     return a, scales
 
 
-def pivots_of(name: str, x: Tensor) -> NDArray[Any]:
+def pivots_of(name: str, pivots: Array) -> Array:
     """The array of pivots. Raises DTypeError: no integers."""
-    pivots = array_of(x)
     if pivots.dtype.kind not in "iu":
         raise DTypeError(f"{name} with pivots of {pivots.dtype.name}; they are integers, from 1")
     return pivots.astype(np.int32, copy=False)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, array_of, index_of, wrap
-from .._tensor.dispatch import composed
+from .._tensor.core import Tensor, index_of
+from .._tensor.dispatch import Array, Arrays, Module, operation
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
 from .lapack import LinAlgError, matrices, numpys, scipy_linalg
@@ -30,58 +30,56 @@ class MatrixFunction(Protocol):
     def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
-@composed()
-def matrix_power(x: Tensor, n: int, /) -> Tensor:
+@operation()
+def matrix_power(xp: Module, x: Array, n: int, /) -> Array:
     """A square matrix times itself; below 0 its inverse. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     n = index_of(n)
-    a = array_of(x) if n >= 0 else matrices("matrix_power", x)
+    a = x if n >= 0 else matrices("matrix_power", x)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise InvalidArgument(f"matrix_power of a tensor of shape {a.shape}; it takes square matrices")
-    result = numpys("matrix_power", "gesv", a, np.linalg.matrix_power, a, n)
-    return wrap(result.copy() if result is a else result)
+    result = numpys("matrix_power", "gesv", a, xp.linalg.matrix_power, a, n)
+    return result
 
 
-@composed(method=False)
-def multi_dot(tensors: Sequence[Tensor], /) -> Tensor:
+@operation(method=False)
+def multi_dot(xp: Module, tensors: Arrays, /) -> Array:
     """The product of matrices in the order of the least work; the first and the last may be vectors.
 
     Raises InvalidArgument (shapes, fewer than two), DTypeError.
     """
-    arrays = [array_of(x) for x in tensors]
-    if len(arrays) < 2:
-        raise InvalidArgument(f"multi_dot of {len(arrays)} tensors; give two or more")
+    if len(tensors) < 2:
+        raise InvalidArgument(f"multi_dot of {len(tensors)} tensor; give two or more")
     try:
-        return wrap(np.linalg.multi_dot(arrays))
+        return xp.linalg.multi_dot(tensors)
     except (TypeError, ValueError) as error:
-        shapes = [a.shape for a in arrays]
-        raise refused(error, f"multi_dot of tensors of shapes {shapes}, the first", arrays[0]) from error
+        shapes = [a.shape for a in tensors]
+        raise refused(error, f"multi_dot of tensors of shapes {shapes}, the first", tensors[0]) from error
 
 
-@composed(method=False)
-def vander(x: Tensor, /, N: int | None = None) -> Tensor:
+@operation(method=False)
+def vander(xp: Module, x: Array, /, N: int | None = None) -> Array:
     """Powers 0 to N - 1 (None: n) of each element of (..., n), as (..., n, N): Vandermonde's matrix."""
-    a = array_of(x)
-    columns = a.shape[-1] if N is None and a.ndim else index_of(N)
-    if not a.ndim or columns < 0:
-        raise InvalidArgument(f"vander of a tensor of shape {a.shape} with {columns} columns; it takes vectors")
-    powers = np.empty((*a.shape, columns), a.dtype)
+    columns = x.shape[-1] if N is None and x.ndim else index_of(N)
+    if not x.ndim or columns < 0:
+        raise InvalidArgument(f"vander of a tensor of shape {x.shape} with {columns} columns; it takes vectors")
+    powers = xp.empty((*x.shape, columns), x.dtype)
     powers[..., :1] = 1
-    powers[..., 1:] = a[..., None]
-    return wrap(np.multiply.accumulate(powers, -1, a.dtype, powers))
+    powers[..., 1:] = x[..., None]
+    return xp.multiply.accumulate(powers, -1, x.dtype, powers)
 
 
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
 
-def _applied(name: str, x: Tensor, *args: Any) -> Tensor:
+def _applied(name: str, x: Array, *args: Any) -> Array:
     """`scipy.linalg.<name>` of each matrix. The result is real where all of them are real."""
     a = matrices(name, x, square=True)
     function = getattr(scipy_linalg(name), name)
     if not a.size:
-        return wrap(np.zeros_like(a))
+        return np.zeros_like(a)
     found = [_one(name, function, matrix, *args) for matrix in a.reshape(-1, *a.shape[-2:])]
     kind = np.complex64 if any(one.dtype.kind == "c" for one in found) else np.float32
-    return wrap(np.stack(found).astype(np.result_type(a.real.dtype, kind), copy=False).reshape(a.shape))
+    return np.stack(found).astype(np.result_type(a.real.dtype, kind), copy=False).reshape(a.shape)
 
 
 def _one(name: str, function: Callable[..., Any], matrix: NDArray[Any], *args: Any) -> NDArray[Any]:
@@ -104,16 +102,16 @@ def _one(name: str, function: Callable[..., Any], matrix: NDArray[Any], *args: A
 
 
 def _function(name: str, what: str, fails: str = "") -> MatrixFunction:
-    def compute(x: Tensor, /) -> Tensor:
+    def compute(xp: Module, x: Array, /) -> Array:
         return _applied(name, x)
 
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = f"{what} of square matrices. Raises {fails}InvalidArgument, DTypeError, MissingExtra (SciPy)."
-    return composed(method=False)(compute)
+    return operation(method=False)(compute)
 
 
-@composed()
-def matrix_exp(x: Tensor, /) -> Tensor:
+@operation()
+def matrix_exp(xp: Module, x: Array, /) -> Array:
     """The exponential of square matrices. Raises InvalidArgument, DTypeError, MissingExtra (SciPy)."""
     return _applied("expm", x)
 
@@ -130,8 +128,8 @@ tanhm = _function("tanhm", "The hyperbolic tangent", "LinAlgError (there is none
 signm = _function("signm", "The sign: of eigenvalues, that of their real parts;", "LinAlgError (there is none), ")
 
 
-@composed(method=False)
-def funm(x: Tensor, function: Callable[[Any], Any], /) -> Tensor:
+@operation(method=False)
+def funm(xp: Module, x: Array, function: Callable[[Any], Any], /) -> Array:
     """A function of square matrices, from that of numbers: `function(array)` for an array of eigenvalues.
 
     Raises LinAlgError (not finite), InvalidArgument, DTypeError, MissingExtra (SciPy).
@@ -139,8 +137,8 @@ def funm(x: Tensor, function: Callable[[Any], Any], /) -> Tensor:
     return _applied("funm", x, function)
 
 
-@composed(method=False)
-def fractional_matrix_power(x: Tensor, power: float, /) -> Tensor:
+@operation(method=False)
+def fractional_matrix_power(xp: Module, x: Array, power: float, /) -> Array:
     """A power, of whatever exponent, of square matrices.
 
     Raises LinAlgError (there is none), InvalidArgument, DTypeError, MissingExtra (SciPy).

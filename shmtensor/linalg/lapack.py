@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, array_of
+from .._tensor.dispatch import Array
 from ..errors import DTypeError, InvalidArgument, MissingExtra, ShmTensorError
 from ..storage.arguments import refused
 
@@ -41,9 +41,8 @@ class LinAlgError(ShmTensorError, np.linalg.LinAlgError):
     """
 
 
-def floating(name: str, x: Tensor) -> NDArray[Any]:
+def floating(name: str, a: Array) -> Array:
     """The array of a tensor that LAPACK can compute with. Does not block. Raises DTypeError."""
-    a = array_of(x)
     if a.dtype.char not in TYPES:
         raise DTypeError(
             f"{name} of a tensor of {a.dtype.name}; it takes float32, float64, complex64 and complex128: convert it by "
@@ -52,7 +51,7 @@ def floating(name: str, x: Tensor) -> NDArray[Any]:
     return a
 
 
-def matrices(name: str, x: Tensor, *, square: bool = False) -> NDArray[Any]:
+def matrices(name: str, x: Array, *, square: bool = False) -> Array:
     """The array of a tensor (..., m, n) of matrices for LAPACK. Does not block. Raises InvalidArgument, DTypeError."""
     a = floating(name, x)
     if a.ndim < 2:
@@ -117,7 +116,7 @@ def each(
     made: Sequence[tuple[tuple[int, ...], Any]],
     *stacks: NDArray[Any],
     vectors: int = 0,
-) -> list[NDArray[Any]]:
+) -> list[Array]:
     """`compute` for each of the matrices of stacks, the leading axes of which broadcast. Does not block.
 
     Args:

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, array_of, wrap
-from .._tensor.dispatch import composed
-from ..errors import DTypeError, InvalidArgument
+from .._tensor.core import Tensor
+from .._tensor.dispatch import Array, Module, composed, operation
+from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
 from . import decompositions, norms, solvers
 from .decompositions import EighResult, LUFactorResult, LUResult, QRResult, factored, pivots_of, reflectors, unpacked
@@ -27,6 +27,8 @@ __all__ = [
     "ormqr", "pinverse", "potrf", "potri", "potrs", "pstrf", "qr", "slogdet", "svd", "syev", "symeig",
     "triangular_solve", "trtrs",
 ]  # fmt: skip
+FUNCTIONS: Final = tuple(__all__)
+"""Functions of `shmtensor`."""
 METHODS: Final = tuple(name for name in __all__ if name != "lu_unpack")
 
 
@@ -76,8 +78,8 @@ class TriangularResult(NamedTuple):
 # -- systems of equations ----------------------------------------------------------------------------------------------
 
 
-@composed()
-def gesv(b: Tensor, a: Tensor, /) -> SolveResult:
+@operation(results=SolveResult)
+def gesv(xp: Module, b: Array, a: Array, /) -> SolveResult:
     """X with a @ X = b, and both triangles of a, as `lu` has them.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
@@ -93,11 +95,11 @@ def gesv(b: Tensor, a: Tensor, /) -> SolveResult:
     found, both = each(
         compute, ((columns.shape[-2:], matrix.dtype), (matrix.shape[-2:], matrix.dtype)), matrix, columns
     )
-    return SolveResult(wrap(found[..., 0] if right.ndim == 1 else found), wrap(both))
+    return SolveResult(found[..., 0] if right.ndim == 1 else found, both)
 
 
-@composed()
-def gels(b: Tensor, a: Tensor, /) -> SolveResult:
+@operation(results=SolveResult)
+def gels(xp: Module, b: Array, a: Array, /) -> SolveResult:
     """X for which a @ X comes nearest to b, a of full rank, and the QR (or LQ) factors of a, as `geqrf` has them.
 
     As in TH, X has the rows of the taller of b and itself: (max(m, n), k). Below row n stand the residuals.
@@ -116,19 +118,19 @@ def gels(b: Tensor, a: Tensor, /) -> SolveResult:
         return found, factors
 
     found, factors = each(compute, ((tall.shape[-2:], matrix.dtype), ((m, n), matrix.dtype)), matrix, tall)
-    return SolveResult(wrap(found[..., 0] if right.ndim == 1 else found), wrap(factors))
+    return SolveResult(found[..., 0] if right.ndim == 1 else found, factors)
 
 
-@composed("trtrs")
+@operation("trtrs", results=TriangularResult)
 def triangular_solve(
-    b: Tensor, a: Tensor, /, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    xp: Module, b: Array, a: Array, /, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularResult:
     """X with a @ X = b (transpose: a^T), where one triangle of a counts, without its diagonal if `unitriangular`.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
     found = triangular("triangular_solve", a, b, upper, True, transpose, unitriangular)
-    return TriangularResult(found, a.clone())
+    return TriangularResult(found, a.copy())
 
 
 trtrs = triangular_solve
@@ -149,8 +151,8 @@ def potrf(x: Tensor, /, upper: bool = True) -> Tensor:
     return cholesky(x, upper)
 
 
-@composed()
-def cholesky_solve(b: Tensor, factor: Tensor, /, upper: bool = False) -> Tensor:
+@operation()
+def cholesky_solve(xp: Module, b: Array, factor: Array, /, upper: bool = False) -> Array:
     """X with A @ X = b, from the factor of A that `cholesky` gave.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
@@ -163,7 +165,7 @@ def cholesky_solve(b: Tensor, factor: Tensor, /, upper: bool = False) -> Tensor:
         return call("cholesky_solve", "potrs", one, its, lower=not upper)
 
     (found,) = each(compute, ((columns.shape[-2:], c.dtype),), c, columns)
-    return wrap(found[..., 0] if right.ndim == 1 else found)
+    return found[..., 0] if right.ndim == 1 else found
 
 
 @composed()
@@ -172,8 +174,8 @@ def potrs(b: Tensor, factor: Tensor, /, upper: bool = True) -> Tensor:
     return cholesky_solve(b, factor, upper)
 
 
-@composed()
-def cholesky_inverse(factor: Tensor, /, upper: bool = False) -> Tensor:
+@operation()
+def cholesky_inverse(xp: Module, factor: Array, /, upper: bool = False) -> Array:
     """The inverse of A, from the factor of A that `cholesky` gave.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
@@ -187,7 +189,7 @@ def cholesky_inverse(factor: Tensor, /, upper: bool = False) -> Tensor:
         np.fill_diagonal(other, 0)
         return (half + other,)
 
-    return wrap(each(compute, ((c.shape[-2:], c.dtype),), c)[0])
+    return each(compute, ((c.shape[-2:], c.dtype),), c)[0]
 
 
 @composed()
@@ -196,8 +198,8 @@ def potri(factor: Tensor, /, upper: bool = True) -> Tensor:
     return cholesky_inverse(factor, upper)
 
 
-@composed()
-def pstrf(x: Tensor, /, upper: bool = True, tol: float = -1) -> PstrfResult:
+@operation(results=PstrfResult)
+def pstrf(xp: Module, x: Array, /, upper: bool = True, tol: float = -1) -> PstrfResult:
     """Cholesky's factor with pivots: of x[p][:, p], where p is the order that `pivots` gives.
 
     Args:
@@ -213,7 +215,7 @@ def pstrf(x: Tensor, /, upper: bool = True, tol: float = -1) -> PstrfResult:
         return np.triu(half) if upper else np.tril(half), pivots - 1
 
     half, pivots = each(compute, ((a.shape[-2:], a.dtype), (a.shape[-1:], np.int32)), a)
-    return PstrfResult(wrap(half), wrap(pivots))
+    return PstrfResult(half, pivots)
 
 
 # -- inverses and determinants -----------------------------------------------------------------------------------------
@@ -234,12 +236,13 @@ def pinverse(x: Tensor, /, rcond: float = 1e-15) -> Tensor:
     return solvers.pinv(x, rtol=rcond)
 
 
-@composed()
-def logdet(x: Tensor, /) -> Tensor:
+@operation()
+def logdet(xp: Module, x: Array, /) -> Array:
     """Logarithms of determinants: NaN where one is negative, -inf where it is 0. Raises InvalidArgument, DTypeError."""
-    sign, size = (array_of(part) for part in slogdet(x))
+    a = matrices("logdet", x, square=True)
+    sign, size = numpys("logdet", "getrf", a, xp.linalg.slogdet, a)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return wrap(np.where(sign == 0, -np.inf, np.log(sign) + size).astype(sign.dtype))
+        return xp.where(sign == 0, -np.inf, xp.log(sign) + size).astype(a.dtype)
 
 
 # -- orthogonal factors ------------------------------------------------------------------------------------------------
@@ -251,12 +254,12 @@ def qr(x: Tensor, /, some: bool = True) -> QRResult:
     return decompositions.qr(x, mode="reduced" if some else "complete")
 
 
-@composed()
-def geqrf(x: Tensor, /) -> GeqrfResult:
+@operation(results=GeqrfResult)
+def geqrf(xp: Module, x: Array, /) -> GeqrfResult:
     """R and the reflectors of which Q is the product, in one matrix, and their scales. Raises as qr does."""
     a = matrices("geqrf", x)
-    turned, tau = numpys("geqrf", "geqrf", a, np.linalg.qr, a, "raw")
-    return GeqrfResult(wrap(turned.swapaxes(-1, -2)), wrap(tau))
+    turned, tau = numpys("geqrf", "geqrf", a, xp.linalg.qr, a, "raw")
+    return GeqrfResult(turned.swapaxes(-1, -2), tau)
 
 
 @composed()
@@ -265,8 +268,8 @@ def orgqr(x: Tensor, tau: Tensor, /) -> Tensor:
     return decompositions.householder_product(x, tau)
 
 
-@composed()
-def ormqr(x: Tensor, tau: Tensor, other: Tensor, /, left: bool = True, transpose: bool = False) -> Tensor:
+@operation()
+def ormqr(xp: Module, x: Array, tau: Array, other: Array, /, left: bool = True, transpose: bool = False) -> Array:
     """Q @ other (not left: other @ Q; transpose: Q^H), with the square Q of what geqrf gave.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
@@ -278,28 +281,29 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, /, left: bool = True, transpose
     if a.shape[-2] != c.shape[-2 if left else -1] or not k <= min(a.shape[-2:]):
         raise InvalidArgument(f"ormqr of shapes {a.shape}, {scales.shape} and {c.shape}, which do not go together")
     if not k:
-        return wrap(c.copy())
+        return c.copy()
     side, turned = "L" if left else "R", ("C" if a.dtype.kind == "c" else "T") if transpose else "N"
 
     def compute(one: NDArray[Any], its: NDArray[Any], vector: NDArray[Any]) -> Any:
         work = 64 * (65 + (its.shape[1] if left else its.shape[0]))  # for blocks of the largest size
         return call("ormqr", "ormqr", side, turned, one, vector, its, work)[:1]
 
-    return wrap(each(compute, ((c.shape[-2:], a.dtype),), a[..., :k], c, scales, vectors=1)[0])
+    return each(compute, ((c.shape[-2:], a.dtype),), a[..., :k], c, scales, vectors=1)[0]
 
 
-@composed("gesvd")
-def svd(x: Tensor, /, some: bool = True, compute_uv: bool = True) -> SVDResult:
+@operation("gesvd", results=SVDResult)
+def svd(xp: Module, x: Array, /, some: bool = True, compute_uv: bool = True) -> SVDResult:
     """U, S and V, where `linalg.svd` gives V^H; without compute_uv, U and V are zeros.
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
+    a = matrices("svd", x)
     if compute_uv:
-        u, s, vh = decompositions.svd(x, full_matrices=not some)
-        return SVDResult(u, s, wrap(array_of(vh).swapaxes(-1, -2).conj()))
-    s = decompositions.svdvals(x)
-    lead, (m, n), dtype = x.shape[:-2], x.shape[-2:], x.dtype
-    return SVDResult(wrap(np.zeros((*lead, m, m), dtype)), s, wrap(np.zeros((*lead, n, n), dtype)))
+        u, s, vh = numpys("svd", "gesdd", a, xp.linalg.svd, a, not some)
+        return SVDResult(u, s, vh.swapaxes(-1, -2).conj())
+    s = numpys("svd", "gesdd", a, xp.linalg.svd, a, compute_uv=False)
+    lead, (m, n) = a.shape[:-2], a.shape[-2:]
+    return SVDResult(xp.zeros((*lead, m, m), a.dtype), s, xp.zeros((*lead, n, n), a.dtype))
 
 
 gesvd = svd
@@ -308,23 +312,23 @@ gesvd = svd
 # -- eigenvalues -------------------------------------------------------------------------------------------------------
 
 
-@composed("syev")
-def symeig(x: Tensor, /, eigenvectors: bool = False, upper: bool = True) -> EighResult:
+@operation("syev", results=EighResult)
+def symeig(xp: Module, x: Array, /, eigenvectors: bool = False, upper: bool = True) -> EighResult:
     """`linalg.eigh` of the upper or lower triangle; without eigenvectors, these have no elements.
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
-    triangle = "U" if upper else "L"
+    a, triangle = matrices("symeig", x, square=True), "U" if upper else "L"
     if eigenvectors:
-        return decompositions.eigh(x, UPLO=triangle)
-    return EighResult(decompositions.eigvalsh(x, UPLO=triangle), wrap(np.empty(0, x.dtype)))
+        return EighResult(*numpys("symeig", "syevd", a, xp.linalg.eigh, a, triangle))
+    return EighResult(numpys("symeig", "syevd", a, xp.linalg.eigvalsh, a, triangle), xp.empty(0, a.dtype))
 
 
 syev = symeig
 
 
-@composed()
-def geev(x: Tensor, /, eigenvectors: bool = False) -> EigenResult:
+@operation(results=EigenResult)
+def geev(xp: Module, x: Array, /, eigenvectors: bool = False) -> EigenResult:
     """Eigenvalues of a real square matrix as TH gives them, in real numbers; `linalg.eig` has them complex.
 
     Raises LinAlgError (no convergence), InvalidArgument (a stack), DTypeError (a complex type).
@@ -334,20 +338,20 @@ def geev(x: Tensor, /, eigenvectors: bool = False) -> EigenResult:
         raise InvalidArgument(f"geev of a tensor of shape {a.shape}; it takes one matrix, not a stack: use linalg.eig")
     if a.dtype.kind == "c":
         raise DTypeError(f"geev of a tensor of {a.dtype.name}; it takes real matrices: use linalg.eig")
-    values, vectors = numpys("geev", "geev", a, np.linalg.eig, a)
-    parts = np.stack([values.real, values.imag], -1)
-    columns = np.where(values.imag < 0, -vectors.imag, vectors.real)  # of a pair, the one with imag > 0 comes first
-    return EigenResult(wrap(parts), wrap(columns if eigenvectors else np.empty(0, a.dtype)))
+    values, vectors = numpys("geev", "geev", a, xp.linalg.eig, a)
+    parts = xp.stack([values.real, values.imag], -1)
+    columns = xp.where(values.imag < 0, -vectors.imag, vectors.real)  # of a pair, the one with imag > 0 comes first
+    return EigenResult(parts, columns if eigenvectors else xp.empty(0, a.dtype))
 
 
 # -- triangular factors ------------------------------------------------------------------------------------------------
 
 
-@composed()
-def lu(x: Tensor, /) -> LUFactorResult:
+@operation(results=LUFactorResult)
+def lu(xp: Module, x: Array, /) -> LUFactorResult:
     """`linalg.lu_factor`, of singular matrices too. Raises InvalidArgument, DTypeError, MissingExtra (SciPy)."""
     both, pivots = factored("lu", x, strict=False)
-    return LUFactorResult(wrap(both), wrap(pivots))
+    return LUFactorResult(both, pivots)
 
 
 @composed()
@@ -365,10 +369,10 @@ def lu_solve(b: Tensor, factors: Tensor, pivots: Tensor, /) -> Tensor:
 btrisolve = lu_solve
 
 
-@composed(method=False)
-def lu_unpack(factors: Tensor, pivots: Tensor, /) -> LUResult:
+@operation(method=False, results=LUResult)
+def lu_unpack(xp: Module, factors: Array, pivots: Array, /) -> LUResult:
     """P, L and U from what `lu` gave. Raises InvalidArgument, DTypeError."""
-    return unpacked(matrices("lu_unpack", factors), pivots_of("lu_unpack", pivots))
+    return LUResult(*unpacked(matrices("lu_unpack", factors), pivots_of("lu_unpack", pivots)))
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------
@@ -380,7 +384,8 @@ def norm(x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *
 
     Raises IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
-    array_of(x)
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"norm of a {type_name(x)}; {tensor_advice(x)}")
     x = x if dtype is None else x.to(dtype)
     named = p if isinstance(p, str) else None
     if named == "nuc":

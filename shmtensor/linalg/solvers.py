@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, array_of, index_of, wrap
-from .._tensor.dispatch import composed
+from .._tensor.core import Tensor, axis_of, index_of
+from .._tensor.dispatch import Array, Module, operation
 from ..errors import InvalidArgument
 from .decompositions import pivots_of
 from .lapack import FAILURES, LinAlgError, call, each, floating, matrices, numpys, same_type
@@ -52,47 +52,47 @@ def right_side(name: str, b: NDArray[Any], rows: int) -> NDArray[Any]:
     return columns
 
 
-@composed(method=False)
-def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
+@operation(method=False)
+def solve(xp: Module, x1: Array, x2: Array, /) -> Array:
     """X with x1 @ X = x2: (..., n, n) and (n) or (..., n, k).
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError.
     """
     a, b = matrices("solve", x1, square=True), floating("solve", x2)
     right_side("solve", b, a.shape[-1])
-    return wrap(numpys("solve", "gesv", a, np.linalg.solve, a, b))
+    return numpys("solve", "gesv", a, xp.linalg.solve, a, b)
 
 
-@composed(method=False)
-def inv(x: Tensor, /) -> Tensor:
+@operation(method=False)
+def inv(xp: Module, x: Array, /) -> Array:
     """The inverse of square matrices. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     a = matrices("inv", x, square=True)
-    return wrap(numpys("inv", "gesv", a, np.linalg.inv, a))
+    return numpys("inv", "gesv", a, xp.linalg.inv, a)
 
 
-@composed()
-def det(x: Tensor, /) -> Tensor:
+@operation()
+def det(xp: Module, x: Array, /) -> Array:
     """Determinants (...) of square matrices. Raises InvalidArgument, DTypeError."""
     a = matrices("det", x, square=True)
-    return wrap(numpys("det", "getrf", a, np.linalg.det, a))
+    return numpys("det", "getrf", a, xp.linalg.det, a)
 
 
-@composed()
-def slogdet(x: Tensor, /) -> SlogdetResult:
+@operation(results=SlogdetResult)
+def slogdet(xp: Module, x: Array, /) -> SlogdetResult:
     """Signs (...) of determinants, and logarithms of their absolute values. Raises InvalidArgument, DTypeError."""
     a = matrices("slogdet", x, square=True)
-    return SlogdetResult(*map(wrap, numpys("slogdet", "getrf", a, np.linalg.slogdet, a)))
+    return SlogdetResult(*numpys("slogdet", "getrf", a, xp.linalg.slogdet, a))
 
 
 def relative(rtol: float | Tensor | None, a: NDArray[Any]) -> Any:
     """A bound for singular values, by the largest: `rtol` or, for None, the larger side times epsilon."""
     if rtol is None:
         return max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
-    return array_of(rtol) if isinstance(rtol, Tensor) else rtol
+    return rtol
 
 
-@composed(method=False)
-def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+@operation(method=False)
+def pinv(xp: Module, x: Array, /, *, rtol: float | Array | None = None) -> Array:
     """The pseudo-inverse (..., n, m) of matrices (..., m, n).
 
     Args:
@@ -101,11 +101,11 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
     a = matrices("pinv", x)
-    return wrap(numpys("pinv", "gesdd", a, np.linalg.pinv, a, rcond=relative(rtol, a)))
+    return numpys("pinv", "gesdd", a, xp.linalg.pinv, a, rcond=relative(rtol, a))
 
 
-@composed(method=False)
-def lstsq(x1: Tensor, x2: Tensor, /, *, rcond: float | None = None) -> LstsqResult:
+@operation(method=False, results=LstsqResult)
+def lstsq(xp: Module, x1: Array, x2: Array, /, *, rcond: float | None = None) -> LstsqResult:
     """X for which x1 @ X comes nearest to x2, the smallest where there are several: (..., m, n), (m) or (..., m, k).
 
     Args:
@@ -123,51 +123,51 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rcond: float | None = None) -> LstsqResu
     (m, n), k = a.shape[-2:], columns.shape[-1]
 
     def compute(matrix: NDArray[Any], right: NDArray[Any]) -> tuple[Any, ...]:
-        found = numpys("lstsq", "gelsd", matrix, np.linalg.lstsq, matrix, right, rcond)
+        found = numpys("lstsq", "gelsd", matrix, xp.linalg.lstsq, matrix, right, rcond)
         return found[0], found[2], found[3]
 
     solution, rank, singular = each(
         compute, (((n, k), a.dtype), ((), np.int64), ((min(m, n),), a.real.dtype)), a, columns
     )
-    residuals = np.zeros(0, a.real.dtype)
+    residuals = xp.zeros(0, a.real.dtype)
     if m > n and (rank == n).all():
-        residuals = (np.abs(columns - a @ solution) ** 2).sum(-2)
+        residuals = (xp.abs(columns - a @ solution) ** 2).sum(-2)
     if b.ndim == 1:
         solution, residuals = solution[..., 0], residuals[..., 0] if residuals.size else residuals
-    return LstsqResult(wrap(solution), wrap(residuals), wrap(rank), wrap(singular))
+    return LstsqResult(solution, residuals, rank, singular)
 
 
-@composed(method=False)
-def tensorinv(x: Tensor, /, ind: int = 2) -> Tensor:
+@operation(method=False)
+def tensorinv(xp: Module, x: Array, /, ind: int = 2) -> Array:
     """The inverse by `tensordot(..., ind)`. Raises LinAlgError, InvalidArgument (not square so), DTypeError."""
     a, ind = floating("tensorinv", x), index_of(ind)
     if ind < 1 or math.prod(a.shape[:ind]) != math.prod(a.shape[ind:]):
         raise InvalidArgument(f"tensorinv of a tensor of shape {a.shape} with ind {ind}: the parts differ in size")
-    return wrap(numpys("tensorinv", "gesv", a, np.linalg.tensorinv, a, ind))
+    return numpys("tensorinv", "gesv", a, xp.linalg.tensorinv, a, ind)
 
 
-@composed(method=False)
-def tensorsolve(x1: Tensor, x2: Tensor, /, dims: Sequence[int] | None = None) -> Tensor:
+@operation(method=False)
+def tensorsolve(xp: Module, x1: Array, x2: Array, /, dims: Sequence[int] | None = None) -> Array:
     """X with tensordot(x1, X, axes=X.ndim) = x2; axes `dims` of x1 go to its end first.
 
     Raises LinAlgError (singular), IndexOutOfRange, InvalidArgument, DTypeError.
     """
     a, b = floating("tensorsolve", x1), floating("tensorsolve", x2)
-    axes = None if dims is None else [x1._axis(i) for i in dims]
+    axes = None if dims is None else [axis_of(x1, i) for i in dims]
     if a.size != b.size**2:
         raise InvalidArgument(
             f"tensorsolve of shapes {a.shape} and {b.shape}: {a.size} elements are not {b.size} squared"
         )
-    return wrap(numpys("tensorsolve", "gesv", a, np.linalg.tensorsolve, a, b, axes))
+    return numpys("tensorsolve", "gesv", a, xp.linalg.tensorsolve, a, b, axes)
 
 
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
 
-@composed(method=False)
+@operation(method=False)
 def solve_triangular(
-    x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Tensor:
+    xp: Module, x1: Array, x2: Array, /, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Array:
     """X with x1 @ X = x2 (not left: X @ x1 = x2), where of x1 one triangle counts, without its diagonal if unit.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
@@ -175,7 +175,7 @@ def solve_triangular(
     return triangular("solve_triangular", x1, x2, upper, left, False, unitriangular)
 
 
-def triangular(name: str, x1: Tensor, x2: Tensor, upper: bool, left: bool, turned: bool, unit: bool) -> Tensor:
+def triangular(name: str, x1: Array, x2: Array, upper: bool, left: bool, turned: bool, unit: bool) -> Array:
     """`solve_triangular`, with the transpose of x1 when `turned`. Raises as that."""
     a, b = matrices(name, x1, square=True), floating(name, x2)
     same_type(name, a, b)
@@ -191,17 +191,23 @@ def triangular(name: str, x1: Tensor, x2: Tensor, upper: bool, left: bool, turne
 
     (found,) = each(compute, ((columns.shape[-2:], a.dtype),), a, columns)
     if not left:
-        return wrap(found.swapaxes(-1, -2))
-    return wrap(found[..., 0] if b.ndim == 1 else found)
+        return found.swapaxes(-1, -2)
+    return found[..., 0] if b.ndim == 1 else found
 
 
-@composed(method=False)
-def lu_solve(LU: Tensor, pivots: Tensor, x2: Tensor, /, *, left: bool = True, adjoint: bool = False) -> Tensor:
+@operation(method=False)
+def lu_solve(
+    xp: Module, factors: Array, pivots: Array, x2: Array, /, *, left: bool = True, adjoint: bool = False
+) -> Array:
     """X with A @ X = x2 (not left: X @ A = x2; adjoint: A^H), from the factors of A that `lu_factor` gave.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
-    a, b, exchanged = matrices("lu_solve", LU, square=True), floating("lu_solve", x2), pivots_of("lu_solve", pivots)
+    a, b, exchanged = (
+        matrices("lu_solve", factors, square=True),
+        floating("lu_solve", x2),
+        pivots_of("lu_solve", pivots),
+    )
     same_type("lu_solve", a, b)
     n = a.shape[-1]
     if not left:  # X @ A = B is A^H @ X^H = B^H
@@ -220,5 +226,5 @@ def lu_solve(LU: Tensor, pivots: Tensor, x2: Tensor, /, *, left: bool = True, ad
 
     (found,) = each(compute, ((columns.shape[-2:], a.dtype),), a, columns, exchanged, vectors=1)
     if not left:
-        return wrap(found.swapaxes(-1, -2).conj())
-    return wrap(found[..., 0] if b.ndim == 1 else found)
+        return found.swapaxes(-1, -2).conj()
+    return found[..., 0] if b.ndim == 1 else found

@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._native import Twister
-from .._tensor.core import Tensor
+from .._tensor.core import Tensor, array_of
 from .._tensor.creation import empty
-from .._tensor.dispatch import composed
+from .._tensor.dispatch import Array, Module, Result, composed, operation
 from ..dtypes import DType, float64, int64
-from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
+from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import empty_array, integer, read_only
 from .generator import Generator, between, deviation, generator_of, interval, probability, rate, spread
 
+FUNCTIONS: Final = ("bernoulli", "normal")
+"""Functions of `shmtensor`; the others are those of `shmtensor.random`, and methods."""
 METHODS: Final = (
     "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",
 )  # fmt: skip
@@ -66,38 +68,35 @@ def _draw(
         array[...] = flat.reshape(array.shape)
 
 
-def _fill(t: Tensor, name: str, pair: tuple[float, float], generator: Generator | None) -> Tensor:
+def _fill(array: Array, name: str, pair: tuple[float, float], generator: Generator | None) -> None:
     """Values of a distribution of `Twister` for every element; of complex ones for the real part, then the other."""
-    array = t._live()
     if array.dtype.kind == "c":
         real = array.real
         array = np.lib.stride_tricks.as_strided(real, (*real.shape, 2), (*real.strides, real.itemsize))
     values_of = attrgetter(name)
     _draw(f"{name}_", array, float64, generator, lambda twister, piece, _: values_of(twister)(*pair, piece))
-    return t
 
 
-def _require(doing: str, t: Tensor, kinds: str, wanted: str) -> NDArray[Any]:
-    if not isinstance(t, Tensor):
-        raise DTypeError(f"{doing} of a {type_name(t)}; {tensor_advice(t)}")
-    if t.dtype.kind not in kinds:
-        raise DTypeError(f"{doing} of a tensor of {t.dtype.name}; it takes {wanted}")
-    return t._live()
+def _require(doing: str, array: Array, kinds: str, wanted: str) -> None:
+    if array.dtype.kind not in kinds:
+        raise DTypeError(f"{doing} of a tensor of {array.dtype.name}; it takes {wanted}")
 
 
-def _require_floats(doing: str, t: Tensor, also: str = "") -> NDArray[Any]:
-    return _require(doing, t, "fV" + also, "floating-point types" + (" and complex ones" if also else ""))
+def _require_floats(doing: str, array: Array, also: str = "") -> None:
+    _require(doing, array, "fV" + also, "floating-point types" + (" and complex ones" if also else ""))
 
 
-def _require_reals(doing: str, t: Tensor) -> NDArray[Any]:
-    return _require(doing, t, "biufV", "types that are not complex")
+def _require_reals(doing: str, array: Array) -> None:
+    _require(doing, array, "biufV", "types that are not complex")
 
 
 # -- of floating-point types ------------------------------------------------------------------------------------------
 
 
-@composed()
-def uniform_(t: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def uniform_(
+    xp: Module, t: Array, /, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
+) -> Array:
     """Fill with values from `low` to below `high`, 2**32 different ones; gives t. Waits as the module says.
 
     Of complex numbers the two parts are drawn one after the other, each between the bounds, as in torch.
@@ -108,11 +107,11 @@ def uniform_(t: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
         LayoutError: memory that is read-only here.
     """
     _require_floats("uniform_", t, "c")
-    return _fill(t, "uniform", interval(low, high), generator)
+    _fill(t, "uniform", interval(low, high), generator)
 
 
-@composed()
-def normal_(t: Tensor, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def normal_(xp: Module, t: Array, /, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator | None = None) -> Array:
     """Fill with values of the normal distribution; gives t. Waits as the module says.
 
     Of complex numbers the two parts are drawn one after the other, each with stdv / sqrt(2), as in torch.
@@ -126,34 +125,31 @@ def normal_(t: Tensor, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator
         InvalidArgument: a negative deviation, or shapes that do not go together.
         LayoutError: memory that is read-only here.
     """
-    array = _require_floats("normal_", t, "c")
-    means = _along(mean, array) if isinstance(mean, Tensor) else None
-    stdvs = _along(stdv, array) if isinstance(stdv, Tensor) else None
+    _require_floats("normal_", t, "c")
+    means = _along(xp, mean, t) if isinstance(mean, xp.ndarray) else None
+    stdvs = _along(xp, stdv, t) if isinstance(stdv, xp.ndarray) else None
     if stdvs is not None and not (stdvs >= 0).all():
         raise InvalidArgument("a standard deviation of the tensor of them is negative; give numbers from 0")
     middle, width = deviation(0.0 if means is not None else mean, 1.0 if stdvs is not None else stdv)
-    if array.dtype.kind == "c":
-        _fill(t, "normal", (0.0, width / math.sqrt(2)), generator)
-    elif means is None and stdvs is None:
-        return _fill(t, "normal", (middle, width), generator)
-    else:
-        _fill(t, "normal", (0.0, width), generator)
+    if t.dtype.kind != "c" and means is None and stdvs is None:
+        _fill(t, "normal", (middle, width), generator)
+        return
+    _fill(t, "normal", (0.0, width / math.sqrt(2) if t.dtype.kind == "c" else width), generator)
     if stdvs is not None:
-        np.multiply(array, stdvs, out=array)
-    np.add(array, array.dtype.type(middle) if means is None else means, out=array)
-    return t
+        xp.multiply(t, stdvs, out=t)
+    xp.add(t, t.dtype.type(middle) if means is None else means, out=t)
 
 
-def _along(given: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+def _along(xp: Module, given: Array, array: Array) -> Array:
     """Means or deviations for each element, in the type of the array."""
-    found = _require_floats("normal_ with means or deviations", given)
+    _require_floats("normal_ with means or deviations", given)
     try:
-        spread_out = np.broadcast_to(found, array.shape)
+        spread_out = xp.broadcast_to(given, array.shape)
     except ValueError:
         raise InvalidArgument(
             f"means or deviations of shape {given.shape} for a tensor of shape {array.shape}; they must broadcast to it"
         ) from None
-    return spread_out.astype(array.dtype, copy=np.may_share_memory(found, array))
+    return spread_out.astype(array.dtype, copy=xp.may_share_memory(given, array))
 
 
 @composed(method=False)
@@ -183,32 +179,36 @@ def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator
     return normal_(empty(shape, dtype=dtype), mean, stdv, generator=generator)
 
 
-@composed()
-def log_normal_(t: Tensor, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def log_normal_(
+    xp: Module, t: Array, /, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None
+) -> Array:
     """Fill with exp of normal values; gives t. Waits and raises as `uniform_`, for complex ones and stdv < 0 too."""
     _require_floats("log_normal_", t)
-    return _fill(t, "log_normal", deviation(mean, stdv), generator)
+    _fill(t, "log_normal", deviation(mean, stdv), generator)
 
 
-@composed()
-def exponential_(t: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def exponential_(xp: Module, t: Array, /, lambd: float = 1.0, *, generator: Generator | None = None) -> Array:
     """Fill with values of density lambd * exp(-lambd * x); gives t. Waits and raises as `log_normal_`."""
     _require_floats("exponential_", t)
-    return _fill(t, "exponential", rate(lambd), generator)
+    _fill(t, "exponential", rate(lambd), generator)
 
 
-@composed()
-def cauchy_(t: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def cauchy_(
+    xp: Module, t: Array, /, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+) -> Array:
     """Fill with values of the Cauchy distribution; gives t. Waits and raises as `log_normal_`."""
     _require_floats("cauchy_", t)
-    return _fill(t, "cauchy", spread(median, sigma), generator)
+    _fill(t, "cauchy", spread(median, sigma), generator)
 
 
 # -- of every type that is not complex --------------------------------------------------------------------------------
 
 
-@composed()
-def geometric_(t: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None = None) -> Array:
     """Fill with integers i from 1, with probability (1 - p) * p**(i - 1); gives t. Waits as the module says.
 
     p is TH's: the probability to go on (torch's p is 1 - p). What an integer type cannot hold wraps around, as in C.
@@ -218,22 +218,22 @@ def geometric_(t: Tensor, p: float, *, generator: Generator | None = None) -> Te
         InvalidArgument: p not between 0 and 1.
         LayoutError: memory that is read-only here.
     """
-    array = _require("geometric_", t, "iufV", "integer and floating-point types")
+    _require("geometric_", t, "iufV", "integer and floating-point types")
     pair = between(p)
-    if array.dtype.kind not in "iu":
-        return _fill(t, "geometric", pair, generator)
+    if t.dtype.kind not in "iu":
+        _fill(t, "geometric", pair, generator)
+        return
 
     def put(twister: Twister, piece: NDArray[np.int64], _: int) -> None:
         values = np.empty(piece.size)
         twister.geometric(*pair, values)
         piece[...] = values
 
-    _draw("geometric_", array, int64, generator, put)
-    return t
+    _draw("geometric_", t, int64, generator, put)
 
 
-@composed()
-def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | None = None) -> Array:
     """Fill with 1 with probability p, else 0; gives t. Waits as the module says.
 
     Args:
@@ -244,38 +244,38 @@ def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
         InvalidArgument: p outside 0 to 1, or of a shape that does not broadcast.
         LayoutError: memory that is read-only here.
     """
-    array = _require_reals("bernoulli_", t)
-    if not isinstance(p, Tensor):
-        return _fill(t, "bernoulli", probability(p), generator)
-    chances = _require_floats("bernoulli_ with probabilities", p)
-    if not ((chances >= 0) & (chances <= 1)).all():
+    _require_reals("bernoulli_", t)
+    if not isinstance(p, xp.ndarray):
+        _fill(t, "bernoulli", probability(p), generator)
+        return
+    _require_floats("bernoulli_ with probabilities", p)
+    if not ((p >= 0) & (p <= 1)).all():
         raise InvalidArgument("a probability of the tensor of them is not from 0 to 1")
     try:
-        chances = np.broadcast_to(chances, array.shape).reshape(-1)
+        chances = xp.broadcast_to(p, t.shape).reshape(-1)
     except ValueError:
         raise InvalidArgument(
             f"probabilities of shape {p.shape} for a tensor of shape {t.shape}; they must broadcast to it"
         ) from None
-    if np.may_share_memory(chances, array):
+    if xp.may_share_memory(chances, t):
         chances = chances.copy()
 
     def put(twister: Twister, piece: NDArray[np.float64], at: int) -> None:
         twister.uniform(0.0, 1.0, piece)
         np.less_equal(piece, chances[at : at + piece.size].astype(float64), out=piece)
 
-    _draw("bernoulli_", array, float64, generator, put)
-    return t
+    _draw("bernoulli_", t, float64, generator, put)
 
 
 @composed()
 def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """A tensor like that of probabilities: 1 with the probability that stands there, else 0. As `bernoulli_`."""
-    _require_floats("bernoulli", p)
+    _require_floats("bernoulli", array_of(p))
     return bernoulli_(empty(p.shape, dtype=p.dtype), p, generator=generator)
 
 
-@composed()
-def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generator | None = None) -> Tensor:
+@operation(result=Result.SAME)
+def random_(xp: Module, t: Array, /, low: Any = None, high: Any = None, *, generator: Generator | None = None) -> Array:
     """Fill with integers: `random_()`, `random_(to)` from 0 to below it, `random_(from, to)`. Waits as the module says.
 
     A value is a draw modulo the number of values, as in TH, so small ones are favoured by at most that number / 2**32.
@@ -287,10 +287,10 @@ def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generato
         InvalidArgument: from at or above to, or outside the type.
         LayoutError: memory that is read-only here.
     """
-    array = _require_reals("random_", t)
-    least, most = bounds_of(array.dtype)
+    _require_reals("random_", t)
+    least, most = bounds_of(t.dtype)
     if low is None and high is None:
-        first, count = 0, min(whole_numbers(array.dtype), _DRAWS)
+        first, count = 0, min(whole_numbers(t.dtype), _DRAWS)
     else:
         first, last = (0, low) if high is None else (low, high)
         try:
@@ -301,11 +301,10 @@ def random_(t: Tensor, low: Any = None, high: Any = None, *, generator: Generato
             raise InvalidArgument(f"random_ from {first} to {last}: no integer to draw; `to` itself is not drawn")
         if first < least or first + count - 1 > most:
             raise InvalidArgument(
-                f"random_ from {first} to {last} in a tensor of {array.dtype.name}, which holds {least} to {most}"
+                f"random_ from {first} to {last} in a tensor of {t.dtype.name}, which holds {least} to {most}"
             )
     count, first = count % _BITS, first % _BITS
-    _draw("random_", array, int64, generator, lambda twister, piece, _: twister.integers(count, first, piece))
-    return t
+    _draw("random_", t, int64, generator, lambda twister, piece, _: twister.integers(count, first, piece))
 
 
 def whole_numbers(dtype: DType) -> int:

@@ -32,7 +32,9 @@ def number(name: str, value: Any) -> float:
     except (TypeError, ValueError) as error:
         if isinstance(error, ShmTensorError):  # a tensor of several elements says so itself
             raise
-        raise DTypeError(f"{name} {value!r} is no number") from None
+        if isinstance(value, np.ndarray) and value.size != 1:
+            raise InvalidArgument(f"{name} has shape {value.shape}; give a number, such as item() of it") from None
+        raise DTypeError(f"{name} {value!r} is not a number") from None
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):

@@ -7,15 +7,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, wrap
+from .._tensor.core import Tensor
 from .._tensor.creation import empty
-from .._tensor.dispatch import composed
+from .._tensor.dispatch import Array, Module, composed, operation
 from ..dtypes import int64
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
-from ..storage.arguments import integer
+from ..storage.arguments import empty_array, integer, shape_from
 from .distributions import normal_, random_, uniform_, whole_numbers
 from .generator import Generator, generator_of
 
+FUNCTIONS: Final = (
+    "multinomial", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+)  # fmt: skip
+"""Functions of `shmtensor`; the others are those of `shmtensor.random`."""
 METHODS: Final = ("multinomial",)
 
 # -- new tensors ------------------------------------------------------------------------------------------------------
@@ -144,17 +148,16 @@ def _count(name: str, value: Any) -> int:
 # -- categories -------------------------------------------------------------------------------------------------------
 
 
-def _weights(doing: str, weights: Tensor, axes: tuple[int, ...]) -> NDArray[np.float64]:
+def _weights(doing: str, weights: Array, axes: tuple[int, ...]) -> NDArray[np.float64]:
     """The weights as a matrix of float64, a row for each distribution."""
-    if not isinstance(weights, Tensor) or weights.dtype.kind not in "fV":
-        what = f"a tensor of {weights.dtype.name}" if isinstance(weights, Tensor) else f"a {type_name(weights)}"
-        raise DTypeError(f"{doing} with weights in {what}; give a floating-point tensor")
-    if weights.dim() not in axes or not weights.shape[-1]:
+    if weights.dtype.kind not in "fV":
+        raise DTypeError(f"{doing} with weights in a tensor of {weights.dtype.name}; give a floating-point tensor")
+    if weights.ndim not in axes or not weights.shape[-1]:
         raise InvalidArgument(
             f"{doing} with weights of shape {weights.shape}; give (categories,)"
             + (" or (distributions, categories)" if 2 in axes else "")
         )
-    found = np.atleast_2d(weights._live()).astype(np.float64)
+    found = np.atleast_2d(weights).astype(np.float64)
     if not (np.isfinite(found) & (found >= 0)).all():
         raise InvalidArgument(f"{doing}: a weight is negative or not finite")
     with np.errstate(over="ignore"):
@@ -164,10 +167,15 @@ def _weights(doing: str, weights: Tensor, axes: tuple[int, ...]) -> NDArray[np.f
     return found
 
 
-@composed()
+@operation()
 def multinomial(
-    weights: Tensor, num_samples: Any, replacement: bool = False, *, generator: Generator | None = None
-) -> Tensor:
+    xp: Module,
+    weights: Array,
+    num_samples: Any,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Array:
     """Categories drawn by their weights, int64. One draw each, row after row. Waits while another thread draws.
 
     A category of weight 0 is never drawn. Without replacement each draw takes time in proportion to the categories.
@@ -194,7 +202,8 @@ def multinomial(
             f"{count} draws without replacement from weights of shape {weights.shape}; "
             f"a distribution has only {fewest} categories with a weight"
         )
-    result = empty(len(rows), count, dtype=int64)._array
+    shape, _ = shape_from((len(rows), count), int64.itemsize)
+    result = empty_array(shape, int64)
     source = generator_of(generator)
     with source._lock:
         for row, drawn in zip(rows, result, strict=True):
@@ -208,7 +217,7 @@ def multinomial(
                 drawn[...] = categories[upto.searchsorted(shares)]
             else:
                 _draw_without(categories, upto, shares, drawn)
-    return wrap(result if weights.dim() == 2 else result[0])
+    return result if weights.ndim == 2 else result[0]
 
 
 def _draw_without(
@@ -226,8 +235,8 @@ def _draw_without(
         upto /= 1.0 - lost
 
 
-@composed(method=False)
-def multinomial_alias_setup(weights: Tensor) -> tuple[Tensor, Tensor]:
+@operation(method=False)
+def multinomial_alias_setup(xp: Module, weights: Array) -> tuple[Array, Array]:
     """Tables from which `multinomial_alias_draw` draws in constant time. Does not block.
 
     Each category i keeps the share q[i] of its slot and gives the rest to category J[i] (Walker's method, TH's order).
@@ -255,13 +264,13 @@ def multinomial_alias_setup(weights: Tensor) -> tuple[Tensor, Tensor]:
             smaller.append(larger.pop())
     for i in smaller + larger:  # rounding alone keeps these from 1
         q[i] = 1.0
-    return wrap(np.array(aliases, np.int64)), wrap(np.array(q).astype(weights.dtype))
+    return xp.array(aliases, np.int64), xp.array(q).astype(weights.dtype)
 
 
-@composed(method=False)
+@operation(method=False)
 def multinomial_alias_draw(
-    aliases: Tensor, q: Tensor, num_samples: Any, *, generator: Generator | None = None
-) -> Tensor:
+    xp: Module, aliases: Array, q: Array, num_samples: Any, *, generator: Generator | None = None
+) -> Array:
     """Categories drawn from the tables of `multinomial_alias_setup`, (num_samples,) int64; two draws each.
 
     Waits while another thread draws.
@@ -273,14 +282,15 @@ def multinomial_alias_draw(
     count = _count("num_samples", num_samples)
     if count < 1:
         raise InvalidArgument("num_samples is 0; draw at least one")
-    if not (isinstance(aliases, Tensor) and isinstance(q, Tensor) and aliases.dtype == int64 and q.dtype.kind in "fV"):
+    if aliases.dtype != int64 or q.dtype.kind not in "fV":
         raise DTypeError("an alias table is an int64 tensor and a floating-point one; give what the set-up gave")
-    others, kept = aliases._live(), q._live().astype(np.float64)
-    if others.ndim != 1 or others.shape != kept.shape or not others.size:
+    kept = q.astype(np.float64)
+    if aliases.ndim != 1 or aliases.shape != kept.shape or not aliases.size:
         raise InvalidArgument(f"alias tables of shapes {aliases.shape} and {q.shape}; give what the set-up gave")
-    if not ((others >= 0) & (others < others.size)).all() or not ((kept >= 0) & (kept <= 1)).all():
+    if not ((aliases >= 0) & (aliases < aliases.size)).all() or not ((kept >= 0) & (kept <= 1)).all():
         raise InvalidArgument("an alias is no category, or a share is not from 0 to 1; give what the set-up gave")
-    result = np.empty(count, np.int64)
+    shape, _ = shape_from((count,), int64.itemsize)
+    result = empty_array(shape, int64)
     draws = np.empty(2 * 8192)
     source = generator_of(generator)
     with source._lock:
@@ -288,6 +298,6 @@ def multinomial_alias_draw(
             part = result[at : at + 8192]
             values = draws[: 2 * part.size]
             source._twister.uniform(0.0, 1.0, values)
-            slots = (values[0::2] * others.size).astype(np.int64)
-            part[...] = np.where(values[1::2] <= kept[slots], slots, others[slots])
-    return wrap(result)
+            slots = (values[0::2] * aliases.size).astype(np.int64)
+            part[...] = np.where(values[1::2] <= kept[slots], slots, aliases[slots])
+    return result
