@@ -5,7 +5,7 @@ NumPy is not imported before an array is needed.
 
 import mmap
 from collections.abc import Callable
-from typing import Any, final, overload
+from typing import Any, NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ DEDICATED_HOLDS: int
 """Entries of the table of holds of an arena, and of a segment with a single block."""
 LAYOUT_VERSION: int
 """Version of every struct in shared memory (native/base/layout.hpp). Manager and clients must use the same one."""
+PROTOCOL_VERSION: int
+"""Version of the messages between clients and managers (native/heap/protocol.hpp, docs/protocol.md)."""
 PAGE: int
 """Unit of reservation, and alignment of blocks from 64 KiB on, in bytes: 4096, also where pages are larger."""
 MAX_SLOTS: int
@@ -36,6 +38,11 @@ SLOT_GROUP: int  # slot 0: owns what is in flight through plain pickles; ends wi
 SLOT_CLIENT: int
 SLOT_EMBRYO: int  # a child that is being forked or spawned and has not sent HELLO yet
 SLOT_DEAD: int  # a process that has ended and whose holds the manager has not released yet
+
+# kinds of a segment
+SEGMENT_ARENA: int
+SEGMENT_DEDICATED: int  # of a single block
+SEGMENT_RING: int
 
 # kinds of a hold
 HOLD_CLIENT: int  # a process that has the block open
@@ -88,6 +95,119 @@ class Descriptor:
     def close(self) -> None:
         """Close it, if it is ours."""
 
+# Calls that have several things to say give tuples whose fields have names, as those of os.stat() are.
+
+class ClaimedSlot(NamedTuple):
+    slot: int
+    generation: int
+
+class SlotFacts(NamedTuple):
+    state: int  # SLOT_
+    pid: int  # as the manager sees it; 0: not known
+    start_time: int  # clock ticks since boot
+    parent: int  # slot of an embryo's claimer
+    generation: int
+
+class Quotas(NamedTuple):
+    """Bytes of payload that may be reserved; 0: no bound."""
+
+    max_bytes: int
+    max_bytes_per_client: int
+
+class OverQuota(NamedTuple):
+    limit: str
+    left: int  # bytes
+
+class SegmentFacts(NamedTuple):
+    segment: int
+    owner: int  # slot
+    generation: int  # of the owner
+    payload_bytes: int
+    dedicated: bool
+    retired: bool
+
+class SegmentStats(NamedTuple):
+    live_blocks: int
+    live_bytes: int
+    reserved_bytes: int  # of the payload
+
+class HoldFacts(NamedTuple):
+    owner: int  # slot, or from FIRST_RING on a ring
+    kind: int  # HOLD_
+    age: float  # seconds
+
+class BlockFacts(NamedTuple):
+    block: int  # its index
+    offset: int
+    nbytes: int
+    generation: int
+    holds: list[HoldFacts]
+
+class RingFacts(NamedTuple):
+    """A ring as the manager sees it."""
+
+    messages: int  # inside
+    put_bytes: int  # ever
+    got_bytes: int  # ever
+    capacity_bytes: int
+    reserved_bytes: int
+    max_messages: int
+    max_bytes: int
+    peak_messages: int
+    kind: int
+
+class RingBounds(NamedTuple):
+    """0: nobody has set one so far."""
+
+    maxsize: int
+    maxbytes: int
+
+class RingStats(NamedTuple):
+    """A ring as a client sees it."""
+
+    messages: int  # inside
+    peak_messages: int
+    put: int  # ever
+    taken: int  # ever
+    nbytes: int  # of the messages inside
+    put_nbytes: int  # ever
+    capacity_nbytes: int
+    unfinished: int
+    put_lock_pid: int  # process that puts just now; 0: none
+    get_lock_pid: int
+
+class ReaderFacts(NamedTuple):
+    pid: int
+    lag: int  # messages not read yet
+
+class Ticket(NamedTuple):
+    """An in-flight hold."""
+
+    hold: int  # index
+    mark: int
+
+class EmbryoSlot(NamedTuple):
+    slot: int
+    generation: int
+    socket: int  # descriptor
+
+class ClientStats(NamedTuple):
+    mapped: int  # segments
+    owned: int  # segments
+    blocks: int  # held
+    nbytes: int  # in them
+    reserved: int  # bytes
+    free: int  # of these
+
+class AvailableMemory(NamedTuple):
+    nbytes: int
+    limit: str  # what sets the bound
+
+class Cgroup(NamedTuple):
+    path: str
+    used: int  # bytes
+    limit: int  # bytes
+
 @final
 class Group:
     """The group segment: a header and the table of slots, mapped by the manager and by every client."""
@@ -132,8 +252,8 @@ class Group:
     def next_ring(self) -> int:
         """The smallest ring number that was never given out."""
     def take_ring_number(self) -> int: ...
-    def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> tuple[int, int]:
-        """Set a FREE slot to `kind`. Returns its index and generation. Raises LookupError: the table is full."""
+    def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> ClaimedSlot:
+        """Set a FREE slot to `kind`. Raises LookupError: the table is full."""
     def name(self, slot: int, pid: int, start_time: int) -> None:
         """Record the process of a slot (0: unknown)."""
     def move(self, slot: int, expected: int, kind: int, pid: int = 0) -> bool:
@@ -145,22 +265,22 @@ class Group:
         """Inode of the socket on which an embryo's child will connect."""
     def word(self, slot: int) -> int:
         """A slot's word: generation, state and parent. Raises IndexError."""
-    def slot(self, index: int) -> tuple[int, int, int, int, int]:
-        """Return (state, pid, start time in clock ticks since boot, parent slot, generation). Raises IndexError."""
+    def slot(self, index: int) -> SlotFacts:
+        """Return what the slot table has of a slot. Raises IndexError."""
     def occupied(self) -> list[int]:
         """Return the indices of all slots that are not FREE, ascending."""
     def set_quotas(self, all: int, each: int) -> None:
         """Set the limits of reserved payload in bytes, in total and for each client; 0: none (manager only)."""
-    def quotas(self) -> tuple[int, int]:
-        """Return the limits in bytes (total, each client); 0: none."""
+    def quotas(self) -> Quotas:
+        """Return the limits."""
     def charged(self) -> int:
         """Return the bytes charged to the total quota."""
     def reserved(self, slot: int) -> int:
         """Return the bytes charged to a slot; slot 0: rings and orphans. Raises IndexError."""
-    def charge(self, nbytes: int) -> tuple[str, int] | None:
+    def charge(self, nbytes: int) -> OverQuota | None:
         """Charge slot 0 with bytes before they are reserved.
 
-        Returns (limit that this would exceed, bytes left) if refused; then every client is asked to free its caches.
+        Returns the limit that this would exceed, if refused; then every client is asked to free its caches.
         """
     def account(self, known: int, found: int) -> None:
         """Set the bytes charged to slot 0 to `found`, if they are still `known` (manager only)."""
@@ -185,8 +305,7 @@ class SegmentMetadata:
     @property
     def fd(self) -> int: ...
     @property
-    def facts(self) -> tuple[int, int, int, int, bool, bool]:
-        """(segment, owner, its generation, payload bytes, dedicated, retired)."""
+    def facts(self) -> SegmentFacts: ...
     def hand_out(self, slot: int) -> None:
         """Give the one block (index 0, generation 1) of an unused dedicated segment to `slot` by hold 0.
 
@@ -209,15 +328,12 @@ class SegmentMetadata:
         """Ask every process that maps the segment to unmap it once it holds none of its blocks."""
     def live(self, block: int, generation: int) -> int | None:
         """Return the size in bytes of the live block with this generation, or None."""
-    def stats(self) -> tuple[int, int, int]:
-        """Return (live blocks, bytes in them, bytes of payload reserved), a racy snapshot."""
+    def stats(self) -> SegmentStats:
+        """Return statistics, a racy snapshot."""
     def note_reserved(self, payload: int) -> None:
         """Update the number of reserved bytes of a segment whose owner is dead. Raises OSError."""
-    def blocks(self, limit: int = ...) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
-        """Return every live block as (index, offset, size, generation, holds); a hold is (owner, kind, age in s).
-
-        Raises LockBusy, also if there are more than `limit` holds.
-        """
+    def blocks(self, limit: int = ...) -> list[BlockFacts]:
+        """Return every live block. Raises LockBusy, also if there are more than `limit` holds."""
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
 
@@ -241,12 +357,8 @@ class RingMemory:
     def number(self) -> int: ...
     def size(self) -> int:
         """Return the number of messages inside."""
-    def stats(self) -> tuple[int, int, int, int, int, int, int, int, int]:
-        """Return statistics, a racy snapshot.
-
-        (messages inside, bytes ever put, bytes ever taken, capacity in bytes, reserved bytes, maximum of messages,
-        maximum of bytes, peak of messages inside, kind).
-        """
+    def stats(self) -> RingFacts:
+        """Return statistics, a racy snapshot."""
     @property
     def event(self) -> int:
         """Inode of the pipe that is the ring's event; 0: none."""
@@ -279,7 +391,7 @@ class Ring:
             block: a block from the manager's `create_ring`.
             need_event: called with seconds; returns a descriptor of the ring's event, which the Ring closes.
         """
-    def bound(self, messages: int, nbytes: int) -> tuple[int, int]:
+    def bound(self, messages: int, nbytes: int) -> RingBounds:
         """Set bounds that are not set yet (0: leave unchanged). Returns the resulting bounds."""
     def policy(self, wanted: int = ...) -> int:
         """Return the POLICY_ of a broadcast; set it to `wanted` if it is not set yet."""
@@ -308,13 +420,15 @@ class Ring:
     def await_done(self, timeout: float | None = None) -> bool: ...
     def event(self) -> int:
         """Return a descriptor, owned by the Ring, that is readable while there are messages."""
-    def limits(self) -> tuple[int, int]:
-        """Return the bounds (messages, bytes); 0: not set."""
-    def stats(self) -> tuple[int, int, int, int, int, int, int, int, int, int]:
-        """Return statistics. Counts of messages wrap at 2**32.
+    def limits(self) -> RingBounds:
+        """Return the bounds."""
+    def stats(self) -> RingStats:
+        """Return statistics, a racy snapshot. Counts of messages wrap at 2**32."""
+    def check_invariants(self) -> None:
+        """Check the ring, and the metadata of the blocks that its messages hold. Slow.
 
-        (messages inside, peak of messages inside, ever put, ever taken, bytes inside, bytes ever put, capacity in
-        bytes, messages not done, pid that holds the put lock, pid that holds the get lock).
+        No process may use the ring meanwhile. Raises AssertionError: they are inconsistent (native/base/layout.hpp, R1
+        to R5).
         """
 
 def dlpack_export(array: NDArray[Any], versioned: bool, copied: bool) -> Any:
@@ -345,14 +459,14 @@ def set_threads_visible(visible: bool) -> None:
     If so, a lock whose word names a thread that does not exist is known to be damaged, and is taken.
     """
 
-def memory_available(root: str = "/") -> tuple[int, str]:
-    """Return (bytes that may be reserved, name of the limit): the minimum of MemAvailable and all memory cgroups.
+def memory_available(root: str = "/") -> AvailableMemory:
+    """Return how much may be reserved: the minimum of MemAvailable and all memory cgroups.
 
     `root`, with a slash at its end, is the directory that contains proc and the mounts.
     """
 
-def memory_cgroups(root: str = "/") -> list[tuple[str, int, int]]:
-    """Return (path, bytes used, limit in bytes) of each memory cgroup of this process with a limit, its own first."""
+def memory_cgroups(root: str = "/") -> list[Cgroup]:
+    """Return each memory cgroup of this process that has a limit, its own first."""
 
 def process_start_time(pid: int) -> int:
     """Return a process's start time in clock ticks since boot (/proc/pid/stat, 22). Raises ProcessLookupError."""
@@ -586,10 +700,11 @@ class Client:
     @property
     def connection(self) -> int:
         """Descriptor of the socket; -1 once closed. It changes in a forked child."""
-    def add_segment(
-        self, segment: int, control: int, payload: int, payload_bytes: int, dedicated: bool, owned: bool
-    ) -> None:
-        """Map a segment and take over both descriptors; if it is mapped, they replace lost ones or are closed."""
+    def add_segment(self, segment: int, control: int, payload: int, payload_bytes: int, kind: int, owned: bool) -> None:
+        """Map a segment of a SEGMENT_ kind and take over both descriptors.
+
+        If it is mapped already, they replace lost ones or are closed.
+        """
     def lost(self) -> list[int]:
         """Segments of which this program closed a descriptor, so that a successor cannot find them here."""
     def allocate(self, nbytes: int) -> Block:
@@ -601,22 +716,22 @@ class Client:
         """Return an array over a new block: allocate(nbytes).array(dtype, shape) in one call. Raises as both."""
     def attach(self, segment: int, index: int, generation: int) -> Block:
         """Open a live block. Makes no system call if its segment is mapped. Raises BlockGone, or as need_mapping."""
-    def ticket(self, block: Block, owner: int = 0) -> tuple[int, int]:
-        """Add an in-flight hold for slot `owner`. Returns (hold index, mark), arguments of redeem()."""
+    def ticket(self, block: Block, owner: int = 0) -> Ticket:
+        """Add an in-flight hold for slot `owner`. Its fields are the last arguments of redeem()."""
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:
         """Turn an in-flight hold into one of this process; if it was redeemed already, attach. Raises BlockGone."""
     def receive(self, segment: int, index: int, generation: int, hold: int) -> Block:
         """Return the block of a hold that another process made for this one. Raises BlockGone."""
-    def embryo(self) -> tuple[int, int, int]:
-        """Create an embryo for a child that is being spawned. Returns (slot, its generation, socket descriptor).
+    def embryo(self) -> EmbryoSlot:
+        """Create an embryo for a child that is being spawned.
 
         Holds given to the slot become the child's, which sends HELLO on the socket. The caller closes its copy of the
         descriptor after the start.
         """
     def trim(self) -> int:
         """Give pages of free ranges back to the system. Returns their bytes. Slow; the memory is cold afterwards."""
-    def stats(self) -> tuple[int, int, int, int, int, int]:
-        """Return (segments mapped, segments owned, blocks held, bytes in them, bytes reserved here, of which free)."""
+    def stats(self) -> ClientStats:
+        """Return statistics."""
     def check_invariants(self) -> None:
         """Raise AssertionError if the metadata or private lists of an owned segment are inconsistent. Slow."""
     def close(self) -> None:
@@ -666,6 +781,8 @@ class _SemLock:
     def _count(self) -> int: ...
     def _get_value(self) -> int: ...
     def _is_zero(self) -> bool: ...
+    def check_invariants(self) -> None:
+        """Raise AssertionError if what lies in the block contradicts itself. Nobody may be in a call on it."""
     def _after_fork(self) -> None: ...
 
 @final
@@ -698,6 +815,7 @@ class Flag:
     def set(self) -> None: ...
     def clear(self) -> None: ...
     def wait(self, timeout: float | None = None) -> bool: ...
+    def check_invariants(self) -> None: ...
 
 @final
 class WaitQueue:
@@ -713,6 +831,7 @@ class WaitQueue:
     def notify(self, max_threads: int) -> int:
         """Wake the threads that have waited longest. Returns their number."""
     def waiting(self) -> int: ...
+    def check_invariants(self) -> None: ...
     def forget_dead(self, thorough: bool) -> int:
         """End the entries of threads that died. `thorough`: check each in /proc, too."""
 
@@ -740,8 +859,10 @@ class BroadcastRing:
     def __init__(self, ring: Ring) -> None: ...
     def reader(self, from_oldest: bool) -> BroadcastReader:
         """Create a reader. Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy."""
-    def readers(self) -> list[tuple[int, int]]:
-        """Return (pid, messages not read yet) of every reader whose process is alive."""
+    def readers(self) -> list[ReaderFacts]:
+        """Return every reader whose process is alive."""
+    def check_invariants(self) -> None:
+        """Check the readers, as Ring.check_invariants does the ring."""
 
 @final
 class BroadcastReader:

@@ -37,7 +37,7 @@ def memory_stats() -> dict[str, int]:
     pinned = regions.pinned_allocator
     figures = {
         "heap": default_allocator.stats().bytes + _other_heap_bytes(),
-        "shared": sum(manager.native.stats()[3] for manager in list(client._managers.values())) if client else 0,
+        "shared": sum(manager.native.stats().nbytes for manager in list(client._managers.values())) if client else 0,
         "mapped": mapped_meter.stats().bytes,
         "pinned": pinned.stats().bytes if pinned is not None else 0,
     }

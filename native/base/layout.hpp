@@ -19,7 +19,7 @@
 //   head       that the room before it is free
 //   capacity   the messages, copied to where they lie in the larger ring
 //   reserved   the pages of a larger ring
-//   bytes      no less taken than what put_bytes, read afterwards, says was put
+//   bytes      no less taken than what tail.bytes, read afterwards, says was put
 //   undo       the message that the record names
 //   asleep     either that somebody sleeps, or that there is something: who sleeps sets the mark and looks again, who
 //              changes the word looks at the mark afterwards
@@ -260,6 +260,10 @@ struct MetadataHeader {
 static_assert(sizeof(MetadataHeader) <= kPage);
 static_assert(offsetof(MetadataHeader, lock) % kLine == 0);
 
+// What a segment is for, as the manager says it. In the control part it shows only whether it is `dedicated`: any but
+// an arena, which has a single block.
+enum class SegmentKind : std::uint32_t { arena = 0, dedicated = 1, ring = 2 };
+
 // Where the tables of a control part lie. Computed from what the manager said, never read from shared memory.
 struct Shape {
     std::uint32_t blocks;
@@ -287,8 +291,8 @@ constexpr Shape shape_of(bool dedicated) {
 //       the one store of `head`
 //   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
 //   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
-//   R5  with no undo record, got_bytes is put_bytes as it was before the oldest message inside (but for a message whose
-//       memory was lost: until the next one is taken)
+//   R5  with no undo record, head.bytes is tail.bytes as it was before the oldest message inside (but for a message
+//       whose memory was lost: until the next one is taken)
 //
 // A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who
 // died, and the taker undoes it first. The manager undoes what a dead client left before it releases that client's
@@ -322,6 +326,16 @@ constexpr std::uint32_t undo_slot(std::uint64_t word) {
     return static_cast<std::uint32_t>(word >> 8) & 0xffffff;
 }
 
+// One end of a ring. Its lock guards the rest.
+struct RingEnd {
+    Lock lock;
+    alignas(kLine) Position at;
+    std::atomic<std::uint32_t> asleep;  // 1: somebody may sleep until `at` moves; written without the lock, too
+    Undo undo;
+    std::atomic<std::uint64_t> bytes;  // of all messages that passed here, but for the one that is just being put
+};
+static_assert(sizeof(RingEnd) == 2 * kLine);
+
 struct RingHeader {
     // written once by the manager
     std::uint64_t magic;
@@ -330,30 +344,21 @@ struct RingHeader {
     std::atomic<std::uint32_t> max_messages;    // 0: nobody has set it so far; set once, from 0, by the first who asks
     std::atomic<std::uint32_t> kind;            // what the creator made of it; told apart in Python
     std::atomic<std::uint64_t> max_bytes;       // as max_messages
-    std::atomic<std::uint64_t> reserved_bytes;  // bytes whose pages are reserved; under put_lock
+    std::atomic<std::uint64_t> reserved_bytes;  // bytes whose pages are reserved; under tail.lock
     std::atomic<std::uint32_t> capacity;        // units, a power of two; changed under both locks
     std::atomic<std::uint32_t> watched;         // 1: there is an event, to be kept readable while not empty
 
-    Lock put_lock;
-    alignas(kLine) Position tail;               // under put_lock
-    std::atomic<std::uint32_t> getters_asleep;  // 1: somebody may sleep until tail moves
-    Undo put_undo;                              // under put_lock, as the next
-    std::atomic<std::uint64_t> put_bytes;       // of all messages ever put, before the one that is being put
-
-    Lock get_lock;
-    alignas(kLine) Position head;               // under get_lock
-    std::atomic<std::uint32_t> putters_asleep;  // 1: somebody may sleep until head moves
-    Undo get_undo;                              // under get_lock, as the next
-    std::atomic<std::uint64_t> got_bytes;       // of all messages ever taken
+    RingEnd tail;  // where messages are put
+    RingEnd head;  // where they are taken
 
     alignas(kLine) std::atomic<std::uint32_t> done;  // messages that task_done() was called for
     std::atomic<std::uint32_t> joiners_asleep;       // 1: somebody may sleep until done moves
     std::atomic<std::uint32_t> peak_messages;        // messages inside, at most so far; a statistic
     std::atomic<std::uint32_t> policy;               // of a broadcast: a Policy, set as max_messages is
-    std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under get_lock
+    std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under head.lock
     std::atomic<std::uint64_t> event;                // inode of the pipe that is the event; the manager's
 };
-static_assert(offsetof(RingHeader, put_lock) % kLine == 0 && offsetof(RingHeader, get_lock) % kLine == 0);
+static_assert(offsetof(RingHeader, tail) % kLine == 0 && offsetof(RingHeader, head) % kLine == 0);
 static_assert(sizeof(RingHeader) <= kPage);
 
 constexpr std::uint32_t kFiller = 1;       // nothing in here: the next message begins at the wrap
@@ -366,7 +371,7 @@ struct Message {
     std::uint32_t holds;
     std::uint32_t mark;  // of its hold entries
     std::uint64_t body_bytes;
-    std::uint64_t bytes_before;  // put_bytes before it
+    std::uint64_t bytes_before;  // tail.bytes before it
     std::uint64_t bytes;         // what it counts for: body and blocks
 };
 static_assert(sizeof(Message) == 40);
@@ -387,9 +392,9 @@ static_assert(sizeof(MessageHold) == 24);
 //   C2  a reader has read, or missed, what lies before its cursor, and nothing else
 struct ReaderRow {
     // slot generation << 32 | serial << 16 | slot; 0: nobody's. The serial tells the readers of a process apart.
-    // Written under get_lock, but cleared by whom it names without.
+    // Written under head.lock, but cleared by whom it names without.
     std::atomic<std::uint64_t> owner;
-    Position cursor;  // of what it reads next; under get_lock
+    Position cursor;  // of what it reads next; under head.lock
 };
 static_assert(sizeof(ReaderRow) == 16 && kMaxSlots <= 1u << 16);
 constexpr std::uint64_t reader_word(std::uint32_t generation, std::uint16_t serial, std::uint32_t slot) {
@@ -419,10 +424,13 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 // undo: whoever is killed leaves a word that names it, or one that names nobody.
 //
 //   Y1  a lock is held exactly when its word is not 0; the word says by which thread of which process
-//   Y2  a semaphore's word says how many units are free, and of how many in all if somebody has said so
-//   Y3  a thread waits in a wait queue exactly when an entry names it with the mark waiting
+//   Y2  a semaphore's word says how many units are free, and of how many at first if somebody has said so; of a bounded
+//       one no more are free than that
+//   Y3  a thread waits in a wait queue exactly when an entry below `high` names it with the mark waiting; no two have a
+//       ticket in common
 //   Y4  who sleeps on a word has set its bit `asleep`, or may have missed that somebody cleared it: nobody sleeps
 //       longer than 100 ms without another look
+//   Y5  a free lock says nothing of a dead holder, and an event that is set nothing of sleepers
 //
 // identity = generation (its low 18 bits) << 14 | slot << 1: 31 bits, not 0 since slot 0 is no client. Bit 0 beside it
 // is `asleep`. A process is dead for a lock as soon as its slot is not a client or embryo of that generation any more.

@@ -7,27 +7,13 @@
 
 #include "base/failpoint.hpp"
 #include "base/os.hpp"
+#include "heap/protocol.hpp"
 
 namespace shmtensor {
 namespace {
 
 constexpr unsigned kMoment = 10;  // ms that a release waits for the metadata: a holder who lost its core gets it back
 constexpr unsigned kForkPatience = 5000;  // ms that a fork waits for the metadata of one segment
-
-// The two messages that fork hooks send (docs/protocol.md, "Messages sent by native code"). Little endian, as both of
-// the supported machines are.
-struct EmbryoMessage {
-    char magic[4] = {'S', 'H', 'M', 'T'};
-    std::uint32_t type = 2, request = 0, body = 8;
-    std::uint32_t slot, generation;
-};
-static_assert(sizeof(EmbryoMessage) == 24);
-struct QuietHello {
-    char magic[4] = {'S', 'H', 'M', 'T'};
-    std::uint32_t type = 1, request = 0, body = 16;
-    std::uint32_t protocol = 4, layout = kLayoutVersion, quiet = 1, reserved = 0;
-};
-static_assert(sizeof(QuietHello) == 32);
 
 // All clients of this process, for the fork hooks.
 std::mutex registry_lock;
@@ -94,14 +80,14 @@ SegmentMetadata* Client::find(std::uint64_t segment) {
     return found == segments_.end() ? nullptr : &found->second->metadata;
 }
 
-int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
+int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, SegmentKind kind,
                         bool owned) {
     auto segment = std::make_unique<Segment>();
     segment->id = id;
     segment->file = os::Descriptor(payload);
     segment->payload_bytes = payload_bytes;
-    segment->dedicated = dedicated;
-    if (const int error = segment->metadata.open(control, id, payload_bytes, dedicated)) {
+    segment->kind = kind;
+    if (const int error = segment->metadata.open(control, id, payload_bytes, segment->is_dedicated())) {
         os::close(control);
         return error;
     }
@@ -119,7 +105,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
         found->second->metadata.regain(segment->metadata);
         return 0;
     }
-    segment->held.resize(dedicated ? 1 : 0);
+    segment->held.resize(segment->is_dedicated() ? 1 : 0);
     if (owned) heap_.adopt(*segment);
     if (segment->payload) mapped_.emplace(segment->payload, segment.get());
     const std::lock_guard table(table_);
@@ -231,8 +217,14 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     return Status::ok;
 }
 
-Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
-                          Block** block, const std::pair<std::uint32_t, std::uint32_t>* ticket) {
+// With a ticket, which is redeemed if it is good still, or without.
+Status Client::open_block(const BlockName& name, const Ticket* ticket, unsigned patience_ms, Block** block) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
+    Segment* const segment = known(name.segment);
+    if (!segment) return Status::need_mapping;
+    Segment& s = *segment;
+    const auto [id, index, generation] = name;
     Block* here = index < s.held.size() ? s.held[index] : nullptr;
     if (here && here->generation != generation) return Status::gone;  // held, so it cannot have been given anew
     if (here && !ticket) {
@@ -249,15 +241,15 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
         }
         std::uint32_t hold = kNone;
         if (!s.payload) {
-            if (ticket && s.metadata.is_ticket(ticket->first, ticket->second, index))
-                s.metadata.release(ticket->first, false);
+            if (ticket && s.metadata.is_ticket(ticket->hold, ticket->mark, index))
+                s.metadata.release(ticket->hold, false);
             s.metadata.unlock();
             return Status::lost;
         }
         if (here) {
-            if (s.metadata.is_ticket(ticket->first, ticket->second, index)) s.metadata.release(ticket->first, s.owned);
-        } else if (ticket && s.metadata.redeem(ticket->first, ticket->second, index, slot_)) {
-            hold = ticket->first;
+            if (s.metadata.is_ticket(ticket->hold, ticket->mark, index)) s.metadata.release(ticket->hold, s.owned);
+        } else if (ticket && s.metadata.redeem(ticket->hold, ticket->mark, index, slot_)) {
+            hold = ticket->hold;
         } else if (!group_.may_open(s.metadata.header().sealed.load(std::memory_order_relaxed))) {
             s.metadata.unlock();
             return Status::gone;
@@ -279,22 +271,12 @@ Status Client::open_block(Segment& s, std::uint32_t index, std::uint32_t generat
     }
 }
 
-Status Client::attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
-                      Block** block) {
-    std::unique_lock guard(private_, std::defer_lock);
-    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
-    Segment* s = known(segment);
-    return s ? open_block(*s, index, generation, patience_ms, block, nullptr) : Status::need_mapping;
+Status Client::attach(const BlockName& name, unsigned patience_ms, Block** block) {
+    return open_block(name, nullptr, patience_ms, block);
 }
 
-Status Client::redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
-                      std::uint32_t mark, unsigned patience_ms, Block** block) {
-    std::unique_lock guard(private_, std::defer_lock);
-    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
-    Segment* s = known(segment);
-    if (!s) return Status::need_mapping;
-    const std::pair ticket{hold, mark};
-    return open_block(*s, index, generation, patience_ms, block, &ticket);
+Status Client::redeem(const BlockName& name, const Ticket& ticket, unsigned patience_ms, Block** block) {
+    return open_block(name, &ticket, patience_ms, block);
 }
 
 Status Client::add_hold(const Block& block, std::uint32_t owner, HoldKind kind, std::uint32_t mark,
@@ -311,10 +293,9 @@ Status Client::add_hold(const Block& block, std::uint32_t owner, HoldKind kind, 
     }
 }
 
-Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
-                      std::uint32_t* mark) {
-    *mark = new_mark();
-    return add_hold(block, owner, HoldKind::ticket, *mark, patience_ms, hold);
+Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, Ticket* ticket) {
+    ticket->mark = new_mark();
+    return add_hold(block, owner, HoldKind::ticket, ticket->mark, patience_ms, &ticket->hold);
 }
 
 Status Client::lend(const Block& block, std::uint32_t mark, unsigned patience_ms, MessageHold* hold) {
@@ -519,13 +500,13 @@ void Client::yield_to_others() {
 
 // ------------------------------------------------------------------------------------------------------------- embryos
 
-int Client::embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket) {
+int Client::embryo(EmbryoSlot* made) {
     const std::lock_guard guard(private_);
     std::uint64_t word = 0;
     os::Descriptor theirs;
-    const int error = make_embryo(slot, &word, &theirs);
-    *generation = generation_of(word);
-    *socket = theirs.release();
+    const int error = make_embryo(&made->slot, &word, &theirs);
+    made->generation = generation_of(word);
+    made->socket = theirs.release();
     return error;
 }
 

@@ -25,6 +25,21 @@ namespace shmtensor {
 
 class Client;
 
+// What names a block to another process, and a hold that waits there for whoever redeems it.
+struct BlockName {
+    std::uint64_t segment;
+    std::uint32_t index, generation;
+};
+struct Ticket {
+    std::uint32_t hold, mark;
+};
+
+// What a child in the making is given: a slot, and the socket on which it will speak, the caller's to close.
+struct EmbryoSlot {
+    std::uint32_t slot = kNone, generation = 0;
+    int socket = -1;
+};
+
 // One hold of this process on one block. Made by allocate, attach and redeem, which give one user each; ended when the
 // last user releases it.
 struct Block {
@@ -42,6 +57,7 @@ struct Block {
     std::uint32_t number = 0;
     std::uint32_t lent = 0, frozen = 0;  // views of these kinds that live; under the GIL
     std::byte* data() const { return segment->payload + offset; }
+    BlockName name() const { return {segment->id, index, generation}; }
 };
 
 enum class Status {
@@ -67,17 +83,14 @@ class Client {
 
     // Takes over both descriptors, whatever the result. 0 or errno (EINVAL: not what the arguments say). Of a segment
     // that is mapped already they replace those that are lost.
-    int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, bool dedicated,
+    int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, SegmentKind kind,
                     bool owned);
 
     // Each: patience 0 = no wait and no system call. The block has one user more: a new one, or one that was held here.
     Status allocate(std::uint64_t bytes, unsigned patience_ms, Block** block);
-    Status attach(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, unsigned patience_ms,
-                  Block** block);
-    Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, std::uint32_t* hold,
-                  std::uint32_t* mark);
-    Status redeem(std::uint64_t segment, std::uint32_t index, std::uint32_t generation, std::uint32_t hold,
-                  std::uint32_t mark, unsigned patience_ms, Block** block);
+    Status attach(const BlockName& name, unsigned patience_ms, Block** block);
+    Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, Ticket* ticket);
+    Status redeem(const BlockName& name, const Ticket& ticket, unsigned patience_ms, Block** block);
     void release(Block* block);  // one user less; waits a moment at most for another process
     void share(Block& block);    // one user more
 
@@ -100,9 +113,9 @@ class Client {
     static Status locate(const std::byte* data, std::uint64_t bytes, unsigned patience_ms, Block** block,
                          bool* readonly);
 
-    // A slot (its number and generation) and a socket for a child about to be started. 0 or errno. A manager that
-    // cannot be told does no harm: the child will find the next one.
-    int embryo(std::uint32_t* slot, std::uint32_t* generation, int* socket);
+    // For a child about to be started. 0 or errno. A manager that cannot be told does no harm: the child will find the
+    // next one.
+    int embryo(EmbryoSlot* made);
 
     // Go on with another connection, to the manager of `epoch`. `close`: the descriptor of the old one is ours still.
     void reconnect(int connection, std::uint32_t epoch, bool close);
@@ -142,8 +155,7 @@ class Client {
     Segment* known(std::uint64_t id);
     Block* holder_of(const std::byte* data, std::uint64_t bytes, bool* readonly) const;
     int make_embryo(std::uint32_t* slot, std::uint64_t* word, os::Descriptor* socket);
-    Status open_block(Segment& s, std::uint32_t index, std::uint32_t generation, unsigned patience_ms, Block** block,
-                      const std::pair<std::uint32_t, std::uint32_t>* ticket);
+    Status open_block(const BlockName& name, const Ticket* ticket, unsigned patience_ms, Block** block);
     Status more_holds(Segment& s, unsigned patience_ms);
     Status add_hold(const Block& block, std::uint32_t owner, HoldKind kind, std::uint32_t mark, unsigned patience_ms,
                     std::uint32_t* hold);

@@ -31,7 +31,7 @@ std::uint64_t payload_for(std::uint64_t bytes) {
 
 void Heap::adopt(Segment& segment) {
     segment.owned = true;
-    if (!segment.dedicated) segment.ranges = std::make_unique<Ranges>(segment.payload_bytes, kArenaBlocks);
+    if (!segment.is_dedicated()) segment.ranges = std::make_unique<Ranges>(segment.payload_bytes, kArenaBlocks);
     owned_.push_back(&segment);
 }
 
@@ -59,7 +59,7 @@ Room Heap::quick(std::uint64_t bytes) {
         }
     }
     for (Segment* s : owned_) {
-        if (s->dedicated) continue;
+        if (s->is_dedicated()) continue;
         const std::uint32_t node = s->ranges->take(size, Ranges::State::warm);
         if (node == kNone) continue;
         if (node >= s->blocks_reserved) {  // its record has no page yet: a matter for thorough()
@@ -74,7 +74,7 @@ Room Heap::quick(std::uint64_t bytes) {
 Room Heap::quick_dedicated(std::uint64_t bytes, bool warm_only) {
     Segment* best = nullptr;
     for (Segment* s : owned_) {
-        if (!s->dedicated || !s->free || s->payload_bytes < bytes) continue;
+        if (!s->is_dedicated() || !s->free || s->payload_bytes < bytes) continue;
         if (s->payload_bytes - bytes > s->payload_bytes / 4) continue;  // too good for this
         if (warm_only && (s->reserved < bytes || s->blocks_reserved == 0)) continue;
         if (!best || s->payload_bytes < best->payload_bytes) best = s;
@@ -142,7 +142,7 @@ void Heap::note_reserved(Segment& segment, std::uint64_t more, std::uint64_t les
     segment.reserved = std::min(segment.reserved + more - std::min(segment.reserved, less), segment.payload_bytes);
     os::Facts facts;
     const bool known = segment.file.facts(&facts) == 0;
-    if (!segment.dedicated && known) segment.reserved = facts.reserved;
+    if (!segment.is_dedicated() && known) segment.reserved = facts.reserved;
     if (!known && !segment.lost) lost_ = true;
     segment.lost = !known;
     segment.metadata.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
@@ -178,7 +178,7 @@ Room Heap::thorough(std::uint64_t bytes, Refusal& refusal) {
 Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
     refusal = {};
     for (Segment* s : owned_) {  // pages for more records, where the last step is used up
-        const std::uint32_t nodes = s->dedicated ? 1 : s->ranges->node_count() + 2;
+        const std::uint32_t nodes = s->is_dedicated() ? 1 : s->ranges->node_count() + 2;
         if (nodes <= s->blocks_reserved) continue;
         const std::uint32_t want = std::min(s->metadata.shape().blocks, nodes + kRecordStep);
         if (want == s->blocks_reserved) continue;
@@ -206,7 +206,7 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
         if (const Room room = quick(bytes)) return room;
     Refusal first;
     for (Segment* s : owned_) {
-        if (s->dedicated) continue;
+        if (s->is_dedicated()) continue;
         Room room = grow(*s, bytes, refusal);
         if (refusal.error && !first.error) first = refusal;
         if (!room && !refusal.error && s->ranges->join_all()) room = grow(*s, bytes, refusal);
@@ -222,19 +222,19 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
 }
 
 void Heap::put_back(Segment& segment, std::uint32_t node) {
-    const bool known = segment.dedicated ? node == 0 && !segment.free
-                                         : node < segment.ranges->node_count() &&
-                                               (*segment.ranges)[node].state == Ranges::State::taken;
+    const bool known = segment.is_dedicated() ? node == 0 && !segment.free
+                                              : node < segment.ranges->node_count() &&
+                                                    (*segment.ranges)[node].state == Ranges::State::taken;
     if (known) put_back(Room{&segment, node, 0});
 }
 
 void Heap::put_back(const Room& room) {
     Segment& s = *room.segment;
-    if (s.dedicated) {
+    if (s.is_dedicated()) {
         s.free = true;
         std::uint64_t warm = 0;
         for (const Segment* other : owned_)
-            if (other->dedicated && other->free) warm += other->reserved;
+            if (other->is_dedicated() && other->free) warm += other->reserved;
         const bool excess = warm > kKeptWarm && s.reserved > 0 && punch(s, 0, s.payload_bytes);
         note_reserved(s, 0, excess ? s.reserved : 0);
         update_charge();
@@ -266,7 +266,7 @@ std::uint64_t Heap::trim() {
     for (Segment* s : owned_) {
         const std::uint64_t before = s->reserved;
         std::uint64_t less = 0;
-        if (s->dedicated) {
+        if (s->is_dedicated()) {
             if (s->free && s->reserved > 0 && punch(*s, 0, s->payload_bytes)) less = s->reserved;
         } else {
             for (std::uint32_t node = 0; node < s->ranges->node_count(); ++node) {
@@ -294,7 +294,7 @@ std::uint64_t Heap::reserved_bytes() const {
 std::uint64_t Heap::free_bytes() const {
     std::uint64_t bytes = binned_;
     for (const Segment* s : owned_) {
-        const std::uint64_t used = s->dedicated ? (s->free ? 0 : s->reserved) : s->ranges->taken_bytes();
+        const std::uint64_t used = s->is_dedicated() ? (s->free ? 0 : s->reserved) : s->ranges->taken_bytes();
         bytes += s->reserved - std::min(s->reserved, used);
     }
     return bytes;

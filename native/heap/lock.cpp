@@ -7,14 +7,12 @@
 
 #include "base/failpoint.hpp"
 #include "base/os.hpp"
-#include "base/relax.hpp"
+#include "base/wait.hpp"
 
 namespace shmtensor {
 namespace {
 
 constexpr int kSpins = 200;  // about a microsecond: twenty times what the metadata is held for
-constexpr std::uint64_t kLook =
-    100'000'000;  // ns between two looks of a sleeper: whoever was woken may have been killed
 
 // A robust mutex is a word that both glibc and the kernel know: thread | FUTEX_WAITERS | FUTEX_OWNER_DIED.
 std::atomic<std::uint32_t>& word_of(Lock& lock) {
@@ -71,10 +69,7 @@ void init_lock(Lock& lock) {
 
 Locked take_lock(Lock& lock, std::uint32_t slot, unsigned patience_ms) {
     int result = try_lock(lock);
-    for (int i = 0; result == EBUSY && i < kSpins; ++i) {
-        relax();
-        result = try_lock(lock);
-    }
+    if (result == EBUSY) spin_for(kSpins, [&] { return (result = try_lock(lock)) != EBUSY; });
     if (result == EBUSY && patience_ms > 0) result = wait_lock(lock, patience_ms);
     if (result != 0 && result != EOWNERDEAD) return Locked::busy;
     lock.holder.store(slot, std::memory_order_relaxed);

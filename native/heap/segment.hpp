@@ -21,7 +21,7 @@ struct Segment {
     os::Descriptor file;            // of the payload
     bool lost = false;              // it was not ours any more when an owner looked last
     std::uint64_t payload_bytes = 0;
-    bool dedicated = false;
+    SegmentKind kind = SegmentKind::arena;
 
     std::vector<Block*> held;  // by block index: what this process holds
     std::uint32_t held_count = 0;
@@ -33,8 +33,8 @@ struct Segment {
     std::uint64_t reserved = 0;         // payload bytes whose pages are reserved
     std::uint32_t blocks_reserved = 0;  // block records whose pages are reserved
 
-    // Made by the manager for a ring: no client asks for this size, as payload_for() rounds to eighths of a power of 2.
-    bool is_ring() const { return dedicated && payload_bytes == kRingBytes; }
+    bool is_dedicated() const { return kind != SegmentKind::arena; }  // of a single block
+    bool is_ring() const { return kind == SegmentKind::ring; }
 
     Segment() = default;
     Segment(const Segment&) = delete;

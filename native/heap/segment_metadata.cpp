@@ -89,21 +89,27 @@ void SegmentMetadata::close() {
     file_.close();
 }
 
-bool SegmentMetadata::lock(std::uint32_t slot, unsigned patience_ms) {
-    const bool untrusted = slot == 0 && patience_ms == 0;
-    const Locked locked = untrusted ? try_lock_untrusted(header().lock) : take_lock(header().lock, slot, patience_ms);
-    if (locked == Locked::busy) return false;
+inline bool SegmentMetadata::locked(Locked result, bool untrusted) {
+    if (result == Locked::busy) return false;
     untrusted_ = untrusted;
     if (untrusted) {
         note_written(fd(), shape_.holds_at, shape_.holds * sizeof(Hold), written_holds_);
         note_written(fd(), shape_.blocks_at, shape_.blocks * sizeof(BlockRecord), written_blocks_);
     }
-    if (locked == Locked::after_death) {
+    if (result == Locked::after_death) {
         // Whoever is killed in here leaves the lock marked again, and the next one starts over.
         derive();
         made_consistent(header().lock);
     }
     return true;
+}
+
+bool SegmentMetadata::lock(std::uint32_t slot, unsigned patience_ms) {
+    return locked(take_lock(header().lock, slot, patience_ms), false);
+}
+
+bool SegmentMetadata::lock_untrusted() {
+    return locked(try_lock_untrusted(header().lock), true);
 }
 
 // Rebuild all that is marked (derived) in layout.hpp from the hold entries.

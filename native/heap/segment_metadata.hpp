@@ -1,9 +1,9 @@
 // The metadata of one segment: blocks and the holds on them, in shared memory. Clients and the manager share this code.
 //
 // Every call below the line `locked` wants the lock held. Nothing in here waits but lock(), makes a system call but
-// create(), open() and reserve_holds(), or believes an index that it reads from shared memory without checking it. The
-// manager (slot 0, without patience) does not even believe that a table is as long as it says: it looks at no page that
-// was never written, which would be made for the look and be charged to it.
+// create(), open() and reserve_holds(), or believes an index that it reads from shared memory without checking it. Who
+// locks with lock_untrusted(), as the manager does, does not even believe that a table is as long as it says: it looks
+// at no page that was never written, which would be made for the look and be charged to it.
 #pragma once
 
 #include <bitset>
@@ -50,6 +50,8 @@ class SegmentMetadata {
 
     // Take the lock as `slot`; a dead holder's unfinished work is put right first. False: busy for all of patience_ms.
     bool lock(std::uint32_t slot, unsigned patience_ms);
+    // The same as the manager does it (lock.hpp), which only tries.
+    bool lock_untrusted();
     void unlock() { untrusted_ ? drop_lock_untrusted(header().lock) : drop_lock(header().lock); }
 
     // Reserve pages for more hold entries, outside the lock; grow_holds() under the lock then lets them be used.
@@ -93,13 +95,14 @@ class SegmentMetadata {
     static constexpr std::uint32_t kHoldsPerPage = kPage / sizeof(Hold), kBlocksPerPage = kPage / sizeof(BlockRecord);
 
     void derive();
+    bool locked(Locked result, bool untrusted);
     std::uint32_t pop_free_hold();
 
     std::byte* at_ = nullptr;
     os::Descriptor file_;
     Shape shape_{};
     std::uint64_t payload_bytes_ = 0;
-    bool untrusted_ = false;  // the lock was taken last by the manager, which trusts nothing that lies here
+    bool untrusted_ = false;  // the lock was taken last by lock_untrusted()
     std::bitset<kArenaHolds / kHoldsPerPage> written_holds_;
     std::bitset<kArenaBlocks / kBlocksPerPage> written_blocks_;
 };

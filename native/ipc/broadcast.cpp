@@ -11,10 +11,6 @@ std::atomic<std::uint16_t> last_serial{0};  // of this process's readers
 
 constexpr unsigned kMetadataMoment = 1;  // ms that a reader waits for the metadata of a segment, lock in hand
 
-const MessageHold* holds_of(const Message& message) {
-    return reinterpret_cast<const MessageHold*>(&message + 1);
-}
-
 }  // namespace
 
 std::uint32_t Broadcast::rows() const {
@@ -31,7 +27,7 @@ bool Broadcast::lives(std::uint64_t owner) const {
            (state == SlotState::client || state == SlotState::embryo);
 }
 
-// pre: get_lock. Who of the readers, but one, lacks the message at `head`; rows of the dead are cleared on the way.
+// pre: head.lock. Who of the readers, but one, lacks the message at `head`; rows of the dead are cleared on the way.
 Broadcast::Lag Broadcast::find_lagging(std::uint64_t head, std::uint32_t but) {
     Lag lag{but != kNone, false};
     for (std::uint32_t i = 0, all = rows(); i < all && !lag.lacking; ++i) {
@@ -54,7 +50,8 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
                            bool from_oldest) {
     RingHeader& h = ring_.header();
     CachedLookup cached(lookup);
-    if (const RingStatus taken = ring_.take(true, slot, cached, patience_ms); taken != RingStatus::ok) return taken;
+    if (const RingStatus taken = ring_.take(End::head, slot, cached, patience_ms); taken != RingStatus::ok)
+        return taken;
     const std::uint32_t high = rows();
     std::uint32_t index = 0;
     while (index < high) {
@@ -67,7 +64,7 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
         mine.owner.store(0, std::memory_order_relaxed);
         SHMTENSOR_POINT("broadcast.join.found");
         // SYNC: head, tail
-        const std::uint64_t from = (from_oldest ? h.head : h.tail).word.load(std::memory_order_acquire);
+        const std::uint64_t from = (from_oldest ? h.head : h.tail).at.word.load(std::memory_order_acquire);
         mine.cursor.word.store(from, std::memory_order_release);                       // SYNC: cursor
         if (index == high) h.readers_high.store(high + 1, std::memory_order_release);  // SYNC: rows
         SHMTENSOR_POINT("broadcast.join.placed");
@@ -79,7 +76,7 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
         mine.owner.store(reader.owner, std::memory_order_release);  // SYNC: rows
         SHMTENSOR_POINT("broadcast.join.joined");
     }
-    drop_lock(h.get_lock);
+    drop_lock(h.head.lock);
     return index < kReaders ? RingStatus::ok : RingStatus::full;
 }
 
@@ -103,17 +100,17 @@ RingStatus Broadcast::read(EncodedMessage& encoded, Reader& reader, Next next, s
     RingHeader& h = ring_.header();
     for (;;) {
         CachedLookup cached(lookup);
-        if (const RingStatus taken = ring_.take(true, slot, cached, patience_ms); taken != RingStatus::ok) return taken;
-        const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-        const RingStatus result = read_one(encoded, reader, next, slot, cached, patience_ms);
-        const bool moved = h.head.word.load(std::memory_order_relaxed) != head;
-        drop_lock(h.get_lock);
+        if (const RingStatus taken = ring_.take(End::head, slot, cached, patience_ms); taken != RingStatus::ok)
+            return taken;
+        const std::uint64_t head = h.head.at.word.load(std::memory_order_relaxed);
+        EncodedMessage::Room needed;
+        const RingStatus result = read_one(encoded, reader, next, slot, cached, patience_ms, needed);
+        const bool moved = h.head.at.word.load(std::memory_order_relaxed) != head;
+        drop_lock(h.head.lock);
         if (moved) ring_.say_room();
         if (result == RingStatus::full) lookup.missing = cached.missing;
         if (result != RingStatus::no_room) return result;
-        // Nothing is allocated under the lock; an encoded message keeps its room for the next message.
-        encoded.body.reserve(encoded.bytes);
-        encoded.holds.reserve(encoded.mark);
+        encoded.make_room(needed);
     }
 }
 
@@ -122,7 +119,7 @@ bool Broadcast::is_inside(std::uint64_t at, const Ring::Found& found, std::uint6
            units_of(at) - units_of(head) <= units_of(tail) - units_of(head);
 }
 
-// pre: get_lock; a message is at `at`. Moves it to the last one before the tail. False: damaged.
+// pre: head.lock; a message is at `at`. Moves it to the last one before the tail. False: damaged.
 bool Broadcast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const {
     while (count_of(*at) + 1 != count_of(tail)) {
         const Ring::Found found = ring_.message_at(units_of(*at));
@@ -132,15 +129,15 @@ bool Broadcast::newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail
     return true;
 }
 
-// pre: get_lock. no_room: as Ring::get_one.
+// pre: head.lock. no_room: as Ring::get_one.
 RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot,
-                               SegmentLookup& lookup, unsigned patience_ms) {
+                               SegmentLookup& lookup, unsigned patience_ms, EncodedMessage::Room& needed) {
     RingHeader& h = ring_.header();
     ReaderRow& mine = row(reader.row);
     if (mine.owner.load(std::memory_order_relaxed) != reader.owner) return RingStatus::empty;
     const std::uint64_t cursor = mine.cursor.word.load(std::memory_order_relaxed);
-    const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-    const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
+    const std::uint64_t head = h.head.at.word.load(std::memory_order_relaxed);
+    const std::uint64_t tail = h.tail.at.word.load(std::memory_order_acquire);  // SYNC: tail
     if (count_of(cursor) == count_of(tail)) return RingStatus::empty;
     std::uint64_t at = cursor;
     if (next == Next::newest && !newest(&at, head, tail)) return RingStatus::damaged;
@@ -154,31 +151,15 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
         reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_release);  // SYNC: cursor
         SHMTENSOR_POINT("broadcast.read.last");
-        result = ring_.get_one(encoded, slot, lookup, nullptr);
+        result = ring_.get_one(encoded, slot, lookup, nullptr, needed);
         if (result != RingStatus::ok) {
             mine.cursor.word.store(cursor, std::memory_order_release);  // SYNC: cursor
             reader.next.store(before, std::memory_order_relaxed);
             return result;
         }
     } else {
-        const Message& message = *found.message;
-        if (encoded.body.capacity() < message.body_bytes || encoded.holds.capacity() < message.holds) {
-            encoded.bytes = message.body_bytes;
-            encoded.mark = message.holds;
-            return RingStatus::no_room;
-        }
-        const MessageHold* holds = holds_of(message);
-        bool gone = false;
-        for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
-            if (lookup.find(holds[i].segment)) continue;
-            if (!lookup.is_gone(holds[i].segment)) return RingStatus::need_mapping;
-            gone = true;
-        }
-        const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
-        encoded.body.assign(body, body + message.body_bytes);
-        encoded.holds.assign(holds, holds + (gone ? 0 : message.holds));
-        encoded.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
-        encoded.mark = message.mark;
+        if (const RingStatus copied = Ring::copy(found, encoded, lookup, needed); copied != RingStatus::ok)
+            return copied;
         if (const RingStatus held = hold(encoded, slot, lookup, patience_ms); held != RingStatus::ok) return held;
         SHMTENSOR_POINT("broadcast.read.held");
         reader.next.store(number + 1, std::memory_order_relaxed);
@@ -193,7 +174,7 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
     return RingStatus::ok;
 }
 
-// pre: get_lock; the encoded message has a copy of the message's list, and all its segments are in the lookup. Each
+// pre: head.lock; the encoded message has a copy of the message's list, and all its segments are in the lookup. Each
 // entry in it becomes one of the reader's own. Not ok: those that were made are all that is left in the encoded
 // message.
 RingStatus Broadcast::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
@@ -239,24 +220,24 @@ RingStatus Broadcast::drop(EncodedMessage& encoded, Drop which, std::uint32_t ta
     RingHeader& h = ring_.header();
     for (;;) {
         CachedLookup cached(lookup);
-        if (const RingStatus locked = ring_.take(true, slot, cached, patience_ms); locked != RingStatus::ok)
+        if (const RingStatus locked = ring_.take(End::head, slot, cached, patience_ms); locked != RingStatus::ok)
             return locked;
-        const RingStatus result = drop_one(encoded, which, taken, slot, cached);
-        drop_lock(h.get_lock);
+        EncodedMessage::Room needed;
+        const RingStatus result = drop_one(encoded, which, taken, slot, cached, needed);
+        drop_lock(h.head.lock);
         if (result == RingStatus::ok) ring_.say_room();
         if (result != RingStatus::no_room) return result;
-        encoded.body.reserve(encoded.bytes);
-        encoded.holds.reserve(encoded.mark);
+        encoded.make_room(needed);
     }
 }
 
-// pre: get_lock.
+// pre: head.lock.
 RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot,
-                               SegmentLookup& lookup) {
+                               SegmentLookup& lookup, EncodedMessage::Room& needed) {
     RingHeader& h = ring_.header();
-    const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
+    const std::uint64_t head = h.head.at.word.load(std::memory_order_relaxed);
     // SYNC: tail
-    if (count_of(head) == count_of(h.tail.word.load(std::memory_order_acquire))) return RingStatus::empty;
+    if (count_of(head) == count_of(h.tail.at.word.load(std::memory_order_acquire))) return RingStatus::empty;
     const Lag lag = find_lagging(head, kNone);
     // Where others have made room in between, nobody has to miss anything yet.
     if (lag.lacking && (which != Drop::oldest || count_of(head) != taken)) return RingStatus::empty;
@@ -275,14 +256,14 @@ RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_
         }
     }
     SHMTENSOR_POINT("broadcast.drop.moved");
-    return ring_.get_one(encoded, slot, lookup, nullptr);
+    return ring_.get_one(encoded, slot, lookup, nullptr, needed);
 }
 
 // --------------------------------------------------------------------------------------------------- waits, inspection
 
 std::uint32_t Broadcast::lag(const Reader& reader) const {
     const std::uint32_t next = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
-    return count_of(ring_.header().tail.word.load(std::memory_order_acquire)) - next;                  // SYNC: tail
+    return count_of(ring_.header().tail.at.word.load(std::memory_order_acquire)) - next;               // SYNC: tail
 }
 
 std::uint64_t Broadcast::missed(const Reader& reader) const {
@@ -302,13 +283,13 @@ std::vector<Broadcast::Member> Broadcast::members() const {
         const std::uint64_t owner = row(i).owner.load(std::memory_order_acquire);  // SYNC: rows
         if (owner == 0 || !lives(owner)) continue;
         const std::uint32_t next = count_of(row(i).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
-        found.push_back({reader_slot(owner), count_of(ring_.header().tail.word.load()) - next});
+        found.push_back({reader_slot(owner), count_of(ring_.header().tail.at.word.load()) - next});
     }
     return found;
 }
 
 const char* Broadcast::check() const {
-    const std::uint64_t head = ring_.header().head.word.load(), tail = ring_.header().tail.word.load();
+    const std::uint64_t head = ring_.header().head.at.word.load(), tail = ring_.header().tail.at.word.load();
     for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
         const std::uint64_t owner = row(i).owner.load(), cursor = row(i).cursor.word.load();
         if (owner == 0 || !lives(owner)) continue;

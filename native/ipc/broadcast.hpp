@@ -5,7 +5,7 @@
 // and what a dead reader leaves are holds of its slot and a row that names it, which the next one who is hindered by it
 // clears.
 //
-// Order of locks: get_lock, and then the metadata of one segment, for a moment.
+// Order of locks: head.lock, and then the metadata of one segment, for a moment.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace shmtensor {
 
-// A reader, as its process knows it. `next` and `missed` are written under get_lock.
+// A reader, as its process knows it. `next` and `missed` are written under head.lock.
 struct Reader {
     std::uint32_t row = 0;
     std::uint64_t owner = 0;
@@ -78,10 +78,10 @@ class Broadcast {
     bool is_inside(std::uint64_t at, const Ring::Found& found, std::uint64_t head, std::uint64_t tail) const;
     bool newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const;
     RingStatus read_one(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
-                        unsigned patience_ms);
+                        unsigned patience_ms, EncodedMessage::Room& needed);
     RingStatus hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     RingStatus drop_one(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot,
-                        SegmentLookup& lookup);
+                        SegmentLookup& lookup, EncodedMessage::Room& needed);
 
     Ring& ring_;
     const Group& group_;

@@ -75,7 +75,7 @@ class Candidates {
         std::vector<std::uint32_t> owners;
         owners.reserve(std::min(metadata.header().holds_high.load(std::memory_order_relaxed), metadata.shape().holds) +
                        64);
-        if (!metadata.lock(0, 0)) return false;
+        if (!metadata.lock_untrusted()) return false;
         // Under the lock, since a hold that is added there names a ring that its maker holds by another.
         const bool all = metadata.owners(owners);
         metadata.unlock();
@@ -96,7 +96,7 @@ class Candidates {
 // False: a ring is locked just now, or this manager has been replaced.
 bool seal(const Group& group, std::span<const Reached> rings, std::uint32_t look) {
     for (const Reached& one : rings) {
-        if (!one.metadata->lock(0, 0)) return false;
+        if (!one.metadata->lock_untrusted()) return false;
         const bool leads = group.leads();
         if (leads) one.metadata->header().sealed.store(look, std::memory_order_relaxed);
         one.metadata->unlock();

@@ -7,32 +7,21 @@
 
 #include "base/failpoint.hpp"
 #include "base/os.hpp"
-#include "base/relax.hpp"
 #include "heap/client.hpp"
 
 namespace shmtensor {
 namespace {
 
-constexpr std::uint64_t kLook =
-    100'000'000;                         // ns between two looks of a sleeper: whoever was woken may have been killed
-constexpr std::uint64_t kSpin = 50'000;  // ns; about what going to sleep and being woken costs both sides
-constexpr std::uint64_t kPreempted = 20'000;  // ns between two turns of a spin: somebody else wants this core
-constexpr std::uint32_t kMaxPenalty = 64;     // waits
-constexpr int kAll = 0x7fffffff;              // sleepers
-constexpr std::size_t kAlike = 1024;          // holds of a message; room for more is made for one encoded message only
+constexpr int kAll = 0x7fffffff;       // sleepers
+constexpr std::size_t kAlike = 1024;   // holds of a message; room for more is made for one encoded message only
 constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
 
 // Of a position the low half changes with every message: that is what is waited on.
 // Several may sleep: one is woken, and wakes the next if there is something for that one too.
-template <class Word>
-void wake(const std::atomic<Word>& word, std::atomic<std::uint32_t>& asleep, int max_woken = 1) {
+void wake(RingEnd& end, int max_woken = 1) {
     // SYNC: asleep
-    if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0) os::futex_wake(word, max_woken);
-}
-
-bool other_cores() {
-    static const bool others = os::processors() > 1;
-    return others;
+    if (end.asleep.load(std::memory_order_seq_cst) != 0 && end.asleep.exchange(0) != 0)
+        os::futex_wake(end.at.word, max_woken);
 }
 
 std::uint32_t units_for(const EncodedMessage& encoded) {
@@ -71,8 +60,8 @@ void Ring::make(std::byte* at, std::uint32_t number) {
     h->number = number;
     h->capacity.store(kFirstRingUnits);
     h->reserved_bytes.store(kFirstRingBytes);
-    init_lock(h->put_lock);
-    init_lock(h->get_lock);
+    init_lock(h->tail.lock);
+    init_lock(h->head.lock);
 }
 
 bool Ring::open(std::byte* at, std::uint64_t bytes, const os::Descriptor& file) {
@@ -94,17 +83,17 @@ std::uint32_t Ring::capacity() const {
 
 std::uint32_t Ring::size() const {
     // Head first: it never passes a tail read later.
-    const std::uint32_t got = count_of(header().head.word.load(std::memory_order_acquire));  // SYNC: head
-    return count_of(header().tail.word.load(std::memory_order_acquire)) - got;               // SYNC: tail
+    const std::uint32_t got = count_of(header().head.at.word.load(std::memory_order_acquire));  // SYNC: head
+    return count_of(header().tail.at.word.load(std::memory_order_acquire)) - got;               // SYNC: tail
 }
 
 bool Ring::is_full() const {
     const RingHeader& h = header();
     const std::uint32_t max_messages = h.max_messages.load(std::memory_order_relaxed);
     const std::uint64_t bytes = h.max_bytes.load(std::memory_order_relaxed);
-    const std::uint64_t got = h.got_bytes.load(std::memory_order_acquire);  // SYNC: bytes
+    const std::uint64_t got = h.head.bytes.load(std::memory_order_acquire);  // SYNC: bytes
     return (max_messages != 0 && size() >= max_messages) ||
-           (bytes != 0 && h.put_bytes.load(std::memory_order_relaxed) - got >= bytes && size() > 0);
+           (bytes != 0 && h.tail.bytes.load(std::memory_order_relaxed) - got >= bytes && size() > 0);
 }
 
 Ring::Found Ring::message_at(std::uint32_t position) const {
@@ -130,31 +119,35 @@ Ring::Found Ring::message_at(std::uint32_t position) const {
 
 // --------------------------------------------------------------------------------------------------------------- locks
 
-RingStatus Ring::take(bool getting, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
-    RingHeader& h = header();
-    if (h.magic != kRingMagic) return RingStatus::damaged;  // the locks beside it are then no locks
-    Lock& lock = getting ? h.get_lock : h.put_lock;
-    const bool untrusted = slot == 0 && patience_ms == 0;  // the manager
-    const Locked locked = untrusted ? try_lock_untrusted(lock) : take_lock(lock, slot, patience_ms);
+// pre: `locked`, by us unless it is busy.
+RingStatus Ring::taken_over(End end, Locked locked, SegmentLookup& lookup, void (*drop)(Lock&)) {
     if (locked == Locked::busy) return RingStatus::busy;
     // All that a dead holder can have left is in the undo record, which stays until it is followed.
-    if (locked == Locked::after_death) made_consistent(lock);
+    if (locked == Locked::after_death) made_consistent(at(end).lock);
     SHMTENSOR_POINT("ring.locked");
-    if ((getting ? h.get_undo : h.put_undo).word.load(std::memory_order_relaxed) == 0) [[likely]]
+    if (at(end).undo.word.load(std::memory_order_relaxed) == 0) [[likely]]
         return RingStatus::ok;
-    const RingStatus undone = undo(getting, lookup);
-    if (undone != RingStatus::ok) untrusted ? drop_lock_untrusted(lock) : drop_lock(lock);
+    const RingStatus undone = undo(end, lookup);
+    if (undone != RingStatus::ok) drop(at(end).lock);
     return undone;
+}
+
+RingStatus Ring::take(End end, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    if (header().magic != kRingMagic) return RingStatus::damaged;  // the locks beside it are then no locks
+    return taken_over(end, take_lock(at(end).lock, slot, patience_ms), lookup, drop_lock);
+}
+
+RingStatus Ring::take_untrusted(End end, SegmentLookup& lookup) {
+    if (header().magic != kRingMagic) return RingStatus::damaged;
+    return taken_over(end, try_lock_untrusted(at(end).lock), lookup, drop_lock_untrusted);
 }
 
 // Take back what a dead holder of the lock did before its commit. Each store sets a definite value: undoing again, by
 // whoever finds the one who was undoing dead, is harmless.
-RingStatus Ring::undo(bool getting, SegmentLookup& lookup) {
-    RingHeader& h = header();
-    Undo& record = getting ? h.get_undo : h.put_undo;
-    const std::uint64_t word = record.word.load(std::memory_order_relaxed);
-    const std::uint64_t end = (getting ? h.head : h.tail).word.load(std::memory_order_relaxed);
-    if (units_of(end) == units_of(word)) {  // not committed
+RingStatus Ring::undo(End end, SegmentLookup& lookup) {
+    RingEnd& one = at(end);
+    const std::uint64_t word = one.undo.word.load(std::memory_order_relaxed);
+    if (units_of(one.at.word.load(std::memory_order_relaxed)) == units_of(word)) {  // not committed
         Found found = message_at(units_of(word));
         if (found.message && !is_written(found)) found = {nullptr, units_of(word), 0};
         for (std::uint32_t i = 0; i < found.holds; ++i) {
@@ -163,24 +156,23 @@ RingStatus Ring::undo(bool getting, SegmentLookup& lookup) {
             Hold* held = entry_of(hold, lookup, &known);
             if (!known) return RingStatus::need_mapping;
             const std::uint64_t of_ring = hold_word(hold.block, number_, HoldKind::message);
-            const std::uint64_t from = getting ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
-            const std::uint64_t back = getting ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
+            const bool got = end == End::head;
+            const std::uint64_t from = got ? hold_word(hold.block, undo_slot(word), HoldKind::client) : of_ring;
+            const std::uint64_t back = got ? of_ring : hold_word(hold.block, undo_slot(word), HoldKind::message);
             if (held && held->word.load(std::memory_order_relaxed) == from)
                 held->word.store(back, std::memory_order_release);  // SYNC: hold
             SHMTENSOR_POINT("ring.undo.one");
         }
-        if (found.message)
-            // SYNC: bytes
-            (getting ? h.got_bytes : h.put_bytes).store(found.message->bytes_before, std::memory_order_release);
+        if (found.message) one.bytes.store(found.message->bytes_before, std::memory_order_release);  // SYNC: bytes
     }
     SHMTENSOR_POINT("ring.undo.done");
-    record.word.store(0, std::memory_order_release);  // SYNC: undo
+    one.undo.word.store(0, std::memory_order_release);  // SYNC: undo
     return RingStatus::ok;
 }
 
 bool Ring::has_transfer_of(std::uint32_t slot) const {
     const RingHeader& h = header();
-    for (const Undo* record : {&h.put_undo, &h.get_undo}) {
+    for (const Undo* record : {&h.tail.undo, &h.head.undo}) {
         const std::uint64_t word = record->word.load(std::memory_order_acquire);  // SYNC: undo
         if (word != 0 && undo_slot(word) == slot) return true;
     }
@@ -191,7 +183,7 @@ std::vector<std::uint64_t> Ring::segments_to_undo(std::uint32_t slot) const {
     std::vector<std::uint64_t> segments;
     std::size_t bound = 4096;  // when to look for what is there twice; a list may be long and name few
     const RingHeader& h = header();
-    for (const Undo* record : {&h.put_undo, &h.get_undo}) {
+    for (const Undo* record : {&h.tail.undo, &h.head.undo}) {
         const std::uint64_t word = record->word.load(std::memory_order_acquire);  // SYNC: undo
         if (word == 0 || undo_slot(word) != slot) continue;
         const Found found = message_at(units_of(word));
@@ -223,7 +215,7 @@ std::vector<std::uint64_t> Ring::version() const {
     std::vector<std::uint64_t> words;
     const std::uint32_t rows = std::min(h.readers_high.load(std::memory_order_acquire), kReaders);  // SYNC: rows
     words.reserve(4 + 2 * rows);
-    for (const auto* word : {&h.head.word, &h.tail.word, &h.get_undo.word, &h.put_undo.word})
+    for (const auto* word : {&h.head.at.word, &h.tail.at.word, &h.head.undo.word, &h.tail.undo.word})
         words.push_back(word->load(std::memory_order_acquire));  // SYNC: head, tail, undo
     const auto* readers = reinterpret_cast<const ReaderRow*>(at_ + kReadersAt);
     for (std::uint32_t i = 0; i < rows; ++i) {
@@ -234,18 +226,17 @@ std::vector<std::uint64_t> Ring::version() const {
 }
 
 RingStatus Ring::undo_transfers(std::uint32_t slot, SegmentLookup& lookup) {
-    RingHeader& h = header();
-    for (const bool getting : {false, true}) {
-        // SYNC: undo
-        const std::uint64_t word = (getting ? h.get_undo : h.put_undo).word.load(std::memory_order_acquire);
+    for (const End end : {End::tail, End::head}) {
+        std::atomic<std::uint64_t>& record = at(end).undo.word;
+        const std::uint64_t word = record.load(std::memory_order_acquire);  // SYNC: undo
         if (word == 0 || undo_slot(word) != slot) continue;
-        const RingStatus taken = take(getting, 0, lookup, 0);
-        if (taken == RingStatus::damaged) {  // nobody can use it any more, so that nothing is left to undo
-            (getting ? h.get_undo : h.put_undo).word.store(0, std::memory_order_release);  // SYNC: undo
+        const RingStatus taken = take_untrusted(end, lookup);
+        if (taken == RingStatus::damaged) {              // nobody can use it any more, so that nothing is left to undo
+            record.store(0, std::memory_order_release);  // SYNC: undo
             continue;
         }
         if (taken != RingStatus::ok) return taken;
-        drop_lock_untrusted(getting ? h.get_lock : h.put_lock);
+        drop_lock_untrusted(at(end).lock);
     }
     return RingStatus::ok;
 }
@@ -257,17 +248,17 @@ RingStatus Ring::put(std::span<const EncodedMessage> messages, std::uint32_t slo
     RingHeader& h = header();
     *done = 0;
     CachedLookup cached(lookup);
-    RingStatus result = take(false, slot, lookup, patience_ms);
+    RingStatus result = take(End::tail, slot, lookup, patience_ms);
     if (result != RingStatus::ok) return result;
     while (*done < messages.size() && result == RingStatus::ok) {
         result = put_one(messages[*done], slot, cached, patience_ms);
         if (result == RingStatus::ok) ++*done;
     }
     const bool more_room = !is_full();
-    drop_lock(h.put_lock);
+    drop_lock(h.tail.lock);
     if (*done > 0) {
-        wake(h.tail.word, h.getters_asleep, to_all_ ? kAll : 1);
-        if (more_room) wake(h.head.word, h.putters_asleep);
+        wake(h.tail, to_all_ ? kAll : 1);
+        if (more_room) wake(h.head);
     }
     return result;
 }
@@ -278,14 +269,14 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     const std::uint32_t units = units_for(encoded);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
     if (units > kRingUnits / 2 || (max_bytes != 0 && encoded.bytes > max_bytes)) return RingStatus::too_large;
-    const std::uint64_t tail = h.tail.word.load(std::memory_order_relaxed);
-    const std::uint64_t head = h.head.word.load(std::memory_order_acquire);  // SYNC: head
+    const std::uint64_t tail = h.tail.at.word.load(std::memory_order_relaxed);
+    const std::uint64_t head = h.head.at.word.load(std::memory_order_acquire);  // SYNC: head
     const std::uint32_t inside = count_of(tail) - count_of(head);
     const std::uint32_t max_messages = h.max_messages.load(std::memory_order_relaxed);
-    const std::uint64_t before = h.put_bytes.load(std::memory_order_relaxed);
+    const std::uint64_t before = h.tail.bytes.load(std::memory_order_relaxed);
     if (max_messages != 0 && inside >= max_messages) return RingStatus::full;
     if (max_bytes != 0 && inside > 0 &&
-        before - h.got_bytes.load(std::memory_order_relaxed) + encoded.bytes > max_bytes)
+        before - h.head.bytes.load(std::memory_order_relaxed) + encoded.bytes > max_bytes)
         return RingStatus::full;
     std::uint32_t all = 0, filler = 0;
     for (;;) {
@@ -312,7 +303,7 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     if (holds > 0) std::memcpy(at, encoded.holds.data(), holds * sizeof(MessageHold));
     if (!encoded.body.empty()) std::memcpy(at + holds * sizeof(MessageHold), encoded.body.data(), encoded.body.size());
     SHMTENSOR_POINT("ring.put.written");
-    h.put_undo.word.store(undo_word(units_of(tail), slot), std::memory_order_release);  // SYNC: undo
+    h.tail.undo.word.store(undo_word(units_of(tail), slot), std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.put.noted");
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
@@ -321,18 +312,18 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
         if (held) held->word.store(hold_word(hold.block, number_, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
-    h.put_bytes.store(before + encoded.bytes, std::memory_order_relaxed);
+    h.tail.bytes.store(before + encoded.bytes, std::memory_order_relaxed);
     SHMTENSOR_POINT("ring.put.moved");
-    h.tail.word.store(position_word(units_of(tail) + filler + units, count_of(tail) + 1));  // SYNC: tail
+    h.tail.at.word.store(position_word(units_of(tail) + filler + units, count_of(tail) + 1));  // SYNC: tail
     SHMTENSOR_POINT("ring.put.published");
-    h.put_undo.word.store(0, std::memory_order_release);  // SYNC: undo
+    h.tail.undo.word.store(0, std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.put.cleared");
     if (inside + 1 > h.peak_messages.load(std::memory_order_relaxed))
         h.peak_messages.store(inside + 1, std::memory_order_relaxed);
     return RingStatus::ok;
 }
 
-// pre: put_lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
+// pre: tail.lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
 // also stays where it is; the one store of `capacity` commits.
 RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     RingHeader& h = header();
@@ -341,9 +332,9 @@ RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patien
     if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
         return RingStatus::no_room;
     if (patience_ms == 0) return RingStatus::busy;  // who has none may have the GIL
-    if (const RingStatus taken = take(true, slot, lookup, kGetterMoment); taken != RingStatus::ok) return taken;
-    const std::uint32_t head = units_of(h.head.word.load(std::memory_order_relaxed));
-    const std::uint32_t tail = units_of(h.tail.word.load(std::memory_order_relaxed));
+    if (const RingStatus taken = take(End::head, slot, lookup, kGetterMoment); taken != RingStatus::ok) return taken;
+    const std::uint32_t head = units_of(h.head.at.word.load(std::memory_order_relaxed));
+    const std::uint32_t tail = units_of(h.tail.at.word.load(std::memory_order_relaxed));
     for (std::uint32_t left = tail - head; left > 0;) {
         const std::uint32_t from = tail - left;
         const std::uint32_t part = std::min(left, all - (from & (all - 1)));
@@ -353,7 +344,7 @@ RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patien
     SHMTENSOR_POINT("ring.grow.copied");
     h.capacity.store(all * 2, std::memory_order_release);  // SYNC: capacity
     SHMTENSOR_POINT("ring.grow.done");
-    drop_lock(h.get_lock);
+    drop_lock(h.head.lock);
     return RingStatus::ok;
 }
 
@@ -403,73 +394,67 @@ RingStatus Ring::get(std::span<EncodedMessage> messages, std::uint32_t slot, Seg
                      unsigned patience_ms, std::size_t* done, std::atomic<std::uint64_t>* receipt) {
     RingHeader& h = header();
     *done = 0;
-    // SYNC: tail, head
-    if (count_of(h.tail.word.load(std::memory_order_acquire)) == count_of(h.head.word.load(std::memory_order_acquire)))
-        return h.magic == kRingMagic ? RingStatus::empty : RingStatus::damaged;
+    if (size() == 0) return h.magic == kRingMagic ? RingStatus::empty : RingStatus::damaged;
     CachedLookup cached(lookup);
     for (;;) {
-        RingStatus result = take(true, slot, lookup, patience_ms);
+        RingStatus result = take(End::head, slot, lookup, patience_ms);
         if (result != RingStatus::ok) return result;
-        std::size_t body = 0, holds = 0;
+        EncodedMessage::Room needed;
         while (*done < messages.size()) {
-            EncodedMessage& encoded = messages[*done];
-            result = get_one(encoded, slot, cached, receipt);
-            if (result == RingStatus::no_room) {
-                body = encoded.bytes;
-                holds = encoded.mark;
-            }
+            result = get_one(messages[*done], slot, cached, receipt, needed);
             if (result != RingStatus::ok) break;
             ++*done;
         }
         const bool more = size() > 0;
-        drop_lock(h.get_lock);
+        drop_lock(h.head.lock);
         if (*done > 0) {
-            wake(h.head.word, h.putters_asleep);
-            if (more) wake(h.tail.word, h.getters_asleep);
+            wake(h.head);
+            if (more) wake(h.tail);
             return RingStatus::ok;
         }
         if (result != RingStatus::no_room) return result;
-        // Nothing is allocated under the lock; an encoded message keeps its room for the next message, and those in a
-        // row are mostly alike.
-        for (EncodedMessage& encoded : holds < kAlike ? messages : messages.first(1)) {
-            encoded.body.reserve(body);
-            encoded.holds.reserve(holds);
-        }
+        // An encoded message keeps its room for the next message, and those in a row are mostly alike.
+        for (EncodedMessage& encoded : needed.holds < kAlike ? messages : messages.first(1)) encoded.make_room(needed);
     }
 }
 
-// no_room: the encoded message must be given room for `bytes` of body and `mark` holds first.
+// The content of a message. need_mapping: one of its segments is not in the lookup.
+RingStatus Ring::copy(const Found& found, EncodedMessage& into, SegmentLookup& lookup, EncodedMessage::Room& needed) {
+    const Message& message = *found.message;
+    const MessageHold* holds = holds_of(message);
+    if (into.body.capacity() < message.body_bytes || into.holds.capacity() < message.holds) {
+        needed = {message.body_bytes, message.holds};
+        return RingStatus::no_room;
+    }
+    into.lost = false;
+    for (std::uint32_t i = 0; i < found.holds && !into.lost; ++i) {
+        if (lookup.find(holds[i].segment)) continue;
+        if (!lookup.is_gone(holds[i].segment)) return RingStatus::need_mapping;
+        into.lost = true;
+    }
+    const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
+    into.body.assign(body, body + message.body_bytes);
+    into.holds.assign(holds, holds + (into.lost ? 0 : message.holds));
+    into.flags = message.flags;
+    into.mark = message.mark;
+    into.bytes = message.bytes;
+    return RingStatus::ok;
+}
+
 RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
-                         std::atomic<std::uint64_t>* receipt) {
+                         std::atomic<std::uint64_t>* receipt, EncodedMessage::Room& needed) {
     RingHeader& h = header();
-    const std::uint64_t head = h.head.word.load(std::memory_order_relaxed);
-    const std::uint64_t tail = h.tail.word.load(std::memory_order_acquire);  // SYNC: tail
+    const std::uint64_t head = h.head.at.word.load(std::memory_order_relaxed);
+    const std::uint64_t tail = h.tail.at.word.load(std::memory_order_acquire);  // SYNC: tail
     if (count_of(head) == count_of(tail)) return RingStatus::empty;
     const Found found = message_at(units_of(head));
     if (!found.message || found.next - units_of(head) > units_of(tail) - units_of(head)) return RingStatus::damaged;
+    if (const RingStatus copied = copy(found, encoded, lookup, needed); copied != RingStatus::ok) return copied;
     const Message& message = *found.message;
-    const MessageHold* holds = holds_of(message);
-    if (encoded.body.capacity() < message.body_bytes || encoded.holds.capacity() < message.holds) {
-        encoded.bytes = message.body_bytes;
-        encoded.mark = message.holds;
-        return RingStatus::no_room;
-    }
-    bool gone = false;
-    for (std::uint32_t i = 0; i < found.holds && !gone; ++i) {
-        bool known = false;
-        entry_of(holds[i], lookup, &known);
-        if (!known && !lookup.is_gone(holds[i].segment)) return RingStatus::need_mapping;
-        gone = !known;
-    }
-    const auto* body = reinterpret_cast<const std::byte*>(holds + message.holds);
-    encoded.body.assign(body, body + message.body_bytes);
-    encoded.holds.assign(holds, holds + (gone ? 0 : message.holds));
-    encoded.flags = (message.flags & ~kLost) | (gone ? kLost : 0);
-    encoded.mark = message.mark;
-    encoded.bytes = message.bytes;
     const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };
     // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
-    if (!gone) h.get_undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);  // SYNC: undo
+    if (!encoded.lost)
+        h.head.undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.get.noted");
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
@@ -479,13 +464,13 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
             held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);  // SYNC: hold
         SHMTENSOR_POINT("ring.get.one_moved");
     }
-    h.got_bytes.store(message.bytes_before + message.bytes, std::memory_order_release);  // SYNC: bytes
+    h.head.bytes.store(message.bytes_before + message.bytes, std::memory_order_release);  // SYNC: bytes
     // SYNC: receipt
     if (receipt) receipt->store(std::uint64_t{count_of(head)} + 1, std::memory_order_release);
     SHMTENSOR_POINT("ring.get.moved");
-    h.head.word.store(position_word(found.next, count_of(head) + 1));  // SYNC: head
+    h.head.at.word.store(position_word(found.next, count_of(head) + 1));  // SYNC: head
     SHMTENSOR_POINT("ring.get.taken");
-    h.get_undo.word.store(0, std::memory_order_release);  // SYNC: undo
+    h.head.undo.word.store(0, std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.get.cleared");
     return RingStatus::ok;
 }
@@ -496,30 +481,7 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
 template <class Word, class Changed>
 int Ring::await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
                 std::uint64_t timeout_ns, Changed&& changed) {
-    if (changed()) return 0;
-    const std::uint32_t unspun = unspun_.load(std::memory_order_relaxed);
-    if (unspun > 0) {
-        unspun_.store(unspun - 1, std::memory_order_relaxed);
-    } else if (other_cores() && timeout_ns > 0) {
-        const std::uint64_t start = os::monotonic_ns();
-        std::uint64_t now = start;
-        bool preempted = false;
-        do {
-            for (int i = 0; i < 20; ++i) {
-                relax();
-                if (changed()) {
-                    penalty_.store(0, std::memory_order_relaxed);
-                    return 0;
-                }
-            }
-            const std::uint64_t then = now;
-            now = os::monotonic_ns();
-            preempted = now - then > kPreempted;
-        } while (!preempted && now - start < std::min(kSpin, timeout_ns));
-        const std::uint32_t penalty = std::min(penalty_.load(std::memory_order_relaxed) * 2 + 1, kMaxPenalty);
-        penalty_.store(penalty, std::memory_order_relaxed);
-        unspun_.store(penalty, std::memory_order_relaxed);
-    }
+    if (changed() || spin_.until(changed, timeout_ns)) return 0;
     asleep.store(1);  // SYNC: asleep
     if (changed()) return 0;
     const int result = os::futex_wait(word, seen, std::min(timeout_ns, kLook));
@@ -530,25 +492,27 @@ int Ring::await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<s
 
 int Ring::await_message(std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    const std::uint32_t seen = count_of(h.tail.word.load(std::memory_order_acquire));  // SYNC: tail
-    return await(h.tail.word, seen, h.getters_asleep, timeout_ns,
-                 [&] { return count_of(h.tail.word.load()) != count_of(h.head.word.load(std::memory_order_relaxed)); });
+    const std::uint32_t seen = count_of(h.tail.at.word.load(std::memory_order_acquire));  // SYNC: tail
+    return await(h.tail.at.word, seen, h.tail.asleep, timeout_ns, [&] {
+        return count_of(h.tail.at.word.load()) != count_of(h.head.at.word.load(std::memory_order_relaxed));
+    });
 }
 
 int Ring::await_beyond(std::uint32_t put, std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    return await(h.tail.word, put, h.getters_asleep, timeout_ns, [&] { return count_of(h.tail.word.load()) != put; });
+    return await(h.tail.at.word, put, h.tail.asleep, timeout_ns,
+                 [&] { return count_of(h.tail.at.word.load()) != put; });
 }
 
 void Ring::say_room() {
     RingHeader& h = header();
-    wake(h.head.word, h.putters_asleep);
+    wake(h.head);
 }
 
 int Ring::await_room(std::uint32_t taken, std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    return await(h.head.word, taken, h.putters_asleep, timeout_ns,
-                 [&] { return count_of(h.head.word.load()) != taken; });
+    return await(h.head.at.word, taken, h.head.asleep, timeout_ns,
+                 [&] { return count_of(h.head.at.word.load()) != taken; });
 }
 
 int Ring::await_done(std::uint64_t timeout_ns) {
@@ -558,27 +522,27 @@ int Ring::await_done(std::uint64_t timeout_ns) {
 }
 
 bool Ring::announce(const os::Descriptor& event, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
-    const bool locked = take(true, slot, lookup, patience_ms) == RingStatus::ok;
+    const bool locked = take(End::head, slot, lookup, patience_ms) == RingStatus::ok;
     bool some = size() > 0, ours = true;
     if (!some || to_all_) {
         ours = os::event_clear(event);
         some = size() > 0;  // a put does not wait for this lock
     }
     if (some) ours = os::event_set(event);
-    if (locked) drop_lock(header().get_lock);
+    if (locked) drop_lock(header().head.lock);
     return ours;
 }
 
 bool Ring::is_all_done() const {
     const RingHeader& h = header();
-    return h.done.load() == count_of(h.tail.word.load());
+    return h.done.load() == count_of(h.tail.at.word.load());
 }
 
 bool Ring::task_done() {
     RingHeader& h = header();
     std::uint32_t done = h.done.load();
     do {
-        if (done == count_of(h.tail.word.load())) return false;
+        if (done == count_of(h.tail.at.word.load())) return false;
     } while (!h.done.compare_exchange_weak(done, done + 1));  // SYNC: done
     if (h.joiners_asleep.load() != 0 && is_all_done() && h.joiners_asleep.exchange(0) != 0)
         os::futex_wake(h.done, kAll);
@@ -589,8 +553,8 @@ bool Ring::task_done() {
 
 const char* Ring::check(SegmentLookup& lookup) const {
     const RingHeader& h = header();
-    if (h.put_undo.word.load() != 0 || h.get_undo.word.load() != 0) return "R4: an undo record is left";
-    const std::uint64_t head = h.head.word.load(), tail = h.tail.word.load();
+    if (h.tail.undo.word.load() != 0 || h.head.undo.word.load() != 0) return "R4: an undo record is left";
+    const std::uint64_t head = h.head.at.word.load(), tail = h.tail.at.word.load();
     std::uint32_t position = units_of(head), messages = 0;
     while (position != units_of(tail)) {
         const Found found = message_at(position);
@@ -607,8 +571,8 @@ const char* Ring::check(SegmentLookup& lookup) const {
         ++messages;
     }
     if (messages != count_of(tail) - count_of(head)) return "R2: the count differs from the messages";
-    const std::uint64_t before = messages > 0 ? message_at(units_of(head)).message->bytes_before : h.put_bytes.load();
-    return h.got_bytes.load() == before ? nullptr : "R5: the bytes taken differ from those before the head";
+    const std::uint64_t before = messages > 0 ? message_at(units_of(head)).message->bytes_before : h.tail.bytes.load();
+    return h.head.bytes.load() == before ? nullptr : "R5: the bytes taken differ from those before the head";
 }
 
 }  // namespace shmtensor

@@ -1,8 +1,9 @@
 // A ring of messages in shared memory (layout.hpp, "Ring"): many producers, many consumers, any of whom may be killed.
 // Clients and the manager share this code.
 //
-// Order of locks: put_lock, get_lock, and then nothing that waits. A hold moves between its sender, the ring and its
-// receiver by one store of its entry, which leaves the block as it is and so needs no lock of the metadata.
+// Order of locks: tail.lock, head.lock (RingHeader), and then nothing that waits. A hold moves between its sender, the
+// ring and its receiver by one store of its entry, which leaves the block as it is and so needs no lock of the
+// metadata.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/layout.hpp"
+#include "base/wait.hpp"
 #include "heap/group.hpp"
 #include "heap/lock.hpp"
 #include "heap/segment_metadata.hpp"
@@ -59,9 +61,17 @@ struct EncodedMessage {
     std::uint32_t flags = 0;
     std::uint32_t mark = 0;
     std::uint64_t bytes = 0;  // what it counts for
-};
+    bool lost = false;        // it names a segment that is gone, and was taken without its holds
 
-constexpr std::uint32_t kLost = 1u << 31;  // in the flags of an encoded message, not of a message
+    // How much a message needs before it can be copied here: under a lock nothing is allocated.
+    struct Room {
+        std::size_t body = 0, holds = 0;
+    };
+    void make_room(const Room& needed) {
+        body.reserve(needed.body);
+        holds.reserve(needed.holds);
+    }
+};
 
 enum class RingStatus {
     ok,
@@ -69,10 +79,12 @@ enum class RingStatus {
     empty,         // no message
     full,          // max_messages, max_bytes, or all that a ring can hold
     too_large,     // no ring, or not this one, will ever take it
-    no_room,       // pages must be reserved first: reserve(), then again
+    no_room,       // room must be made first: put() wants reserve(), what takes a message EncodedMessage::make_room()
     need_mapping,  // a segment is not in the lookup
     damaged,       // what lies there is no message; see R1
 };
+
+enum class End { tail, head };  // of a ring: where messages are put, and where they are taken
 
 class Ring {
    public:
@@ -91,8 +103,7 @@ class Ring {
     RingStatus put(std::span<const EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup,
                    unsigned patience_ms, std::size_t* done);
     // Take the oldest messages as `slot`, at most messages.size(). ok: `done` is at least 1. `receipt`, if any, is set
-    // to a message's number + 1 before it is taken. A message that names a segment that is gone is taken without holds,
-    // and its encoded message says kLost.
+    // to a message's number + 1 before it is taken. One that names a segment that is gone is `lost`.
     RingStatus get(std::span<EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
                    std::size_t* done, std::atomic<std::uint64_t>* receipt = nullptr);
     // Reserve pages for twice the capacity; counts for the group (slot 0), and for `slot` meanwhile. 0 or errno.
@@ -104,13 +115,15 @@ class Ring {
     int await_message(std::uint64_t timeout_ns);
     int await_beyond(std::uint32_t put, std::uint64_t timeout_ns);  // more messages than this have been put
     int await_room(std::uint32_t taken, std::uint64_t timeout_ns);
-    std::uint32_t taken() const { return count_of(header().head.word.load(std::memory_order_acquire)); }  // SYNC: head
+    std::uint32_t taken() const {
+        return count_of(header().head.at.word.load(std::memory_order_acquire));  // SYNC: head
+    }
     int await_done(std::uint64_t timeout_ns);
     bool task_done();  // false: called more often than there were messages
     bool is_all_done() const;
 
     // Make an event readable if there are messages, and else not. After each put and get when somebody watches: under
-    // get_lock, so that no message is announced once it has been taken. (Without it, if that cannot be had in time.)
+    // head.lock, so that no message is announced once it has been taken. (Without it, if that cannot be had in time.)
     // For each message of a broadcast the event is emptied and written to: after a publication there always is a write
     // to an empty pipe, by this process or another, which is what views of the event need (os::view_open).
     // False: the event's descriptor is lost.
@@ -134,11 +147,18 @@ class Ring {
         std::uint32_t next;      // the position after it
         std::uint32_t holds;     // listed in it
     };
-    RingStatus take(bool getting, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
-    RingStatus undo(bool getting, SegmentLookup& lookup);
+    RingEnd& at(End end) const { return end == End::tail ? header().tail : header().head; }
+    // Lock an end, of which a dead holder's transfer is undone first; as the manager does it (lock.hpp), too.
+    RingStatus take(End end, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus take_untrusted(End end, SegmentLookup& lookup);
+    RingStatus taken_over(End end, Locked locked, SegmentLookup& lookup, void (*drop)(Lock&));
+    RingStatus undo(End end, SegmentLookup& lookup);
     RingStatus put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    // no_room: `needed` says how much. get_one() moves the holds as well, and the head.
     RingStatus get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
-                       std::atomic<std::uint64_t>* receipt);
+                       std::atomic<std::uint64_t>* receipt, EncodedMessage::Room& needed);
+    static RingStatus copy(const Found& found, EncodedMessage& into, SegmentLookup& lookup,
+                           EncodedMessage::Room& needed);
     RingStatus grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved
@@ -158,8 +178,7 @@ class Ring {
     const os::Descriptor* file_ = nullptr;
     std::uint32_t number_ = 0;  // as it was when the ring was opened
     bool to_all_ = false;       // a message is for all who wait or watch, and not for one of them
-    // How spinning has paid in this process: waits to go without it, and how many that will be after the next failure.
-    std::atomic<std::uint32_t> unspun_{0}, penalty_{0};
+    Spin spin_;
 };
 
 // Reserve pages for a larger ring, as Ring::reserve does. If that is refused, the client gives back what it keeps and

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <vector>
 
 #include "base/failpoint.hpp"
 #include "base/os.hpp"
@@ -13,7 +14,6 @@ namespace {
 // [SYNC: handover] Every store that frees a word, sets an event or notifies a waiter releases; whoever takes the word
 // over by compare-and-swap, or sees itself notified, acquires. All accesses are sequentially consistent unless marked.
 
-constexpr int kSpins = 1000;                  // turns: about 20 us, half of what sleeping and being woken costs
 constexpr std::uint64_t kNames = 0xfffffffe;  // the identity within a lock's word
 
 // True: the word has changed or somebody woke us. False: the time is over, or a signal arrived.
@@ -64,11 +64,6 @@ std::uint32_t thread_number() {
     return number;
 }
 
-int Spin::bound() const {
-    static const bool others = os::processors() > 1;
-    return others ? std::min(kSpins, 2 * typical_ + 50) : 0;
-}
-
 bool is_gone(const ClientThread& self, std::uint32_t identity, bool thorough) {
     const std::uint32_t index = slot_of(identity);
     const Slot& slot = self.group.slot(index);
@@ -98,8 +93,8 @@ bool try_lock(SharedLock& lock, const ClientThread& self, bool thorough) {
 }
 
 bool wait_lock(SharedLock& lock, const ClientThread& self, Spin& spin, std::uint64_t nanoseconds) {
-    if (spin.until([&] { return lock.word.load(std::memory_order_relaxed) == 0 && seize(lock, 0, self, 0); }))
-        return true;
+    const auto free = [&] { return lock.word.load(std::memory_order_relaxed) == 0 && seize(lock, 0, self, 0); };
+    if (free() || spin.until(free, nanoseconds)) return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     for (bool in_time = true;;) {
         std::uint64_t seen = lock.word.load(std::memory_order_relaxed);
@@ -155,7 +150,8 @@ bool try_take(SharedSemaphore& semaphore) {
 }
 
 bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds) {
-    if (spin.until([&] { return try_take(semaphore); })) return true;
+    const auto take = [&] { return try_take(semaphore); };
+    if (take() || spin.until(take, nanoseconds)) return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     for (bool in_time = true;;) {
         std::uint64_t seen = semaphore.word.load(std::memory_order_relaxed);
@@ -239,7 +235,7 @@ bool wait_set(SharedEvent& event, std::uint32_t before, Spin& spin, std::uint64_
         const std::uint32_t seen = event.word.load();
         return (seen & kSet) || seen >> 2 != before;
     };
-    if (spin.until(happened)) return true;
+    if (happened() || spin.until(happened, nanoseconds)) return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     for (bool in_time = true;;) {
         std::uint32_t seen = event.word.load();
@@ -280,7 +276,7 @@ WaitQueue::Place WaitQueue::enter(const ClientThread& self) {
 
 bool WaitQueue::wait(const Place& place, Spin& spin, std::uint64_t nanoseconds) {
     const auto notified = [&] { return entry(place.index).load() != place.entry; };  // SYNC: handover
-    if (spin.until(notified)) return true;
+    if (notified() || spin.until(notified, nanoseconds)) return true;
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     while (!notified())
         if (!sleep_on(entry(place.index), static_cast<std::uint32_t>(place.entry), until)) return notified();
@@ -353,6 +349,42 @@ std::uint32_t WaitQueue::forget_dead(const ClientThread& self, bool thorough) {
         if (seen != 0 && is_gone(self, who(seen), thorough)) count += entry(i).compare_exchange_strong(seen, 0);
     }
     return count;
+}
+
+// ---------------------------------------------------------------------------------------------------------- inspection
+
+const char* check(const SharedLock& lock) {
+    const std::uint64_t word = lock.word.load();
+    if (word == 0) return lock.inherited.load() == 0 ? nullptr : "Y5: a free lock speaks of a dead holder";
+    return slot_of(identity_in(word)) != 0 && word >> 32 != 0 ? nullptr : "Y1: a lock is held by no thread of a client";
+}
+
+const char* check(const SharedSemaphore& semaphore) {
+    const std::uint64_t word = semaphore.word.load();
+    return free_in(word) <= max_in(semaphore, word) ? nullptr : "Y2: more units are free than there are";
+}
+
+const char* check(const SharedEvent& event) {
+    const std::uint32_t word = event.word.load();
+    return (word & kSet) && (word & kAsleep) ? "Y5: an event that is set has sleepers" : nullptr;
+}
+
+const char* WaitQueue::check() const {
+    if (at_.high.load() > capacity_) return "Y3: the wait queue is longer than its block";
+    std::vector<std::uint32_t> tickets;
+    for (std::uint32_t i = 0; i < capacity_; ++i) {
+        const std::uint64_t seen = entry(i).load();
+        if (seen == 0) continue;
+        if (i >= used()) return "Y3: an entry is used that was never given out";
+        if (slot_of(who(seen)) == 0) return "Y3: an entry names no client";
+        if (has_mark(seen, Mark::waiting)) {
+            tickets.push_back(ticket_of(seen));
+        } else if (!has_mark(seen, Mark::notified)) {
+            return "Y3: an entry has no mark";
+        }
+    }
+    std::sort(tickets.begin(), tickets.end());
+    return std::adjacent_find(tickets.begin(), tickets.end()) == tickets.end() ? nullptr : "Y3: two have one ticket";
 }
 
 }  // namespace shmtensor::sync

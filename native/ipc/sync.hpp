@@ -10,12 +10,10 @@
 #include <optional>
 
 #include "base/layout.hpp"
-#include "base/relax.hpp"
+#include "base/wait.hpp"
 #include "heap/group.hpp"
 
 namespace shmtensor::sync {
-
-constexpr std::uint64_t kLook = 100'000'000;  // ns between two looks at a word that somebody should have woken us for
 
 // Who acts: a thread of a client.
 struct ClientThread {
@@ -25,29 +23,6 @@ struct ClientThread {
     std::uint32_t identity() const { return identity_of(slot, group.slot(slot).word.load(std::memory_order_relaxed)); }
 };
 std::uint32_t thread_number();  // of the calling thread, from 1; a forked child's first thread keeps its parent's
-
-// How long to spin before sleeping: what spinning was good for lately. Private to one process; races only cost time.
-class Spin {
-   public:
-    // Until `ready` says true; false when it was not worth while.
-    template <class Ready>
-    bool until(Ready&& ready) {
-        const int limit = bound();
-        for (int i = 0; i < limit; ++i) {
-            if (ready()) {
-                typical_ += (i - typical_) / 8;
-                return true;
-            }
-            relax();
-        }
-        typical_ -= typical_ / 4;
-        return false;
-    }
-
-   private:
-    int bound() const;  // turns; none when there is no other core
-    int typical_ = 0;
-};
 
 // Whether a process has died. The short look reads its slot: the manager notes deaths there within milliseconds. The
 // thorough one asks /proc as well, for when there is no manager; it makes some system calls.
@@ -75,6 +50,11 @@ std::uint32_t times_set(const SharedEvent& event);
 // True when it is set, or was set since it had been `before` times.
 bool wait_set(SharedEvent& event, std::uint32_t before, Spin& spin, std::uint64_t nanoseconds);
 
+// First broken invariant (layout.hpp, Y1 to Y5) in words, or nullptr. pre: nobody is in a call on it.
+const char* check(const SharedLock& lock);
+const char* check(const SharedSemaphore& semaphore);
+const char* check(const SharedEvent& event);
+
 // A wait queue of `capacity` entries at most. Whoever enters waits until it is notified, or leaves.
 class WaitQueue {
    public:
@@ -94,6 +74,8 @@ class WaitQueue {
     // asking, each is looked at.
     bool has_dead(const ClientThread& self, const Place& place);
     std::uint32_t forget_dead(const ClientThread& self, bool thorough);  // their entries end; gives how many they were
+
+    const char* check() const;  // as above
 
    private:
     SharedWaitQueue::Entry& entry(std::uint32_t index) const {

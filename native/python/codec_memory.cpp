@@ -37,9 +37,7 @@ Block* block_of(PyObject* block) {
 
 bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
     try {
-        auto& self = *nb::inst_ptr<PyClient>(nb::handle(object));
-        retry_blocking(self, object, 0, bytes,
-                       [&](unsigned patience) { return self.client.allocate(bytes, patience, block); });
+        *block = allocate(*nb::inst_ptr<PyClient>(nb::handle(object)), bytes);
         return true;
     } catch (nb::python_error& error) {
         error.restore();

@@ -32,6 +32,10 @@ bool load_queue_full();
 // What follows throws nanobind's python_error, with an exception set.
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 [[noreturn]] void raise_os(int error);
+// AssertionError, if a check() of the core says what is wrong.
+inline void require_sound(const char* wrong) {
+    if (wrong) raise(PyExc_AssertionError, wrong);
+}
 [[noreturn]] void raise_refused(const Refusal& refusal, const char* what);
 
 // This process may not touch shared memory, and why.

@@ -5,6 +5,7 @@
 
 #include "base/layout.hpp"
 #include "heap/heap.hpp"
+#include "heap/protocol.hpp"
 #include "python/errors.hpp"
 #include "python/tensors.hpp"
 
@@ -14,6 +15,7 @@ namespace {
 
 void add_constants(nb::module_& m) {
     m.attr("LAYOUT_VERSION") = kLayoutVersion;
+    m.attr("PROTOCOL_VERSION") = kProtocolVersion;
     m.attr("PAGE") = kPage;
     m.attr("MAX_SLOTS") = kMaxSlots;
     m.attr("MAX_SEGMENT_BYTES") = kMaxSegmentBytes;
@@ -26,6 +28,9 @@ void add_constants(nb::module_& m) {
     m.attr("SLOT_CLIENT") = static_cast<int>(SlotState::client);
     m.attr("SLOT_EMBRYO") = static_cast<int>(SlotState::embryo);
     m.attr("SLOT_DEAD") = static_cast<int>(SlotState::dead);
+    m.attr("SEGMENT_ARENA") = static_cast<int>(SegmentKind::arena);
+    m.attr("SEGMENT_DEDICATED") = static_cast<int>(SegmentKind::dedicated);
+    m.attr("SEGMENT_RING") = static_cast<int>(SegmentKind::ring);
     m.attr("HOLD_CLIENT") = static_cast<int>(HoldKind::client);
     m.attr("HOLD_TICKET") = static_cast<int>(HoldKind::ticket);
 }

@@ -1,48 +1,38 @@
 // The binding of broadcast.hpp: how a Ring makes room as a broadcast does, and the readers of one.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ipc/broadcast.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/results.hpp"
 #include "python/rings.hpp"
 #include "python/waits.hpp"
 
 namespace shmtensor {
 namespace {
 
-constexpr std::size_t kKept = 1 << 20;  // bytes of room that the spare message keeps
-
-void drop_holds(Client& client, EncodedMessage& message) {
-    for (const MessageHold& hold : message.holds) client.drop(hold);
-    message.holds.clear();
-}
-
-// A message whose room is used again. A call inside a call of this thread gets a new one. What it holds is dropped.
-class ScratchMessage {
-   public:
-    explicit ScratchMessage(Client& client) : message(std::exchange(spare(), {})), client_(client) {}
-    ScratchMessage(const ScratchMessage&) = delete;
-    ScratchMessage& operator=(const ScratchMessage&) = delete;
-    ~ScratchMessage() {
-        drop_holds(client_, message);
-        if (message.body.capacity() <= kKept) spare() = std::move(message);
-    }
-    EncodedMessage message;
-
-   private:
-    static EncodedMessage& spare() {
-        static thread_local EncodedMessage one;
-        return one;
-    }
-    Client& client_;
+struct ReaderFacts {
+    std::uint32_t pid, lag;
 };
 
-// _native.Cast
+}  // namespace
+
+template <>
+struct Result<ReaderFacts> {
+    static constexpr const char* name = "ReaderFacts";
+    static constexpr std::tuple fields{field("pid", &ReaderFacts::pid), field("lag", &ReaderFacts::lag)};
+};
+
+namespace {
+
+// _native.BroadcastRing
 struct PyBroadcast {
     explicit PyBroadcast(nb::object object)
         : ring_object(std::move(object)), ring(nb::cast<PyRing&>(ring_object)), broadcast(ring.ring, client().group()) {
@@ -52,7 +42,7 @@ struct PyBroadcast {
     PyBroadcast& operator=(const PyBroadcast&) = delete;
     ~PyBroadcast() { ring.make_room = nullptr; }
     Client& client() const { return ring.client(); }
-    ClientLookup lookup(std::uint64_t deadline) const { return {ring.self, ring.client_object, deadline}; }
+    ClientLookup lookup(std::uint64_t deadline) const { return {ring.self, deadline}; }
 
     // Attempts until the core is through with one (ok), or `when_empty` says that there is nothing to be had, or the
     // time is up. `message`: what an attempt fills; nullptr: nothing.
@@ -76,26 +66,27 @@ int give_up() {
 template <class Attempt, class WhenEmpty>
 RingStatus PyBroadcast::call(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Attempt&& attempt,
                              WhenEmpty&& when_empty) {
-    RingRetry between(ring, lookup, deadline, true);
+    RingRetry between(ring, lookup, deadline, End::head);
     return retry(attempt(0u), std::forward<Attempt>(attempt), [&](RingStatus status) {
         between.note(status);
         if (status == RingStatus::ok) return kDone;
         if (status == RingStatus::empty) return when_empty();
-        if (message) drop_holds(client(), *message);
+        if (message) HoldsGuard(client(), {message, 1}).drop();
         if (status != RingStatus::full) return between.next(status);
         if (!message) return kDone;
-        retry_blocking(ring.self, ring.client_object, lookup.missing, 0,
+        retry_blocking(ring.self, {.segment = lookup.missing},
                        [&](unsigned patience) { return client().reserve_holds(lookup.missing, patience); });
         return 0;
     });
 }
 
 bool PyBroadcast::drop(ClientLookup& lookup, Drop which, std::uint32_t taken) {
-    ScratchMessage scratch(client());
+    const ScratchLease scratch;
+    const HoldsGuard dropped(client(), {&scratch->message, 1});
     const auto attempt = [&](unsigned patience) {
-        return broadcast.drop(scratch.message, which, taken, client().slot(), lookup, patience);
+        return broadcast.drop(scratch->message, which, taken, client().slot(), lookup, patience);
     };
-    return call(lookup, 0, &scratch.message, attempt, give_up) == RingStatus::ok;
+    return call(lookup, 0, &scratch->message, attempt, give_up) == RingStatus::ok;
 }
 
 // Take out all that every reader has read.
@@ -107,11 +98,10 @@ void PyBroadcast::drop_passed(ClientLookup& lookup) {
 // The same as far as that needs neither waiting nor asking: nothing is raised. What stays goes when there is room to be
 // made, or a reader waits.
 void PyBroadcast::tidy(ClientLookup& lookup) {
-    RingStatus result;
-    do {
-        ScratchMessage scratch(client());
-        result = broadcast.drop(scratch.message, Drop::passed, 0, client().slot(), lookup, 0);
-    } while (result == RingStatus::ok);
+    const ScratchLease scratch;
+    HoldsGuard dropped(client(), {&scratch->message, 1});
+    while (broadcast.drop(scratch->message, Drop::passed, 0, client().slot(), lookup, 0) == RingStatus::ok)
+        dropped.drop();
 }
 
 // No more goes than has to, but for what was kept for the sake of readers who have died since.
@@ -125,7 +115,7 @@ bool PyBroadcast::make_room(ClientLookup& lookup, std::uint32_t taken) {
     return ring.ring.taken() != taken;  // by others
 }
 
-// _native.CastReader
+// _native.BroadcastReader
 struct PyReader {
     explicit PyReader(nb::object made_by)
         : broadcast_object(std::move(made_by)), owner(*nb::inst_ptr<PyBroadcast>(broadcast_object)) {}
@@ -209,11 +199,12 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     self.require();
     PyBroadcast& owner = self.owner;
     const std::uint64_t deadline = deadline_of(wait, timeout);
-    ScratchMessage scratch(owner.client());
+    const ScratchLease scratch;
+    const HoldsGuard unread(owner.client(), {&scratch->message, 1});
     ClientLookup lookup = owner.lookup(deadline);
     const std::uint64_t skipped = self.reader.skipped;
     const auto attempt = [&](unsigned patience) {
-        return owner.broadcast.read(scratch.message, self.reader, next, owner.client().slot(), lookup, patience);
+        return owner.broadcast.read(scratch->message, self.reader, next, owner.client().slot(), lookup, patience);
     };
     const auto await = [&]() {
         const std::uint64_t left = left_of(deadline);
@@ -224,25 +215,25 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
         if (owner.broadcast.lag(self.reader) == 0) owner.drop_passed(lookup);
         return 0;
     };
-    const RingStatus result = owner.call(lookup, deadline, &scratch.message, attempt, await);
+    const RingStatus result = owner.call(lookup, deadline, &scratch->message, attempt, await);
     self.update_view();
     if (result != RingStatus::ok) raise_queue_empty();
     if (self.reader.skipped != skipped) owner.tidy(lookup);
-    if (scratch.message.flags & kLost) lookup.raise_lost();
-    EncodedValue encoded;
-    return read_message(owner.ring, scratch.message, encoded, true);
+    if (scratch->message.lost) lookup.raise_lost();
+    return read_message(owner.ring, scratch->message, scratch->encoded, true);
 }
 
-nb::list readers(PyBroadcast& self) {
-    nb::list found;
+std::vector<ReaderFacts> readers(PyBroadcast& self) {
+    std::vector<ReaderFacts> found;
     for (const Broadcast::Member& member : self.broadcast.members())
-        found.append(nb::make_tuple(self.client().group().slot(member.slot).pid.load(), member.lag));
+        found.push_back({self.client().group().slot(member.slot).pid.load(), member.lag});
     return found;
 }
 
 }  // namespace
 
 void add_broadcast(nb::module_& m) {
+    add_result<ReaderFacts>(m);
     m.attr("MAX_READERS") = kReaders;
     m.attr("POLICY_UNSET") = static_cast<int>(Policy::unset);
     m.attr("POLICY_BLOCK") = static_cast<int>(Policy::block);
@@ -252,7 +243,8 @@ void add_broadcast(nb::module_& m) {
     nb::class_<PyBroadcast>(m, "BroadcastRing", nb::is_final(), nb::is_weak_referenceable())
         .def(nb::init<nb::object>(), nb::arg("ring"))
         .def("reader", &make_reader, nb::arg("from_oldest"))
-        .def("readers", &readers);
+        .def("readers", &readers)
+        .def("check_invariants", [](PyBroadcast& self) { require_sound(self.broadcast.check()); });
 
     nb::class_<PyReader>(m, "BroadcastReader", nb::is_final())
         .def(

@@ -1,12 +1,10 @@
 // The binding of client.hpp: _native.Client.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "heap/client.hpp"
@@ -14,9 +12,31 @@
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
+#include "python/results.hpp"
 #include "python/waits.hpp"
 
 namespace shmtensor {
+
+template <>
+struct Result<Ticket> {
+    static constexpr const char* name = "Ticket";
+    static constexpr std::tuple fields{field("hold", &Ticket::hold), field("mark", &Ticket::mark)};
+};
+template <>
+struct Result<EmbryoSlot> {
+    static constexpr const char* name = "EmbryoSlot";
+    static constexpr std::tuple fields{field("slot", &EmbryoSlot::slot), field("generation", &EmbryoSlot::generation),
+                                       field("socket", &EmbryoSlot::socket)};
+};
+template <>
+struct Result<Client::Stats> {
+    static constexpr const char* name = "ClientStats";
+    static constexpr std::tuple fields{
+        field("mapped", &Client::Stats::mapped),     field("owned", &Client::Stats::owned),
+        field("blocks", &Client::Stats::blocks),     field("nbytes", &Client::Stats::bytes),
+        field("reserved", &Client::Stats::reserved), field("free", &Client::Stats::free)};
+};
+
 namespace {
 
 void make_client(nb::pointer_and_handle<PyClient> self, const nb::object& group, std::uint32_t slot, int connection,
@@ -27,35 +47,35 @@ void make_client(nb::pointer_and_handle<PyClient> self, const nb::object& group,
     self.p->client.wrapper = self.h.ptr();
 }
 
-void add_mapped(PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes, bool dedicated,
-                bool owned) {
-    const int error = self.client.add_segment(id, control, payload, bytes, dedicated, owned);
+void add_mapped(PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes, int kind, bool owned) {
+    const int error = self.client.add_segment(id, control, payload, bytes, static_cast<SegmentKind>(kind), owned);
     if (error == EINVAL) throw nb::value_error("the descriptors are not the segment that was announced");
     if (error) raise_os(error);
 }
 
 // -------------------------------------------------------------------------------------------------------------- blocks
 
-// A block with the user that is its wrapper's.
-Block* allocate(nb::handle object, std::uint64_t bytes) {
-    auto& self = *nb::inst_ptr<PyClient>(object);
+// What is called often takes its object as it comes: a conversion would be a look into a table.
+PyClient& self_of(nb::handle object) {
+    return *nb::inst_ptr<PyClient>(object);
+}
+
+Block* allocate_checked(PyClient& self, std::uint64_t bytes) {
     if (bytes == 0 || bytes > kMaxSegmentBytes)
         raise(PyExc_ValueError,
               "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " + std::to_string(bytes));
-    if (!self.client.is_led()) [[unlikely]]
-        look_for_manager(self);
-    Block* block = nullptr;
-    retry_blocking(self, object, 0, bytes,
-                   [&](unsigned patience) { return self.client.allocate(bytes, patience, &block); });
-    return block;
+    look_for_manager(self);
+    return allocate(self, bytes);
 }
 
 nb::object allocate_block(nb::handle object, std::uint64_t bytes) {
-    return wrapper_of(allocate(object, bytes));
+    PyClient& self = self_of(object);
+    return wrapper_of(allocate_checked(self, bytes));
 }
 
 nb::object allocate_array(nb::handle object, std::uint64_t bytes, nb::handle dtype, nb::handle shape) {
-    Block* block = allocate(object, bytes);
+    PyClient& self = self_of(object);
+    Block* block = allocate_checked(self, bytes);
     const nb::object wrapper = wrapper_of(block);
     PyObject* array = make_array(wrapper.ptr(), block->data(), block->bytes, dtype.ptr(), shape.ptr(), 0, Py_None);
     if (!array) throw nb::python_error();
@@ -63,38 +83,36 @@ nb::object allocate_array(nb::handle object, std::uint64_t bytes, nb::handle dty
 }
 
 nb::object attach(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
-    auto& self = *nb::inst_ptr<PyClient>(object);
+    PyClient& self = self_of(object);
     Block* block = nullptr;
-    retry_blocking(self, object, segment, 0,
-                   [&](unsigned patience) { return self.client.attach(segment, index, generation, patience, &block); });
+    retry_blocking(self, {.segment = segment}, [&](unsigned patience) {
+        return self.client.attach({segment, index, generation}, patience, &block);
+    });
     return wrapper_of(block);
 }
 
-std::tuple<std::uint32_t, std::uint32_t> ticket(nb::handle object, PyBlock& block, std::uint32_t owner) {
-    auto& self = *nb::inst_ptr<PyClient>(object);
+Ticket ticket(nb::handle object, PyBlock& block, std::uint32_t owner) {
+    PyClient& self = self_of(object);
     if (block.block->client != &self.client) throw nb::value_error("the block belongs to another client");
     if (owner >= kMaxSlots) throw nb::value_error("no such slot");
-    std::uint32_t hold = 0, mark = 0;
-    retry_blocking(self, object, 0, 0,
-                   [&](unsigned patience) { return self.client.ticket(*block.block, owner, patience, &hold, &mark); });
-    return {hold, mark};
+    return make_ticket(self, *block.block, owner);
 }
 
 nb::object redeem(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation,
                   std::uint32_t hold, std::uint32_t mark) {
-    auto& self = *nb::inst_ptr<PyClient>(object);
+    PyClient& self = self_of(object);
     Block* block = nullptr;
-    retry_blocking(self, object, segment, 0, [&](unsigned patience) {
-        return self.client.redeem(segment, index, generation, hold, mark, patience, &block);
+    retry_blocking(self, {.segment = segment}, [&](unsigned patience) {
+        return self.client.redeem({segment, index, generation}, {hold, mark}, patience, &block);
     });
     return wrapper_of(block);
 }
 
 nb::object receive(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation,
                    std::uint32_t hold) {
-    auto& self = *nb::inst_ptr<PyClient>(object);
+    PyClient& self = self_of(object);
     Block* block = nullptr;
-    retry_blocking(self, object, segment, 0,
+    retry_blocking(self, {.segment = segment},
                    [&](unsigned) { return self.client.receive({segment, index, generation, hold, 0}, &block); });
     return wrapper_of(block);
 }
@@ -111,12 +129,11 @@ void add_block_calls(nb::class_<PyClient>& type) {
 
 // ---------------------------------------------------------------------------------------------------- the whole client
 
-std::tuple<std::uint32_t, std::uint32_t, int> embryo(PyClient& self) {
-    std::uint32_t slot = 0, generation = 0;
-    int socket = -1;
+EmbryoSlot embryo(PyClient& self) {
+    EmbryoSlot made;
     if (!self.client.may_touch()) raise_not_held(self.client);
-    if (const int error = self.client.embryo(&slot, &generation, &socket)) raise_os(error);
-    return {slot, generation, socket};
+    if (const int error = self.client.embryo(&made)) raise_os(error);
+    return made;
 }
 
 std::uint64_t trim(PyClient& self) {
@@ -130,16 +147,6 @@ std::uint64_t trim(PyClient& self) {
     return bytes;
 }
 
-auto stats(PyClient& self) {
-    const Client::Stats s = self.client.stats();
-    return std::tuple{s.mapped, s.owned, s.blocks, s.bytes, s.reserved, s.free};
-}
-
-void check_invariants(PyClient& self) {
-    const char* wrong = self.client.check();
-    if (wrong) raise(PyExc_AssertionError, wrong);
-}
-
 void close(PyClient& self) {
     if (!self.client.close()) throw nb::value_error("blocks of this client are still in use; drop them first");
 }
@@ -147,6 +154,9 @@ void close(PyClient& self) {
 }  // namespace
 
 void add_client(nb::module_& m) {
+    add_result<Ticket>(m);
+    add_result<EmbryoSlot>(m);
+    add_result<Client::Stats>(m);
     nb::class_<PyClient> type(m, "Client", nb::is_final());
     type.def("__init__", &make_client, nb::arg("group"), nb::arg("slot"), nb::arg("connection"), nb::arg("epoch"),
              nb::arg("need_segment"), nb::arg("need_mapping"), nb::arg("need_manager"))
@@ -162,13 +172,13 @@ void add_client(nb::module_& m) {
             },
             nb::arg("connection"), nb::arg("epoch"), nb::arg("close"))
         .def("add_segment", &add_mapped, nb::arg("segment"), nb::arg("control"), nb::arg("payload"),
-             nb::arg("payload_bytes"), nb::arg("dedicated"), nb::arg("owned"))
+             nb::arg("payload_bytes"), nb::arg("kind"), nb::arg("owned"))
         .def("lost", [](PyClient& self) { return self.client.lost(); });
     add_block_calls(type);
     type.def("embryo", &embryo)
         .def("trim", &trim)
-        .def("stats", &stats)
-        .def("check_invariants", &check_invariants)
+        .def("stats", [](PyClient& self) { return self.client.stats(); })
+        .def("check_invariants", [](PyClient& self) { require_sound(self.client.check()); })
         .def("close", &close);
 }
 

@@ -26,14 +26,14 @@ struct Bytes {
 };
 
 // One block of a message that goes as bytes; shmtensor/ipc/codec.py knows it as struct "<QIIII".
-struct Ticket {
-    std::uint64_t segment;
-    std::uint32_t index, generation, hold, mark;
+struct SentBlock {
+    BlockName name;
+    Ticket ticket;
 };
-static_assert(sizeof(Ticket) == 24);
+static_assert(sizeof(SentBlock) == 24);
 
-nb::bytes bytes_of(const std::vector<Ticket>& tickets) {
-    return nb::bytes(tickets.data(), tickets.size() * sizeof(Ticket));
+nb::bytes bytes_of(const std::vector<SentBlock>& blocks) {
+    return nb::bytes(blocks.data(), blocks.size() * sizeof(SentBlock));
 }
 
 nb::tuple pack(nb::handle client, nb::handle value) {
@@ -71,26 +71,20 @@ nb::tuple pack_tickets(nb::handle client, nb::handle value) {
     EncodedValue encoded;
     if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
     nb::bytes body(encoded.body.data(), encoded.body.size());
-    std::vector<Ticket> tickets;
-    tickets.reserve(encoded.blocks.size());
+    std::vector<SentBlock> sent;
+    sent.reserve(encoded.blocks.size());
     // Held here until all have their ticket: a failure takes those back that were made.
     try {
         for (const Block* block : encoded.blocks) {
-            const nb::handle owner = wrapper_of(*block->client);
-            Ticket t{block->segment->id, block->index, block->generation, 0, 0};
-            retry_blocking(*nb::inst_ptr<PyClient>(owner), owner, 0, 0, [&](unsigned patience) {
-                return block->client->ticket(*block, 0, patience, &t.hold, &t.mark);
-            });
-            tickets.push_back(t);
+            PyClient& owner = *nb::inst_ptr<PyClient>(wrapper_of(*block->client));
+            sent.push_back({block->name(), make_ticket(owner, *block, 0)});
         }
-        return nb::make_tuple(body, bytes_of(tickets));
+        return nb::make_tuple(body, bytes_of(sent));
     } catch (...) {
-        for (std::size_t i = 0; i < tickets.size(); ++i) {
-            const Ticket& t = tickets[i];
+        for (std::size_t i = 0; i < sent.size(); ++i) {
             Block* block = nullptr;
             Client& owner = *encoded.blocks[i]->client;
-            if (owner.redeem(t.segment, t.index, t.generation, t.hold, t.mark, kSlice, &block) == Status::ok)
-                owner.release(block);
+            if (owner.redeem(sent[i].name, sent[i].ticket, kSlice, &block) == Status::ok) owner.release(block);
         }
         throw;
     }
@@ -101,17 +95,17 @@ nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
     auto& self = nb::cast<PyClient&>(object);
     const Bytes bytes(body), packed(list);
     const auto* from = static_cast<const std::byte*>(packed.view.buf);
-    const std::size_t count = static_cast<std::size_t>(packed.view.len) / sizeof(Ticket);
+    const std::size_t count = static_cast<std::size_t>(packed.view.len) / sizeof(SentBlock);
     EncodedValue encoded;
     encoded.blocks.reserve(count);
     std::optional<nb::python_error> problem;
     for (std::size_t i = 0; i < count; ++i) {
-        Ticket t;
-        std::memcpy(&t, from + i * sizeof t, sizeof t);
+        SentBlock sent;
+        std::memcpy(&sent, from + i * sizeof sent, sizeof sent);
         Block* block = nullptr;
         try {
-            retry_blocking(self, object, t.segment, 0, [&](unsigned patience) {
-                return self.client.redeem(t.segment, t.index, t.generation, t.hold, t.mark, patience, &block);
+            retry_blocking(self, {.segment = sent.name.segment}, [&](unsigned patience) {
+                return self.client.redeem(sent.name, sent.ticket, patience, &block);
             });
             encoded.blocks.push_back(block);
         } catch (nb::python_error& error) {

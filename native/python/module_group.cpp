@@ -2,7 +2,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -11,14 +10,60 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "heap/group.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/results.hpp"
 
 namespace shmtensor {
+namespace {
+
+struct ClaimedSlot {
+    std::uint32_t slot, generation;
+};
+struct SlotFacts {
+    int state;
+    std::uint32_t pid;
+    std::uint64_t start_time;
+    std::uint32_t parent, generation;
+};
+struct Quotas {
+    std::uint64_t max_bytes, max_bytes_per_client;
+};
+struct OverQuota {
+    const char* limit;
+    std::uint64_t left;
+};
+
+}  // namespace
+
+template <>
+struct Result<ClaimedSlot> {
+    static constexpr const char* name = "ClaimedSlot";
+    static constexpr std::tuple fields{field("slot", &ClaimedSlot::slot),
+                                       field("generation", &ClaimedSlot::generation)};
+};
+template <>
+struct Result<SlotFacts> {
+    static constexpr const char* name = "SlotFacts";
+    static constexpr std::tuple fields{field("state", &SlotFacts::state), field("pid", &SlotFacts::pid),
+                                       field("start_time", &SlotFacts::start_time), field("parent", &SlotFacts::parent),
+                                       field("generation", &SlotFacts::generation)};
+};
+template <>
+struct Result<Quotas> {
+    static constexpr const char* name = "Quotas";
+    static constexpr std::tuple fields{field("max_bytes", &Quotas::max_bytes),
+                                       field("max_bytes_per_client", &Quotas::max_bytes_per_client)};
+};
+template <>
+struct Result<OverQuota> {
+    static constexpr const char* name = "OverQuota";
+    static constexpr std::tuple fields{field("limit", &OverQuota::limit), field("left", &OverQuota::left)};
+};
+
 namespace {
 
 std::unique_ptr<Group> create(std::uint64_t id) {
@@ -47,8 +92,7 @@ Slot& slot_at(Group& group, std::uint32_t index) {
     return group.slot(index);
 }
 
-std::tuple<std::uint32_t, std::uint32_t> claim(Group& self, int kind, std::uint32_t pid, std::uint64_t start,
-                                               std::uint32_t parent) {
+ClaimedSlot claim(Group& self, int kind, std::uint32_t pid, std::uint64_t start, std::uint32_t parent) {
     std::uint64_t word = 0;
     const std::uint32_t slot = self.claim(static_cast<SlotState>(kind), pid, start, parent, &word);
     if (slot == kNone) raise(PyExc_LookupError, "all slots of the group are taken");
@@ -66,13 +110,13 @@ bool move(Group& self, std::uint32_t index, std::uint64_t expected, int kind, st
     return self.move(index, expected, static_cast<SlotState>(kind), pid);
 }
 
-auto describe(Group& self, std::uint32_t index) {
+SlotFacts describe(Group& self, std::uint32_t index) {
     const Slot& slot = slot_at(self, index);
     const std::uint64_t word = slot.word.load();
     const bool client = state_of(word) == SlotState::client;
     const std::uint32_t pid = slot.pid.load();
-    return std::tuple{static_cast<int>(state_of(word)), client && pid == 0 ? parent_of(word) : pid,
-                      slot.start_time.load(), client ? 0 : parent_of(word), generation_of(word)};
+    return {static_cast<int>(state_of(word)), client && pid == 0 ? parent_of(word) : pid, slot.start_time.load(),
+            client ? 0 : parent_of(word), generation_of(word)};
 }
 
 std::vector<std::uint32_t> occupied(Group& self) {
@@ -98,12 +142,12 @@ void add_slots(nb::class_<Group>& type) {
 // -------------------------------------------------------------------------------------------------------------- quotas
 
 // For slot 0, before pages are reserved: the limit that this would pass, and what could be had.
-std::optional<std::tuple<std::string, std::uint64_t>> charge(Group& self, std::uint64_t bytes) {
+std::optional<OverQuota> charge(Group& self, std::uint64_t bytes) {
     std::uint64_t room = 0;
     const char* limit = self.charge(0, bytes, false, &room);
     if (!limit) return std::nullopt;
     self.press();
-    return std::tuple<std::string, std::uint64_t>{limit, room};
+    return OverQuota{limit, room};
 }
 
 void account(Group& self, std::uint64_t known, std::uint64_t found) {
@@ -112,7 +156,7 @@ void account(Group& self, std::uint64_t known, std::uint64_t found) {
 
 void add_quotas(nb::class_<Group>& type) {
     type.def("set_quotas", &Group::set_quotas, nb::arg("all"), nb::arg("each"))
-        .def("quotas", [](Group& self) { return std::tuple{self.max_bytes(), self.max_bytes_per_client()}; })
+        .def("quotas", [](Group& self) { return Quotas{self.max_bytes(), self.max_bytes_per_client()}; })
         .def("charged", &Group::charged)
         .def("charge", &charge, nb::arg("nbytes"))
         .def(
@@ -124,6 +168,10 @@ void add_quotas(nb::class_<Group>& type) {
 }  // namespace
 
 void add_group(nb::module_& m) {
+    add_result<ClaimedSlot>(m);
+    add_result<SlotFacts>(m);
+    add_result<Quotas>(m);
+    add_result<OverQuota>(m);
     nb::class_<Group> type(m, "Group", nb::is_final());
     type.def_static("create", &create, nb::arg("group_id"))
         .def_static("open", &open, nb::arg("fd"))

@@ -1,17 +1,51 @@
 // The binding of rings.hpp: _native.Ring, a queue as a client uses it.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/tuple.h>
 
 #include <cstdint>
-#include <tuple>
 
 #include "ipc/ring.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/results.hpp"
 #include "python/rings.hpp"
 #include "python/waits.hpp"
 
 namespace shmtensor {
+namespace {
+
+struct RingBounds {  // 0: none
+    std::uint32_t maxsize;
+    std::uint64_t maxbytes;
+};
+struct RingStats {
+    std::uint32_t messages, peak_messages, put, taken;
+    std::uint64_t nbytes, put_nbytes, capacity_nbytes;
+    std::uint32_t unfinished, put_lock_pid, get_lock_pid;
+};
+
+}  // namespace
+
+template <>
+struct Result<RingBounds> {
+    static constexpr const char* name = "RingBounds";
+    static constexpr std::tuple fields{field("maxsize", &RingBounds::maxsize),
+                                       field("maxbytes", &RingBounds::maxbytes)};
+};
+template <>
+struct Result<RingStats> {
+    static constexpr const char* name = "RingStats";
+    static constexpr std::tuple fields{field("messages", &RingStats::messages),
+                                       field("peak_messages", &RingStats::peak_messages),
+                                       field("put", &RingStats::put),
+                                       field("taken", &RingStats::taken),
+                                       field("nbytes", &RingStats::nbytes),
+                                       field("put_nbytes", &RingStats::put_nbytes),
+                                       field("capacity_nbytes", &RingStats::capacity_nbytes),
+                                       field("unfinished", &RingStats::unfinished),
+                                       field("put_lock_pid", &RingStats::put_lock_pid),
+                                       field("get_lock_pid", &RingStats::get_lock_pid)};
+};
+
 namespace {
 
 // Wait without the GIL, in slices between which signals are looked at, until is_so() or the time is up.
@@ -49,14 +83,19 @@ void make_ring(PyRing* self, nb::object client, nb::object block, nb::object nee
     new (self) PyRing(std::move(client), std::move(block), std::move(need_event));
 }
 
+RingBounds bounds_of(PyRing& self) {
+    const RingHeader& h = self.ring.header();
+    return {h.max_messages.load(), h.max_bytes.load()};
+}
+
 // Each bound that nobody has set so far.
-std::tuple<std::uint32_t, std::uint64_t> bound(PyRing& self, std::uint32_t messages, std::uint64_t bytes) {
+RingBounds bound(PyRing& self, std::uint32_t messages, std::uint64_t bytes) {
     RingHeader& h = self.ring.header();
     std::uint32_t no_messages = 0;
     if (messages != 0) h.max_messages.compare_exchange_strong(no_messages, messages);
     std::uint64_t no_bytes = 0;
     if (bytes != 0) h.max_bytes.compare_exchange_strong(no_bytes, bytes);
-    return {h.max_messages.load(), h.max_bytes.load()};
+    return bounds_of(self);
 }
 
 std::uint32_t policy(PyRing& self, std::uint32_t wanted) {
@@ -64,29 +103,43 @@ std::uint32_t policy(PyRing& self, std::uint32_t wanted) {
     return self.ring.header().policy.compare_exchange_strong(found, wanted) ? wanted : found;
 }
 
+// What messages inside hold may be in segments that are not mapped here yet.
+void check_invariants(PyRing& self) {
+    self.require_client();
+    ClientLookup lookup(self.self, 0);
+    const char* wrong = nullptr;
+    do {
+        lookup.missing = 0;
+        wrong = self.ring.check(lookup);
+    } while (lookup.missing != 0 && lookup.map_missing());
+    require_sound(wrong);
+}
+
 std::uint32_t pid_of(PyRing& self, const Lock& lock) {
     const std::uint32_t slot = lock.holder.load(std::memory_order_relaxed);
     return slot < kMaxSlots ? self.client().group().slot(slot).pid.load() : 0;
 }
 
-auto stats(PyRing& self) {
+RingStats stats(PyRing& self) {
     const RingHeader& h = self.ring.header();
-    const std::uint64_t head = h.head.word.load(), tail = h.tail.word.load();
-    return std::tuple{count_of(tail) - count_of(head),
-                      h.peak_messages.load(),
-                      count_of(tail),
-                      count_of(head),
-                      h.put_bytes.load() - h.got_bytes.load(),
-                      h.put_bytes.load(),
-                      std::uint64_t{h.capacity.load()} * kRingUnit,
-                      count_of(tail) - h.done.load(),
-                      pid_of(self, h.put_lock),
-                      pid_of(self, h.get_lock)};
+    const std::uint64_t head = h.head.at.word.load(), tail = h.tail.at.word.load();
+    return {.messages = count_of(tail) - count_of(head),
+            .peak_messages = h.peak_messages.load(),
+            .put = count_of(tail),
+            .taken = count_of(head),
+            .nbytes = h.tail.bytes.load() - h.head.bytes.load(),
+            .put_nbytes = h.tail.bytes.load(),
+            .capacity_nbytes = std::uint64_t{h.capacity.load()} * kRingUnit,
+            .unfinished = count_of(tail) - h.done.load(),
+            .put_lock_pid = pid_of(self, h.tail.lock),
+            .get_lock_pid = pid_of(self, h.head.lock)};
 }
 
 }  // namespace
 
 void add_queue(nb::module_& m) {
+    add_result<RingBounds>(m);
+    add_result<RingStats>(m);
     nb::class_<PyRing>(m, "Ring", nb::is_final(), nb::is_weak_referenceable())
         .def("__init__", &make_ring, nb::arg("client"), nb::arg("block"), nb::arg("need_event"))
         .def("bound", &bound, nb::arg("messages"), nb::arg("nbytes"))
@@ -107,11 +160,8 @@ void add_queue(nb::module_& m) {
         .def("await_room", &await_room, nb::arg("timeout"), nb::arg("taken"))
         .def("await_done", &await_done, nb::arg("timeout") = nb::none())
         .def("event", [](PyRing& self) { return event_of(self)->number(); })
-        .def("limits",
-             [](PyRing& self) {
-                 const RingHeader& h = self.ring.header();
-                 return std::tuple{h.max_messages.load(), h.max_bytes.load()};
-             })
+        .def("limits", &bounds_of)
+        .def("check_invariants", &check_invariants)
         .def("stats", &stats);
 }
 

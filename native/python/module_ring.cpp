@@ -1,12 +1,10 @@
 // The manager's view of a ring (ring.hpp): making it, looking at it, undoing what the dead left in it. Never waits.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <memory>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -15,8 +13,35 @@
 #include "ipc/ring.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/results.hpp"
 
 namespace shmtensor {
+namespace {
+
+struct RingFacts {
+    std::uint32_t messages;
+    std::uint64_t put_bytes, got_bytes, capacity_bytes, reserved_bytes;
+    std::uint32_t max_messages;
+    std::uint64_t max_bytes;
+    std::uint32_t peak_messages, kind;
+};
+
+}  // namespace
+
+template <>
+struct Result<RingFacts> {
+    static constexpr const char* name = "RingFacts";
+    static constexpr std::tuple fields{field("messages", &RingFacts::messages),
+                                       field("put_bytes", &RingFacts::put_bytes),
+                                       field("got_bytes", &RingFacts::got_bytes),
+                                       field("capacity_bytes", &RingFacts::capacity_bytes),
+                                       field("reserved_bytes", &RingFacts::reserved_bytes),
+                                       field("max_messages", &RingFacts::max_messages),
+                                       field("max_bytes", &RingFacts::max_bytes),
+                                       field("peak_messages", &RingFacts::peak_messages),
+                                       field("kind", &RingFacts::kind)};
+};
+
 namespace {
 
 // The metadata of some segments. No hold can be in a segment that is gone (None), so it has empty metadata.
@@ -85,17 +110,17 @@ class RingMemory {
     Ring ring_;
 };
 
-auto stats(RingMemory& self) {
+RingFacts stats(RingMemory& self) {
     const RingHeader& h = self.ring().header();
-    return std::tuple{self.ring().size(),
-                      h.put_bytes.load(),
-                      h.got_bytes.load(),
-                      std::uint64_t{h.capacity.load()} * kRingUnit,
-                      h.reserved_bytes.load(),
-                      h.max_messages.load(),
-                      h.max_bytes.load(),
-                      h.peak_messages.load(),
-                      h.kind.load()};
+    return {.messages = self.ring().size(),
+            .put_bytes = h.tail.bytes.load(),
+            .got_bytes = h.head.bytes.load(),
+            .capacity_bytes = std::uint64_t{h.capacity.load()} * kRingUnit,
+            .reserved_bytes = h.reserved_bytes.load(),
+            .max_messages = h.max_messages.load(),
+            .max_bytes = h.max_bytes.load(),
+            .peak_messages = h.peak_messages.load(),
+            .kind = h.kind.load()};
 }
 
 void watch(RingMemory& self, std::uint64_t inode) {
@@ -122,6 +147,7 @@ std::size_t end_rings(Group& group, const nb::list& pairs) {
 }  // namespace
 
 void add_ring(nb::module_& m) {
+    add_result<RingFacts>(m);
     m.attr("RING_BYTES") = kRingBytes;
     m.attr("FIRST_RING_BYTES") = kFirstRingBytes;
     m.attr("FIRST_RING") = kFirstRing;

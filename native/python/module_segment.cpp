@@ -2,7 +2,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -13,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,8 +20,63 @@
 #include "heap/segment_metadata.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/results.hpp"
 
 namespace shmtensor {
+namespace {
+
+struct SegmentFacts {
+    std::uint64_t segment;
+    std::uint32_t owner, generation;
+    std::uint64_t payload_bytes;
+    bool dedicated, retired;
+};
+struct SegmentStats {
+    std::uint32_t live_blocks;
+    std::uint64_t live_bytes, reserved_bytes;
+};
+struct HoldFacts {
+    std::uint32_t owner, kind;
+    double age;
+};
+struct BlockFacts {
+    std::uint32_t block;
+    std::uint64_t offset, nbytes;
+    std::uint32_t generation;
+    std::vector<HoldFacts> holds;
+};
+
+}  // namespace
+
+template <>
+struct Result<SegmentFacts> {
+    static constexpr const char* name = "SegmentFacts";
+    static constexpr std::tuple fields{
+        field("segment", &SegmentFacts::segment),       field("owner", &SegmentFacts::owner),
+        field("generation", &SegmentFacts::generation), field("payload_bytes", &SegmentFacts::payload_bytes),
+        field("dedicated", &SegmentFacts::dedicated),   field("retired", &SegmentFacts::retired)};
+};
+template <>
+struct Result<SegmentStats> {
+    static constexpr const char* name = "SegmentStats";
+    static constexpr std::tuple fields{field("live_blocks", &SegmentStats::live_blocks),
+                                       field("live_bytes", &SegmentStats::live_bytes),
+                                       field("reserved_bytes", &SegmentStats::reserved_bytes)};
+};
+template <>
+struct Result<HoldFacts> {
+    static constexpr const char* name = "HoldFacts";
+    static constexpr std::tuple fields{field("owner", &HoldFacts::owner), field("kind", &HoldFacts::kind),
+                                       field("age", &HoldFacts::age)};
+};
+template <>
+struct Result<BlockFacts> {
+    static constexpr const char* name = "BlockFacts";
+    static constexpr std::tuple fields{
+        field("block", &BlockFacts::block), field("offset", &BlockFacts::offset), field("nbytes", &BlockFacts::nbytes),
+        field("generation", &BlockFacts::generation), field("holds", &BlockFacts::holds)};
+};
+
 namespace {
 
 SegmentMetadata& require_open(SegmentMetadata& metadata) {
@@ -34,7 +87,7 @@ SegmentMetadata& require_open(SegmentMetadata& metadata) {
 class MetadataLock {
    public:
     explicit MetadataLock(SegmentMetadata& metadata) : metadata_(require_open(metadata)) {
-        if (!metadata.lock(0, 0)) raise(errors.lock_busy, "the metadata of the segment is locked just now");
+        if (!metadata.lock_untrusted()) raise(errors.lock_busy, "the metadata of the segment is locked just now");
     }
     MetadataLock(const MetadataLock&) = delete;
     MetadataLock& operator=(const MetadataLock&) = delete;
@@ -61,10 +114,9 @@ std::unique_ptr<SegmentMetadata> found(int fd) {
     return metadata;
 }
 
-auto facts(SegmentMetadata& self) {
+SegmentFacts facts(SegmentMetadata& self) {
     const MetadataHeader& h = require_open(self).header();
-    return std::tuple{
-        h.segment, h.owner, h.owner_generation, h.payload_bytes, self.shape().blocks == 1, h.retired.load() != 0};
+    return {h.segment, h.owner, h.owner_generation, h.payload_bytes, self.shape().blocks == 1, h.retired.load() != 0};
 }
 
 void hand_out(SegmentMetadata& self, std::uint32_t slot) {
@@ -86,9 +138,9 @@ void note_reserved(SegmentMetadata& self, int payload) {
     self.header().reserved_bytes.store(facts.reserved, std::memory_order_relaxed);
 }
 
-auto stats(SegmentMetadata& self) {
+SegmentStats stats(SegmentMetadata& self) {
     const MetadataHeader& h = require_open(self).header();
-    return std::tuple{h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
+    return {h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
 }
 
 // --------------------------------------------------------------------------------------------------------------- holds
@@ -135,24 +187,21 @@ std::vector<FoundHold> copy_holds(SegmentMetadata& metadata, std::uint32_t limit
     return holds;
 }
 
-using HoldRow = std::tuple<std::uint32_t, std::uint32_t, double>;
-using BlockRow = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, std::vector<HoldRow>>;
-
-std::vector<BlockRow> list_blocks(SegmentMetadata& metadata, std::uint32_t limit) {
-    std::map<std::uint32_t, BlockRow> rows;
+std::vector<BlockFacts> list_blocks(SegmentMetadata& metadata, std::uint32_t limit) {
+    std::map<std::uint32_t, BlockFacts> blocks;
     const std::uint32_t now = os::monotonic_seconds();
     for (const auto& [word, since] : copy_holds(metadata, limit)) {
         const std::uint32_t index = block_of(word);
         if (index >= metadata.shape().blocks || !metadata.has_record(index)) continue;
         const BlockRecord& r = metadata.block(index);
-        auto& row = rows.try_emplace(index, index, r.offset, r.size.load(), r.generation.load(), std::vector<HoldRow>{})
-                        .first->second;
-        std::get<4>(row).emplace_back(owner_of(word), static_cast<std::uint32_t>(kind_of(word)),
-                                      now >= since ? now - since : 0);
+        auto& found = blocks[index];
+        if (found.holds.empty()) found = {index, r.offset, r.size.load(), r.generation.load(), {}};
+        found.holds.push_back({owner_of(word), static_cast<std::uint32_t>(kind_of(word)),
+                               static_cast<double>(now >= since ? now - since : 0)});
     }
-    std::vector<BlockRow> list;
-    list.reserve(rows.size());
-    for (auto& [index, row] : rows) list.push_back(std::move(row));
+    std::vector<BlockFacts> list;
+    list.reserve(blocks.size());
+    for (auto& [index, found] : blocks) list.push_back(std::move(found));
     return list;
 }
 
@@ -166,6 +215,10 @@ void add_holds(nb::class_<SegmentMetadata>& type) {
 }  // namespace
 
 void add_segment(nb::module_& m) {
+    add_result<SegmentFacts>(m);
+    add_result<SegmentStats>(m);
+    add_result<HoldFacts>(m);
+    add_result<BlockFacts>(m);
     nb::class_<SegmentMetadata> type(m, "SegmentMetadata", nb::is_final());
     type.def_static("create", &create, nb::arg("name"), nb::arg("segment"), nb::arg("owner"), nb::arg("generation"),
                     nb::arg("payload_bytes"), nb::arg("dedicated"))

@@ -25,7 +25,7 @@ struct Over {
     nb::object keep;
     Client* client;
     Shared* at;
-    sync::Spin spin;
+    Spin spin;
 
     sync::ClientThread self() const {
         if (!client->may_touch()) raise_not_held(*client);
@@ -61,7 +61,7 @@ Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
 // After a try that failed, as wait_in_slices (waits.hpp).
 template <class Wait>
 bool wait_for(const Client& client, std::uint64_t deadline, Wait&& wait) {
-    return wait_in_slices(*nb::inst_ptr<PyClient>(wrapper_of(client)), deadline, sync::kLook, std::forward<Wait>(wait));
+    return wait_in_slices(*nb::inst_ptr<PyClient>(wrapper_of(client)), deadline, kLook, std::forward<Wait>(wait));
 }
 
 // --------------------------------------------------------------------------------------------------------------- locks
@@ -82,7 +82,7 @@ struct PyLock : Over<SharedLock> {
         if (block)
             return wait_for(*client, deadline, [&](std::uint64_t ns) { return sync::wait_lock(*at, me, spin, ns); });
         const std::uint64_t now = os::monotonic_ns();
-        if (now - looked < sync::kLook) return false;
+        if (now - looked < kLook) return false;
         looked = now;
         return sync::try_lock(*at, me, true);
     }
@@ -273,6 +273,7 @@ nb::class_<Object> add_semlock(nb::module_& m, const char* name) {
         .def("_count", &Object::count)
         .def("_get_value", &Object::value)
         .def("_is_zero", [](Object& o) { return o.value() == 0; })
+        .def("check_invariants", [](Object& o) { o.touch(), require_sound(sync::check(*o.at)); })
         .def("_after_fork", [](Object&) {});
 }
 
@@ -316,7 +317,8 @@ void add_event(nb::module_& m) {
         .def("is_set", [](PyEvent& self) { return self.touch(), sync::is_set(*self.at); })
         .def("set", [](PyEvent& self) { self.touch(), sync::set(*self.at); })
         .def("clear", [](PyEvent& self) { self.touch(), sync::clear(*self.at); })
-        .def("wait", &PyEvent::wait, nb::arg("timeout").none() = nb::none());
+        .def("wait", &PyEvent::wait, nb::arg("timeout").none() = nb::none())
+        .def("check_invariants", [](PyEvent& self) { self.touch(), require_sound(sync::check(*self.at)); });
 }
 
 // --------------------------------------------------------------------------------------------------------- wait queues
@@ -362,6 +364,7 @@ void add_wait_queue(nb::module_& m) {
         .def("enter", &enter)
         .def("notify", &notify)
         .def("waiting", [](PyWaitQueue& self) { return self.queue().waiting(self.self()); })
+        .def("check_invariants", [](PyWaitQueue& self) { self.touch(), require_sound(self.queue().check()); })
         .def(
             "forget_dead",
             [](PyWaitQueue& self, bool thorough) { return self.queue().forget_dead(self.self(), thorough); },

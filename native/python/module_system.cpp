@@ -1,13 +1,11 @@
 // What Python needs of the operating system and of memory limits (os.hpp, limits.hpp).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/limits.hpp"
@@ -15,8 +13,31 @@
 #include "heap/lock.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/results.hpp"
 
 namespace shmtensor {
+namespace {
+
+struct AvailableMemory {
+    std::uint64_t nbytes;
+    const char* limit;
+};
+
+}  // namespace
+
+template <>
+struct Result<AvailableMemory> {
+    static constexpr const char* name = "AvailableMemory";
+    static constexpr std::tuple fields{field("nbytes", &AvailableMemory::nbytes),
+                                       field("limit", &AvailableMemory::limit)};
+};
+template <>
+struct Result<limits::Cgroup> {
+    static constexpr const char* name = "Cgroup";
+    static constexpr std::tuple fields{field("path", &limits::Cgroup::path), field("used", &limits::Cgroup::used),
+                                       field("limit", &limits::Cgroup::limit)};
+};
+
 namespace {
 
 int make_payload(const std::string& name, std::uint64_t bytes) {
@@ -54,16 +75,10 @@ void watch_directory(int watch, const nb::bytes& path) {
     if (const int error = os::watch_directory(watch, path.c_str())) raise_os(error);
 }
 
-std::tuple<std::uint64_t, std::string> memory_available(const std::string& root) {
-    const char* limit = "";
-    const std::uint64_t bytes = limits::available(&limit, root);
-    return {bytes, limit};
-}
-
-std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> memory_cgroups(const std::string& root) {
-    std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> rows;
-    for (const limits::Cgroup& one : limits::cgroups(root)) rows.emplace_back(one.path, one.used, one.limit);
-    return rows;
+AvailableMemory memory_available(const std::string& root) {
+    AvailableMemory found{0, ""};
+    found.nbytes = limits::available(&found.limit, root);
+    return found;
 }
 
 void make_descriptor(os::Descriptor* self, int fd) {
@@ -74,6 +89,8 @@ void make_descriptor(os::Descriptor* self, int fd) {
 }  // namespace
 
 void add_system(nb::module_& m) {
+    add_result<AvailableMemory>(m);
+    add_result<limits::Cgroup>(m);
     m.def("make_payload", &make_payload, nb::arg("name"), nb::arg("nbytes"));
     m.def("punch", &punch, nb::arg("fd"), nb::arg("offset"), nb::arg("nbytes"));
     m.def("map_over", &map_over, nb::arg("buffer"), nb::arg("fd"), nb::arg("shared"), nb::arg("writable"));
@@ -82,7 +99,7 @@ void add_system(nb::module_& m) {
     m.def("watch_directory", &watch_directory, nb::arg("watch"), nb::arg("path"));
     m.def("set_threads_visible", &set_threads_visible, nb::arg("visible"));
     m.def("memory_available", &memory_available, nb::arg("root") = "/");
-    m.def("memory_cgroups", &memory_cgroups, nb::arg("root") = "/");
+    m.def("memory_cgroups", &limits::cgroups, nb::arg("root") = "/");
 
     nb::class_<os::Descriptor>(m, "Descriptor", nb::is_final())
         .def("__init__", &make_descriptor, nb::arg("fd"))

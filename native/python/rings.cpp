@@ -46,12 +46,12 @@ bool ClientLookup::map_missing() {
         return false;
     }
     if (missing != gone) {
-        nb::object why = client_.need_mapping(object_, missing, false);
+        nb::object why = client_.need_mapping(wrapper_of(client_.client), missing, false);
         if (why.is_none()) return true;
         gone = missing;
         why_ = std::move(why);
     } else if (++waited_ > kUndone) {
-        client_.need_mapping(object_, missing, true);
+        client_.need_mapping(wrapper_of(client_.client), missing, true);
     } else {
         sleep_without_gil(client_, [] { os::sleep(kLookAgain); });
     }
@@ -84,16 +84,16 @@ int RingRetry::patience() {
 
 void RingRetry::warn() const {
     const RingHeader& h = ring_.ring.header();
-    bool getting = getting_;
-    std::uint32_t slot = (getting ? h.get_lock : h.put_lock).holder.load(std::memory_order_relaxed);
-    if (slot == 0 && !getting) {  // a put that makes the ring larger needs both locks
-        slot = h.get_lock.holder.load(std::memory_order_relaxed);
-        getting = true;
+    End end = end_;
+    std::uint32_t slot = (end == End::head ? h.head : h.tail).lock.holder.load(std::memory_order_relaxed);
+    if (slot == 0 && end == End::tail) {  // a put that makes the ring larger needs both locks
+        slot = h.head.lock.holder.load(std::memory_order_relaxed);
+        end = End::head;
     }
     const std::uint32_t pid = slot < kMaxSlots ? ring_.client().group().slot(slot).pid.load() : 0;
     if (PyErr_WarnFormat(errors.stall, 1,
                          "process %u has kept the lock for %s a queue for 10 s; if it is stopped, continue or kill it",
-                         pid, getting ? "taking from" : "putting on") != 0)
+                         pid, end == End::head ? "taking from" : "putting on") != 0)
         throw nb::python_error();
 }
 
@@ -103,7 +103,7 @@ namespace {
 
 // False: its descriptor is lost.
 bool announce(PyRing& self) {
-    ClientLookup lookup(self.self, self.client_object, 0);
+    ClientLookup lookup(self.self, 0);
     const Event event = self.event;
     const GilRelease released;
     return self.ring.announce(*event, self.client().slot(), lookup, kSlice);

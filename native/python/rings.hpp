@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,19 +19,17 @@ namespace shmtensor {
 // What a client has mapped, for one call that waits until `deadline`.
 class ClientLookup final : public SegmentLookup {
    public:
-    ClientLookup(PyClient& client, nb::handle object, std::uint64_t deadline)
-        : client_(client), object_(object), deadline_(deadline) {}
+    ClientLookup(PyClient& client, std::uint64_t deadline) : client_(client), deadline_(deadline) {}
     SegmentMetadata* find(std::uint64_t segment) override { return client_.client.find(segment); }
     // After RingStatus::need_mapping: have the missing segment mapped. If nobody has it any more it is `gone`. That
     // loses a message; but what a dead process left undone in it, only the manager can say: it was first, or is waited
     // for. False: the time is up. Raises what need_mapping raises.
     bool map_missing();
     void forget_gone() { gone = waited_ = 0; }  // what is missing next is another matter
-    [[noreturn]] void raise_lost() const;       // of a message that says kLost
+    [[noreturn]] void raise_lost() const;       // of a message that is lost
 
    private:
     PyClient& client_;
-    nb::handle object_;
     const std::uint64_t deadline_;
     std::uint64_t since_ = 0;
     unsigned waited_ = 0;
@@ -61,8 +60,8 @@ struct PyRing {
 // Between two attempts of a call on a ring (waits.hpp, retry): what any of them may have lacked.
 class RingRetry {
    public:
-    RingRetry(PyRing& ring, ClientLookup& lookup, std::uint64_t deadline, bool getting)
-        : ring_(ring), lookup_(lookup), deadline_(deadline), getting_(getting) {}
+    RingRetry(PyRing& ring, ClientLookup& lookup, std::uint64_t deadline, End end)
+        : ring_(ring), lookup_(lookup), deadline_(deadline), end_(end) {}
 
     // After each attempt: locks that were free, and segments that were found, are no longer waited for.
     void note(RingStatus status) {
@@ -80,7 +79,7 @@ class RingRetry {
     PyRing& ring_;
     ClientLookup& lookup_;
     const std::uint64_t deadline_;
-    const bool getting_;
+    const End end_;
     std::uint64_t since_ = 0, warned_ = 0;  // when a lock was first found taken, and that last reported; ns
 };
 
@@ -112,6 +111,22 @@ class Watchers {
 
     PyRing& ring_;
     bool asked_ = false;
+};
+
+// The holds of messages that nobody has taken over end with this, once: two of these may watch over one message.
+struct HoldsGuard {
+    Client& client;
+    std::span<EncodedMessage> messages;
+    HoldsGuard(Client& owner, std::span<EncodedMessage> all) : client(owner), messages(all) {}
+    HoldsGuard(const HoldsGuard&) = delete;
+    HoldsGuard& operator=(const HoldsGuard&) = delete;
+    ~HoldsGuard() { drop(); }
+    void drop() {
+        for (EncodedMessage& message : messages) {
+            for (const MessageHold& hold : message.holds) client.drop(hold);
+            message.holds.clear();
+        }
+    }
 };
 
 // A value on its way, with room that is used again and again. Encoding runs Python, which may put or get: each call in

@@ -26,8 +26,8 @@ class Collection {
           deadline_(deadline),
           receipt_(receipt),
           watchers_(self),
-          lookup_(self.self, self.client_object, deadline),
-          between_(self, lookup_, deadline, true) {}
+          lookup_(self.self, deadline),
+          between_(self, lookup_, deadline, End::head) {}
 
     // Gives how many messages were taken.
     std::size_t run() {
@@ -47,7 +47,7 @@ class Collection {
         between_.note(status);
         if (status == RingStatus::ok) [[likely]] {
             if (self_.ring.size() == 0) watchers_.tell();
-            if (messages_[0].flags & kLost) lookup_.raise_lost();
+            if (messages_[0].lost) lookup_.raise_lost();
             return kDone;
         }
         const int patience = status == RingStatus::empty ? await_message() : between_.next(status);

@@ -15,18 +15,6 @@ namespace {
 constexpr std::size_t kInline =
     std::size_t{16} * 1024;  // bytes of a body that travel in the ring; longer ones in a block
 
-// What is not sent ends here, once: two of these may watch over one message.
-struct Unsent {
-    Client& client;
-    std::span<EncodedMessage> messages;
-    ~Unsent() {
-        for (EncodedMessage& message : messages) {
-            for (const MessageHold& hold : message.holds) client.drop(hold);
-            message.holds.clear();
-        }
-    }
-};
-
 void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message) {
     message.holds.clear();
     if (!encode(self.client_object.ptr(), value, encoded)) throw nb::python_error();
@@ -34,9 +22,7 @@ void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, Encoded
     message.bytes = encoded.body.size() + encoded.bytes;
     if (encoded.body.size() > kInline) {
         const std::size_t bytes = encoded.body.size();
-        Block* block = nullptr;
-        retry_blocking(self.self, self.client_object, 0, bytes,
-                       [&](unsigned patience) { return self.client().allocate(bytes, patience, &block); });
+        Block* block = allocate(self.self, bytes);
         encoded.blocks.push_back(block);
         std::memcpy(block->data(), encoded.body.data(), bytes);
         encoded.body.clear();
@@ -51,10 +37,10 @@ void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& messa
     if (encoded.blocks.empty()) return;
     message.mark = self.client().new_mark();
     message.holds.reserve(encoded.blocks.size());
-    Unsent unsent{self.client(), {&message, 1}};
+    HoldsGuard unsent(self.client(), {&message, 1});
     for (const Block* block : encoded.blocks) {
         MessageHold hold{};
-        retry_blocking(self.self, self.client_object, 0, 0,
+        retry_blocking(self.self, {},
                        [&](unsigned patience) { return self.client().lend(*block, message.mark, patience, &hold); });
         message.holds.push_back(hold);
     }
@@ -76,8 +62,8 @@ class Delivery {
           deadline_(deadline),
           sent_(sent),
           watchers_(self),
-          lookup_(self.self, self.client_object, deadline),
-          between_(self, lookup_, deadline, false) {}
+          lookup_(self.self, deadline),
+          between_(self, lookup_, deadline, End::tail) {}
 
     void run() {
         watchers_.prepare();
@@ -138,7 +124,7 @@ class Delivery {
     Watchers watchers_;
     ClientLookup lookup_;
     RingRetry between_;
-    Unsent unsent_{self_.client(), {messages_, count_}};
+    HoldsGuard unsent_{self_.client(), {messages_, count_}};
 };
 
 // Nothing is sent before all values are written.
@@ -152,7 +138,7 @@ void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, s
         const nb::object value = values[i];
         write_message(self, value.ptr(), *encoded.back(), messages.back());
     }
-    Unsent unsent{self.client(), messages};
+    HoldsGuard unsent(self.client(), messages);
     for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
     const std::uint64_t max_bytes = self.ring.header().max_bytes.load();
     for (const EncodedMessage& message : messages)

@@ -43,6 +43,12 @@ bool learn_tensors(PyObject* module) {
     return true;
 }
 
+// Whether what was taken in `epoch` lies where its storage is now. pre: a Storage.
+bool is_current(PyObject* storage, PyObject* epoch) {
+    PyObject* now = slot(storage, tensors.storage_epoch);
+    return now == epoch || (now && epoch && PyObject_RichCompareBool(now, epoch, Py_EQ) == 1);
+}
+
 // tensor(array, storage=None, epoch=0)
 PyObject* tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (count < 1 || count > 3) {
@@ -73,7 +79,7 @@ PyObject* view_at(PyObject* self, PyObject* key) {
     PyObject *storage = slot(self, tensors.storage_of), *epoch = slot(self, tensors.epoch);
     // A tensor without a storage makes one first, for itself and the view; one whose storage has moved follows it.
     if (!storage || !epoch) return nullptr;
-    if (storage == Py_None ? epoch != tensors.settled : slot(storage, tensors.storage_epoch) != epoch) return nullptr;
+    if (storage == Py_None ? epoch != tensors.settled : !is_current(storage, epoch)) return nullptr;
     const Ref array = Ref::to(slot(self, tensors.array)), kept = Ref::to(storage), since = Ref::to(epoch);
     if (!array) return nullptr;
     const Py_ssize_t index = slice ? 0 : PyLong_AsSsize_t(key);
@@ -175,9 +181,7 @@ PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch) {
 PyObject* live_array(PyObject* t) {
     PyObject *array = slot(t, tensors.array), *storage = slot(t, tensors.storage_of), *epoch = slot(t, tensors.epoch);
     if (storage && PyObject_TypeCheck(storage, tensors.storage)) {
-        PyObject* now = slot(storage, tensors.storage_epoch);
-        if (now != epoch && !(now && epoch && PyObject_RichCompareBool(now, epoch, Py_EQ) == 1))
-            return PyObject_CallMethodNoArgs(t, tensors.live);
+        if (!is_current(storage, epoch)) return PyObject_CallMethodNoArgs(t, tensors.live);
     } else if (storage != Py_None) {
         array = nullptr;
     }

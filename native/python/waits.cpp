@@ -29,7 +29,7 @@ std::uint64_t left_of(std::uint64_t deadline) {
     return deadline > now ? deadline - now : 0;
 }
 
-void look_for_manager(PyClient& client) {
+void ask_for_manager(PyClient& client) {
     const std::uint64_t now = os::monotonic_ns();
     if (now - client.asked < kAskAgain || !client.client.may_touch()) return;
     client.asked = now;
@@ -39,16 +39,16 @@ void look_for_manager(PyClient& client) {
 
 void check_signals(PyClient& client) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (!client.client.is_led()) look_for_manager(client);
+    look_for_manager(client);
 }
 
 // Have the program free what it can for an allocation that was refused (shmtensor.hooks), once; false: it has no way
 // to, or had its chance. May run any Python, and raise.
 bool ClientRetry::relieve() {
-    if (relieved_ || bytes_ == 0) return false;
+    if (relieved_ || needs_.bytes == 0) return false;
     // Not imported now, when descriptors may be what is lacking: without the module nobody has set a callback.
     const nb::object hooks = nb::steal(PyImport_GetModule(nb::str("shmtensor.hooks").ptr()));
-    relieved_ = hooks.is_valid() && nb::cast<bool>(hooks.attr("relieve")(bytes_));
+    relieved_ = hooks.is_valid() && nb::cast<bool>(hooks.attr("relieve")(needs_.bytes));
     return relieved_;
 }
 
@@ -66,14 +66,14 @@ int ClientRetry::operator()(Status status) {
         case Status::need_segment:
             if (++tries_ > kSegmentTries) break;
             try {
-                client_.need_segment(object_, payload_for(bytes_));
+                client_.need_segment(wrapper_of(client_.client), payload_for(needs_.bytes));
             } catch (nb::python_error& error) {
                 if (!error.matches(PyExc_MemoryError) || !relieve()) throw;
             }
             return kSlice;
         case Status::need_mapping:
             if (++tries_ > kSegmentTries) break;
-            client_.need_mapping(object_, segment_, true);
+            client_.need_mapping(wrapper_of(client_.client), needs_.segment, true);
             return kSlice;
         case Status::refused:
         case Status::full:

@@ -43,8 +43,12 @@ std::uint64_t left_of(std::uint64_t deadline);             // ns until then
 // Between two slices of waiting: runs Python's signal handlers, and has somebody see to it that the group has a
 // manager. Both may raise.
 void check_signals(PyClient& client);
-// The second part alone, when the manager is gone: at most every 100 ms.
-void look_for_manager(PyClient& client);
+// The second part alone: at most every 100 ms, once the manager is gone, or another one leads.
+void ask_for_manager(PyClient& client);
+inline void look_for_manager(PyClient& client) {
+    if (!client.client.is_led()) [[unlikely]]
+        ask_for_manager(client);
+}
 
 // The one loop of calls that may have to wait. The first attempt was made with the GIL and without waiting, and gave
 // `result`. Now `next(result)` says how it is to be made again, as attempt(patience in ms): kDone: no more; 0: at once
@@ -94,20 +98,22 @@ bool wait_in_slices(PyClient& client, std::uint64_t deadline, std::uint64_t slic
         });
 }
 
-// What a call of a client lacked is asked for, in Python where need be.
+// What a call of a client is about, if that may be lacking: a segment that has to be mapped, bytes to be allocated.
+struct Needs {
+    std::uint64_t segment = 0, bytes = 0;
+};
+
+// What the call lacked is asked for, in Python where need be.
 class ClientRetry {
    public:
-    // `bytes`: of an allocation, else 0.
-    ClientRetry(PyClient& client, nb::handle object, std::uint64_t segment, std::uint64_t bytes)
-        : client_(client), object_(object), segment_(segment), bytes_(bytes) {}
+    ClientRetry(PyClient& client, const Needs& needs) : client_(client), needs_(needs) {}
     int operator()(Status status);
 
    private:
     bool relieve();
 
     PyClient& client_;
-    const nb::handle object_;
-    const std::uint64_t segment_, bytes_;
+    const Needs needs_;
     std::uint64_t until_ = 0;
     int tries_ = 0;
     bool relieved_ = false;
@@ -115,10 +121,24 @@ class ClientRetry {
 
 // Make a call of the core until it is through. Raises what it failed with (errors.hpp, raise_status).
 template <class Call>
-void retry_blocking(PyClient& client, nb::handle object, std::uint64_t segment, std::uint64_t bytes, Call&& call) {
+void retry_blocking(PyClient& client, const Needs& needs, Call&& call) {
     const Status status = call(0u);
     if (status != Status::ok) [[unlikely]]
-        retry(status, call, ClientRetry(client, object, segment, bytes));
+        retry(status, call, ClientRetry(client, needs));
+}
+
+// A block with one user, and a ticket for a slot. Both raise as retry_blocking.
+inline Block* allocate(PyClient& client, std::uint64_t bytes) {
+    Block* block = nullptr;
+    retry_blocking(client, {.bytes = bytes},
+                   [&](unsigned patience) { return client.client.allocate(bytes, patience, &block); });
+    return block;
+}
+inline Ticket make_ticket(PyClient& client, const Block& block, std::uint32_t owner) {
+    Ticket ticket{};
+    retry_blocking(client, {},
+                   [&](unsigned patience) { return client.client.ticket(block, owner, patience, &ticket); });
+    return ticket;
 }
 
 }  // namespace shmtensor

@@ -208,7 +208,7 @@ struct Member {
 
     // False: it was stopped while it waited for room.
     bool put(int blocks, std::size_t filling) {
-        const std::uint32_t number = count_of(ring.header().tail.word.load());
+        const std::uint32_t number = count_of(ring.header().tail.at.word.load());
         EncodedMessage message;
         message.mark = client.new_mark();
         message.body.resize(sizeof number + filling, static_cast<std::byte>(number));
@@ -396,7 +396,7 @@ struct Run {
         for (const std::uint32_t one : dead) world.reclaim(one);
         // Read in order, and under Policy::block without a gap, up to the last.
         while (witness_reads()) want(drops || witness.next == ++expected_, what + ": a message is missed");
-        want(witness.next == count_of(world.ring.header().tail.word.load()), what + ": the witness ends early");
+        want(witness.next == count_of(world.ring.header().tail.at.word.load()), what + ": the witness ends early");
         want(drops || world.broadcast.missed(witness) == 0, what + ": messages are missed");
         world.broadcast.leave(witness);
         world.audit(what);
@@ -478,7 +478,7 @@ class Storm {
             world_.reclaim(one.slot);
         }
         want(world_.board->missed == 0, "readers missed messages that nobody may drop");
-        const std::uint32_t messages = count_of(world_.ring.header().tail.word.load());
+        const std::uint32_t messages = count_of(world_.ring.header().tail.at.word.load());
         world_.audit("storm");
         return {messages, world_.board->read.load()};
     }
@@ -564,9 +564,9 @@ void between() {
         want(!me.drop(Drop::oldest, taken) && me.broadcast.missed(me.reader) == 1,
              "one is dropped for room that there is");
         want(me.drop(Drop::oldest, taken + 1) && me.broadcast.missed(me.reader) == 2, "the oldest can be dropped");
-        me.ring.header().putters_asleep = 1;
+        me.ring.header().head.asleep = 1;
         me.broadcast.leave(me.reader);
-        want(me.ring.header().putters_asleep == 0, "who waits for room is not told of a reader that leaves");
+        want(me.ring.header().head.asleep == 0, "who waits for room is not told of a reader that leaves");
         while (me.drop(Drop::unneeded)) {
         }
         want(me.client.close(), "close");

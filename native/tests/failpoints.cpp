@@ -29,7 +29,8 @@ constexpr const char* kElsewhere[] = {"ring.", "sync.", "broadcast.", "reach.", 
 const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "heir"};
 
 struct Named {
-    std::uint32_t index, generation, hold, mark;
+    BlockName block;
+    Ticket ticket;
 };
 
 // ----------------------------------------------------------------------------------------------------------- the roles
@@ -43,8 +44,11 @@ struct Role {
         want(group.open(kGroupFd) == 0, "group.open");
         client = std::make_unique<Client>(group, kRole, kConnectionFd, 0);
         const auto copy = [](int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 100); };
-        want(client->add_segment(kOwnId, copy(kOwnMetadata), copy(kOwnPayload), kArenaBytes, false, true) == 0, "own");
-        want(client->add_segment(kPeerId, copy(kPeerMetadata), copy(kPeerPayload), kArenaBytes, false, false) == 0,
+        want(client->add_segment(kOwnId, copy(kOwnMetadata), copy(kOwnPayload), kArenaBytes, SegmentKind::arena,
+                                 true) == 0,
+             "own");
+        want(client->add_segment(kPeerId, copy(kPeerMetadata), copy(kPeerPayload), kArenaBytes, SegmentKind::arena,
+                                 false) == 0,
              "peer");
         want(own.open(copy(kOwnMetadata), kOwnId, kArenaBytes, false) == 0, "own metadata");
     }
@@ -56,16 +60,12 @@ struct Role {
     }
     Block* attach(const Named& n) {
         Block* block = nullptr;
-        want(retry_blocking([&](unsigned p) { return client->attach(kPeerId, n.index, n.generation, p, &block); }) ==
-                 Status::ok,
-             "attach");
+        want(retry_blocking([&](unsigned p) { return client->attach(n.block, p, &block); }) == Status::ok, "attach");
         return block;
     }
     Block* redeem(const Named& n) {
         Block* block = nullptr;
-        want(retry_blocking([&](unsigned p) {
-                 return client->redeem(kPeerId, n.index, n.generation, n.hold, n.mark, p, &block);
-             }) == Status::ok,
+        want(retry_blocking([&](unsigned p) { return client->redeem(n.block, n.ticket, p, &block); }) == Status::ok,
              "redeem");
         return block;
     }
@@ -75,11 +75,11 @@ void play_owner() {
     Role role;
     std::vector<Block*> blocks;
     for (const std::uint64_t bytes : {100u, 5000u, 70000u, 3u << 20}) blocks.push_back(role.allocate(bytes));
-    std::uint32_t hold = 0, mark = 0;
-    want(role.client->ticket(*blocks[1], 0, 1000, &hold, &mark) == Status::ok, "ticket");
+    Ticket ticket{};
+    want(role.client->ticket(*blocks[1], 0, 1000, &ticket) == Status::ok, "ticket");
     for (Block* b : blocks) role.client->release(b);
     want(role.own.lock(0, 1000), "lock");
-    want(role.own.release(hold, false) == Left::returned, "the ticket was the last hold");
+    want(role.own.release(ticket.hold, false) == Left::returned, "the ticket was the last hold");
     role.own.unlock();
     role.client->release(role.allocate(200));  // no block of this size was freed: takes the returned ones home
     std::uint64_t given = 0;
@@ -93,9 +93,9 @@ void play_peer(const std::vector<Named>& named) {
     std::vector<Block*> blocks = {role.attach(named[0]), role.attach(named[1])};
     blocks.push_back(role.redeem(named[2]));  // the harness holds it too
     blocks.push_back(role.redeem(named[3]));  // ours alone from here on
-    std::uint32_t hold = 0, mark = 0;
-    want(role.client->ticket(*blocks[0], 0, 1000, &hold, &mark) == Status::ok, "ticket");
-    blocks.push_back(role.redeem({named[0].index, named[0].generation, hold, mark}));  // held here already
+    Ticket ticket{};
+    want(role.client->ticket(*blocks[0], 0, 1000, &ticket) == Status::ok, "ticket");
+    blocks.push_back(role.redeem({named[0].block, ticket}));  // held here already
     for (Block* b : blocks) role.client->release(b);
 }
 
@@ -122,11 +122,11 @@ void play_forker(const std::vector<Named>& named) {
 void play_spawner() {
     Role role;
     Block* own = role.allocate(5000);
-    std::uint32_t slot = 0, generation = 0, hold = 0, mark = 0;
-    int socket = -1;
-    want(role.client->embryo(&slot, &generation, &socket) == 0, "embryo");
-    want(role.client->ticket(*own, slot, 1000, &hold, &mark) == Status::ok, "ticket");
-    os::close(socket);  // the child never starts
+    EmbryoSlot embryo;
+    Ticket ticket{};
+    want(role.client->embryo(&embryo) == 0, "embryo");
+    want(role.client->ticket(*own, embryo.slot, 1000, &ticket) == Status::ok, "ticket");
+    os::close(embryo.socket);  // the child never starts
     role.client->release(own);
 }
 
@@ -175,9 +175,9 @@ struct Harness {
             want(retry_blocking([&](unsigned p) { return client->allocate(3000, p, &block); }) == Status::ok,
                  "allocate");
             fill(*block, static_cast<unsigned char>(i + 1));
-            Named n{block->index, block->generation, 0, 0};
+            Named n{block->name(), {}};
             // 2, 3: in flight; 4, 5: held by the late client beside us
-            if (i >= 2) want(client->ticket(*block, i < 4 ? 0 : kLate, 1000, &n.hold, &n.mark) == Status::ok, "ticket");
+            if (i >= 2) want(client->ticket(*block, i < 4 ? 0 : kLate, 1000, &n.ticket) == Status::ok, "ticket");
             named.push_back(n);
             blocks.push_back(block);
         }
@@ -196,7 +196,8 @@ struct Harness {
         for (const auto& [from, to] : pass) ::posix_spawn_file_actions_adddup2(&files, from, to);
         std::vector<std::string> words = {self, role};
         for (const Named& n : named)
-            for (const std::uint32_t v : {n.index, n.generation, n.hold, n.mark}) words.push_back(std::to_string(v));
+            for (const std::uint32_t v : {n.block.index, n.block.generation, n.ticket.hold, n.ticket.mark})
+                words.push_back(std::to_string(v));
         std::vector<char*> arguments;
         arguments.reserve(words.size() + 1);
         for (auto& w : words) arguments.push_back(w.data());
@@ -312,8 +313,8 @@ bool run(const std::string& self, const std::string& role, const std::string& po
     const bool stopped = WIFSTOPPED(status);
     if (stopped) {
         // A stopped holder stops nobody: the manager only tries, a client's wait is bounded.
-        if (harness.peer.metadata.lock(0, 0)) harness.peer.metadata.unlock();
-        if (harness.own.metadata.lock(0, 0)) harness.own.metadata.unlock();
+        if (harness.peer.metadata.lock_untrusted()) harness.peer.metadata.unlock();
+        if (harness.own.metadata.lock_untrusted()) harness.own.metadata.unlock();
         Block* block = nullptr;
         const Status got = harness.client->allocate(3000, 10, &block);
         want(got == Status::ok || got == Status::busy, what + ": allocation beside a stopped process");
@@ -339,7 +340,7 @@ int main(int argc, char** argv) {
         std::vector<Named> named;
         for (int i = 2; i + 3 < argc; i += 4) {
             const auto number = [&](int at) { return static_cast<std::uint32_t>(std::strtoul(argv[at], nullptr, 10)); };
-            named.push_back({number(i), number(i + 1), number(i + 2), number(i + 3)});
+            named.push_back({{kPeerId, number(i), number(i + 1)}, {number(i + 2), number(i + 3)}});
         }
         return play(argv[1], named);
     }

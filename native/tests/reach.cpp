@@ -38,7 +38,7 @@ struct OneRing {
         std::uint32_t reserved = 0;
         Refusal refusal;
         want(metadata.reserve_blocks(1, refusal) == 0 && metadata.reserve_holds(&reserved, refusal) == 0, "reserve");
-        want(metadata.lock(0, 0), "lock");
+        want(metadata.lock_untrusted(), "lock");
         metadata.grow_holds(reserved);
         want(metadata.hand_out(0, 0, kRingBytes, slot) == 0, "hand_out");
         metadata.unlock();
@@ -55,6 +55,13 @@ struct World {
         const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
         for (std::uint32_t i = 0; i < kRings; ++i) rings[i].make(i, slot);
     }
+    struct ManagerLookup final : SegmentLookup {
+        explicit ManagerLookup(World& all) : world(all) {}
+        SegmentMetadata* find(std::uint64_t segment) override {
+            return segment - 1 < kRings ? &world.rings[segment - 1].metadata : nullptr;
+        }
+        World& world;
+    };
     std::size_t look() {
         std::vector<Reached> all;
         all.reserve(rings.size());
@@ -92,7 +99,8 @@ struct Member {
         for (std::uint32_t i = 0; i < kRings; ++i) {
             const OneRing& one = w.rings[i];
             want(client.add_segment(i + 1, ::fcntl(one.metadata.fd(), F_DUPFD_CLOEXEC, 3),
-                                    ::fcntl(one.file.number(), F_DUPFD_CLOEXEC, 3), kRingBytes, true, false) == 0,
+                                    ::fcntl(one.file.number(), F_DUPFD_CLOEXEC, 3), kRingBytes, SegmentKind::ring,
+                                    false) == 0,
                  "add_segment");
         }
     }
@@ -118,7 +126,7 @@ struct Member {
         return block;
     }
     Status open(std::uint32_t index, Block** block) {
-        return retry_blocking([&](unsigned p) { return client.attach(index + 1, 0, 1, p, block); });
+        return retry_blocking([&](unsigned p) { return client.attach({index + 1, 0, 1}, p, block); });
     }
 };
 
@@ -186,6 +194,9 @@ void open_beside(World& world, pid_t manager, bool stopped, const std::string& w
 void audit(World& world, const std::string& what) {
     want(world.ended() == kRings || world.look() == kRings, what + ": rings that nobody can reach are not ended");
     want(world.ended() == kRings, what + ": not all have ended");
+    World::ManagerLookup all(world);
+    for (OneRing& one : world.rings)
+        if (const char* wrong = one.ring.check(all)) fail(what + ": " + wrong);
     for (OneRing& one : world.rings) {
         want(one.metadata.lock(0, 5000), what + ": a lock cannot be had");
         for (std::uint32_t i = 0; i < kRings; ++i) one.metadata.release_holds_of(kFirstRing + i);

@@ -27,8 +27,8 @@ constexpr bool kProcesses = true;
 namespace {
 
 struct Mail {  // a ticket in flight, from anyone to anyone
-    std::uint64_t segment;
-    std::uint32_t index, generation, hold, mark;
+    BlockName name;
+    Ticket ticket;
     unsigned char value;
 };
 
@@ -67,9 +67,8 @@ void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, con
             mine.pop_back();
         } else if (dice == 7 && !mine.empty()) {
             const Block& block = *mine[random() % mine.size()];
-            Mail mail{block.segment->id, block.index, block.generation, 0, 0, value_of(block)};
-            want(retry_blocking([&](unsigned p) { return client.ticket(block, 0, p, &mail.hold, &mail.mark); }) ==
-                     Status::ok,
+            Mail mail{block.name(), {}, value_of(block)};
+            want(retry_blocking([&](unsigned p) { return client.ticket(block, 0, p, &mail.ticket); }) == Status::ok,
                  "ticket");
             const std::lock_guard guard(post.lock);
             post.mail.push_back(mail);
@@ -83,9 +82,8 @@ void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, con
                 post.mail.pop_back();
             }
             Block* block = nullptr;
-            want(retry_blocking([&](unsigned p) {
-                     return client.redeem(mail.segment, mail.index, mail.generation, mail.hold, mail.mark, p, &block);
-                 }) == Status::ok,
+            want(retry_blocking([&](unsigned p) { return client.redeem(mail.name, mail.ticket, p, &block); }) ==
+                     Status::ok,
                  "redeem");
             want(filled(*block, mail.value), "a block changed in flight");
             mine.push_back(block);

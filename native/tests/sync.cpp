@@ -69,6 +69,12 @@ struct World {
         set_state(group, slot, SlotState::dead);
         set_state(group, slot, SlotState::free);
     }
+    void check(const std::string& what) const {
+        const sync::WaitQueue queue(board->queue, kPlaces);
+        for (const char* wrong :
+             {sync::check(board->lock), sync::check(board->semaphore), sync::check(board->event), queue.check()})
+            want(wrong == nullptr, what + ": " + (wrong ? wrong : ""));
+    }
 };
 
 // One thread of a client at the board. Every wait is bounded: whoever is not served in time says so and ends.
@@ -76,7 +82,7 @@ struct Member {
     Board& board;
     sync::ClientThread self;
     std::string name;
-    sync::Spin spin{};
+    Spin spin{};
     sync::WaitQueue queue{board.queue, kPlaces};
 
     Member(World& world, std::uint32_t slot, std::string called)
@@ -266,6 +272,7 @@ struct Play {
         others.clear();
     }
     void audit() {
+        world.check(what);
         me.lock();
         const bool dead_held = world.board->lock.inherited;
         want(reached || !dead_held, what + ": a dead holder was reported");
@@ -527,6 +534,7 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
         world.reclaim(one.slot);
     }
     Member me(world, world.claim(), "the harness");
+    world.check("after the storm");
     me.lock();
     me.unlock();
     me.queue.forget_dead(me.self, true);
@@ -562,6 +570,7 @@ int threads(std::uint32_t seconds) {
     ::sleep(seconds);
     world.board->stop = true;
     for (std::thread& one : all) one.join();
+    world.check("after the threads");
     want(world.board->lock.word == 0, "the lock is held by nobody");
     want(sync::free_units(world.board->semaphore) == 2, "units are wrong");
     std::printf("%llu rounds by threads\n", static_cast<unsigned long long>(plain) + world.board->rounds.load());

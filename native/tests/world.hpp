@@ -59,7 +59,7 @@ struct Arena {
     ~Arena() { os::close(payload); }
     void add_to(Client& client, bool owned) {
         want(client.add_segment(metadata.header().segment, ::fcntl(metadata.fd(), F_DUPFD_CLOEXEC, 3),
-                                ::fcntl(payload, F_DUPFD_CLOEXEC, 3), kArenaBytes, false, owned) == 0,
+                                ::fcntl(payload, F_DUPFD_CLOEXEC, 3), kArenaBytes, SegmentKind::arena, owned) == 0,
              "add_segment");
     }
     // As the manager does, but without giving up: every holder of the lock is dead or about to let go.

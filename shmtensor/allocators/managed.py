@@ -75,8 +75,8 @@ class ManagedAllocator:
         """
         from ..manager import client
 
-        _, _, blocks, held, _, _ = client.default().native.stats()
-        return AllocatorStats(blocks, held, held, blocks, held)
+        now = client.default().native.stats()
+        return AllocatorStats(now.blocks, now.nbytes, now.nbytes, now.blocks, now.nbytes)
 
 
 def allocate(nbytes: int) -> Block:

@@ -347,11 +347,11 @@ def _lies_in_memory(fd: int) -> bool:
 
 def _require_memory(nbytes: int, label: str) -> None:
     """Refuse what the system has not: it may kill this process for asking rather than say no. Raises OutOfMemory."""
-    free, limit = memory_available()
-    if nbytes > free:
+    free = memory_available()
+    if nbytes > free.nbytes:
         raise OutOfMemory(
-            f"asked for {nbytes} more bytes in {label}, which lies in memory, and {free} are available ({limit}); "
-            "ask for less, or free memory first"
+            f"asked for {nbytes} more bytes in {label}, which lies in memory, and {free.nbytes} are available "
+            f"({free.limit}); ask for less, or free memory first"
         )
 
 

@@ -143,7 +143,7 @@ class Broadcast(RingObject, Generic[Message]):
         return _NAMES.get(self._ring.policy())
 
     def _read_policy(self) -> bool:
-        if self._ring.limits()[0] == 0:
+        if self._ring.limits().maxsize == 0:
             raise InvalidArgument(
                 "cannot put into a broadcast without a maxsize: no process has given one for this name so far; give "
                 "one, as in mp.Broadcast(100, name=...)"
@@ -206,9 +206,11 @@ class Broadcast(RingObject, Generic[Message]):
 
     def stats(self) -> BroadcastStats:
         """Return statistics, a snapshot. Does not block."""
-        messages, peak, put, _, nbytes, put_nbytes, capacity, *_ = self._ring.stats()
-        readers = tuple(ReaderStats(pid, lag) for pid, lag in self._broadcast_ring.readers())
-        return BroadcastStats(messages, peak, put, nbytes, put_nbytes, capacity, readers)
+        now = self._ring.stats()
+        readers = tuple(ReaderStats(*reader) for reader in self._broadcast_ring.readers())
+        return BroadcastStats(
+            now.messages, now.peak_messages, now.put, now.nbytes, now.put_nbytes, now.capacity_nbytes, readers
+        )
 
 
 class BroadcastReader(Generic[Message]):

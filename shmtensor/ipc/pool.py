@@ -257,7 +257,7 @@ class _PoolCore:
         if error := self._result_lost:
             self._result_lost = None
             self._losses = dict.fromkeys(list(self._tasks), error) | self._losses
-        taken = self.inqueue._ring.stats()[3]
+        taken = self.inqueue._ring.stats().taken
         in_hand = {receipt.read() - 1 for receipt in list(self._receipts.values())}
         losses = {
             number: error for number, error in self._losses.items() if 0 < (taken - number) % _NUMBERS <= _NUMBERS // 2
@@ -293,14 +293,14 @@ class _PoolCore:
         """Block until there is room for another task. False: the pool is terminated."""
         while thread._state == pool.RUN:
             stats = self.inqueue._ring.stats()
-            if len(self._tasks) < _MAX_TASKS and (stats[4] < _MAX_BYTES or stats[0] <= self._size):
+            if len(self._tasks) < _MAX_TASKS and (stats.nbytes < _MAX_BYTES or stats.messages <= self._size):
                 return True
             self.room.clear()
             self.room.wait(0.05)
         return False
 
     def _put(self, job: int, index: int, task: Any) -> None:
-        number = self.inqueue._ring.stats()[2]  # only this thread puts tasks
+        number = self.inqueue._ring.stats().put  # only this thread puts tasks
         self._tasks[number] = job, index
         try:
             self.inqueue.put(task)

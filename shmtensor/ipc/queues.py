@@ -84,7 +84,8 @@ def shown(thing: object, name: str | None, facts: dict[str, Any]) -> str:
 
 def bounds_of(ring: Ring) -> dict[str, int]:
     """Return maxsize and maxbytes as given, for a repr. Does not block."""
-    return dict(zip(("maxsize", "maxbytes"), ring.limits(), strict=True))
+    bounds = ring.limits()
+    return {"maxsize": bounds.maxsize, "maxbytes": bounds.maxbytes}
 
 
 class RingObject(reductions.Shared):
@@ -376,7 +377,7 @@ class Queue(SimpleQueue[Message]):
 
     @property
     def _maxsize(self) -> int:
-        return self._ring.limits()[0] or 2**31 - 1
+        return self._ring.limits().maxsize or 2**31 - 1
 
     def put(self, obj: Message, block: bool = True, timeout: float | None = None) -> None:
         """Put a message. Blocks while the queue is full, up to `timeout` seconds.
@@ -499,7 +500,7 @@ class Queue(SimpleQueue[Message]):
         Raises:
             OSError: the queue is closed and has been used, as in the standard library.
         """
-        return self._ring.stats()[2] == 0 or super().empty()
+        return self._ring.stats().put == 0 or super().empty()
 
     def join_thread(self) -> None:
         """Return at once, because there is no feeder thread. Only after close(), as in the standard library."""

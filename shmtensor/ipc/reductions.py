@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .._native import VIEW_PERSONAL, Block, Client, Descriptor
+from .._native import VIEW_PERSONAL, Block, Client, Descriptor, Ticket
 from .._tensor.methods import Tensor
 from ..allocators import MapAllocator, MapFlags
 from ..allocators.managed import allocate, manager_of
@@ -39,9 +39,10 @@ class Embryo:
 
     def __init__(self, manager: client.Manager) -> None:
         self.address = manager.address
-        self.slot, generation, socket = manager.native.embryo()
-        self._socket = Descriptor(socket)
-        self._place = manager.place_of(self.slot, generation)
+        made = manager.native.embryo()
+        self.slot = made.slot
+        self._socket = Descriptor(made.socket)
+        self._place = manager.place_of(made.slot, made.generation)
 
     def close(self) -> None:
         """Close the parent's copy of the socket, once the child has its own or has failed to start."""
@@ -89,8 +90,8 @@ def _destination(manager: client.Manager) -> tuple[Any, int]:
 class _Message(threading.local):
     """The message that this thread is pickling."""
 
-    tickets: list[tuple[Block, int, int]] | None = None
-    """(block, hold, mark) of its tickets; None: no message is being pickled."""
+    tickets: list[tuple[Block, Ticket]] | None = None
+    """Its tickets, each with its block; None: no message is being pickled."""
     native: Client | None = None
     """The client whose blocks are pickled out of band, for the object that is being reduced."""
 
@@ -101,13 +102,13 @@ _message = _Message()
 def dump(pickler: pickle.Pickler, message: Any) -> None:
     """Pickle a message as ForkingPickler.dump does. If that fails, release its tickets."""
     outer = _message.tickets
-    made: list[tuple[Block, int, int]] = []
+    made: list[tuple[Block, Ticket]] = []
     _message.tickets = made
     try:
         pickle.Pickler.dump(pickler, message)
     except BaseException:
-        for block, hold, mark in made:
-            manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
+        for block, ticket in made:
+            manager_of(block).redeem(block.segment, block.index, block.generation, *ticket)
         raise
     finally:
         _message.tickets = outer
@@ -136,10 +137,10 @@ def block_ticket(block: Block) -> Rebuild:
     """
     manager = manager_of(block)
     where, owner = _destination(manager)
-    hold, mark = manager.ticket(block, owner)
+    ticket = manager.ticket(block, owner)
     if owner == 0 and _message.tickets is not None:
-        _message.tickets.append((block, hold, mark))
-    return where, (block.segment, block.index, block.generation, hold, mark)
+        _message.tickets.append((block, ticket))
+    return where, (block.segment, block.index, block.generation, *ticket)
 
 
 shared_classes: set[type[Shared]] = set()
@@ -219,13 +220,7 @@ def reduce_storage(shared: Storage) -> Rebuild:
         block, ours = shared_block(shared.share_memory_()._region)
         theirs = RECEIVED[ours]
     if block is not None:
-        manager = manager_of(block)
-        where, owner = _destination(manager)
-        hold, mark = manager.ticket(block, owner)
-        if owner == 0 and _message.tickets is not None:
-            _message.tickets.append((block, hold, mark))
-        name = (block.segment, block.index, block.generation, hold, mark)
-        whole = (where, name, dtype, shared.size())
+        whole = (*block_ticket(block), dtype, shared.size())
         return rebuild_storage, (*whole, theirs) if theirs else whole
     region, allocator = shared._region, shared.allocator
     if isinstance(allocator, MapAllocator) and shared.data_ptr() == region_address(region):

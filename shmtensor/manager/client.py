@@ -218,8 +218,8 @@ class Manager:
                     self.native.connection, protocol.Map(segment), max(0.0, deadline - monotonic())
                 )
                 if isinstance(reply, protocol.Segment):  # not `_add`, which gives a ring back that cannot be mapped
-                    (control, payload), dedicated = descriptors, bool(reply.flags & protocol.DEDICATED)
-                    self.native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, False)
+                    control, payload = descriptors
+                    self.native.add_segment(reply.segment, control, payload, reply.nbytes, _kind_of(reply), False)
             except (errors.ShmTensorError, OSError):
                 return  # mapped memory works without them
 
@@ -257,9 +257,8 @@ class Manager:
     def _add(self, native: _native.Client, reply: protocol.Message, descriptors: list[int], owned: bool) -> None:
         assert isinstance(reply, protocol.Segment)
         control, payload = descriptors
-        dedicated = bool(reply.flags & protocol.DEDICATED)
         try:
-            native.add_segment(reply.segment, control, payload, reply.nbytes, dedicated, owned)
+            native.add_segment(reply.segment, control, payload, reply.nbytes, _kind_of(reply), owned)
         except OSError as problem:
             if owned or reply.flags & protocol.RING:
                 self.return_segment(reply.segment)
@@ -369,7 +368,7 @@ class Manager:
         except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 
-    def ticket(self, block: _native.Block, owner: int = 0) -> tuple[int, int]:
+    def ticket(self, block: _native.Block, owner: int = 0) -> _native.Ticket:
         """Add an in-flight hold on `block`, owned by the group (0) or by the embryo slot `owner`.
 
         Returns:
@@ -614,7 +613,7 @@ class Manager:
 
     def close(self) -> None:
         """Leave the group: release everything and unmap it. Raises InvalidArgument while Blocks are alive."""
-        held = self.native.stats()[2]
+        held = self.native.stats().blocks
         if held:
             raise errors.InvalidArgument(
                 f"cannot leave the group: {held} shared blocks are alive in this process; delete the tensors over them"
@@ -633,6 +632,12 @@ class Manager:
         except errors.ManagerError:
             pass  # it has ended; its successor notices the end of this process
         self.native.close()
+
+
+def _kind_of(reply: protocol.Segment) -> int:
+    if reply.flags & protocol.RING:
+        return _native.SEGMENT_RING
+    return _native.SEGMENT_DEDICATED if reply.flags & protocol.DEDICATED else _native.SEGMENT_ARENA
 
 
 def trim() -> int:

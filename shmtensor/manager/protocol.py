@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 
+from .._native import PROTOCOL_VERSION as PROTOCOL_VERSION
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar, Self
-
-PROTOCOL_VERSION = 4
-"""Manager and client must use the same version. Any change of messages, flags or error codes raises it by one; the
-header, HELLO and ERROR never change."""
-
 
 MAGIC = b"SHMT"
 HEADER = Struct("<4sHHII")  # magic, type, reserved (zero), request id, body bytes

@@ -149,11 +149,14 @@ def describe(
         except OSError:
             pass
     facts += [
-        f"{size(max(0, bound - used))} of {size(bound)} free in cgroup {path}"
-        for path, used, bound in _native.memory_cgroups()
+        f"{size(max(0, one.limit - one.used))} of {size(one.limit)} free in cgroup {one.path}"
+        for one in _native.memory_cgroups()
     ]
-    whole, each = group.quotas()
-    charges = ((whole, group.charged(), "all clients"), (each, group.reserved(slot), "this process"))
+    limits = group.quotas()
+    charges = (
+        (limits.max_bytes, group.charged(), "all clients"),
+        (limits.max_bytes_per_client, group.reserved(slot), "this process"),
+    )
     quotas = [(bound, max(0, bound - charged), whose) for bound, charged, whose in charges if bound]
     facts += [f"{size(room)} of the quota of {size(bound)} for {whose}" for bound, room, whose in quotas]
     if facts:

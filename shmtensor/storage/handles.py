@@ -201,8 +201,8 @@ class Handles(StorageBase):
             with moving:
                 if not root._tickets:
                     raise InvalidArgument(f"{self._describe()} has no reference in flight; call _shared_incref first")
-                hold, mark = root._tickets.pop()
-            manager_of(block).redeem(block.segment, block.index, block.generation, hold, mark)
+                ticket = root._tickets.pop()
+            manager_of(block).redeem(block.segment, block.index, block.generation, *ticket)
         elif isinstance(root._allocator, RefcountedMapAllocator):
             root._allocator.decref(root._region)
         return self

@@ -182,16 +182,16 @@ def test_more_than_there_is(mine: native.Client) -> None:
 
 def test_freed_memory_is_used_again_and_trimmed(mine: native.Client) -> None:
     block = mine.allocate(8 << 20)
-    *_, reserved, free = mine.stats()
+    reserved, free = mine.stats().reserved, mine.stats().free
     del block
     block = mine.allocate(8 << 20)
-    assert mine.stats()[4:] == (reserved, free)  # the freed pages, and none besides
+    assert (mine.stats().reserved, mine.stats().free) == (reserved, free)  # the freed pages, and none besides
     del block
-    *_, reserved, free = mine.stats()
+    reserved, free = mine.stats().reserved, mine.stats().free
     given = mine.trim()
     assert given >= 8 << 20
-    assert mine.stats()[4] <= reserved - given
-    assert mine.stats()[5] <= free - given
+    assert mine.stats().reserved <= reserved - given
+    assert mine.stats().free <= free - given
     block = mine.allocate(8 << 20)
     assert (block.array(np.dtype(np.uint8), (8 << 20,)) == 0).all()  # the system's zeros, not the old content
 
@@ -213,10 +213,10 @@ def test_growing_blocks_share_their_segments(mine: native.Client) -> None:
 
 
 def test_more_blocks_than_an_arena_has_records(mine: native.Client) -> None:
-    before = mine.stats()[4]
+    before = mine.stats().reserved
     blocks = [mine.allocate(64) for _ in range((1 << 20) + 1000)]
     assert len({block.segment for block in blocks}) > 1
-    assert mine.stats()[4] - before < 256 << 20
+    assert mine.stats().reserved - before < 256 << 20
     del blocks
     mine.trim()
 

@@ -133,7 +133,7 @@ def test_filled_to_the_quota_a_process_lives_and_goes_on_after_releasing(here: W
 for again in range(3):
     kept, said = fill({size})
     assert said and len(kept) * {size} > 0.8 * (32 << 20), (len(kept), said)
-    assert manager.native.stats()[4] <= 32 << 20
+    assert manager.native.stats().reserved <= 32 << 20
     assert all(memoryview(block)[-1] == n % 251 for n, block in enumerate(kept))
     del kept
     manager.native.check_invariants()
@@ -180,12 +180,12 @@ def test_what_this_process_keeps_for_later_goes_before_it_is_refused(here: World
     code = """
 small, _ = fill(4000, 7000)   # 27 MiB
 del small
-assert manager.native.stats()[5] > 26 << 20
+assert manager.native.stats().free > 26 << 20
 large, said = fill(30 << 20, 1)
 assert len(large) == 1, said
 del large
 dedicated, said = fill(300 << 20, 1)
-assert not dedicated and manager.native.stats()[1] == 1, "a segment was made for what is refused"
+assert not dedicated and manager.native.stats().owned == 1, "a segment was made for what is refused"
 say("fine")
 """
     assert group.run(code) == "fine"
@@ -207,9 +207,9 @@ say(len(kept), said)
 """
     other = group.script(code)
     assert line_of(other) == "0 True"
-    assert manager.native.stats()[4] >= 24 * MIB
+    assert manager.native.stats().reserved >= 24 * MIB
     del small  # the next thing that this process does
-    assert manager.native.stats()[4] < 2 * MIB
+    assert manager.native.stats().reserved < 2 * MIB
     tell(other)
     assert line_of(other) == "1"
     manager.close()
@@ -400,7 +400,7 @@ for size in (40 << 20, 25 << 20, 1 << 40):
 """
     assert group.run(code).split() == ["refused"] * 3
     manager.allocate(100)
-    assert manager.native.stats()[4] >= 10 * MIB
+    assert manager.native.stats().reserved >= 10 * MIB
     manager.close()
 
 

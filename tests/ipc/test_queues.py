@@ -381,7 +381,7 @@ OWNER = """
 import sys, shmtensor.multiprocessing as mp
 from queue import Full
 q = mp.{kind}(2, maxbytes=1000, name="work")
-print(q._ring.limits(), flush=True)
+print(*q._ring.limits(), flush=True)
 try:
     q.put(b"x", timeout=0.05)
 except Full:
@@ -407,7 +407,7 @@ print([q.get(timeout=20) for i in range(2)], flush=True)
     consumer = here.script(code)
     assert line_of(consumer) == "ready"
     owner = here.script(OWNER.format(kind=kind))
-    assert [line_of(owner), line_of(owner)] == ["(2, 1000)", "full"]
+    assert [line_of(owner), line_of(owner)] == ["2 1000", "full"]
     tell(consumer)
     assert line_of(consumer) == "[0, 1, 2, 3]", "what was inside stays"
     tell(owner)

@@ -93,7 +93,7 @@ class Manager(RuleBasedStateMachine):
         if parent not in self.living:
             return
         try:
-            self.state.add_embryo(slot, self.group.slot(slot)[4], parent)
+            self.state.add_embryo(slot, self.group.slot(slot).generation, parent)
         except Refusal:
             assert self.unannounced.get(slot) != parent
         else:
@@ -106,7 +106,7 @@ class Manager(RuleBasedStateMachine):
         if slot not in self.children:
             return
         del self.children[slot]
-        self.state.identify(slot, self.group.slot(slot)[4], 200, 9, False)
+        self.state.identify(slot, self.group.slot(slot).generation, 200, 9, False)
         self.living.add(slot)
 
     @rule(slot=WHICH)
@@ -142,7 +142,7 @@ class Manager(RuleBasedStateMachine):
         if slot not in self.living:
             return
         try:
-            self.state.add_embryo(slot, self.group.slot(slot)[4], parent)
+            self.state.add_embryo(slot, self.group.slot(slot).generation, parent)
         except Refusal:
             pass
         else:
@@ -256,7 +256,7 @@ class Manager(RuleBasedStateMachine):
 
     def _note_name(self, name: bytes, triple: Any, slot: int) -> None:
         if self.named.get(name) != triple:
-            self.giver[name] = slot, self.group.slot(slot)[4]
+            self.giver[name] = slot, self.group.slot(slot).generation
         self.named[name] = triple
 
     @rule(triple=WHICH, slot=WHICH, name=st.sampled_from([b"/one", b"/two", b"/torch_1_2"]))
@@ -291,7 +291,7 @@ class Manager(RuleBasedStateMachine):
         slot = self._pick("clients", forget)
         if slot in self.living:
             giver, generation = self.giver[name]
-            lives = giver in self.living and self.group.slot(giver)[4] == generation
+            lives = giver in self.living and self.group.slot(giver).generation == generation
             try:
                 self.state.unexport(name, slot)
                 assert giver == slot or not lives
@@ -366,7 +366,7 @@ class Manager(RuleBasedStateMachine):
         assert set(self.metadata) - set(state.segments) == set(self.outside.destroyed)
 
     def _is_free(self, slot: int) -> bool:
-        return self.group.slot(slot)[0] == _native.SLOT_FREE
+        return self.group.slot(slot).state == _native.SLOT_FREE
 
     @invariant()
     def rings_and_segments(self) -> None:

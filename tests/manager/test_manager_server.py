@@ -260,11 +260,11 @@ def test_what_is_no_socket_cannot_be_an_embryo(served: tuple[World, bytes]) -> N
     os.close(group_fd)
     slot, _generation = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
     read_end, write_end = os.pipe()
-    wire.send(p.Embryo(slot, group.slot(slot)[4]), 0, (write_end,))
+    wire.send(p.Embryo(slot, group.slot(slot).generation), 0, (write_end,))
     os.close(write_end)
     assert os.read(read_end, 1) == b""
     os.close(read_end)
-    until(lambda: group.slot(slot)[0] == _native.SLOT_FREE, "the embryo to be reaped")
+    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reaped")
     wire.close()
 
 
@@ -279,7 +279,7 @@ def test_an_embryo_is_born_with_its_own_pid(served: tuple[World, bytes]) -> None
     slot, _generation = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    wire.send(p.Embryo(slot, group.slot(slot)[4]), 0, (theirs.fileno(),))
+    wire.send(p.Embryo(slot, group.slot(slot).generation), 0, (theirs.fileno(),))
     theirs.close()
     code = (
         "import socket, sys; from manager_world import Wire; "
@@ -301,7 +301,7 @@ def test_an_embryo_is_born_with_its_own_pid(served: tuple[World, bytes]) -> None
     assert (kind, pid) == (_native.SLOT_CLIENT, child.pid)
     assert started == _native.process_start_time(child.pid)
     kill(child)
-    until(lambda: group.slot(slot)[0] == _native.SLOT_FREE, "the child's slot to be free")
+    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the child's slot to be free")
     wire.close()
 
 
@@ -315,10 +315,10 @@ def test_an_embryo_whose_ends_close_before_hello_is_reaped(served: tuple[World, 
     os.close(group_fd)
     slot, _generation = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    wire.send(p.Embryo(slot, group.slot(slot)[4]), 0, (theirs.fileno(),))
+    wire.send(p.Embryo(slot, group.slot(slot).generation), 0, (theirs.fileno(),))
     theirs.close()
     ours.close()
-    until(lambda: group.slot(slot)[0] == _native.SLOT_FREE, "the embryo to be reaped")
+    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reaped")
     wire.close()
 
 

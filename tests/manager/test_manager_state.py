@@ -41,7 +41,7 @@ class SegmentMetadata:
         if self.locked:
             raise _native.LockBusy
 
-    facts = (0, 0, 0, 1 << 20, False, False)
+    facts = _native.SegmentFacts((0, 0, 0, 1 << 20, False, False))
 
     def release_holds(self, slot: int, group: object, rebuild: bool = False) -> int:
         self._check()
@@ -60,13 +60,17 @@ class SegmentMetadata:
         found = self.held.get((block, generation))
         return None if found is None else found[1]
 
-    def stats(self) -> tuple[int, int, int]:
-        return len(self.held), sum(size for _offset, size, _holds in self.held.values()), 1 << 20
+    def stats(self) -> _native.SegmentStats:
+        nbytes = sum(size for _offset, size, _holds in self.held.values())
+        return _native.SegmentStats((len(self.held), nbytes, 1 << 20))
 
-    def blocks(self, limit: int = 1 << 22) -> list[tuple[int, int, int, int, list[tuple[int, int, float]]]]:
+    def blocks(self, limit: int = 1 << 22) -> list[_native.BlockFacts]:
         self._check()
+        facts = _native.HoldFacts
         return [
-            (block, offset, size, generation, [(slot, kind, 2.5) for slot, kind in sorted(holds)])
+            _native.BlockFacts(
+                (block, offset, size, generation, [facts((slot, kind, 2.5)) for slot, kind in sorted(holds)])
+            )
             for (block, generation), (offset, size, holds) in sorted(self.held.items())
         ]
 
@@ -99,8 +103,8 @@ class Memory:
     def watch(self, event: int) -> None:
         pass
 
-    def stats(self) -> tuple[int, int, int, int, int, int, int, int, int]:
-        return self.messages, 300, 100, 65536, 81920, 5, 0, 7, 1
+    def stats(self) -> _native.RingFacts:
+        return _native.RingFacts((self.messages, 300, 100, 65536, 81920, 5, 0, 7, 1))
 
     def close(self) -> None:
         pass
@@ -151,7 +155,7 @@ class Fixture:
         return memory, metadata
 
     def kind(self, slot: int) -> int:
-        return self.group.slot(slot)[0]
+        return self.group.slot(slot).state
 
 
 @pytest.fixture

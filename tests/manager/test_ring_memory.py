@@ -95,7 +95,7 @@ def test_only_an_unused_dedicated_segment_is_handed_out_whole() -> None:
     group.lead()
     assert metadata.release_holds(7, group) == 1
     group.leave()
-    assert metadata.stats()[0] == 0
+    assert metadata.stats().live_blocks == 0
     metadata.close()
     arena = _native.SegmentMetadata.create("test-metadata", 2, 0, 0, 1 << 30, False)
     with pytest.raises(ValueError, match="dedicated"):

@@ -566,15 +566,15 @@ def test_views_of_a_block() -> None:
 
 
 def test_a_small_private_copy_lets_its_block_go() -> None:
-    blocks = client.default().native.stats()[2]
+    blocks = client.default().native.stats().blocks
     view = View(client.default().allocate(1000), VIEW_PERSONAL)
     assert view.block is None
-    assert client.default().native.stats()[2] == blocks
+    assert client.default().native.stats().blocks == blocks
     assert view.address % 64 == 0
     large = View(client.default().allocate(1 << 16), VIEW_PERSONAL)
-    assert client.default().native.stats()[2] == blocks + 1
+    assert client.default().native.stats().blocks == blocks + 1
     del large
-    assert client.default().native.stats()[2] == blocks
+    assert client.default().native.stats().blocks == blocks
 
 
 @pytest.mark.parametrize(

@@ -474,18 +474,18 @@ def test_block_comes_back_when_everything_over_it_has_gone():
 
     native = client.default().native
     gc.collect()
-    before = native.stats()[2]
+    before = native.stats().blocks
     storage = IntStorage(1000).share_memory_()
     tensor = Tensor(storage)
     array = tensor.numpy()[5:]
-    assert native.stats()[2] == before + 1
+    assert native.stats().blocks == before + 1
     del storage, tensor
     gc.collect()
     array[:] = 1
-    assert native.stats()[2] == before + 1
+    assert native.stats().blocks == before + 1
     del array
     gc.collect()
-    assert native.stats()[2] == before
+    assert native.stats().blocks == before
 
 
 def test_from_numpy_layouts_that_cannot_be_used():

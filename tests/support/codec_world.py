@@ -29,7 +29,7 @@ def native() -> _native.Client:
 def held() -> int:
     """Blocks that this process holds."""
     gc.collect()
-    return native().stats()[2]
+    return native().stats().blocks
 
 
 def in_flight() -> int:

@@ -189,4 +189,4 @@ def sent(value: Any) -> Any:
 def blocks() -> int:
     """Blocks that this process holds."""
     gc.collect()
-    return int(client.default().native.stats()[2])
+    return int(client.default().native.stats().blocks)

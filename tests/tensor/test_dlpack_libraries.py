@@ -145,7 +145,7 @@ def test_jax() -> None:
 
         def blocks():
             gc.collect()
-            return client.default().native.stats()[2]
+            return client.default().native.stats().blocks
 
         t = shmtensor.arange(64, dtype="float32", shared=True).view(8, 8)
         theirs = jax.dlpack.from_dlpack(t)

@@ -53,8 +53,8 @@ def figures(state: State) -> dict[str, Any]:
         "live_blocks": live_blocks,
         "live_bytes": live_bytes,
         "max_clients": state.max_clients,
-        "max_bytes": state.group.quotas()[0],
-        "max_bytes_per_client": state.group.quotas()[1],
+        "max_bytes": state.group.quotas().max_bytes,
+        "max_bytes_per_client": state.group.quotas().max_bytes_per_client,
         "charged_bytes": state.group.charged(),
     }
 
@@ -91,21 +91,21 @@ def listing(state: State) -> dict[str, Any]:
 def _clients(state: State) -> list[dict[str, Any]]:
     clients = []
     for slot in state.group.occupied():
-        kind, pid, start_time, parent, _generation = state.group.slot(slot)
-        if kind == SLOT_CLIENT:
+        facts = state.group.slot(slot)
+        if facts.state == SLOT_CLIENT:
             client = state.clients.get(slot)
             what = "detached" if client is not None and client.detached else "client"
-        elif kind in (SLOT_EMBRYO, SLOT_DEAD):
-            what = "embryo" if kind == SLOT_EMBRYO else "dead"
+        elif facts.state in (SLOT_EMBRYO, SLOT_DEAD):
+            what = "embryo" if facts.state == SLOT_EMBRYO else "dead"
         else:
             continue
         clients.append(
             {
                 "slot": slot,
-                "pid": pid,
-                "start_time": start_time,
+                "pid": facts.pid,
+                "start_time": facts.start_time,
                 "state": what,
-                "parent": parent,
+                "parent": facts.parent,
                 "reserved_bytes": state.group.reserved(slot),
             }
         )
@@ -113,20 +113,20 @@ def _clients(state: State) -> list[dict[str, Any]]:
 
 
 def _ring(ring: Ring) -> dict[str, Any]:
-    messages, put, got, capacity, reserved, max_messages, max_bytes, peak, kind = ring.memory.stats()
+    facts = ring.memory.stats()
     return {
         "ring": ring.number,
         "segment": ring.segment,
-        "kind": kind,
-        "messages": messages,
-        "bytes": max(0, put - got),
-        "put_bytes": put,
-        "got_bytes": got,
-        "capacity_bytes": capacity,
-        "reserved_bytes": reserved,
-        "max_messages": max_messages,
-        "max_bytes": max_bytes,
-        "peak_messages": peak,
+        "kind": facts.kind,
+        "messages": facts.messages,
+        "bytes": max(0, facts.put_bytes - facts.got_bytes),
+        "put_bytes": facts.put_bytes,
+        "got_bytes": facts.got_bytes,
+        "capacity_bytes": facts.capacity_bytes,
+        "reserved_bytes": facts.reserved_bytes,
+        "max_messages": facts.max_messages,
+        "max_bytes": facts.max_bytes,
+        "peak_messages": facts.peak_messages,
     }
 
 
@@ -142,21 +142,22 @@ def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk
             busy = True
         else:
             sums: dict[tuple[int, int], list[float]] = {}
-            for index, _offset, size, generation, holds in blocks:
-                for owner, kind, age in holds:
-                    entry = sums.setdefault((owner, kind), [0, 0, 0.0])
+            for block in blocks:
+                size = nbytes if segment.ring is not None else block.nbytes
+                for hold in block.holds:
+                    entry = sums.setdefault((hold.owner, hold.kind), [0, 0, 0.0])
                     entry[0] += 1
-                    entry[1] += nbytes if segment.ring is not None else size
-                    entry[2] = max(entry[2], age)
-                    if kind == HOLD_TICKET:
+                    entry[1] += size
+                    entry[2] = max(entry[2], hold.age)
+                    if hold.kind == HOLD_TICKET:
                         in_flight.append(
                             {
                                 "segment": segment.id,
-                                "block": index,
-                                "generation": generation,
-                                "bytes": size if segment.ring is None else nbytes,
-                                "slot": owner,
-                                "age_seconds": age,
+                                "block": block.block,
+                                "generation": block.generation,
+                                "bytes": size,
+                                "slot": hold.owner,
+                                "age_seconds": hold.age,
                             }
                         )
             holders = [
@@ -165,10 +166,10 @@ def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk
                     "ring": owner if owner >= FIRST_RING else None,
                     "kind": KINDS.get(kind, str(kind)),
                     "blocks": int(count),
-                    "bytes": int(size),
+                    "bytes": int(total),
                     "oldest_seconds": age,
                 }
-                for (owner, kind), (count, size, age) in sorted(sums.items())
+                for (owner, kind), (count, total, age) in sorted(sums.items())
             ]
     return {
         "id": segment.id,

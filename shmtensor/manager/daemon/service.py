@@ -78,7 +78,7 @@ class Service:
         nbytes = (message.nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
         dedicated, named = bool(message.flags & protocol.DEDICATED), bool(message.flags & protocol.NAMED)
         state = self._state
-        number, owner = state.group.take_segment_number(), (slot, state.group.slot(slot)[4])
+        number, owner = state.group.take_segment_number(), (slot, state.group.slot(slot).generation)
         made = self._memory.make(number, owner, pid, nbytes, dedicated, named)
         return _segment(state.add_segment(number, made.metadata, made.payload, nbytes, dedicated, slot, made.name))
 

@@ -161,9 +161,10 @@ class Segment:
 
     def figures(self) -> tuple[int, int, int]:
         """(live blocks, bytes in them, bytes reserved), a snapshot. A ring counts with its reserved bytes."""
-        live, nbytes, reserved = self.metadata.stats()
+        counted = self.metadata.stats()
+        live, nbytes, reserved = counted.live_blocks, counted.live_bytes, counted.reserved_bytes
         if self.ring is not None:
-            reserved = self.ring.memory.stats()[4]
+            reserved = self.ring.memory.stats().reserved_bytes
             nbytes = reserved if live else 0
         return live, nbytes, min(reserved, self.nbytes)
 
@@ -212,16 +213,15 @@ class State:
                 f"this manager already has its maximum of {self.max_clients} clients; raise --max-clients or end some",
             )
         try:
-            slot = generation = 0
-            while not slot or self._knows(slot):  # the table is shared: a slot it shows as free may be known here
-                # At first an embryo without a parent: a CLIENT slot always names its process.
-                slot, generation = self.group.claim(SLOT_EMBRYO, 0, 0)
+            # At first an embryo without a parent: a CLIENT slot always names its process.
+            while self._knows((claimed := self.group.claim(SLOT_EMBRYO, 0, 0)).slot):
+                pass  # the table is shared: a slot that it shows as free may be known here
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
                 f"the slot table is full: {len(self.group.occupied())} clients and embryos; end some clients",
             ) from None
-        return self.identify(slot, generation, pid, start_time, foreign).slot
+        return self.identify(claimed.slot, claimed.generation, pid, start_time, foreign).slot
 
     def _add_client(self, slot: int, pid: int, start_time: int, foreign: bool, detached: bool = False) -> Client:
         client = self.clients[slot] = Client(slot, self.group.word(slot), pid, start_time, foreign, detached)
@@ -229,8 +229,8 @@ class State:
 
     def _add_unseen(self, slot: int) -> Client:
         """Register a client that has no connection here, from its entry in the slot table."""
-        _kind, pid, start_time, _parent, _generation = self.group.slot(slot)
-        return self._add_client(slot, pid, start_time, foreign=not start_time, detached=True)
+        facts = self.group.slot(slot)
+        return self._add_client(slot, facts.pid, facts.start_time, foreign=not facts.start_time, detached=True)
 
     def _knows(self, slot: int) -> bool:
         return slot in self.clients or slot in self.embryos or slot in self._dead
@@ -238,15 +238,15 @@ class State:
     def add_embryo(self, slot: int, generation: int, parent: int) -> None:
         """Record that `parent` is creating a child in `slot`. Raises Refusal."""
         try:
-            kind, _pid, _start, claimed_by, born = self.group.slot(slot)
+            facts = self.group.slot(slot)
         except IndexError:
             raise Refusal(protocol.INVALID, f"slot {slot} does not exist") from None
         # A forked child turns its slot into a client by itself, possibly before the announcement arrives.
         known = self.clients.get(slot)
-        claimed = kind == SLOT_CLIENT and (known is None or known.detached)
-        claimed = claimed or (kind == SLOT_EMBRYO and claimed_by == parent)
+        claimed = facts.state == SLOT_CLIENT and (known is None or known.detached)
+        claimed = claimed or (facts.state == SLOT_EMBRYO and facts.parent == parent)
         is_announced = slot in self.embryos and slot not in self.awaited
-        if not claimed or generation != born or is_announced or slot in self._dead:
+        if not claimed or generation != facts.generation or is_announced or slot in self._dead:
             raise Refusal(protocol.INVALID, f"slot {slot} is not an unannounced embryo of slot {parent}")
         self.awaited.discard(slot)
         if known is None:
@@ -255,7 +255,7 @@ class State:
     def is_connected(self, slot: int, generation: int) -> bool:
         """Whether the client of that slot and generation has a connection of its own."""
         client = self.clients.get(slot)
-        return client is not None and not client.detached and self.group.slot(slot)[4] == generation
+        return client is not None and not client.detached and self.group.slot(slot).generation == generation
 
     def identify(self, slot: int, generation: int, pid: int, start_time: int, foreign: bool) -> Client:
         """Assign the slot of that generation, an embryo or a client, to this process, which is now connected.
@@ -264,8 +264,9 @@ class State:
         """
         for _ in range(2):  # twice, because a forked child may turn its slot into a client in between
             word = self.group.word(slot)
-            kind, *_, now = self.group.slot(slot)
-            if kind not in (SLOT_CLIENT, SLOT_EMBRYO) or now != generation or word >> 32 != generation:
+            facts = self.group.slot(slot)
+            is_living = facts.state in (SLOT_CLIENT, SLOT_EMBRYO)
+            if not is_living or facts.generation != generation or word >> 32 != generation:
                 break
             # The next manager reads the pid from the word; clients use the one below, valid in their own /proc.
             if self.group.move(slot, word, SLOT_CLIENT, pid):
@@ -280,14 +281,14 @@ class State:
 
         The client may be unknown to this manager so far.
         """
-        kind, _pid, _start, _parent, now = self.group.slot(slot) if slot < MAX_SLOTS else (SLOT_FREE, 0, 0, 0, 0)
-        if generation != now or kind not in (SLOT_CLIENT, SLOT_EMBRYO) or slot == 0 or slot in self._dead:
+        facts = self.group.slot(slot) if 0 < slot < MAX_SLOTS and slot not in self._dead else None
+        if facts is None or facts.generation != generation or facts.state not in (SLOT_CLIENT, SLOT_EMBRYO):
             raise Refusal(
                 protocol.DENIED,
                 f"slot {slot} no longer belongs to a live client: it was reclaimed because its process was taken for "
                 "dead, or connected too late; restart the process",
             )
-        if kind == SLOT_EMBRYO:
+        if facts.state == SLOT_EMBRYO:
             self.embryos[slot] = self.group.word(slot)
             return None
         self.embryos.pop(slot, None)
@@ -304,8 +305,9 @@ class State:
         if self._mark_dead(slot, word):
             return None
         self._look = True
-        kind, *_, now = self.group.slot(slot)
-        return self._add_unseen(slot) if kind == SLOT_CLIENT and now == generation else None
+        facts = self.group.slot(slot)
+        is_client = facts.state == SLOT_CLIENT and facts.generation == generation
+        return self._add_unseen(slot) if is_client else None
 
     def gone(self, slot: int) -> None:
         """Mark the client in `slot` dead; `work()` then releases everything it holds."""
@@ -329,14 +331,14 @@ class State:
         parents, self._unchecked_parents = self._unchecked_parents, set()
         self._look = False
         for slot in self.group.occupied():
-            kind, _pid, _start, parent, _generation = self.group.slot(slot)
+            facts = self.group.slot(slot)
             if slot == 0 or self._knows(slot):
                 continue
-            if kind == SLOT_CLIENT:
+            if facts.state == SLOT_CLIENT:
                 self.unannounced.append(self._add_unseen(slot))
-            elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and parent == 0):
+            elif facts.state == SLOT_DEAD or (facts.state == SLOT_EMBRYO and facts.parent == 0):
                 self._mark_dead(slot, self.group.word(slot))
-            elif kind == SLOT_EMBRYO:
+            elif facts.state == SLOT_EMBRYO:
                 self._await(slot)
         for slot in parents:
             if self.is_complete and slot in self._dead and slot not in self._undo_pending and slot not in self._left:
@@ -359,23 +361,25 @@ class State:
         found = []
         self.is_complete = False
         for slot in self.group.occupied():
-            kind, _pid, _start, parent, _generation = self.group.slot(slot)
-            if kind == SLOT_CLIENT:
+            facts = self.group.slot(slot)
+            if facts.state == SLOT_CLIENT:
                 found.append(self._add_unseen(slot))
-            elif kind == SLOT_DEAD or (kind == SLOT_EMBRYO and parent == 0):  # its HELLO was never answered
-                self._mark_dead(slot, self.group.word(slot))
-            elif kind == SLOT_EMBRYO:
+            elif facts.state == SLOT_DEAD or (facts.state == SLOT_EMBRYO and facts.parent == 0):
+                self._mark_dead(slot, self.group.word(slot))  # an embryo whose HELLO was never answered
+            elif facts.state == SLOT_EMBRYO:
                 self._await(slot)
         return found
 
     def adopt_segment(self, metadata: SegmentMetadata, payload: int, name: bytes, ring: Ring | None) -> Segment | None:
         """Register a segment that the previous manager made. None: it was retired, or is known already."""
-        number, owner, generation, nbytes, dedicated, retired = metadata.facts
-        if retired or number in self.segments or not 0 < number < self.group.next_segment:
+        facts = metadata.facts
+        number = facts.segment
+        if facts.retired or number in self.segments or not 0 < number < self.group.next_segment:
             return None
-        kind, *_, now = self.group.slot(owner) if owner < MAX_SLOTS else (SLOT_FREE, 0)
-        alive = kind == SLOT_CLIENT and now == generation
-        segment = Segment(number, metadata, payload, nbytes, dedicated, owner if alive else None, name, ring)
+        slot = self.group.slot(facts.owner) if facts.owner < MAX_SLOTS else None
+        alive = slot is not None and slot.state == SLOT_CLIENT and slot.generation == facts.generation
+        owner = facts.owner if alive else None
+        segment = Segment(number, metadata, payload, facts.payload_bytes, facts.dedicated, owner, name, ring)
         if ring is not None:
             # Too late once the ring was counted as lost and its messages' holds were released.
             if ring.number in self.rings or self.is_complete:
@@ -461,7 +465,7 @@ class State:
     def _account(self) -> None:
         """If there is a quota, charge slot 0 with what rings and orphans have reserved."""
         self._accounted = True
-        if not self.group.quotas()[0]:
+        if not self.group.quotas().max_bytes:
             return
         known = self.group.reserved(0)
         found = sum(self.segments[number].figures()[2] for number in self.orphans)
@@ -470,16 +474,16 @@ class State:
 
     def charge_ring(self) -> None:
         """If there is a quota, charge it with a ring that is about to be made. Raises Refusal."""
-        if not self.group.quotas()[0]:
+        if not self.group.quotas().max_bytes:
             return
         refused = self.group.charge(FIRST_RING_BYTES)
         self._accounted = False
         if refused is not None:
-            bound, left = self.group.quotas()[0], refused[1]
+            bound = self.group.quotas().max_bytes
             raise Refusal(
                 protocol.LIMIT,
-                f"no shared memory for a queue of {FIRST_RING_BYTES} bytes: limit hit: {refused[0]} ({bound} bytes, "
-                f"{left} of them free); release tensors or queues, or raise the limit",
+                f"no shared memory for a queue of {FIRST_RING_BYTES} bytes: limit hit: {refused.limit} ({bound} bytes, "
+                f"{refused.left} of them free); release tensors or queues, or raise the limit",
                 EDQUOT,
             )
 
@@ -626,16 +630,18 @@ class State:
             return
         if segment.owner != slot:
             raise Refusal(protocol.DENIED, f"segment {number} belongs to slot {segment.owner}, not to slot {slot}")
-        live, nbytes, _reserved = segment.metadata.stats()
-        if live:
+        left = segment.metadata.stats()
+        if left.live_blocks:
             raise Refusal(
-                protocol.INVALID, f"segment {number} still has {live} live blocks ({nbytes} bytes); release them first"
+                protocol.INVALID,
+                f"segment {number} still has {left.live_blocks} live blocks ({left.live_bytes} bytes); release them "
+                "first",
             )
         self._destroy(segment)
 
     def _tidy(self, segment: Segment) -> None:
         """End an orphan without live blocks or an unreachable ring; give back the free pages of any other orphan."""
-        live, _bytes, _reserved = segment.metadata.stats()
+        live = segment.metadata.stats().live_blocks
         if not live or self._has_ended(segment):
             self._end(segment)
         elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
@@ -645,7 +651,7 @@ class State:
                 return
             # Nobody allocates from an orphan, so free ranges stay free.
             end = 0
-            for offset, nbytes in sorted((block[1], block[2]) for block in blocks):
+            for offset, nbytes in sorted((block.offset, block.nbytes) for block in blocks):
                 self._give_back(segment, end, min(offset, segment.nbytes))
                 end = max(end, offset + nbytes)
             self._give_back(segment, end, segment.nbytes)
@@ -821,8 +827,8 @@ class State:
         self._end_unreached()
         for number in list(self.orphans):
             segment = self.segments[number]
-            live, _bytes, reserved = segment.metadata.stats()
-            if not live and self._end(segment):
+            left = segment.metadata.stats()
+            if not left.live_blocks and self._end(segment):
                 count += 1
-                freed += reserved
+                freed += left.reserved_bytes
         return protocol.Collected(tickets, self.purge_names(), count, freed, busy)

@@ -237,10 +237,10 @@ def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
             return False
         metadata = _native.SegmentMetadata.found(parts.metadata)
         parts.metadata = -1
-        _number, _owner, _generation, nbytes, dedicated, _retired = metadata.facts
-        if os.fstat(parts.payload).st_size < nbytes:
+        facts = metadata.facts
+        if os.fstat(parts.payload).st_size < facts.payload_bytes:
             return False
-        if dedicated and nbytes == _native.RING_BYTES and not parts.name:
+        if facts.dedicated and facts.payload_bytes == _native.RING_BYTES and not parts.name:
             ring = _ring(parts.payload, pipes)
         segment = state.adopt_segment(metadata, parts.payload, parts.name, ring)
         if segment is None:
