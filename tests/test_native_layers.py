@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shmtensor import _native
+from shmtensor.manager import protocol
+
 NATIVE = Path(__file__).resolve().parent.parent / "native"
 LAYERS = ["base", "heap", "ipc", "tensor", "python"]  # from the lowest up
 FILES = sorted(path for layer in LAYERS for path in (NATIVE / layer).glob("*.?pp"))
@@ -92,3 +95,25 @@ def test_the_layout_lists_every_pair() -> None:
     found = [tag for path in SHARED for line in path.read_text().splitlines() for tag in tags(line)]
     assert set(found) == set(known)
     assert not [tag for tag in known if found.count(tag) < 2 and "in Python" not in known[tag]]
+
+
+@pytest.mark.parametrize(("struct", "message"), [("EmbryoMessage", protocol.Embryo), ("QuietHello", protocol.Hello)])
+def test_messages_of_fork_hooks_are_those_of_the_protocol(struct: str, message: type[protocol.Message]) -> None:
+    text = (NATIVE / "heap/protocol.hpp").read_text()
+    found = re.search(rf"struct {struct} {{.*?type = (\d+), request = 0, body = (\d+)", text, re.DOTALL)
+    assert found and (int(found[1]), int(found[2])) == (message.TYPE, message.FORMAT.size)
+
+
+def test_versions_are_said_in_one_place() -> None:
+    assert protocol.PROTOCOL_VERSION is _native.PROTOCOL_VERSION
+    for constant, home in ("kProtocolVersion", "heap/protocol.hpp"), ("kLayoutVersion", "base/layout.hpp"):
+        said = [name(path) for path in FILES if re.search(rf"\b{constant} = ", path.read_text())]
+        assert said == [home]
+
+
+def test_every_structure_in_shared_memory_can_be_checked() -> None:
+    """What layout.hpp states as an invariant (I1, R1, C1, Y1, ...) is run by a check() that says its number."""
+    stated = set(re.findall(r"^//   ([IRCY]\d)  ", (NATIVE / "base/layout.hpp").read_text(), re.MULTILINE))
+    run = {number for path in FILES for number in re.findall(r'"([IRCY]\d): ', path.read_text())}
+    assert run <= stated
+    assert stated - run == {"C2", "Y4"}  # what a reader has read, and who sleeps, shows in no word

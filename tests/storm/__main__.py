@@ -72,6 +72,7 @@ def _run(asked: argparse.Namespace, seed: int, place: Path) -> int:
 
     findings, crew = supervisor.findings, supervisor.crew
     wrong_counts, figures = audit.check_counts(board, supervisor.stage, findings.killed)
+    broken = audit.check_invariants(supervisor.stage)
     _taken, duplicates, lost = journal.balance()
     most_lost = supervisor.most_lost() + board.total(notes.LOST)
     manager = supervisor.manager
@@ -84,7 +85,7 @@ def _run(asked: argparse.Namespace, seed: int, place: Path) -> int:
     left, left_problems = audit.leftovers(runtime, before)
     own, others = processes.Cores.now().shares_since(cores)
 
-    problems = [*journal.problems(), *wrong_counts, *left_problems]
+    problems = [*journal.problems(), *wrong_counts, *broken, *left_problems]
     figures["used of the cores"] = f"{own:.0%} by the storm, {others:.0%} by other programs"
     if others <= OTHERS:
         problems += findings.late

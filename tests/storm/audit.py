@@ -130,6 +130,24 @@ def check_counts(board: Board, stage: Stage, killed: int) -> tuple[list[str], di
     return problems, figures
 
 
+def check_invariants(stage: Stage) -> list[str]:
+    """What of the queues, the broadcast and the locks contradicts itself. Nobody may use them any more."""
+    rings = {name: getattr(stage, name)._ring for name in ("work", "side", "news", "mail")}
+    locks = {
+        "lock": stage.lock._semlock,
+        "semaphore": stage.semaphore._semlock,
+        "condition": stage.condition._crowd,
+        "lock of the condition": stage.condition._lock._semlock,
+    }
+    problems = []
+    for name, thing in {**rings, "readers of the news": stage.news._cast, **locks}.items():
+        try:
+            thing.check_invariants()
+        except AssertionError as wrong:
+            problems.append(f"{name}: {wrong}")
+    return problems
+
+
 @dataclass(frozen=True)
 class Before:
     """What was there before the storm."""
