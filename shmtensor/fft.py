@@ -1,4 +1,4 @@
-"""Fourier transforms: the array API's extension `fft`, by NumPy's. None blocks.
+"""Fourier transforms: the array API's extension `fft`, by NumPy's. Nothing in this module blocks.
 
 Each computes in the precision of its argument: complex64 for float32 and complex64. `norm` is "backward" (divided by n
 on the way back), "ortho" (by the root of n both ways) or "forward".

@@ -3,9 +3,9 @@
 A tensor holds the ndarray that is its view (`_array`) and, once something asks for it, the Storage. Tensors that NumPy
 computed have no Storage object until then, which keeps arithmetic close to NumPy's own speed.
 
-Here stands what every tensor is: its view, Python's and NumPy's protocols, indexing. What can be computed with tensors
-are functions of modules above (`elementwise`, `shapes`, `statistical`, ...), which `methods` makes methods as well.
-Type promotion, broadcasting and rounding are NumPy's.
+This module has the view of a tensor, Python's and NumPy's protocols, and indexing. Operations are in the modules above
+(`elementwise`, `shapes`, `statistical`, ...); `methods` makes methods of them. Type promotion, broadcasting and
+rounding are NumPy's. Nothing in this module blocks, except `share_memory_`, which may ask the manager for memory.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Tensor(TensorBase, Methods):
         OutOfMemory: no memory for it.
     """
 
-    __module__ = "shmtensor"  # pickles name it so, and whoever loads one has all methods then
+    __module__ = "shmtensor"  # in pickles, so that a process that loads one imports all methods
     __slots__ = ("__weakref__", "_array", "_epoch", "_storage")
 
     _array: NDArray[Any]  # the view; current while _epoch is the storage's
@@ -129,7 +129,7 @@ class Tensor(TensorBase, Methods):
         return self._follow()
 
     def storage(self) -> Storage:
-        """The storage; the same object for all tensors on it. Does not block."""
+        """The storage; the same object for all tensors on it."""
         storage = self._storage
         if storage is None:
             with moving:  # two threads must not make two
@@ -166,7 +166,7 @@ class Tensor(TensorBase, Methods):
         requires_grad: bool = False,
         dtype: Any = None,
     ) -> Tensor:
-        """A tensor on `storage` from what `_parts` gives. Does not block.
+        """A tensor on `storage` from what `_parts` gives.
 
         Args:
             offset: first element in the storage.
@@ -209,25 +209,25 @@ class Tensor(TensorBase, Methods):
         return size
 
     def stride(self, dim: int | None = None) -> Any:
-        """Steps of all axes in elements, or of one. Does not block. Raises IndexOutOfRange."""
+        """Steps of all axes in elements, or of one. Raises IndexOutOfRange."""
         array = self._array
         strides = tuple(s // array.itemsize for s in array.strides)
         return strides if dim is None else strides[self._axis(dim)]
 
     def storage_offset(self) -> int:
-        """First element in the storage. Does not block."""
+        """First element in the storage."""
         storage = self.storage()
         array = self._live()
         return (address_of(array) - address_of(storage._flat)) // array.itemsize if array.size else 0
 
     def dim(self) -> int:
-        """Number of axes. Does not block."""
+        """Number of axes."""
         return self._array.ndim
 
     ndim = property(dim)
 
     def numel(self) -> int:
-        """Number of elements. Does not block."""
+        """Number of elements."""
         return self._array.size
 
     nelement = numel
@@ -252,7 +252,7 @@ class Tensor(TensorBase, Methods):
         return CPU
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """Itself, which is on the only device that there is. Does not block. Raises InvalidArgument: another one."""
+        """Itself, which is on the only device that there is. Raises InvalidArgument: another one."""
         device_of(device)
         if stream is not None:
             raise InvalidArgument(f"asked for stream {stream!r}; the CPU has none: leave it out")
@@ -264,23 +264,23 @@ class Tensor(TensorBase, Methods):
         return self._array.nbytes
 
     def element_size(self) -> int:
-        """Bytes of one element. Does not block."""
+        """Bytes of one element."""
         return self._array.itemsize
 
     def data_ptr(self) -> int:
-        """Address of the first element in this process. Does not block."""
+        """Address of the first element in this process."""
         return address_of(self._live())
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in order, without gaps. Does not block."""
+        """Whether the elements lie in order, without gaps."""
         return self._array.flags.c_contiguous
 
     def is_shared(self) -> bool:
-        """Whether other processes can have this memory. Does not block."""
+        """Whether other processes can have this memory."""
         return self.storage().is_shared()
 
     def share_memory_(self, *, readonly: bool = False, copy_on_write: bool = False) -> Self:
-        """Move the whole storage into shared memory; gives self. See Storage.share_memory_ for the arguments."""
+        """Move the whole storage into shared memory; returns self. See Storage.share_memory_ for the arguments."""
         self.storage().share_memory_(readonly=readonly, copy_on_write=copy_on_write)
         self._live()
         return self
@@ -299,7 +299,7 @@ class Tensor(TensorBase, Methods):
     # -- to NumPy and Python ------------------------------------------------------------------------------------------
 
     def numpy(self) -> NDArray[Any]:
-        """An ndarray over the same memory, which it keeps alive. Does not block.
+        """An ndarray over the same memory, which it keeps alive.
 
         It does not follow when the storage moves (`share_memory_`, `resize_`): take it after that.
         """
@@ -314,7 +314,7 @@ class Tensor(TensorBase, Methods):
         return array.__array_interface__
 
     def tobytes(self) -> bytes:
-        """The elements, in order, as bytes of their own. Does not block."""
+        """The elements, in order, as bytes of their own."""
         return self._live().tobytes()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -327,7 +327,7 @@ class Tensor(TensorBase, Methods):
         raise InvalidArgument(f"{doing} a tensor of shape {self.shape}; index one element, or use tolist()")
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python values. Does not block."""
+        """The elements as nested lists of Python values."""
         return self._live().tolist()
 
     def __complex__(self) -> complex:
@@ -335,7 +335,9 @@ class Tensor(TensorBase, Methods):
 
     def __index__(self) -> int:
         if self._array.dtype.kind not in "iu" or self._array.ndim:
-            raise DTypeError(f"a tensor of {self.dtype.name} and shape {self.shape} is no index; use an integer scalar")
+            raise DTypeError(
+                f"a tensor of {self.dtype.name} and shape {self.shape} is not an index; use an integer scalar"
+            )
         return int(self.item())
 
     def __len__(self) -> int:
@@ -356,11 +358,9 @@ class Tensor(TensorBase, Methods):
 
         Basic indexing gives a view (a tensor without axes for one element), indexing by arrays a copy, as in NumPy.
 
-        Does not block.
-
         Raises:
             IndexOutOfRange: no such element.
-            InvalidArgument: a key that is no index.
+            InvalidArgument: a key that is not an index.
         """
         storage = self._storage
         a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
@@ -385,12 +385,12 @@ class Tensor(TensorBase, Methods):
         return _tensor(v, storage, self._epoch)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a value, sequence, array or tensor to what `key` selects, broadcasting. Does not block.
+        """Write a value, sequence, array or tensor to what `key` selects, broadcasting.
 
         Raises:
             IndexOutOfRange: no such element.
             InvalidArgument: shapes that do not go together, or a value outside the range of the type.
-            DTypeError: a value that is no number.
+            DTypeError: a value that is not a number.
         """
         a = self._live()
         if type(key) is not int and type(key) is not slice:
@@ -401,7 +401,7 @@ class Tensor(TensorBase, Methods):
             raise failed(error, f"writing to index {key!r} of", a) from error
 
     def to(self, dtype: Any) -> Tensor:
-        """Itself when of this type, else a copy converted to it. Does not block. Raises DTypeError."""
+        """Itself when of this type, else a copy converted to it. Raises DTypeError."""
         if isinstance(dtype, Device) or (isinstance(dtype, str) and dtype.partition(":")[0] in ("cpu", "cuda")):
             return self.to_device(dtype)
         wanted = dtype_of(dtype)
@@ -423,20 +423,20 @@ class Tensor(TensorBase, Methods):
     # -- changing it --------------------------------------------------------------------------------------------------
 
     def fill_(self, value: Any) -> Self:
-        """Set every element; gives self. Does not block. Raises InvalidArgument, DTypeError as assignment does."""
+        """Set every element; returns self. Raises InvalidArgument, DTypeError as assignment does."""
         self[...] = value
         return self
 
     def zero_(self) -> Self:
-        """Set every element to 0; gives self. Does not block. Raises LayoutError where the memory is read-only."""
+        """Set every element to 0; returns self. Raises LayoutError where the memory is read-only."""
         return self.fill_(0)
 
     def copy_(self, source: Any) -> Self:
-        """Copy values, broadcasting and converting their type; gives self. Does not block.
+        """Copy values, broadcasting and converting their type; returns self.
 
         Raises:
             InvalidArgument: shapes that do not go together.
-            DTypeError: values that are no numbers.
+            DTypeError: values that are not numbers.
         """
         a = self._live()
         values = source._live() if isinstance(source, Tensor) else source
@@ -460,7 +460,7 @@ Tensor._rebuild.__module__ = Tensor.__module__
 
 
 def refuse_grad(requires_grad: Any) -> None:
-    """Nothing, when no gradients are asked for. Does not block. Raises NotSupported."""
+    """Refuse requires_grad=True. Raises NotSupported."""
     if requires_grad:
         raise NotSupported(
             "asked for requires_grad=True; this version of shmtensor records no gradients: leave it out, or have torch "
@@ -469,7 +469,7 @@ def refuse_grad(requires_grad: Any) -> None:
 
 
 def wrap(array: Any) -> Tensor:
-    """A tensor of what NumPy gave: an array of its own, or a scalar. Does not block. Raises DTypeError."""
+    """A tensor of what NumPy gave: an array of its own, or a scalar. Raises DTypeError."""
     if type(array) is not _ndarray:
         array = np.asarray(array)
     if array.dtype not in BY_DTYPE:
@@ -478,7 +478,7 @@ def wrap(array: Any) -> Tensor:
 
 
 def array_of(x: Any) -> NDArray[Any]:
-    """The array of a tensor. Does not block. Raises DTypeError: it is none."""
+    """The array of a tensor. Raises DTypeError: x is not a tensor."""
     try:
         return x._live()  # type: ignore[no-any-return]
     except AttributeError:
@@ -486,13 +486,13 @@ def array_of(x: Any) -> NDArray[Any]:
 
 
 FAILURES: Final = (AttributeError, IndexError, MemoryError, OverflowError, TypeError, ValueError)
-"""What NumPy raises where it is asked for what it cannot do."""
+"""Exceptions that NumPy raises for arguments that it refuses."""
 NUMPYS: Final = ("builtins", "numpy.exceptions", "numpy._core._exceptions")
-"""Where the classes of those errors are; others belong to what NumPy called (LinAlgError is one that says more)."""
+"""Modules of these classes; exceptions of other modules, such as LinAlgError, say more and are kept."""
 
 
 def failed(error: Exception, doing: str, array: NDArray[Any]) -> Exception:
-    """Our error for one of NumPy's: IndexOutOfRange for axes and elements, OutOfMemory, else as `refused`."""
+    """Return shmtensor's error for one of NumPy's: IndexOutOfRange, OutOfMemory, else as `refused`."""
     if isinstance(error, MemoryError):
         return out_of_heap(getattr(error, "_total_size", array.nbytes))
     if isinstance(error, IndexError):
@@ -501,9 +501,9 @@ def failed(error: Exception, doing: str, array: NDArray[Any]) -> Exception:
 
 
 def again(error: Exception, doing: str, array: NDArray[Any], function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function(*arguments)` gives once more, when memory was lacking; `error` came of it before.
+    """Call `function(*arguments)` again if `error`, which it raised, was a lack of memory.
 
-    Raises OutOfMemory when it still is, and what `failed` says when something else was wrong.
+    Raises OutOfMemory if memory is still lacking, and the error of `failed` for any other `error`.
     """
     if isinstance(error, MemoryError):
         return allocate_again(partial(function, *arguments), getattr(error, "_total_size", array.nbytes), error)
@@ -511,7 +511,7 @@ def again(error: Exception, doing: str, array: NDArray[Any], function: Callable[
 
 
 def target_of(out: Any) -> NDArray[Any]:
-    """The array that results go to. Does not block. Raises DTypeError: no tensor; LayoutError: it cannot be written."""
+    """The array that results go to. Raises DTypeError: no tensor; LayoutError: it cannot be written."""
     a = array_of(out)
     if not a.flags.writeable:
         raise refused(ValueError("read-only"), "writing to", a)
@@ -519,7 +519,7 @@ def target_of(out: Any) -> NDArray[Any]:
 
 
 def given(result: Any, out: Tensor | None, doing: str) -> Tensor:
-    """`result` in a tensor of its own, or copied to `out`. Does not block.
+    """`result` in a tensor of its own, or copied to `out`.
 
     Raises InvalidArgument: `out` has another shape; DTypeError: a type of a lower kind; LayoutError: it is read-only.
     """
@@ -535,7 +535,7 @@ def given(result: Any, out: Tensor | None, doing: str) -> Tensor:
 
 
 def require_shape(a: NDArray[Any], shape: tuple[int, ...], doing: str) -> None:
-    """Nothing, when `out` has the shape of the result. Does not block. Raises InvalidArgument."""
+    """Refuse an `out` that does not have the shape of the result. Raises InvalidArgument."""
     if a.shape != shape:
         raise InvalidArgument(f"{doing} gives shape {shape}, and out has shape {a.shape}; give one of that shape")
 
@@ -573,7 +573,7 @@ def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
     try:
         return tuple([one if type(one) is int else index_of(one, what) for one in values])
     except TypeError:
-        raise InvalidArgument(f"{what} {values!r} are no sequence of integers; give one") from None
+        raise InvalidArgument(f"{what} {values!r} is not a sequence of integers; give one") from None
 
 
 def index_key(key: Any) -> Any:
@@ -586,7 +586,7 @@ def index_key(key: Any) -> Any:
 
 
 OPERANDS: Final = (int, float, complex, np.ndarray, np.generic, list)
-"""What a tensor computes with, beside tensors."""
+"""Types of operands, in addition to tensors."""
 
 
 # -- typed classes, one for each row of the table ---------------------------------------------------------------------

@@ -168,7 +168,7 @@ def tensor(
 
     Raises:
         InvalidArgument: ragged nesting, or values outside the range of the type.
-        DTypeError: values that are no numbers, or of an unsupported type.
+        DTypeError: values that are not numbers, or of an unsupported type.
         OutOfMemory, ManagerError, NotSupported: as `empty`.
     """
     refuse_grad(requires_grad)

@@ -1,8 +1,8 @@
 """Operations on tensors: one row for each, from which all its forms are made.
 
-The design stands in docs/architecture.md, "One operation, one row". A row has an implementation that computes with
-arrays; here are made of it the function, the method, the in-place method, Python's operator, `out=`, the signature that
-help and type checkers see, and our errors for NumPy's.
+The design is in docs/architecture.md, "One operation, one row". A row has an implementation that computes with arrays.
+This module makes from it the function, the method, the in-place method, Python's operator, `out=`, the signature that
+`help` and type checkers show, and shmtensor's errors in place of NumPy's. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..storage.arguments import SEQUENCES
 from .core import FAILURES, Tensor, again, failed, given, wrap
 
 Array: TypeAlias = Any
-"""Annotation of a parameter: a tensor is taken, its array computed with. Of a result: the array becomes a tensor."""
+"""Annotation of a parameter or result: a tensor for the caller, its array for the implementation."""
 Operand: TypeAlias = Any
 """Annotation of a parameter: a tensor, an array, a number or a list of numbers."""
 Arrays: TypeAlias = Any
-"""Annotation of a first parameter: a list or tuple of tensors is taken, the list of their arrays computed with."""
+"""Annotation of a first parameter: the caller passes a list of tensors, the implementation gets their arrays."""
 Module: TypeAlias = Any
 """The array module `xp` that an implementation computes with: NumPy, for tensors in the processor's memory."""
 
@@ -36,24 +36,24 @@ Compute = TypeVar("Compute", bound=Callable[..., Any])
 
 
 class Result(IntEnum):
-    """What becomes of what an implementation gives (the numbers are native/python/operation.cpp's)."""
+    """How the result of an implementation is returned (the numbers are those of native/python/operation.cpp)."""
 
     CREATED = 0
-    """Arrays, also in tuples and lists, become tensors of their own."""
+    """Arrays, also in tuples and lists, become new tensors."""
     VIEW = 1
-    """Arrays become tensors on the storage of the first tensor where they are views of its array."""
+    """Arrays that are views of the first tensor's array become tensors on its storage; others become new tensors."""
     SAME = 2
-    """The first argument was written to, and is the result."""
+    """The first argument, which was written to, is returned."""
     VALUE = 3
-    """It is the result as it stands."""
+    """Returned unchanged."""
 
 
 class Out(IntEnum):
-    """Where the tensor `out` goes (the numbers are native/python/operation.cpp's)."""
+    """How an operation uses `out` (the numbers are those of native/python/operation.cpp)."""
 
     NONE = 0
     PASSED = 1
-    """To the implementation, which writes into its array and gives it back."""
+    """It is passed to the implementation, which writes to it and returns it."""
     COPIED = 2
     """The result is copied to it."""
     PLACE = 3
@@ -68,27 +68,27 @@ class Row:
 
     name: str
     compute: Callable[..., Any]
-    """The implementation: computes with arrays, of the array module that it takes first, as `xp`."""
+    """The implementation, which computes with arrays. Its first parameter is their array module, `xp`."""
     result: Result
     out: Out
     module: str
     """Name of the module that the row is in."""
     doc: str
     fails: str
-    """What an error of NumPy's says was done, before "a tensor of shape ...": a format, of the arguments' names."""
+    """Format, with the names of arguments, for messages of NumPy's errors: what was done to "a tensor of shape ..."."""
     aliases: tuple[str, ...] = ()
     function: Callable[..., Any] | None = None
     """The function of the namespace; None: there is none."""
     methods: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """The methods by their names, in-place ones and operators among them."""
+    """Methods by name, including in-place methods and operators."""
     properties: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """The properties that it is the value of, by their names."""
+    """Properties by name."""
     gradient: Callable[..., Any] | None = None
-    """The rule for its gradient, once gradients are recorded; None: it has none."""
+    """Gradient rule, once gradients are recorded; None: no rule."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name and the other ones."""
+        """Name and aliases."""
         return self.name, *self.aliases
 
 
@@ -98,7 +98,7 @@ ROWS: Final[list[Row]] = []
 
 @dataclass(slots=True, eq=False)
 class Form:
-    """One callable of a row, and what is seldom done when it is called."""
+    """One callable of a row, with the parts of a call that are rarely needed."""
 
     row: Row
     name: str
@@ -106,10 +106,10 @@ class Form:
     doc: str
     fails: str
     shown: Callable[..., Any]
-    """The function whose parameters are its own."""
+    """The function that has the parameters of this form."""
     out: Out
     rejects: str
-    """What stands in a refusal between its name and the type of the argument."""
+    """Words between its name and the type of a refused argument, in the message."""
 
     @property
     def module(self) -> str:
@@ -118,15 +118,15 @@ class Form:
 
     @property
     def signature(self) -> inspect.Signature:
-        """What callers see: the implementation's parameters without the module, tensors for arrays, and `out`."""
+        """Parameters for callers: those of the implementation without `xp`, with tensors for arrays, and `out`."""
         return signature_of(self.shown, self.out)
 
     def reject(self, argument: Any) -> NoReturn:
-        """Raise the error for an argument that is not a tensor, or nothing that tensors compute with."""
+        """Raise DTypeError for an argument that is neither a tensor nor another operand."""
         raise DTypeError(f"{self.name} {self.rejects} {type_name(argument)}; {tensor_advice(argument)}")
 
     def reject_sequence(self, argument: Any) -> NoReturn:
-        """Raise the error for what is not a list of tensors, or an empty one."""
+        """Raise InvalidArgument for an argument that is not a list of tensors, or is empty."""
         found = "no tensors" if isinstance(argument, SEQUENCES) else f"a {type_name(argument)}"
         raise InvalidArgument(f"{self.name} of {found}; give a list")
 
@@ -177,7 +177,7 @@ class Form:
             raise TypeError(f"{self.name}() {problem}") from error
 
     def place(self, result: Any, x: Tensor) -> Tensor:
-        """A tensor of an array that may be a view of the first tensor's."""
+        """Make a tensor of an array that may be a view of the first tensor's array."""
         return x._share(result) if np.may_share_memory(result, x._array) else wrap(result)
 
     def put(self, result: Any, out: Tensor) -> Tensor:
@@ -185,16 +185,16 @@ class Form:
         return given(result, out, self.name)
 
     def wrap(self, result: Any) -> Tensor:
-        """A tensor of a scalar, or of an array of another package's type."""
+        """Make a tensor of a scalar, or of an array with an element type of another package."""
         return wrap(result)
 
     def module_of(self, array: Any) -> Any:
-        """The array module of an array that is not NumPy's."""
+        """Return the array module of an array that is not NumPy's."""
         return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def methods_of(module: str) -> tuple[str, ...]:
-    """The names of the methods that the rows of a module have, without in-place ones and operators."""
+    """Return the names of the methods of a module's rows, without in-place methods and operators."""
     return tuple(name for row in ROWS if row.module == module for name in row.names if name in row.methods)
 
 
@@ -206,7 +206,7 @@ def _arrays_in(values: Any) -> Iterator[Any]:
             yield from _arrays_in(value)
 
 
-# -- what an implementation takes and gives ----------------------------------------------------------------------------
+# -- parameters and results of an implementation -----------------------------------------------------------------------
 
 
 def takes_module(compute: Any) -> bool:
@@ -281,14 +281,17 @@ def make_form(
     shown: Callable[..., Any] | None = None,
     **how: Any,
 ) -> Any:
-    """A callable of a row. Does not block.
+    """Make a callable of a row.
 
     Args:
-        method: it is a method alone, and is pickled and shown so.
-        doc, fails: where they are not the row's.
-        rejects: what stands in a refusal between its name and the type of the argument.
-        shown: the function whose parameters are its own, where the implementation is a ufunc.
-        how: what else `Operation` takes.
+        row: the operation.
+        name: name of the callable.
+        method: it is only a method, and is pickled as one.
+        doc: its docstring, if not the row's.
+        fails: format for messages, if not the row's.
+        rejects: words between its name and the type of a refused argument.
+        shown: the function that has its parameters, if the implementation is a ufunc.
+        **how: other arguments of `Operation`.
     """
     how = {"compute": row.compute, "result": row.result, "out": row.out, **how}
     if shown is None:
@@ -300,12 +303,12 @@ def make_form(
 
 
 def register(row: Row) -> None:
-    """Add a row whose forms are made. Does not block."""
+    """Add a row, with its forms, to `ROWS`."""
     ROWS.append(row)
 
 
 def export(namespace: dict[str, Any]) -> list[str]:
-    """Put the other names of a module's functions into its namespace; gives the names of all: its `__all__`."""
+    """Add the aliases of a module's functions to its namespace. Returns all names, for `__all__`."""
     names: list[str] = []
     for row in ROWS:
         if row.module == namespace["__name__"] and row.function is not None:
@@ -351,17 +354,19 @@ def operation(
     in_place: bool = False,
     properties: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register an implementation that computes with arrays as an operation; gives its function.
+    """Register an implementation, which computes with arrays, as an operation. Returns its function.
 
     Args:
-        aliases: other names.
-        name: where it is not the implementation's: of a method that takes other arguments than the function.
+        *aliases: other names.
+        name: the name, if not the implementation's.
+        result: how the result is returned.
         results: the class of named results.
-        out: COPIED where results go to `out` afterwards, PASSED where the implementation takes it.
-        fails: what an error of NumPy's says was done.
-        function, method: whether there is a function of the namespace, and a method.
-        in_place: whether there is a method with an underscore, which puts the result into the tensor.
-        properties: properties of tensors.
+        out: COPIED if the result is copied to `out`, PASSED if the implementation takes it.
+        fails: format for messages of NumPy's errors: what was being done.
+        function: whether there is a function of the namespace.
+        method: whether there is a method; an implementation, if the method takes other arguments than the function.
+        in_place: whether there is an in-place method, with an underscore.
+        properties: names of properties of tensors.
     """
 
     def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -385,7 +390,7 @@ def operation(
                 row,
                 f"{row.name}_",
                 method=True,
-                doc=f"`{row.name}` in place; gives self. Does not block. Raises as {row.name} does, and LayoutError.",
+                doc=f"`{row.name}` in place. Returns self. Raises as {row.name} does, and LayoutError.",
                 out=Out.PLACE if out is Out.PASSED else Out.PLACED,
             )
             row.methods.update({f"{name}_": place for name in row.names})
@@ -397,12 +402,14 @@ def operation(
 
 
 def composed(*aliases: str, function: bool = True, method: bool = True) -> Callable[[Compute], Compute]:
-    """Register a function of tensors, which is written with other operations or makes tensors; gives it.
+    """Register a function that calls other operations or creates tensors. Returns it.
 
-    What there is to say of it (its gradient, its device) the operations say that it calls.
+    Its gradients and devices are those of the operations that it calls.
 
     Args:
-        function, method: whether there is a function of the namespace, and a method.
+        *aliases: other names.
+        function: whether there is a function of the namespace.
+        method: whether there is a method.
     """
 
     def decorate(compute: Compute) -> Compute:

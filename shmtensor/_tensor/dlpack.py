@@ -38,7 +38,7 @@ def __dlpack__(
     Raises:
         BufferError: another device; strides that go backwards; read-only memory for a receiver before version 1; a
             dtype that DLPack has not.
-        InvalidArgument: a stream, or a max_version that is none.
+        InvalidArgument: a stream, or not a version.
         MemoryError: no memory for the copy.
     """
     if stream is not None:
@@ -53,7 +53,7 @@ def __dlpack__(
     try:
         versioned = max_version is not None and max_version[0] >= 1
     except (IndexError, TypeError):
-        raise InvalidArgument(f"max_version {max_version!r} is no version; give two integers, as (1, 0)") from None
+        raise InvalidArgument(f"max_version {max_version!r} is not a version; give two integers, as (1, 0)") from None
     return _native.dlpack_export(array, versioned, bool(copy))
 
 

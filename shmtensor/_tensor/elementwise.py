@@ -1,8 +1,8 @@
-"""What is computed element by element: one line for each operation, from NumPy's function to ours.
+"""Elementwise operations: one line for each, with the function of NumPy that computes it.
 
-Each line becomes a function of the namespace, a method of the same name, and a method with an underscore that puts the
-result into the tensor itself; some become Python's operators too. They take tensors, arrays and numbers, broadcast,
-promote types as NumPy does, and do not block.
+From each line come a function of the namespace, a method of the same name, and an in-place method with an underscore;
+for some a Python operator, too. They take tensors, arrays and numbers, broadcast, and promote types as NumPy does.
+Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def unary(
     if method:
         row.methods.update(dict.fromkeys(row.names, row.function))
     if method and in_place:
-        doc = f"{_source(compute)}, in place; gives self. Does not block."
+        doc = f"{_source(compute)}, in place. Returns self."
         place = make_form(row, f"{name}_", method=True, doc=doc, out=Out.PLACE, **how)
         row.methods.update({f"{one}_": place for one in row.names})
     if operator:
@@ -118,7 +118,7 @@ def binary(
     row.methods.update(dict.fromkeys(row.names, row.function))
     place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": other_operand}
     if in_place:
-        doc = f"`{name}` in place; gives self. Does not block.\n\n{RAISES}"
+        doc = f"`{name}` in place. Returns self.\n\n{RAISES}"
         made = make_form(row, f"{name}_", doc=doc, **place)
         row.methods.update({f"{one}_": made for one in row.names})
     symbol = operator or compares
@@ -134,7 +134,7 @@ def binary(
 
 
 def _row(name: str, compute: Callable[..., Any], aliases: tuple[str, ...], fails: str, module: str) -> Row:
-    doc = f"{_source(compute)}, into `out` or a new tensor. Does not block.\n\n{RAISES}"
+    doc = f"{_source(compute)}, into `out` or a new tensor.\n\n{RAISES}"
     return Row(name, compute, Result.CREATED, Out.PASSED, module, doc, fails.replace("{name}", name), aliases)
 
 

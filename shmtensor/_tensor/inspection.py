@@ -1,4 +1,4 @@
-"""What types can do, and what this namespace has: the array API's questions. None blocks."""
+"""What types can do, and what this namespace has: the array API's questions. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         return any(isdtype(found, one) for one in kind)
     if isinstance(kind, str):
         if kind not in KINDS:
-            raise DTypeError(f"{kind!r} is no kind of types; there is {', '.join(KINDS)}")
+            raise DTypeError(f"{kind!r} is not a kind of types; there is {', '.join(KINDS)}")
         return ("f" if found.isbuiltin == 2 else found.kind) in KINDS[kind]
     return found == dtype_of(kind)
 
@@ -119,7 +119,7 @@ def finfo(type: Any, /) -> FloatInfo:
         else:
             info = np.finfo(dtype)
     except ValueError as error:
-        raise DTypeError(f"{dtype.name} is no floating-point type; use iinfo") from error
+        raise DTypeError(f"{dtype.name} is not a floating-point type; use iinfo") from error
     return FloatInfo(
         int(info.bits), float(info.eps), float(info.max), float(info.min), float(info.smallest_normal), info.dtype
     )
@@ -130,7 +130,7 @@ def iinfo(type: Any, /) -> IntInfo:
     """Range of an integer type, or of a tensor's. Raises DTypeError: another kind of type."""
     dtype = _dtype(type)
     if dtype.kind not in "iu":
-        raise DTypeError(f"{dtype.name} is no integer type; use finfo")
+        raise DTypeError(f"{dtype.name} is not an integer type; use finfo")
     info = np.iinfo(dtype)
     return IntInfo(info.bits, int(info.max), int(info.min), dtype)
 

@@ -1,7 +1,7 @@
-"""Functions of the tensor layer as methods: what `x.add(y)`, `x.add_(y)`, `x + y` and `x.sum(dim)` mean.
+"""Methods of tensors: `x.add(y)`, `x.add_(y)`, `x + y`, `x.sum(dim)`.
 
-A function whose first argument is the tensor is a method as it is. What differs between a function and its method, or
-is a method alone, stands here.
+This module installs the methods of all rows, and defines those that are not functions. Nothing in it blocks, except
+`new_empty` and the like with `shared=True`, which may ask the manager for memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .dispatch import ROWS, Array, Module, Result, composed, export, operation
 
 @composed(function=False)
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
-    """Be a view of another storage (all of it, unless sizes are given), or what another tensor is; gives self.
+    """Be a view of another storage (all of it, unless sizes are given), or what another tensor is; returns self.
 
-    Without arguments an empty tensor. Does not block. Raises InvalidArgument: it would reach beyond the storage.
+    Without arguments an empty tensor. Raises InvalidArgument: it would reach beyond the storage.
     """
     whole = size is None and stride is None and not storage_offset
     if isinstance(source, Tensor) and whole:
@@ -58,9 +58,9 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 
 @composed(function=False)
 def resize_(self: Tensor, *sizes: Any) -> Tensor:
-    """Take other sizes, dense, from the first element on; the storage grows when it must; gives self.
+    """Take other sizes, dense, from the first element on; the storage grows when it must; returns self.
 
-    New elements are arbitrary. Does not block. Raises InvalidArgument: the storage cannot grow (shared, for one).
+    New elements are arbitrary. Raises InvalidArgument: the storage cannot grow (shared, for one).
     """
     shape, nbytes = shape_from(sizes, self._array.itemsize)
     storage, offset = self.storage(), self.storage_offset()
@@ -74,7 +74,7 @@ def resize_(self: Tensor, *sizes: Any) -> Tensor:
 
 @composed(function=False)
 def resize_as_(self: Tensor, other: Tensor) -> Tensor:
-    """`resize_` to the sizes of another tensor; gives self. Does not block. Raises as resize_ does."""
+    """`resize_` to the sizes of another tensor; returns self. Raises as resize_ does."""
     return resize_(self, other.shape)
 
 
@@ -87,20 +87,20 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @composed(function=False)
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
-    """Say that gradients are not recorded; returns self. Does not block. Raises NotSupported: True."""
+    """Say that gradients are not recorded; returns self. Raises NotSupported: True."""
     self.requires_grad = requires_grad
     return self
 
 
 @composed(function=False)
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """`to` the type of another tensor. Does not block."""
+    """`to` the type of another tensor."""
     return self.to(array_of(other).dtype)
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
 def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
-    """Put `function(element)` in the place of each element; gives self. As slow as Python. Does not block."""
+    """Put `function(element)` in the place of each element; returns self. As slow as Python."""
     if not callable(function):
         raise DTypeError(f"apply_ of {function!r}; give a function of one element")
     values = array_from([function(value) for value in self.reshape(-1).tolist()], self.dtype)
@@ -109,19 +109,19 @@ def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
 
 @composed()
 def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
-    """self + value * tensor1 * tensor2. Does not block. Raises InvalidArgument: shapes."""
+    """`self + value * tensor1 * tensor2`. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value))
 
 
 @composed()
 def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
-    """self + value * tensor1 / tensor2. Does not block. Raises InvalidArgument: shapes."""
+    """`self + value * tensor1 / tensor2`. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value))
 
 
 @composed(function=False)
 def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha: float = 1) -> Tensor:
-    """`atomics.index_add_atomic_` on this tensor; gives self. Does not block. Raises as that does."""
+    """`atomics.index_add_atomic_` on this tensor; returns self. Raises as that function does."""
     from ..atomics import index_add_atomic_
 
     return index_add_atomic_(self, dim, index, source, alpha)
@@ -129,13 +129,13 @@ def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha:
 
 @composed(function=False)
 def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
-    """`addcmul` in place; gives self. Does not block. Raises InvalidArgument: shapes."""
+    """`addcmul` in place; returns self. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=self)
 
 
 @composed(function=False)
 def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
-    """`addcdiv` in place; gives self. Does not block. Raises InvalidArgument: shapes."""
+    """`addcdiv` in place; returns self. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
 
 
@@ -144,7 +144,7 @@ def _convert(row: ElementType) -> None:
         return self.to(row.dtype)
 
     convert.__name__ = row.method
-    convert.__doc__ = f"`to(shmtensor.{row.name})`: itself when it is {row.name}, else a copy. Does not block."
+    convert.__doc__ = f"`to(shmtensor.{row.name})`: itself when it is {row.name}, else a copy."
     composed(function=False)(convert)
 
 
@@ -169,7 +169,7 @@ for _make in (creation.empty, creation.full, creation.ones, creation.tensor, cre
 
 
 def table() -> dict[str, Callable[..., Any]]:
-    """Every method that is installed, by its name. Does not block."""
+    """Every method that is installed, by its name."""
     return {name: method for row in ROWS for name, method in row.methods.items()}
 
 

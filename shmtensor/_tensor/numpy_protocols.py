@@ -1,4 +1,4 @@
-"""NumPy's functions take tensors and give tensors."""
+"""NumPy's functions accept tensors and return tensors. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .dispatch import composed
 
 @composed(function=False)
 def __array_ufunc__(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    """NumPy's ufuncs take tensors and give tensors."""
+    """Call a ufunc of NumPy with tensors; its results are tensors."""
     found: list[Tensor] = []
     values = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the other one of `at` is an index
     if not all(isinstance(one, (Tensor, *OPERANDS)) for one in values):
@@ -37,12 +37,12 @@ def __array_ufunc__(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwarg
 
 @composed(function=False)
 def __array_function__(self: Tensor, function: Any, types: Iterable[type], args: Any, kwargs: Any) -> Any:
-    """NumPy's other functions take tensors and give tensors; views of one are on its storage."""
+    """Call another function of NumPy with tensors; its results are tensors, and views are on the storage viewed."""
     if not all(issubclass(one, (Tensor, np.ndarray)) for one in types):
         return NotImplemented
     found: list[Tensor] = []
     arguments, options = _unwrapped(args, found), _unwrapped(kwargs, found)
-    if not found:  # they are inside of something that is no list; NumPy would only ask again
+    if not found:  # they are inside of something that is not a list; NumPy would only ask again
         return NotImplemented
     try:
         return _wrapped(function(*arguments, **options), found)

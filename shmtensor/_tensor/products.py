@@ -1,4 +1,4 @@
-"""Products of vectors and matrices: TH's BLAS part. NumPy computes them, by BLAS. None blocks.
+"""Products of vectors and matrices: TH's BLAS part. NumPy computes them, by BLAS. Nothing in this module blocks.
 
 Functions with torch's names take what torch's take: vectors, matrices or stacks of matrices, of one type and of sizes
 that fit, where NumPy's own (`matmul`, `tensordot`, `einsum`) promote types and broadcast. `out` must have the shape and
@@ -91,7 +91,7 @@ def _sum(
     alpha: Any,
     out: Array | None,
 ) -> Array:
-    """beta * c + alpha * multiply(a, b). With a beta of 0 nothing of c counts, not even NaN, as BLAS has it."""
+    """`beta * c + alpha * multiply(a`, b). With a beta of 0 nothing of c counts, not even NaN, as BLAS has it."""
     if c.dtype != a.dtype:
         raise DTypeError(f"{name} of tensors of {c.dtype.name} and {a.dtype.name}; convert one by to()")
     try:
@@ -171,7 +171,7 @@ def outer(xp: Module, x: Array, vec2: Array, /, *, out: Array | None = None) -> 
 def addr(
     xp: Module, x: Array, vec1: Array, vec2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """beta * x + alpha * outer(vec1, vec2), vectors (n) and (m). BLAS's ger.
+    """`beta * x + alpha * outer(vec1`, vec2), vectors (n) and (m). BLAS's ger.
 
     Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
     """
@@ -194,7 +194,7 @@ def mv(xp: Module, x: Array, vec: Array, /, *, out: Array | None = None) -> Arra
 def addmv(
     xp: Module, x: Array, mat: Array, vec: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """beta * x + alpha * (mat @ vec), a matrix (n, m) and a vector (m). BLAS's gemv.
+    """`beta * x + alpha * (mat @ vec)`, a matrix (n, m) and a vector (m). BLAS's gemv.
 
     Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
     """
@@ -215,7 +215,7 @@ def mm(xp: Module, x: Array, mat2: Array, /, *, out: Array | None = None) -> Arr
 def addmm(
     xp: Module, x: Array, mat1: Array, mat2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """beta * x + alpha * (mat1 @ mat2), matrices (n, k) and (k, m). BLAS's gemm.
+    """`beta * x + alpha * (mat1 @ mat2)`, matrices (n, k) and (k, m). BLAS's gemm.
 
     Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
     """
@@ -251,7 +251,7 @@ def bmm(xp: Module, x: Array, mat2: Array, /, *, out: Array | None = None) -> Ar
 def baddbmm(
     xp: Module, x: Array, batch1: Array, batch2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """beta * x + alpha * bmm(batch1, batch2), stacks (b, n, k) and (b, k, m).
+    """`beta * x + alpha * bmm(batch1`, batch2), stacks (b, n, k) and (b, k, m).
 
     Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
     """
@@ -266,7 +266,7 @@ def baddbmm(
 def addbmm(
     xp: Module, x: Array, batch1: Array, batch2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """beta * x + alpha * the sum of bmm(batch1, batch2) over the stack, stacks (b, n, k) and (b, k, m).
+    """`beta * x + alpha * the sum of bmm(batch1`, batch2) over the stack, stacks (b, n, k) and (b, k, m).
 
     Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
     """
@@ -296,7 +296,7 @@ def kron(xp: Module, x: Array, other: Array, /) -> Array:
 def einsum(xp: Module, equation: str, *operands: Array) -> Array:
     """The sum of products that an equation in Einstein's notation says ("ij,jk->ik"), in an order of little work.
 
-    A new tensor. Raises InvalidArgument: an equation that is none, or that the shapes do not fit.
+    A new tensor. Raises InvalidArgument: not an equation, or one that does not fit the shapes.
     """
     try:
         result = xp.einsum(equation, *operands, optimize=len(operands) > 1)
@@ -309,7 +309,7 @@ def einsum(xp: Module, equation: str, *operands: Array) -> Array:
 
 @operation()
 def trace(xp: Module, x: Array, /) -> Array:
-    """The sum of the diagonal of a matrix; of integers as int64. Raises InvalidArgument: no matrix."""
+    """The sum of the diagonal of a matrix; of integers as int64. Raises InvalidArgument: not a matrix."""
     if x.ndim != 2:
         raise InvalidArgument(f"trace of a tensor of shape {x.shape}; it takes {KINDS[2]}: use linalg.trace for stacks")
     counted = x.dtype.kind in "biu" and x.dtype != np.uint64
@@ -326,7 +326,7 @@ def cross(xp: Module, x: Array, other: Array, /, dim: int | None = None) -> Arra
 
 
 def crossed(xp: Module, a: Array, b: Array, dim: int | None) -> Array:
-    """`cross` of arrays. Raises as that."""
+    """`cross` of arrays. Raises as that function does."""
     if dim is None:
         if 3 not in a.shape:
             raise InvalidArgument(f"cross of a tensor of shape {a.shape}; it has no axis of size 3")

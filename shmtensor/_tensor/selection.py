@@ -1,4 +1,7 @@
-"""Elements by their indices or by a mask, where they stand, and sets of them. Results are copies; none blocks."""
+"""Selecting elements by indices or masks, finding their indices, and sets of elements.
+
+Results are copies. Nothing in this module blocks.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def _mask(xp: Module, x: Array, mask: Any) -> Array:
 def take(xp: Module, x: Array, indices: Any, /, *, axis: int | None = None) -> Array:
     """What stands at the indices along an axis, or (without one) in flat order.
 
-    Raises IndexOutOfRange: no such element or axis; DTypeError: indices that are no integers.
+    Raises IndexOutOfRange: no such element or axis; DTypeError: indices that are not integers.
     """
     at = _indices(xp, indices)
     return xp.take(x, at, None if axis is None else axis_of(x, axis))
@@ -174,13 +177,13 @@ def index_add_(xp: Module, self: Array, dim: int, index: Any, source: Operand, *
 
 @operation(result=Result.SAME, function=False, fails="writing to")
 def index_copy_(xp: Module, self: Array, dim: int, index: Any, source: Operand) -> Array:
-    """Copy the parts of `source` to indices along an axis; gives self. Raises as index_add_."""
+    """Copy the parts of `source` to indices along an axis; returns self. Raises as index_add_."""
     self[_along(xp, self, dim, index)] = source
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
 def index_fill_(xp: Module, self: Array, dim: int, index: Any, value: Operand) -> Array:
-    """Fill the parts at indices along an axis with a value; gives self. Raises as index_add_."""
+    """Fill the parts at indices along an axis with a value; returns self. Raises as index_add_."""
     self[_along(xp, self, dim, index)] = value
 
 
@@ -190,13 +193,13 @@ def _on_a_copy(in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     name = in_place.__name__.removesuffix("_")
     compute.__name__ = compute.__qualname__ = name
-    compute.__doc__ = f"`{name}_` on a copy. Raises as that does."
+    compute.__doc__ = f"`{name}_` on a copy. Raises as that function does."
     return composed()(compute)
 
 
 @composed()
 def scatter(x: Tensor, /, dim: int, index: Any, src: Any) -> Tensor:
-    """`scatter_` on a copy. Raises as that does."""
+    """`scatter_` on a copy. Raises as that function does."""
     return scatter_(clone(x), dim, index, src)
 
 
@@ -208,7 +211,7 @@ index_fill = _on_a_copy(index_fill_)
 
 @operation(result=Result.SAME, function=False, fails="writing to")
 def put_(xp: Module, self: Array, index: Any, source: Operand, accumulate: bool = False) -> Array:
-    """Write (or add) values at indices in flat order; gives self. Raises as index_add_."""
+    """Write (or add) values at indices in flat order; returns self. Raises as index_add_."""
     at = _indices(xp, index)
     if at.size and not -self.size <= int(at.min()) <= int(at.max()) < self.size:
         raise IndexOutOfRange(f"indices from {at.min()} to {at.max()} of a tensor of {self.size} elements")
@@ -233,19 +236,19 @@ def masked_select(xp: Module, x: Array, mask: Any, /) -> Array:
 
 @operation(result=Result.SAME, function=False, fails="writing to")
 def masked_fill_(xp: Module, self: Array, mask: Any, value: Operand) -> Array:
-    """Fill the elements where a mask, which broadcasts, is true; gives self. Raises InvalidArgument, DTypeError."""
+    """Fill the elements where a mask, which broadcasts, is true; returns self. Raises InvalidArgument, DTypeError."""
     self[_mask(xp, self, mask)] = value
 
 
 @composed()
 def masked_fill(x: Tensor, mask: Any, value: Any, /) -> Tensor:
-    """`masked_fill_` on a copy. Raises as that does."""
+    """`masked_fill_` on a copy. Raises as that function does."""
     return masked_fill_(clone(x), mask, value)
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
 def masked_scatter_(xp: Module, self: Array, mask: Any, source: Operand) -> Array:
-    """Write the elements of `source`, in order, where a mask is true; gives self. Raises InvalidArgument: too few."""
+    """Write the elements of `source`, in order, where a mask is true; returns self. Raises InvalidArgument: too few."""
     places = _mask(xp, self, mask)
     values = _array(xp, source, "values").reshape(-1)
     wanted = int(places.sum())
@@ -283,7 +286,7 @@ def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | Non
 
 @operation(fails="interpolating")
 def lerp(xp: Module, x: Array, end: Operand, weight: Operand, /) -> Array:
-    """x + weight * (end - x). Raises InvalidArgument: shapes."""
+    """`x + weight * (end - x)`. Raises InvalidArgument: shapes."""
     start = x.astype(np.float64) if x.dtype.kind in "biu" else x  # differences may be negative
     return start + xp.multiply(weight, xp.subtract(end, start))
 

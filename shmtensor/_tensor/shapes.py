@@ -1,6 +1,7 @@
-"""Other shapes of the same values: views of a storage, and what joins, repeats and rearranges.
+"""Changing shapes: views of a storage, and functions that join, repeat and rearrange elements.
 
-Where NumPy can give a view the result is one, on the same storage; the docstrings say where it is a copy.
+The result is a view on the same storage wherever NumPy can make one; docstrings state where it is a copy. Nothing in
+this module blocks.
 """
 
 from __future__ import annotations
@@ -46,10 +47,8 @@ def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 def view(xp: Module, self: Array, *shape: Any) -> Array:
     """The same memory with other sizes, one of which may be -1: what is left; or its bytes as another dtype.
 
-    Does not block.
-
     Raises:
-        InvalidArgument: another number of elements; a last axis that is no whole number of elements of the dtype.
+        InvalidArgument: another number of elements; a last axis that is not a whole number of elements of the dtype.
         LayoutError: the memory's layout has no such view (use reshape, which may copy), or none that is aligned.
     """
     if len(shape) == 1 and isinstance(shape[0], (np.dtype, type, str)):
@@ -89,13 +88,13 @@ def _view_as_type(a: Array, dtype: Any) -> Array:
 
 @_view(function=False)
 def view_as(xp: Module, self: Array, other: Array) -> Array:
-    """`view` with the sizes of another tensor. Does not block. Raises as view does."""
+    """`view` with the sizes of another tensor. Raises as view does."""
     return _view_of_shape(self, view_shape(other.shape, self))
 
 
 @_view(function=False)
 def reshape_as(xp: Module, self: Array, other: Array) -> Array:
-    """`reshape` to the sizes of another tensor. Does not block. Raises as reshape does."""
+    """`reshape` to the sizes of another tensor. Raises as reshape does."""
     return self.reshape(view_shape(other.shape, self))
 
 
@@ -115,8 +114,6 @@ def _reshape_method(xp: Module, self: Array, *shape: Any, copy: bool | None = No
 def reshape(xp: Module, x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     """The same values, in C order, with other sizes; a view where the layout has one.
 
-    Does not block.
-
     Args:
         shape: sizes, one of which may be -1: what is left.
         copy: True: always a copy; False: never.
@@ -131,7 +128,7 @@ def reshape(xp: Module, x: Array, /, shape: Any, *, copy: bool | None = None) ->
 
 @_view()
 def flatten(xp: Module, x: Array, /, start_dim: int = 0, end_dim: int = -1) -> Array:
-    """Axes `start_dim` to `end_dim` as one; a view where the layout has one. Does not block. Raises IndexOutOfRange."""
+    """Axes `start_dim` to `end_dim` as one; a view where the layout has one. Raises IndexOutOfRange."""
     shape = x.shape
     if not shape:
         return x.reshape(1)
@@ -143,13 +140,13 @@ def flatten(xp: Module, x: Array, /, start_dim: int = 0, end_dim: int = -1) -> A
 
 @_view()
 def ravel(xp: Module, x: Array, /) -> Array:
-    """All elements on one axis; a view where the layout has one. Does not block."""
+    """All elements on one axis; a view where the layout has one."""
     return x.reshape(x.size)
 
 
 @_view()
 def unflatten(xp: Module, x: Array, /, dim: int, sizes: Sequence[int]) -> Array:
-    """One axis as several. Does not block. Raises IndexOutOfRange, InvalidArgument: sizes that are not its parts."""
+    """One axis as several. Raises IndexOutOfRange, InvalidArgument: sizes that are not its parts."""
     axis = axis_of(x, dim)
     inner = indices_of(sizes)
     have, known = x.shape[axis], math.prod(inner)
@@ -167,7 +164,7 @@ def _narrowed(a: Array, axis: int, start: int, length: int) -> Array:
 
 @_view()
 def narrow(xp: Module, x: Array, /, dim: int, start: int, length: int) -> Array:
-    """The view of `length` steps from `start` along an axis. Does not block.
+    """The view of `length` steps from `start` along an axis.
 
     Raises:
         IndexOutOfRange: no such axis or range.
@@ -184,7 +181,7 @@ def narrow(xp: Module, x: Array, /, dim: int, start: int, length: int) -> Array:
 
 @_view()
 def select(xp: Module, x: Array, /, dim: int, index: int) -> Array:
-    """The view at one index of an axis, which is gone from it. Does not block. Raises IndexOutOfRange."""
+    """The view at one index of an axis, which is gone from it. Raises IndexOutOfRange."""
     axis = axis_of(x, dim)
     have = x.shape[axis]
     if type(index) is not int:
@@ -207,7 +204,7 @@ def _permuted(a: Array, axes: Any) -> Array:
 
 @_view(method=False, fails="the order {axes} for the axes of")
 def permute_dims(xp: Module, x: Array, /, axes: Sequence[int]) -> Array:
-    """The view with its axes in another order. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    """The view with its axes in another order. Raises IndexOutOfRange, InvalidArgument."""
     return _permuted(x, axes)
 
 
@@ -219,13 +216,13 @@ def permute(xp: Module, self: Array, *dims: Any) -> Array:
 
 @_view("swapaxes")
 def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
-    """The view with two axes exchanged. Does not block. Raises IndexOutOfRange."""
+    """The view with two axes exchanged. Raises IndexOutOfRange."""
     return x.swapaxes(axis_of(x, dim0), axis_of(x, dim1))
 
 
 @_view()
 def t(xp: Module, x: Array, /) -> Array:
-    """The transpose of a matrix; a tensor of fewer axes as it is. Does not block. Raises InvalidArgument."""
+    """The transpose of a matrix; a tensor of fewer axes as it is. Raises InvalidArgument."""
     if x.ndim > 2:
         raise InvalidArgument(f"t() of a tensor of shape {x.shape}; it takes at most two axes: use transpose")
     return x.T
@@ -239,7 +236,7 @@ def _reversed(xp: Module, self: Array) -> Array:
 
 @_view(properties=("mT",))
 def matrix_transpose(xp: Module, x: Array, /) -> Array:
-    """The view with the last two axes exchanged. Does not block. Raises InvalidArgument: fewer than two."""
+    """The view with the last two axes exchanged. Raises InvalidArgument: fewer than two."""
     if x.ndim < 2:
         raise InvalidArgument(f"matrix_transpose of a tensor of shape {x.shape}; it needs two axes")
     return x.swapaxes(-1, -2)
@@ -247,7 +244,7 @@ def matrix_transpose(xp: Module, x: Array, /) -> Array:
 
 @_view()
 def adjoint(xp: Module, x: Array, /) -> Array:
-    """The conjugate of the matrix transpose; a view for real types. Does not block. Raises InvalidArgument."""
+    """The conjugate of the matrix transpose; a view for real types. Raises InvalidArgument."""
     if x.ndim < 2:
         raise InvalidArgument(f"adjoint of a tensor of shape {x.shape}; it needs two axes")
     turned = x.swapaxes(-1, -2)
@@ -270,7 +267,7 @@ def _imaginary_part(xp: Module, self: Array) -> Array:
 
 @_view("movedim")
 def moveaxis(xp: Module, x: Array, source: Any, destination: Any, /) -> Array:
-    """The view with axes at other places. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    """The view with axes at other places. Raises IndexOutOfRange, InvalidArgument."""
     if type(source) is int and type(destination) is int:
         order = list(range(x.ndim))
         order.insert(axis_of(x, destination), order.pop(axis_of(x, source)))
@@ -288,7 +285,7 @@ def moveaxis(xp: Module, x: Array, source: Any, destination: Any, /) -> Array:
 def squeeze(xp: Module, x: Array, /, axis: Any = None, *, dim: Any = None) -> Array:
     """The view without axes of size 1: all of them, or those named, which must be so.
 
-    Does not block. Raises IndexOutOfRange; InvalidArgument: an axis of another size.
+    Raises IndexOutOfRange; InvalidArgument: an axis of another size.
     """
     axis = axis if dim is None else dim
     if axis is None:
@@ -311,7 +308,7 @@ def _with_new_axis(a: Array, dim: Any) -> Array:
 
 @_view()
 def expand_dims(xp: Module, x: Array, /, axis: Any) -> Array:
-    """The view with new axes of size 1. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    """The view with new axes of size 1. Raises IndexOutOfRange, InvalidArgument."""
     if not isinstance(axis, SEQUENCES):
         return _with_new_axis(x, axis)
     ndim = x.ndim + len(axis)
@@ -326,7 +323,7 @@ def expand_dims(xp: Module, x: Array, /, axis: Any) -> Array:
 
 @_view()
 def unsqueeze(xp: Module, x: Array, /, dim: int) -> Array:
-    """The view with a new axis of size 1 at `dim`. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    """The view with a new axis of size 1 at `dim`. Raises IndexOutOfRange, InvalidArgument."""
     return _with_new_axis(x, dim)
 
 
@@ -351,7 +348,7 @@ def _broadcast(a: Array, sizes: tuple[int, ...], keeps: bool) -> Array:
 def broadcast_to(xp: Module, x: Array, /, shape: Sequence[int]) -> Array:
     """The view with these sizes, whose new elements are the same memory, so that it cannot be written.
 
-    Does not block. Raises InvalidArgument: sizes that the tensor does not broadcast to.
+    Raises InvalidArgument: sizes that the tensor does not broadcast to.
     """
     return _broadcast(x, indices_of(shape), False)
 
@@ -360,20 +357,20 @@ def broadcast_to(xp: Module, x: Array, /, shape: Sequence[int]) -> Array:
 def expand(xp: Module, self: Array, *sizes: Any) -> Array:
     """The view with axes of size 1 repeated, without memory of their own; -1 keeps an axis. It cannot be written.
 
-    Does not block. Raises InvalidArgument: other sizes.
+    Raises InvalidArgument: other sizes.
     """
     return _broadcast(self, indices_of(_sizes(sizes)), True)
 
 
 @_view(function=False, fails="broadcasting to {other.shape}")
 def expand_as(xp: Module, self: Array, other: Array) -> Array:
-    """`expand` to the sizes of another tensor. Does not block. Raises InvalidArgument."""
+    """`expand` to the sizes of another tensor. Raises InvalidArgument."""
     return _broadcast(self, other.shape, False)
 
 
 @composed(method=False)
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that tensors of these sizes broadcast to. Does not block. Raises InvalidArgument."""
+    """The sizes that tensors of these sizes broadcast to. Raises InvalidArgument."""
     try:
         return np.broadcast_shapes(*shapes)
     except (TypeError, ValueError) as error:
@@ -382,14 +379,14 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @composed("broadcast_tensors", method=False)
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
-    """Views of all tensors with the sizes that they broadcast to. Does not block. Raises InvalidArgument."""
+    """Views of all tensors with the sizes that they broadcast to. Raises InvalidArgument."""
     shape = broadcast_shapes(*[array_of(x).shape for x in arrays])
     return tuple([broadcast_to(x, shape) for x in arrays])
 
 
 @_view(fails="taking a diagonal of")
 def diagonal(xp: Module, x: Array, /, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    """The view of a diagonal of two axes, as a last axis. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    """The view of a diagonal of two axes, as a last axis. Raises IndexOutOfRange, InvalidArgument."""
     result = x.diagonal(index_of(offset), axis_of(x, dim1), axis_of(x, dim2))
     if x.flags.writeable:
         result.flags.writeable = True  # NumPy's is read-only for reasons of its history
@@ -400,7 +397,7 @@ def diagonal(xp: Module, x: Array, /, offset: int = 0, dim1: int = 0, dim2: int 
 def unfold(xp: Module, x: Array, /, dimension: int, size: int, step: int) -> Array:
     """The view of all windows of `size` along an axis, `step` apart, as a last axis; no writing to overlapping ones.
 
-    Does not block. Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
+    Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
     """
     axis = axis_of(x, dimension)
     sizes, steps = x.shape, x.strides
@@ -433,25 +430,25 @@ def _flip_method(xp: Module, self: Array, *axes: Any, dims: Any = ()) -> Array:
 
 @_view(method=_flip_method)
 def flip(xp: Module, x: Array, /, axis: Any = None) -> Array:
-    """The view with the order of elements reversed along all axes or some. Does not block. Raises IndexOutOfRange."""
+    """The view with the order of elements reversed along all axes or some. Raises IndexOutOfRange."""
     return _flipped(x, axis)
 
 
 @_view()
 def fliplr(xp: Module, x: Array, /) -> Array:
-    """`flip` of the second axis. Does not block. Raises IndexOutOfRange."""
+    """`flip` of the second axis. Raises IndexOutOfRange."""
     return _flipped(x, 1)
 
 
 @_view()
 def flipud(xp: Module, x: Array, /) -> Array:
-    """`flip` of the first axis. Does not block. Raises IndexOutOfRange."""
+    """`flip` of the first axis. Raises IndexOutOfRange."""
     return _flipped(x, 0)
 
 
 @_view()
 def rot90(xp: Module, x: Array, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
-    """The view turned by 90 degrees `k` times in the plane of two axes. Does not block. Raises IndexOutOfRange."""
+    """The view turned by 90 degrees `k` times in the plane of two axes. Raises IndexOutOfRange."""
     axes = _several(x, indices_of(dims, "axes"))
     if len(axes) != 2:
         raise InvalidArgument(f"rot90 in the plane of axes {dims}; give two")
@@ -460,7 +457,7 @@ def rot90(xp: Module, x: Array, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> 
 
 @_view()
 def chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> list[Array]:
-    """At most `chunks` views of equal sizes along an axis, the last of which may be smaller. Does not block.
+    """At most `chunks` views of equal sizes along an axis, the last of which may be smaller.
 
     Raises:
         IndexOutOfRange, InvalidArgument: no such axis; fewer than one.
@@ -473,7 +470,7 @@ def chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> list[Array]:
 
 @_view()
 def split(xp: Module, x: Array, /, split_size: int | Sequence[int], dim: int = 0) -> list[Array]:
-    """Views along an axis: all of one size but perhaps the last, or of the given sizes. Does not block.
+    """Views along an axis: all of one size but perhaps the last, or of the given sizes.
 
     Raises:
         IndexOutOfRange, InvalidArgument: no such axis; sizes that do not add up to it.
@@ -503,7 +500,7 @@ def _parts(a: Array, axis: int, split_size: Any) -> list[Array]:
 
 @_view(fails="splitting at {indices_or_sections}")
 def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int], dim: int = 0) -> list[Array]:
-    """Views along an axis: so many of nearly equal sizes, or cut before the given indices. Does not block.
+    """Views along an axis: so many of nearly equal sizes, or cut before the given indices.
 
     Raises:
         IndexOutOfRange, InvalidArgument: no such axis; fewer than one part.
@@ -521,43 +518,43 @@ def _unstacked(a: Array, axis: int) -> tuple[Array, ...]:
 
 @_view()
 def unstack(xp: Module, x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The views at each index of an axis. Does not block. Raises IndexOutOfRange."""
+    """The views at each index of an axis. Raises IndexOutOfRange."""
     return _unstacked(x, axis_of(x, axis))
 
 
 @_view()
 def unbind(xp: Module, x: Array, /, dim: int = 0) -> tuple[Array, ...]:
-    """The views at each index of an axis. Does not block. Raises IndexOutOfRange."""
+    """The views at each index of an axis. Raises IndexOutOfRange."""
     return _unstacked(x, axis_of(x, dim))
 
 
 @_view(fails="copying")
 def contiguous(xp: Module, x: Array, /) -> Array:
-    """Itself when contiguous, else a copy that is. Does not block."""
+    """Itself when contiguous, else a copy that is."""
     return x if x.flags.c_contiguous else x.copy()
 
 
 @_view(function=False)
 def detach(xp: Module, self: Array) -> Array:
-    """A view of the same memory, of which no gradients are recorded. Does not block."""
+    """A view of the same memory, of which no gradients are recorded."""
     return self.view()
 
 
 @_view(method=False)
 def atleast_1d(xp: Module, x: Array, /) -> Array:
-    """With one axis at least; a view. Does not block."""
+    """With one axis at least; a view."""
     return xp.atleast_1d(x.view())
 
 
 @_view(method=False)
 def atleast_2d(xp: Module, x: Array, /) -> Array:
-    """With two axes at least; a view. Does not block."""
+    """With two axes at least; a view."""
     return xp.atleast_2d(x.view())
 
 
 @_view(method=False)
 def atleast_3d(xp: Module, x: Array, /) -> Array:
-    """With three axes at least; a view. Does not block."""
+    """With three axes at least; a view."""
     return xp.atleast_3d(x.view())
 
 
@@ -566,7 +563,7 @@ def atleast_3d(xp: Module, x: Array, /) -> Array:
 
 @operation(function=False, fails="copying")
 def clone(xp: Module, self: Array) -> Array:
-    """A copy on the heap with a storage of its own. Does not block."""
+    """A copy on the heap with a storage of its own."""
     return self.copy()
 
 
@@ -581,44 +578,44 @@ def _joined(function: Callable[..., Array], arrays: Any, out: Any, **how: Any) -
 def concat(xp: Module, arrays: Arrays, /, axis: int | None = 0, *, out: Array | None = None) -> Array:
     """The tensors one after the other along an axis; None: all their elements on one.
 
-    A copy, of the type that they promote to. Does not block. Raises InvalidArgument (shapes), IndexOutOfRange.
+    A copy, of the type that they promote to. Raises InvalidArgument (shapes), IndexOutOfRange.
     """
     return _joined(xp.concatenate, arrays, out, axis=axis)
 
 
 @operation(out=Out.PASSED, method=False, fails="{name} of tensors, the first")
 def cat(xp: Module, tensors: Arrays, dim: int = 0, *, out: Array | None = None) -> Array:
-    """`concat` with torch's names. A copy. Does not block. Raises InvalidArgument (shapes), IndexOutOfRange."""
+    """`concat` with torch's names. A copy. Raises InvalidArgument (shapes), IndexOutOfRange."""
     return _joined(xp.concatenate, tensors, out, axis=dim)
 
 
 @operation(out=Out.PASSED, method=False, fails="{name} of tensors, the first")
 def stack(xp: Module, arrays: Arrays, /, axis: int = 0, *, dim: int | None = None, out: Array | None = None) -> Array:
-    """Tensors of one shape along a new axis. A copy. Does not block. Raises InvalidArgument, IndexOutOfRange."""
+    """Tensors of one shape along a new axis. A copy. Raises InvalidArgument, IndexOutOfRange."""
     return _joined(xp.stack, arrays, out, axis=axis if dim is None else dim)
 
 
 @operation(method=False, fails="{name} of tensors, the first")
 def hstack(xp: Module, tensors: Arrays) -> Array:
-    """Tensors side by side: along the second axis, or the only one. A copy. Does not block. Raises InvalidArgument."""
+    """Tensors side by side: along the second axis, or the only one. A copy. Raises InvalidArgument."""
     return xp.hstack(tensors)
 
 
 @operation(method=False, fails="{name} of tensors, the first")
 def vstack(xp: Module, tensors: Arrays) -> Array:
-    """Tensors as rows, one below the other. A copy. Does not block. Raises InvalidArgument."""
+    """Tensors as rows, one below the other. A copy. Raises InvalidArgument."""
     return xp.vstack(tensors)
 
 
 @operation(method=False, fails="{name} of tensors, the first")
 def dstack(xp: Module, tensors: Arrays) -> Array:
-    """Tensors along the third axis. A copy. Does not block. Raises InvalidArgument."""
+    """Tensors along the third axis. A copy. Raises InvalidArgument."""
     return xp.dstack(tensors)
 
 
 @operation(method=False, fails="{name} of tensors, the first")
 def column_stack(xp: Module, tensors: Arrays) -> Array:
-    """Tensors as columns, side by side. A copy. Does not block. Raises InvalidArgument."""
+    """Tensors as columns, side by side. A copy. Raises InvalidArgument."""
     return xp.column_stack(tensors)
 
 
@@ -626,7 +623,7 @@ def column_stack(xp: Module, tensors: Arrays) -> Array:
 def roll(xp: Module, x: Array, /, shift: Any, axis: Any = None) -> Array:
     """The elements moved by `shift` places along axes, or in flat order; what falls off comes in again. A copy.
 
-    Does not block. Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
+    Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
     """
     if isinstance(shift, SEQUENCES) and (
         axis is None or len(shift) != (len(axis) if isinstance(axis, SEQUENCES) else 1)
@@ -650,7 +647,7 @@ def _repeated(xp: Module, a: Array, repeats: Any, axis: int | None) -> Array:
 
 @operation(method=False, fails="repeating {repeats} times")
 def repeat(xp: Module, x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
-    """Each element (or each index of an axis) so many times in a row. A copy. Does not block.
+    """Each element (or each index of an axis) so many times in a row. A copy.
 
     Args:
         repeats: a number, or integers, one for each; None as axis takes the elements in flat order.
@@ -663,7 +660,7 @@ def repeat(xp: Module, x: Array, repeats: Any, /, *, axis: int | None = None) ->
 
 @operation(fails="repeating {repeats} times")
 def repeat_interleave(xp: Module, x: Array, /, repeats: Any, dim: int | None = None) -> Array:
-    """`repeat` with torch's names. A copy. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    """`repeat` with torch's names. A copy. Raises IndexOutOfRange, InvalidArgument."""
     return _repeated(xp, x, repeats, dim)
 
 
@@ -682,13 +679,13 @@ def _tile_method(xp: Module, self: Array, *repetitions: Any) -> Array:
 
 @operation(method=_tile_method, fails="tiling {repetitions} times")
 def tile(xp: Module, x: Array, repetitions: Sequence[int], /) -> Array:
-    """The tensor so many times along each axis. A copy. Does not block. Raises InvalidArgument."""
+    """The tensor so many times along each axis. A copy. Raises InvalidArgument."""
     return _tiled(xp, x, repetitions)
 
 
 @operation()
 def diag_embed(xp: Module, x: Array, /, offset: int = 0) -> Array:
-    """Matrices of zeros with the last axis on a diagonal. A copy. Does not block. Raises InvalidArgument."""
+    """Matrices of zeros with the last axis on a diagonal. A copy. Raises InvalidArgument."""
     if not x.ndim:
         raise InvalidArgument("diag_embed of a tensor without axes; it needs one")
     offset = index_of(offset)
@@ -702,7 +699,7 @@ def diag_embed(xp: Module, x: Array, /, offset: int = 0) -> Array:
 
 @operation(method=False, fails="a grid, the first axis of which is")
 def meshgrid(xp: Module, *arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
-    """Grids of coordinates from tensors of one axis. Copies. Does not block. Raises InvalidArgument."""
+    """Grids of coordinates from tensors of one axis. Copies. Raises InvalidArgument."""
     if indexing not in ("xy", "ij") or any(x.ndim > 1 for x in arrays):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")
     return tuple(xp.meshgrid(*arrays, indexing=indexing))
@@ -714,8 +711,6 @@ def meshgrid(xp: Module, *arrays: Array, indexing: str = "xy") -> tuple[Array, .
 @composed()
 def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """The view of the storage with these sizes and strides (elements). Overlapping ones cannot be written.
-
-    Does not block.
 
     Args:
         storage_offset: first element in the storage; None: the tensor's own.

@@ -1,4 +1,4 @@
-"""Values in order. Results are copies; none blocks."""
+"""Values in order. Results are copies; nothing in this module blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Special functions, element by element: SciPy's, which is imported with the first call (the extra `scipy`)."""
+"""Elementwise special functions, computed by SciPy (the extra `scipy`), which is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What many elements come to: sums, extremes, truth; over all axes, or some, or along one.
+"""Reductions: sums, extremes and truth values, over all axes, some, or along one.
 
-Arguments have the array API's names (`axis`, `keepdims`) and torch's (`dim`, `keepdim`). None blocks.
+Arguments have the array API's names (`axis`, `keepdims`) and torch's (`dim`, `keepdim`). Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .core import Tensor, axes_of, axis_of, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 
 _IN_FLOAT32: Final = ("mean", "nanmean")
-RAISES: Final = "Does not block. Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
+RAISES: Final = "Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
 
 
 class Reduction(Protocol):
@@ -200,7 +200,7 @@ class Found(NamedTuple):
 
 @composed()
 def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False) -> MinMax:
-    """Smallest and largest values over all axes or some. Does not block. Raises as max."""
+    """Smallest and largest values over all axes or some. Raises as max."""
     return MinMax(min(x, axis=dim, keepdims=keepdim), max(x, axis=dim, keepdims=keepdim))
 
 
@@ -208,7 +208,7 @@ def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False) -> MinMax:
 def quantile(
     xp: Module, x: Array, q: Any, /, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
-    """The value below which a part `q` (0 to 1, or several) of the values lies. Does not block. Raises as max."""
+    """The value below which a part `q` (0 to 1, or several) of the values lies. Raises as max."""
     if not x.size:
         raise InvalidArgument(f"quantile {q} of a tensor of shape {x.shape}: it has no elements")
     return xp.quantile(x, q, axis=axes_of(x, dim), keepdims=keepdim, method=interpolation)
@@ -255,7 +255,7 @@ def cumulative_sum(
 ) -> Array:
     """Sums of all elements so far, along an axis; `include_initial`: begins with 0.
 
-    Does not block. Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
+    Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
     """
     return _accumulate(xp, "cumulative_sum", xp.add, x, axis, dtype, include_initial, 0)
 
@@ -272,38 +272,38 @@ def cumulative_prod(
 ) -> Array:
     """Products of all elements so far, along an axis; `include_initial`: begins with 1.
 
-    Does not block. Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
+    Raises IndexOutOfRange; InvalidArgument: no axis given, of several.
     """
     return _accumulate(xp, "cumulative_prod", xp.multiply, x, axis, dtype, include_initial, 1)
 
 
 @operation(out=Out.COPIED, fails="{name} along axis {axis} of")
 def cumsum(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
-    """`cumulative_sum` with torch's names. Does not block. Raises as that does."""
+    """`cumulative_sum` with torch's names. Raises as that function does."""
     return _accumulate(xp, "cumsum", xp.add, x, dim, dtype, False, 0)
 
 
 @operation(out=Out.COPIED, fails="{name} along axis {axis} of")
 def cumprod(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
-    """`cumulative_prod` with torch's names. Does not block. Raises as that does."""
+    """`cumulative_prod` with torch's names. Raises as that function does."""
     return _accumulate(xp, "cumprod", xp.multiply, x, dim, dtype, False, 1)
 
 
 @operation(fails="{name} along axis {axis} of")
 def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
-    """log of the sums of exp(x) so far, along an axis. Does not block. Raises IndexOutOfRange."""
+    """Logarithms of the running sums of exp(x) along an axis. Raises IndexOutOfRange."""
     return xp.logaddexp.accumulate(_inexact(xp, x), axis_of(x, dim))
 
 
 @operation(results=Found, fails="{name} along axis {axis} of")
 def cummax(xp: Module, x: Array, /, dim: int) -> Found:
-    """Largest values so far along an axis, and where the last of each is. Does not block. Raises IndexOutOfRange."""
+    """Largest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.maximum)
 
 
 @operation(results=Found, fails="{name} along axis {axis} of")
 def cummin(xp: Module, x: Array, /, dim: int) -> Found:
-    """Smallest values so far along an axis, and where the last of each is. Does not block. Raises IndexOutOfRange."""
+    """Smallest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.minimum)
 
 
@@ -326,7 +326,7 @@ def diff(
     prepend: Array | None = None,
     append: Array | None = None,
 ) -> Array:
-    """Differences of neighbours along an axis, `n` times. Does not block. Raises IndexOutOfRange, InvalidArgument."""
+    """Differences of neighbours along an axis, `n` times. Raises IndexOutOfRange, InvalidArgument."""
     ends = {name: end for name, end in (("prepend", prepend), ("append", append)) if end is not None}
     return xp.diff(x, n, axis_of(x, axis), **ends)
 
@@ -335,7 +335,7 @@ def diff(
 def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found:
     """The value met most often along an axis (the smallest of several), and where its last one stands.
 
-    Does not block. Raises IndexOutOfRange; InvalidArgument: an axis without elements.
+    Raises IndexOutOfRange; InvalidArgument: an axis without elements.
     """
     axis = axis_of(x, dim)
     rows = xp.moveaxis(x, axis, -1)
@@ -356,13 +356,13 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
 
 @operation(fails="the distance to a tensor of shape {other.shape} of")
 def dist(xp: Module, x: Array, other: Array, /, p: float = 2) -> Array:
-    """The p-norm of the difference of two tensors. Does not block. Raises InvalidArgument: shapes."""
+    """The p-norm of the difference of two tensors. Raises InvalidArgument: shapes."""
     return xp.linalg.norm(xp.subtract(_inexact(xp, x), _inexact(xp, other)).reshape(-1), p)
 
 
 @operation()
 def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array:
-    """A copy whose parts along an axis have a p-norm of at most `maxnorm`. Does not block.
+    """A copy whose parts along an axis have a p-norm of at most `maxnorm`.
 
     Raises IndexOutOfRange; InvalidArgument: p or maxnorm; DTypeError: integers.
     """
@@ -380,14 +380,14 @@ def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array
 def histc(xp: Module, x: Array, /, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """How many values lie in each of `bins` equal parts of [min, max] (both the same: the smallest and largest value).
 
-    Does not block. Raises InvalidArgument: fewer than one part, a range that is none.
+    Raises InvalidArgument: fewer than one part, not a range.
     """
     return _histogram(xp, x, x.reshape(-1), bins, min, max)
 
 
 @operation(fails="a histogram of {bins} parts of")
 def bhistc(xp: Module, x: Array, /, bins: int = 100, min: float = 0, max: float = 0) -> Array:
-    """`histc` of each row of a matrix, between the same bounds. Does not block. Raises InvalidArgument."""
+    """`histc` of each row of a matrix, between the same bounds. Raises InvalidArgument."""
     if x.ndim != 2:
         raise InvalidArgument(f"bhistc of a tensor of shape {x.shape}; give two axes")
     if min == max and x.size:
@@ -410,7 +410,7 @@ def _histogram(xp: Module, a: Array, values: Array, bins: int, low: Any, high: A
 
 @operation(method=False)
 def match(xp: Module, x: Array, other: Array, /, gain: float = 1) -> Array:
-    """`gain` times the squared distance of each row of a matrix to each of another (TH's). Does not block.
+    """`gain` times the squared distance of each row of a matrix to each of another (TH's).
 
     Raises InvalidArgument: rows of different sizes.
     """

@@ -1,10 +1,11 @@
-"""Linear algebra: the array API's extension `linalg`, with what `torch.linalg` has beside. None blocks.
+"""Linear algebra: the array API's extension `linalg`, and further functions of `torch.linalg`.
 
-Vectors stand in the last axis, matrices in the last two, stacks of them in those before. LAPACK computes with float32,
-float64, complex64 and complex128, and the result has that type; integers are refused. NumPy calls it; what NumPy lacks
-(LU factors, triangular systems, functions of matrices) SciPy does, which the extra `scipy` brings.
+Vectors are in the last axis, matrices in the last two; the axes before are those of a stack. LAPACK computes with
+float32, float64, complex64 and complex128, and the result has that type; integers are refused. Most functions call
+LAPACK through NumPy; LU factors, triangular systems and functions of matrices need SciPy (the extra `scipy`).
 
-A matrix for which there is no answer (singular, not positive definite, without convergence) raises LinAlgError.
+LinAlgError is raised if a problem has no solution: a matrix is singular or not positive definite, or an iteration does
+not converge. Nothing in this package blocks.
 """
 
 from __future__ import annotations

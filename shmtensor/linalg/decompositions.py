@@ -1,4 +1,4 @@
-"""A matrix as a product of simpler ones. All take stacks of matrices, in the last two axes. None blocks."""
+"""Decompositions of matrices. All functions take stacks of matrices, in the last two axes. Nothing here blocks."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _complex(a: NDArray[Any], found: Any) -> Array:
 def eig(xp: Module, x: Array, /) -> EigResult:
     """Eigenvalues and eigenvectors of any square matrix; complex ones, for real matrices too.
 
-    Raises LinAlgError (no convergence, or what is not finite), InvalidArgument, DTypeError.
+    Raises LinAlgError (no convergence, or values that are not finite), InvalidArgument, DTypeError.
     """
     a = matrices("eig", x, square=True)
     values, vectors = numpys("eig", "geev", a, xp.linalg.eig, a)
@@ -225,7 +225,7 @@ def reflectors(name: str, x: Array, tau: Array) -> tuple[Array, Array]:
 
 
 def pivots_of(name: str, pivots: Array) -> Array:
-    """The array of pivots. Raises DTypeError: no integers."""
+    """The array of pivots. Raises DTypeError: not integers."""
     if pivots.dtype.kind not in "iu":
         raise DTypeError(f"{name} with pivots of {pivots.dtype.name}; they are integers, from 1")
     return pivots.astype(np.int32, copy=False)

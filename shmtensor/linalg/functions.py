@@ -1,4 +1,4 @@
-"""Powers and products of matrices, and functions such as exp of them; the latter are SciPy's. None blocks."""
+"""Powers, products and functions (such as exp) of matrices; the functions need SciPy. Nothing here blocks."""
 
 from __future__ import annotations
 

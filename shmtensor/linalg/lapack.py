@@ -1,4 +1,4 @@
-"""LAPACK: what may go in, stacks of matrices, and what its answers mean.
+"""LAPACK: checks of arguments, stacks of matrices, and errors.
 
 NumPy calls LAPACK where it can, SciPy (the extra `scipy`, imported on first use) for the rest. A routine that fails
 raises LinAlgError, which names the routine and what it found, as TH did.
@@ -35,9 +35,9 @@ FAILURES: Final = {
 
 
 class LinAlgError(ShmTensorError, np.linalg.LinAlgError):
-    """A matrix for which there is no answer: singular, not positive definite, or without convergence.
+    """The problem has no solution: a matrix is singular or not positive definite, or an iteration does not converge.
 
-    It is NumPy's error of this name as well (and so a ValueError). The message names LAPACK's routine and what it said.
+    It is also NumPy's error of this name, and so a ValueError. The message has LAPACK's routine and what it reported.
     """
 
 

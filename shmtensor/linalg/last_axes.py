@@ -21,7 +21,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 @composed(method=False)
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """The view of the diagonals of matrices, as a last axis. Raises InvalidArgument: no matrices."""
+    """The view of the diagonals of matrices, as a last axis. Raises InvalidArgument: not matrices."""
     if array_of(x).ndim < 2:
         raise InvalidArgument(f"diagonal of a tensor of shape {x.shape}; it takes matrices, in the last two axes")
     return shapes.diagonal(x, index_of(offset), -2, -1)

@@ -1,4 +1,4 @@
-"""How large vectors and matrices are. None blocks."""
+"""Norms of vectors and matrices, condition and rank. Nothing here blocks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """LAPACK's part of TH, under TH's names and torch's: functions of `shmtensor` and methods of tensors.
 
 They differ from `shmtensor.linalg` in their arguments: the right side comes before the matrix, `svd` gives V rather
-than its adjoint, and TH's names take upper triangles. All take stacks unless it says so. None blocks.
+than its adjoint, and TH's names take upper triangles. All take stacks unless it says so. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def cholesky(x: Tensor, /, upper: bool = False) -> Tensor:
 
 @composed()
 def potrf(x: Tensor, /, upper: bool = True) -> Tensor:
-    """`cholesky`, of which TH gives the upper triangle. Raises as that."""
+    """`cholesky`, of which TH gives the upper triangle. Raises as that function does."""
     return cholesky(x, upper)
 
 
@@ -170,7 +170,7 @@ def cholesky_solve(xp: Module, b: Array, factor: Array, /, upper: bool = False) 
 
 @composed()
 def potrs(b: Tensor, factor: Tensor, /, upper: bool = True) -> Tensor:
-    """`cholesky_solve`, where TH takes the upper triangle. Raises as that."""
+    """`cholesky_solve`, where TH takes the upper triangle. Raises as that function does."""
     return cholesky_solve(b, factor, upper)
 
 
@@ -194,7 +194,7 @@ def cholesky_inverse(xp: Module, factor: Array, /, upper: bool = False) -> Array
 
 @composed()
 def potri(factor: Tensor, /, upper: bool = True) -> Tensor:
-    """`cholesky_inverse`, where TH takes the upper triangle. Raises as that."""
+    """`cholesky_inverse`, where TH takes the upper triangle. Raises as that function does."""
     return cholesky_inverse(factor, upper)
 
 
@@ -264,7 +264,7 @@ def geqrf(xp: Module, x: Array, /) -> GeqrfResult:
 
 @composed()
 def orgqr(x: Tensor, tau: Tensor, /) -> Tensor:
-    """`linalg.householder_product` of what geqrf gave: the columns of Q. Raises as that."""
+    """`linalg.householder_product` of what geqrf gave: the columns of Q. Raises as that function does."""
     return decompositions.householder_product(x, tau)
 
 
@@ -362,7 +362,7 @@ def btrifact(x: Tensor, /) -> LUFactorResult:
 
 @composed("btrisolve")
 def lu_solve(b: Tensor, factors: Tensor, pivots: Tensor, /) -> Tensor:
-    """`linalg.lu_solve` with the right side first. Raises as that."""
+    """`linalg.lu_solve` with the right side first. Raises as that function does."""
     return solvers.lu_solve(factors, pivots, b)
 
 

@@ -1,4 +1,4 @@
-"""Systems of linear equations, inverses and determinants. All take stacks of matrices. None blocks.
+"""Systems of linear equations, inverses and determinants. All take stacks of matrices. Nothing in this module blocks.
 
 A right side with one axis is a vector, with more of them a stack of matrices, as in the array API.
 """
@@ -176,7 +176,7 @@ def solve_triangular(
 
 
 def triangular(name: str, x1: Array, x2: Array, upper: bool, left: bool, turned: bool, unit: bool) -> Array:
-    """`solve_triangular`, with the transpose of x1 when `turned`. Raises as that."""
+    """`solve_triangular`, with the transpose of x1 when `turned`. Raises as that function does."""
     a, b = matrices(name, x1, square=True), floating(name, x2)
     same_type(name, a, b)
     if not left:  # X @ A = B is A^T @ X^T = B^T

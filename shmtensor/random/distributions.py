@@ -2,7 +2,7 @@
 
 Values are computed in double (integers in 64 bits) and then rounded, or wrapped, to the type of the tensor. Where a
 type is too coarse for it, a value can round up to the bound that the distribution stays below. While one tensor is
-filled, other threads that draw from the same generator wait.
+filled, other threads that draw from the same generator block.
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ def _require_reals(doing: str, array: Array) -> None:
 def uniform_(
     xp: Module, t: Array, /, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Array:
-    """Fill with values from `low` to below `high`, 2**32 different ones; gives t. Waits as the module says.
+    """Fill with values from `low` to below `high`, 2**32 different ones; returns t.
 
-    Of complex numbers the two parts are drawn one after the other, each between the bounds, as in torch.
+    Blocks while another thread draws from the generator. Of complex numbers the two parts are drawn one after the
+    other, each between the bounds, as in torch.
 
     Raises:
-        DTypeError: of a tensor that is not floating-point or complex, or bounds that are no numbers.
+        DTypeError: of a tensor that is not floating-point or complex, or bounds that are not numbers.
         InvalidArgument: low above high, or bounds that are not finite.
         LayoutError: memory that is read-only here.
     """
@@ -112,16 +113,17 @@ def uniform_(
 
 @operation(result=Result.SAME)
 def normal_(xp: Module, t: Array, /, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator | None = None) -> Array:
-    """Fill with values of the normal distribution; gives t. Waits as the module says.
+    """Fill with values of the normal distribution; returns t.
 
-    Of complex numbers the two parts are drawn one after the other, each with stdv / sqrt(2), as in torch.
+    Blocks while another thread draws from the generator. Of complex numbers the two parts are drawn one after the
+    other, each with stdv / sqrt(2), as in torch.
 
     Args:
         mean, stdv: numbers, or tensors that broadcast to the shape of t. With a tensor among them the standard values
             are rounded to t's type first, and scaled and moved in it, as in TH.
 
     Raises:
-        DTypeError: a tensor that is not floating-point or complex, or arguments that are no numbers.
+        DTypeError: a tensor that is not floating-point or complex, or arguments that are not numbers.
         InvalidArgument: a negative deviation, or shapes that do not go together.
         LayoutError: memory that is read-only here.
     """
@@ -154,7 +156,9 @@ def _along(xp: Module, given: Array, array: Array) -> Array:
 
 @composed(method=False)
 def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """A tensor of normal values, each with a mean and deviation of its own. Waits as the module says.
+    """A tensor of normal values, each with a mean and deviation of its own.
+
+    Blocks while another thread draws from the generator.
 
     Args:
         mean, stdv: tensors that broadcast with each other, or one of them a number; the result has the type of the
@@ -183,14 +187,14 @@ def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator
 def log_normal_(
     xp: Module, t: Array, /, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None
 ) -> Array:
-    """Fill with exp of normal values; gives t. Waits and raises as `uniform_`, for complex ones and stdv < 0 too."""
+    """Fill with exp of normal values; returns t. Blocks and raises as `uniform_`, for complex ones and stdv < 0 too."""
     _require_floats("log_normal_", t)
     _fill(t, "log_normal", deviation(mean, stdv), generator)
 
 
 @operation(result=Result.SAME)
 def exponential_(xp: Module, t: Array, /, lambd: float = 1.0, *, generator: Generator | None = None) -> Array:
-    """Fill with values of density lambd * exp(-lambd * x); gives t. Waits and raises as `log_normal_`."""
+    """Fill with values of density lambd * exp(-lambd * x); returns t. Blocks and raises as `log_normal_`."""
     _require_floats("exponential_", t)
     _fill(t, "exponential", rate(lambd), generator)
 
@@ -199,7 +203,7 @@ def exponential_(xp: Module, t: Array, /, lambd: float = 1.0, *, generator: Gene
 def cauchy_(
     xp: Module, t: Array, /, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Array:
-    """Fill with values of the Cauchy distribution; gives t. Waits and raises as `log_normal_`."""
+    """Fill with values of the Cauchy distribution; returns t. Blocks and raises as `log_normal_`."""
     _require_floats("cauchy_", t)
     _fill(t, "cauchy", spread(median, sigma), generator)
 
@@ -209,12 +213,13 @@ def cauchy_(
 
 @operation(result=Result.SAME)
 def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None = None) -> Array:
-    """Fill with integers i from 1, with probability (1 - p) * p**(i - 1); gives t. Waits as the module says.
+    """Fill with integers i from 1, with probability (1 - p) * p**(i - 1); returns t.
 
-    p is TH's: the probability to go on (torch's p is 1 - p). What an integer type cannot hold wraps around, as in C.
+    Blocks while another thread draws from the generator. p is TH's: the probability to go on (torch's p is 1 - p). What
+    an integer type cannot hold wraps around, as in C.
 
     Raises:
-        DTypeError: of a complex or bool tensor, or p that is no number.
+        DTypeError: of a complex or bool tensor, or p that is not a number.
         InvalidArgument: p not between 0 and 1.
         LayoutError: memory that is read-only here.
     """
@@ -234,13 +239,15 @@ def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None
 
 @operation(result=Result.SAME)
 def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | None = None) -> Array:
-    """Fill with 1 with probability p, else 0; gives t. Waits as the module says.
+    """Fill with 1 with probability p, else 0; returns t.
+
+    Blocks while another thread draws from the generator.
 
     Args:
         p: a number from 0 to 1, or a floating-point tensor of one for each element, which broadcasts to the shape of t.
 
     Raises:
-        DTypeError: of a complex tensor, or p that is no number or tensor of a floating-point type.
+        DTypeError: of a complex tensor, or p that is not a number or tensor of a floating-point type.
         InvalidArgument: p outside 0 to 1, or of a shape that does not broadcast.
         LayoutError: memory that is read-only here.
     """
@@ -276,14 +283,15 @@ def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
 
 @operation(result=Result.SAME)
 def random_(xp: Module, t: Array, /, low: Any = None, high: Any = None, *, generator: Generator | None = None) -> Array:
-    """Fill with integers: `random_()`, `random_(to)` from 0 to below it, `random_(from, to)`. Waits as the module says.
+    """Fill with integers: `random_()`, `random_(to)` from 0 to below it, `random_(from, to)`.
 
-    A value is a draw modulo the number of values, as in TH, so small ones are favoured by at most that number / 2**32.
-    `random_()` goes from 0 to the largest value of the type (2**24 of float32, as TH has it), and below 2**32. More
-    than 2**32 values from `from` to `to` take two draws each, as in torch.
+    Blocks while another thread draws from the generator. A value is a draw modulo the number of values, as in TH, so
+    small ones are favoured by at most that number / 2**32. `random_()` goes from 0 to the largest value of the type
+    (2**24 of float32, as TH has it), and below 2**32. More than 2**32 values from `from` to `to` take two draws each,
+    as in torch.
 
     Raises:
-        DTypeError: of a complex tensor, or bounds that are no integers.
+        DTypeError: of a complex tensor, or bounds that are not integers.
         InvalidArgument: from at or above to, or outside the type.
         LayoutError: memory that is read-only here.
     """

@@ -88,7 +88,7 @@ def probability(p: Any) -> tuple[float, float]:
     """A probability. Raises DTypeError, InvalidArgument."""
     found = number("p", p)
     if not 0 <= found <= 1:
-        raise InvalidArgument(f"p {p!r} is no probability; give one from 0 to 1")
+        raise InvalidArgument(f"p {p!r} is not a probability; give one from 0 to 1")
     return found, 0.0
 
 
@@ -120,7 +120,7 @@ class Generator:
         seed: as `manual_seed`; None takes one from the system.
 
     Raises:
-        DTypeError, InvalidArgument: a seed that is none.
+        DTypeError, InvalidArgument: not a seed.
     """
 
     __slots__ = ("__weakref__", "_from_system", "_lock", "_twister")
@@ -136,13 +136,13 @@ class Generator:
         _generators.add(self)
 
     def manual_seed(self, seed: Any) -> Self:
-        """Begin the stream of a seed; gives self. Does not block.
+        """Begin the stream of a seed; returns self. Does not block.
 
         Args:
             seed: an integer of at most 64 bits. The lower 32 make the stream, as in TH; negative ones count from 2**64.
 
         Raises:
-            DTypeError, InvalidArgument: a seed that is none.
+            DTypeError, InvalidArgument: not a seed.
         """
         return self._begin(seed_from(seed), False)
 
@@ -169,7 +169,7 @@ class Generator:
         return wrap(np.frombuffer(saved, np.uint8).copy())
 
     def set_state(self, state: Tensor) -> Self:
-        """Go on where `get_state` was called; gives self. Does not block.
+        """Go on where `get_state` was called; returns self. Does not block.
 
         Args:
             state: (5048,) uint8.
@@ -188,7 +188,7 @@ class Generator:
     def _restore(self, state: bytes) -> Self:
         with self._lock:
             if not self._twister.restore(state):
-                raise InvalidArgument("these bytes are no state of a generator; give what get_state gave")
+                raise InvalidArgument("these bytes are not the state of a generator; give what get_state returned")
             self._from_system = False
         return self
 
@@ -231,7 +231,7 @@ class Generator:
             return self._twister.cauchy(*pair)
 
     def log_normal(self, mean: float = 1.0, stdv: float = 2.0) -> float:
-        """exp of a normal value of this mean and deviation. Does not block. Raises DTypeError, InvalidArgument."""
+        """Exp of a normal value of this mean and deviation. Does not block. Raises DTypeError, InvalidArgument."""
         pair = deviation(mean, stdv)
         with self._lock:
             return self._twister.log_normal(*pair)
@@ -290,7 +290,7 @@ def generator_of(generator: Any) -> Generator:
 
 
 def manual_seed(seed: Any) -> Generator:
-    """`manual_seed` of the default generator, which it gives. Does not block. Raises as that does."""
+    """`manual_seed` of the default generator, which it gives. Does not block. Raises as that function does."""
     return default_generator.manual_seed(seed)
 
 
@@ -310,5 +310,5 @@ def get_rng_state() -> Tensor:
 
 
 def set_rng_state(state: Tensor) -> None:
-    """`set_state` of the default generator. Does not block. Raises as that does."""
+    """`set_state` of the default generator. Does not block. Raises as that function does."""
     default_generator.set_state(state)

@@ -106,14 +106,14 @@ def _shape(t: Any) -> tuple[int, ...]:
 
 @composed(method=False)
 def randperm(n: Any, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
-    """0 to n - 1 in random order, (n,): TH's exchanges, n - 1 draws. Waits while another thread draws.
+    """0 to n - 1 in random order, (n,): TH's exchanges, n - 1 draws. Blocks while another thread draws.
 
     Args:
         n: an integer from 0.
         dtype: default int64; any type but complex that holds n - 1.
 
     Raises:
-        DTypeError: n that is no integer, or a complex dtype.
+        DTypeError: n that is not an integer, or a complex dtype.
         InvalidArgument: n negative, or more than the dtype can count.
         OutOfMemory, ManagerError: as `empty`.
     """
@@ -176,7 +176,7 @@ def multinomial(
     *,
     generator: Generator | None = None,
 ) -> Array:
-    """Categories drawn by their weights, int64. One draw each, row after row. Waits while another thread draws.
+    """Categories drawn by their weights, int64. One draw each, row after row. Blocks while another thread draws.
 
     A category of weight 0 is never drawn. Without replacement each draw takes time in proportion to the categories.
 
@@ -189,7 +189,7 @@ def multinomial(
         (num_samples,) or (distributions, num_samples).
 
     Raises:
-        DTypeError: weights that are no floating-point tensor, or num_samples that is no integer.
+        DTypeError: weights that are not a floating-point tensor, or num_samples that is not an integer.
         InvalidArgument: weights of another shape, negative, not finite, or all 0; num_samples below 1, or without
             replacement above the number of categories that have a weight.
     """
@@ -273,22 +273,28 @@ def multinomial_alias_draw(
 ) -> Array:
     """Categories drawn from the tables of `multinomial_alias_setup`, (num_samples,) int64; two draws each.
 
-    Waits while another thread draws.
+    Blocks while another thread draws.
 
     Raises:
-        DTypeError: tables of other types, or num_samples that is no integer.
+        DTypeError: tables of other types, or num_samples that is not an integer.
         InvalidArgument: tables that cannot be such; num_samples below 1.
     """
     count = _count("num_samples", num_samples)
     if count < 1:
         raise InvalidArgument("num_samples is 0; draw at least one")
     if aliases.dtype != int64 or q.dtype.kind not in "fV":
-        raise DTypeError("an alias table is an int64 tensor and a floating-point one; give what the set-up gave")
+        raise DTypeError(
+            "an alias table is an int64 tensor and a floating-point one; give what multinomial_alias_setup returned"
+        )
     kept = q.astype(np.float64)
     if aliases.ndim != 1 or aliases.shape != kept.shape or not aliases.size:
-        raise InvalidArgument(f"alias tables of shapes {aliases.shape} and {q.shape}; give what the set-up gave")
+        raise InvalidArgument(
+            f"alias tables of shapes {aliases.shape} and {q.shape}; give what multinomial_alias_setup returned"
+        )
     if not ((aliases >= 0) & (aliases < aliases.size)).all() or not ((kept >= 0) & (kept <= 1)).all():
-        raise InvalidArgument("an alias is no category, or a share is not from 0 to 1; give what the set-up gave")
+        raise InvalidArgument(
+            "an alias is not a category, or a share is not from 0 to 1; give what multinomial_alias_setup returned"
+        )
     shape, _ = shape_from((count,), int64.itemsize)
     result = empty_array(shape, int64)
     draws = np.empty(2 * 8192)
