@@ -11,21 +11,21 @@
 #include "python/ref.hpp"
 #include "python/tensors.hpp"
 
-// A call: the tensors among the arguments are replaced by their arrays, `compute` is called with these, and what it
-// gives becomes tensors. What is seldom (errors, an `out` that is copied to, other types of elements than NumPy's) is
-// left to methods of the form (shmtensor/_tensor/dispatch.py), which also knows its name and its documentation.
+// A call: the tensors among the arguments are replaced by their arrays, `compute` is called with these, and its result
+// becomes tensors. Rare cases (errors, an `out` that is copied to, element types that NumPy lacks) are left to methods
+// of the form (shmtensor/_tensor/dispatch.py), which also has the name and the documentation.
 
 namespace shmtensor {
 namespace {
 
-// What becomes of the result. The numbers are those of dispatch.Result.
+// How the result is returned. The numbers are those of dispatch.Result.
 enum class Result : int {
     created = 0,  // arrays become tensors of their own
     view = 1,     // arrays become tensors on the storage of the first tensor, where they lie in it
     same = 2,     // the first argument was written to, and is the result
     value = 3,    // stays as it is
 };
-// Where `out` goes.
+// How `out` is used. The numbers are those of dispatch.Out.
 enum class Out : int {
     none = 0,    // there is none
     passed = 1,  // to `compute`, which writes into it and gives it back
@@ -493,8 +493,10 @@ bool add_operations(PyObject* module) {
         {&names.out, "out"},         {&names.storage, "storage"},     {&names.reject, "reject"},
         {&names.recover, "recover"}, {&names.place, "place"},         {&names.put, "put"},
         {&names.wrap, "wrap"},       {&names.module_of, "module_of"}, {&names.reject_sequence, "reject_sequence"}};
-    for (const auto& [name, text] : made)
-        if (!*name && !(*name = PyUnicode_InternFromString(text))) return false;
+    for (const auto& [name, text] : made) {
+        if (!*name) *name = PyUnicode_InternFromString(text);
+        if (!*name) return false;
+    }
     names.only_out = PyTuple_Pack(1, names.out);
     const Ref type(PyType_FromSpec(&spec));
     return names.only_out && type && PyModule_AddObjectRef(module, "Operation", type.get()) == 0;

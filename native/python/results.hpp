@@ -9,6 +9,8 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <exception>
+#include <new>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -77,6 +79,8 @@ struct type_caster<Struct> {
             error.restore();
         } catch (const std::bad_alloc&) {
             PyErr_NoMemory();
+        } catch (const std::exception& error) {
+            PyErr_SetString(PyExc_SystemError, error.what());
         }
         return {};
     }
