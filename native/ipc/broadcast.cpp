@@ -297,7 +297,7 @@ const char* Broadcast::check() const {
         while (at != cursor) {
             if (at == tail) return "C1: a reader is at no message";
             const Ring::Found found = ring_.message_at(units_of(at));
-            if (!found.message) return "R1: what lies inside is no message";
+            if (!found.message) return "R1: an entry inside is not a message";
             at = position_word(found.next, count_of(at) + 1);
         }
     }

@@ -558,7 +558,7 @@ const char* Ring::check(SegmentLookup& lookup) const {
     std::uint32_t position = units_of(head), messages = 0;
     while (position != units_of(tail)) {
         const Found found = message_at(position);
-        if (!found.message) return "R1: what lies inside is no message";
+        if (!found.message) return "R1: an entry inside is not a message";
         if (found.next - units_of(head) > units_of(tail) - units_of(head)) return "R1: a message passes the tail";
         for (std::uint32_t i = 0; i < found.message->holds; ++i) {
             const MessageHold& hold = holds_of(*found.message)[i];

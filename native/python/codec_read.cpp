@@ -39,8 +39,9 @@ class Decoder {
    private:
     static PyObject* damaged() {
         if (!PyErr_Occurred())
-            PyErr_SetString(errors.message_damaged,
-                            "what arrived is no message of this version: it is cut off, or something wrote over it");
+            PyErr_SetString(
+                errors.message_damaged,
+                "the received bytes are not a message of this version: they are cut off, or were overwritten");
         return nullptr;
     }
     std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }

@@ -14,27 +14,29 @@ Errors errors;
 namespace {
 
 constexpr const char* kTruncated =
-    "a shared-memory object is shorter than it was made: somebody truncated it, and what lay in it is gone. Use the "
-    "strategy file_descriptor, whose memory cannot be truncated";
+    "a shared-memory object is shorter than when it was created: a program truncated it, and its content is lost. Use "
+    "the strategy file_descriptor, whose memory cannot be truncated";
 
 // What kept a fork from being registered, and what to do.
 const char* why_not_registered(int error) {
     switch (error) {
         case EMFILE:
         case ENFILE:
-            return "its parent had no file descriptor left for it; raise the limit of open files (ulimit -n), or close "
+            return "its parent had no file descriptors left for it; raise the limit of open files (ulimit -n), or "
+                   "close "
                    "some before forking";
         case ENOMEM:
-            return "there was no memory for its holds on what the parent has; release tensors before forking, or raise "
+            return "there was no memory to record its holds on the blocks of its parent; release tensors before "
+                   "forking, or raise "
                    "the limit of memory";
         case ENOSPC:
-            return "the table of processes, or that of holds in a segment, was full; let some processes end, or "
+            return "the table of processes, or that of holds in a segment, was full; end some processes, or "
                    "release tensors before forking";
         case EBUSY:
             return "the metadata of a segment stayed locked by another process; it may be stopped: see "
                    "`shmtensor-manager ls`";
         case ESTALE:
-            return "the manager took its place back before it came for it; start another";
+            return "its slot was reclaimed before it connected; start another process";
         default:
             return std::strerror(error);
     }
@@ -169,8 +171,8 @@ void raise_too_large(std::uint64_t bytes, std::size_t blocks, std::uint64_t max_
 }
 
 void raise_message_lost(const std::string& why) {
-    raise(errors.segment_lost,
-          "a message names memory that is gone, and has been taken out: " + (why.empty() ? kTruncated : why));
+    raise(errors.segment_lost, "a message refers to memory that is lost, and was removed from the queue: " +
+                                   (why.empty() ? kTruncated : why));
 }
 
 }  // namespace shmtensor

@@ -32,7 +32,7 @@ template <class M>
 constexpr const char* used_name_of = is_versioned<M> ? dlpack::kUsedVersionedName : dlpack::kUsedName;
 
 [[noreturn]] void malformed(const std::string& what) {
-    raise(errors.argument, "this is no DLPack tensor that can be used: " + what);
+    raise(errors.argument, "cannot use this DLPack tensor: " + what);
 }
 [[noreturn]] void refuse(const std::string& what) {
     raise(PyExc_BufferError, what);
@@ -133,7 +133,7 @@ nb::object export_array(PyObject* array, bool copied) {
         sizes[axes + i] = view.strides[i] / element.bytes;
         if (view.strides[i] % element.bytes != 0) {
             std::free(given);
-            refuse("the strides of the array are no multiples of its item size; export a clone()");
+            refuse("the strides of the array are not multiples of its item size; export a clone()");
         }
     }
     managed.context = given;

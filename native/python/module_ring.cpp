@@ -131,7 +131,7 @@ void watch(RingMemory& self, std::uint64_t inode) {
 void undo_transfers(RingMemory& self, std::uint32_t slot, const nb::dict& metadata) {
     ManagerLookup lookup(metadata);
     if (self.ring().undo_transfers(slot, lookup) != RingStatus::ok)
-        raise(errors.lock_busy, "the ring is locked just now, or needs the metadata of more segments");
+        raise(errors.lock_busy, "the ring is locked at the moment, or needs the metadata of more segments");
 }
 
 std::size_t end_rings(Group& group, const nb::list& pairs) {

@@ -87,7 +87,7 @@ SegmentMetadata& require_open(SegmentMetadata& metadata) {
 class MetadataLock {
    public:
     explicit MetadataLock(SegmentMetadata& metadata) : metadata_(require_open(metadata)) {
-        if (!metadata.lock_untrusted()) raise(errors.lock_busy, "the metadata of the segment is locked just now");
+        if (!metadata.lock_untrusted()) raise(errors.lock_busy, "the metadata of the segment is locked at the moment");
     }
     MetadataLock(const MetadataLock&) = delete;
     MetadataLock& operator=(const MetadataLock&) = delete;
@@ -181,7 +181,7 @@ std::vector<FoundHold> copy_holds(SegmentMetadata& metadata, std::uint32_t limit
     for (std::uint32_t i = 0; i < high; ++i) {
         const std::uint64_t word = metadata.has_hold(i) ? metadata.hold(i).word.load() : 0;
         if (word == 0) continue;
-        if (holds.size() == holds.capacity()) raise(errors.lock_busy, "there are too many holds to look at just now");
+        if (holds.size() == holds.capacity()) raise(errors.lock_busy, "the segment has too many holds to list");
         holds.push_back({word, metadata.hold(i).since.load(std::memory_order_relaxed)});
     }
     return holds;

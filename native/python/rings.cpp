@@ -28,7 +28,7 @@ PyRing::PyRing(nb::object client_object_, nb::object block_object_, nb::object n
       block(*nb::inst_ptr<PyBlock>(block_object)->block) {
     if (block.client != &self.client) throw nb::value_error("the block belongs to another client");
     if (!ring.open(block.data(), block.bytes, block.segment->file))
-        raise(errors.queue_damaged, "the block is no queue of this version; open it with what made it");
+        raise(errors.queue_damaged, "the block is not a queue of this version; use the version that created it");
 }
 
 void PyRing::require_client() const {

@@ -16,7 +16,7 @@ bool slot_offset(PyObject* type, const char* name, Py_ssize_t* offset) {
     const Ref member(PyObject_GetAttrString(type, name));
     if (!member) return false;
     if (Py_TYPE(member.get()) != &PyMemberDescr_Type) {
-        PyErr_Format(PyExc_SystemError, "%R.%s is no slot", type, name);
+        PyErr_Format(PyExc_SystemError, "%R.%s is not a slot", type, name);
         return false;
     }
     *offset = reinterpret_cast<PyMemberDescrObject*>(member.get())->d_member->offset;

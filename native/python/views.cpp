@@ -18,7 +18,7 @@ constexpr std::uint64_t kMappedFrom = kPagedFrom;
 }  // namespace
 
 PyView::PyView(nb::handle_t<PyBlock> from, int number) {
-    if (number < 1 || number > 4) throw nb::value_error("there is no view of this kind");
+    if (number < 1 || number > 4) throw nb::value_error("a view has kind 1 to 4");
     const Block& b = *nb::inst_ptr<PyBlock>(from)->block;
     if (!b.client->may_touch()) raise_not_held(*b.client);
     kind = static_cast<ViewKind>(number);
