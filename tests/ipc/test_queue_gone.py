@@ -126,7 +126,7 @@ def test_a_get_goes_on_when_message_and_record_are_of_lost_memory(meeting: Meeti
 
     meeting.then = lose
     meeting.start(KILLED_IN_GET_OF_ITS_OWN)
-    with pytest.raises(errors.SegmentLost, match=r"taken out.*ended before"):
+    with pytest.raises(errors.SegmentLost, match=r"was removed.*ended before"):
         q.get(timeout=20)
     q.put("the next")
     assert q.get(timeout=5) == "the next"
@@ -138,7 +138,7 @@ def test_a_message_whose_memory_was_truncated_is_taken_out(meeting: Meeting) -> 
     meeting.start(SENDS_WHAT_IS_TRUNCATED)
     q.put("the next")
     assert live_in_arenas(meeting.manager.list()) == 1
-    with pytest.raises(errors.SegmentLost, match=r"taken out.*truncated"):
+    with pytest.raises(errors.SegmentLost, match=r"was removed.*truncated"):
         q.get(timeout=5)
     assert q.get(timeout=5) == "the next"
     until(
