@@ -55,6 +55,15 @@ def shm_names() -> set[str]:
     return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
 
 
+def no_names_left(before: set[str]) -> None:
+    """Check that nothing in /dev/shm stays that was not there before.
+
+    What other programs' dead have left, those of tests that run at the same time too, goes within moments.
+    """
+    left = shm_names() - before
+    until(lambda: not left & shm_names(), f"{sorted(left)} to go from /dev/shm")
+
+
 def _heeding_signals() -> list[str]:
     """What a command begins with so that it does not ignore what a shell's background job, or nohup, has us ignore."""
     names = ("SIGINT", "SIGHUP", "SIGTERM")
