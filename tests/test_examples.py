@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import no_names_left, shm_names
 from tiers import first
 
 pytestmark = pytest.mark.any_python
@@ -38,7 +37,7 @@ class Place:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("SHMTENSOR_")}
         self.env |= {"SHMTENSOR_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
         self.started: list[subprocess.Popen[str]] = []
-        self.names = shm_names()
+        self.names = self.shared_names()
 
     def start(self, script: str, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -51,6 +50,10 @@ class Place:
         )
         self.started.append(process)
         return process
+
+    @staticmethod
+    def shared_names() -> set[str]:
+        return {entry.name for entry in Path("/dev/shm").iterdir() if entry.name.startswith(("torch_", "sem.", "shmt"))}
 
     def processes(self) -> list[str]:
         """Command lines of all processes that were started with this runtime directory."""
@@ -74,7 +77,8 @@ class Place:
                 if stream is not None:
                     stream.close()
         wait_until(lambda: not self.processes(), f"every process has ended; left are {self.processes()}")
-        no_names_left(self.names)
+        # Other tests may be running and come and go: only what stays is a leak.
+        wait_until(lambda: not self.shared_names() - self.names, "the names in /dev/shm are gone")
 
 
 @pytest.fixture

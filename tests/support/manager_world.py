@@ -61,6 +61,8 @@ def no_names_left(before: set[str]) -> None:
     What other programs' dead have left, those of tests that run at the same time too, goes within moments.
     """
     left = shm_names() - before
+    ours = {name for name in left if name.startswith(f"torch_{os.getpid()}_")}
+    assert not ours, f"left in /dev/shm: {sorted(ours)}"
     until(lambda: not left & shm_names(), f"{sorted(left)} to go from /dev/shm")
 
 
