@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from manager_world import BOUND, World, shm_names, world
+from manager_world import BOUND, World, no_names_left, shm_names, world
 
 import shmtensor.multiprocessing as mp
 
@@ -44,8 +44,7 @@ def nothing_left() -> Iterator[None]:
     before = shm_names()
     yield
     gc.collect()
-    left = shm_names() - before
-    assert not left, f"left in /dev/shm: {sorted(left)}"
+    no_names_left(before)
 
 
 @pytest.fixture(autouse=True)

@@ -44,8 +44,8 @@ struct PyBroadcast {
     Client& client() const { return ring.client(); }
     ClientLookup lookup(std::uint64_t deadline) const { return {ring.self, deadline}; }
 
-    // Attempts until the core is through with one (ok), or `when_empty` says that there is nothing to be had, or the
-    // time is up. `message`: what an attempt fills; nullptr: nothing.
+    // Repeats the attempt until it succeeds (ok), `when_empty` gives kDone, or the time is up. `message`: what an
+    // attempt fills; nullptr: nothing.
     template <class Attempt, class WhenEmpty>
     RingStatus call(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Attempt&& attempt,
                     WhenEmpty&& when_empty);

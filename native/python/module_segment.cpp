@@ -1,4 +1,5 @@
-// The binding of segment_metadata.hpp: _native.SegmentMetadata, for the manager, which takes locks as slot 0.
+// The binding of segment_metadata.hpp: _native.SegmentMetadata, for the manager. It takes locks as slot 0, since it is
+// not a client.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -147,8 +148,8 @@ SegmentStats stats(SegmentMetadata& self) {
 
 std::uint32_t release_holds(SegmentMetadata& self, std::uint32_t slot, Group& group, bool rebuild) {
     const MetadataLock locked(self);
-    // The slot may be another's by now, if we were stopped and replaced. Whoever replaced us cannot have released it
-    // here while we have the lock.
+    // If this manager was stopped and replaced, the slot may belong to another client by now. The manager that replaced
+    // it cannot release the slot's holds here while this one has the lock.
     if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
     return self.release_holds_of(slot, rebuild);
 }

@@ -42,7 +42,7 @@ using Event = std::shared_ptr<const os::Descriptor>;  // shared with calls that 
 
 // _native.Ring
 struct PyRing {
-    // Raises QueueDamaged when there is no ring in the block.
+    // Raises QueueDamaged if the block does not hold a ring.
     PyRing(nb::object client_object_, nb::object block_object_, nb::object need_event_);
     PyRing(const PyRing&) = delete;
     PyRing& operator=(const PyRing&) = delete;

@@ -449,11 +449,7 @@ class Storm {
         ::usleep(static_cast<useconds_t>(random_() % 5000));
         const std::size_t which = random_() % all_.size();
         const One one = all_[which];
-        int status = 0;
-        if (::waitpid(one.pid, &status, WNOHANG) == one.pid)
-            fail("a process ended by itself: " + std::to_string(status));
-        ::kill(one.pid, SIGKILL);
-        want(::waitpid(one.pid, &status, 0) == one.pid, "waitpid");
+        kill_running(one.pid);
         world_.reclaim(one.slot);
         all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(which));
         if (one.writes) orphans_.push_back(one.arena);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -101,6 +102,14 @@ struct Connection {
         os::close(theirs);
     }
 };
+
+// Kill a process that has to be running still.
+inline void kill_running(int pid) {
+    int status = 0;
+    if (::waitpid(pid, &status, WNOHANG) == pid) fail("a process ended by itself: " + std::to_string(status));
+    ::kill(pid, SIGKILL);
+    want(::waitpid(pid, &status, 0) == pid, "waitpid");
+}
 
 // What a manager does to a slot, but without looking at what it was.
 inline void set_state(Group& group, std::uint32_t slot, SlotState state) {

@@ -37,7 +37,7 @@ def _fork(process: Any) -> Any:
     Where the parent has a handler, the child's interpreter drops signals that come before it has set up its own state:
     a `terminate()` right after the start would have no effect. They stay pending until then.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     def after_fork() -> None:
         del process._after_fork
@@ -46,10 +46,11 @@ def _fork(process: Any) -> Any:
 
     process._after_fork = after_fork
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # may raise what the handler of an earlier signal raises
         return _context.ForkProcess._Popen(process)
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # first: each call may raise so
         del process._after_fork
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class ForkProcess(_context.ForkProcess):

@@ -86,7 +86,7 @@ def decoders(driver: Path, runs: int, seconds: int, keep: bool) -> bool:
     before = uses(manager.process.pid)
     started = time.monotonic()
     command = [driver, "-max_len=4096", "-print_final_stats=1", "-verbosity=1", f"-artifact_prefix={found.parent}/"]
-    command += [f"-runs={runs}", f"-max_total_time={seconds}", "-rss_limit_mb=4096", found, seeds]
+    command += [f"-runs={runs}", f"-max_total_time={seconds}", "-rss_limit_mb=4096", "-timeout=60", found, seeds]
     log = driver.parent / "driver.log"
     with log.open("w+") as output:
         process = subprocess.Popen([str(word) for word in command], env=env, stdout=output, stderr=output)

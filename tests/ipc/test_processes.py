@@ -64,3 +64,24 @@ def test_blocked_signals_stay_blocked() -> None:
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | {signal.SIGUSR2}
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_a_handler_that_raises_in_the_start_leaves_signals_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setting the mask runs handlers of signals that came before, as this does."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    real = signal.pthread_sigmask
+
+    def interrupted(how: int, mask: Any) -> Any:
+        found = real(how, mask)
+        if how == signal.SIG_BLOCK and mask:
+            raise KeyboardInterrupt
+        return found
+
+    process = mp.get_context("fork").Process(target=time.sleep, args=(0,))
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "pthread_sigmask", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            process.start()
+    assert signal.pthread_sigmask(signal.SIG_SETMASK, before) == before
+    process.start()
+    assert end(process) == 0

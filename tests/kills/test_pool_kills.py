@@ -355,7 +355,7 @@ def spring(action: str) -> None:
 
 def kill_stopped(board: Board, is_over: threading.Event) -> None:
     """A thread: kill the victim once it has stopped; there is none if the run ends before."""
-    until(lambda: board.is_sprung() or is_over.is_set(), "the victim", 10 * BOUND)
+    until(lambda: board.is_sprung() or is_over.is_set(), "the victim")
     pid = board.pid(Board.VICTIM)
     if pid == 0:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -53,6 +54,17 @@ def shm_names() -> set[str]:
     ours = str(os.getpid())
     makers = {path.name: path.name.split("_")[1] for path in Path("/dev/shm").glob("torch_*")}
     return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
+
+
+def no_names_left(before: set[str]) -> None:
+    """Check that nothing in /dev/shm stays that was not there before.
+
+    What other programs' dead have left, those of tests that run at the same time too, goes within moments.
+    """
+    left = shm_names() - before
+    ours = {name for name in left if name.startswith(f"torch_{os.getpid()}_")}
+    assert not ours, f"left in /dev/shm: {sorted(ours)}"
+    until(lambda: not left & shm_names(), f"{sorted(left)} to go from /dev/shm")
 
 
 def _heeding_signals() -> list[str]:
@@ -192,10 +204,12 @@ class Wire:
         self.send_bytes(protocol.encode(message, request_id), descriptors)
 
     def send_bytes(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        if descriptors:
-            socket.send_fds(self.sock, [data], list(descriptors))
-        else:
-            self.sock.send(data)
+        """Send one packet. A manager that has refused and closed already is no error: what it said can be received."""
+        with contextlib.suppress(BrokenPipeError):
+            if descriptors:
+                socket.send_fds(self.sock, [data], list(descriptors))
+            else:
+                self.sock.send(data)
 
     def receive(self) -> tuple[int, protocol.Message, list[int]]:
         try:
