@@ -387,16 +387,16 @@ def test_index_add_with_arguments_that_do_not_fit() -> None:
     with pytest.raises(errors.InvalidArgument, match="int32"):
         narrow = shmtensor.zeros(3, dtype=shmtensor.int32)
         atomics.index_add_atomic_(narrow, 0, [0], shmtensor.ones(1, dtype=shmtensor.int32), 2**31)
-    with pytest.raises(errors.InvalidArgument, match=r"Tensor, not on numpy\.ndarray; use shmtensor\.asarray"):
+    with pytest.raises(errors.InvalidArgument, match=r"need a Tensor, not numpy\.ndarray; use shmtensor\.asarray"):
         atomics.index_add_atomic_(t, 0, [0], np.ones((1, 2), np.float32))  # type: ignore[arg-type]
     assert not t.any()
 
 
 def test_only_tensors() -> None:
     for call in INTEGER_CALLS:
-        with pytest.raises(errors.InvalidArgument, match=r"Tensor, not on numpy\.ndarray; use shmtensor\.asarray"):
+        with pytest.raises(errors.InvalidArgument, match=r"need a Tensor, not numpy\.ndarray; use shmtensor\.asarray"):
             call(np.zeros(3, np.int64), 0)
-    with pytest.raises(errors.InvalidArgument, match="Tensor, not on list"):
+    with pytest.raises(errors.InvalidArgument, match="need a Tensor, not list"):
         atomics.add_([0.0], 0, 1.0)  # type: ignore[arg-type]
 
 

@@ -279,5 +279,5 @@ def test_in_a_full_cgroup_holds_queues_and_forks_are_refused_and_go_on_later(
     holds, ring, fork, end = run_in(here, real[0], JOIN + ELSEWHERE)
     assert 0 < holds[0] < 100_000 and "limit hit: memory cgroup" in holds[1]
     assert 0 < ring[0] < 1_000_000 and "making the queue larger" in ring[1] and "memory cgroup" in ring[1]
-    assert fork[0] > 0 and "no memory for its holds" in fork[1]
+    assert fork[0] > 0 and "no memory to record its holds" in fork[1]
     assert end[0] > 5000 and end[1] == "fine"

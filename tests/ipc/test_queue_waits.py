@@ -290,12 +290,12 @@ def named(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.usefixtures("in_time")
-@pytest.mark.parametrize("lock", ["putting", "taking"])
+@pytest.mark.parametrize("lock", ["put_lock_pid", "get_lock_pid"])
 def test_a_stopped_process_holds_up_nobody_who_has_a_bound(here: World, named: Any, lock: str) -> None:
     q = named
     process = stopped_inside(here, q, lock)
     for block, timeout in ((True, 0.05), (True, 0), (False, None)):
-        if lock == "putting":
+        if lock == "put_lock_pid":
             with pytest.raises(Full):
                 q.put(1, block, timeout)
         else:
@@ -311,7 +311,7 @@ def test_a_stopped_process_holds_up_nobody_who_has_a_bound(here: World, named: A
 @pytest.mark.usefixtures("in_time")
 def test_a_stopped_process_does_not_stop_the_loop_of_tasks_that_wait_for_it(here: World, named: Any) -> None:
     q = named
-    process = stopped_inside(here, q, "putting")
+    process = stopped_inside(here, q, "put_lock_pid")
 
     async def main() -> None:
         tasks = [asyncio.create_task(q.aput(i)) for i in range(10)]
@@ -330,7 +330,7 @@ def test_a_stopped_process_does_not_stop_the_loop_of_tasks_that_wait_for_it(here
 
 def test_a_stall_is_reported(here: World, named: Any) -> None:
     q = named
-    process = stopped_inside(here, q, "putting")
+    process = stopped_inside(here, q, "put_lock_pid")
     with warnings.catch_warnings():
         warnings.simplefilter("error", errors.StallWarning)
         with pytest.raises(errors.StallWarning, match=f"process {process.pid} has kept the lock for putting on"):

@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest

@@ -24,7 +24,7 @@ from shmtensor.errors import DTypeError, InvalidArgument
 
 ROOT = Path(dispatch.__file__).parent
 FILES = [path for name in ("_tensor", "linalg", "random") for path in sorted((ROOT.parent / name).glob("*.py"))]
-FORMS = [(row, form) for row in ROWS for form in {row.function, *row.methods.values()} - {None}]
+FORMS = [(row, form) for row in ROWS for form in dict.fromkeys((row.function, *row.methods.values())) if form]
 
 # What makes and describes tensors, and what turns arrays into tensors for everybody.
 MECHANISM = {"core", "dispatch"}
