@@ -45,25 +45,25 @@ class _Message(threading.local):
 
 _message = _Message()
 
-_registered: tuple[dict[Any, Any], dict[Any, Any], int] = ({}, {}, 0)
+_registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 _reducers: dict[type, Any] = {}
 
 
 def reducers() -> dict[type, Any]:
     """Return the reducers of multiprocessing's pickler, with storages, arrays, queues and locks as blocks."""
     global _registered, _reducers
-    shared = reductions.shared_classes
-    if (copyreg.dispatch_table, ForkingPickler._extra_reducers, len(shared)) != _registered:  # type: ignore[attr-defined]
-        known = (copyreg.dispatch_table.copy(), ForkingPickler._extra_reducers.copy(), len(shared))  # type: ignore[attr-defined]
+    plain, extra = copyreg.dispatch_table, ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    if (plain, extra) != _registered:
+        _registered = plain.copy(), extra.copy()
+        shared = [cls for cls, reduce in extra.items() if reduce is reductions.reduce_shared]
         _reducers = {
             np.ndarray: reduce_array,
+            **plain,
+            **extra,
             **dict.fromkeys(shared, reduce_shared),
-            **known[0],
-            **known[1],
             Tensor: reductions.reduce_tensor,
             **dict.fromkeys(STORAGE_CLASSES.values(), reduce_storage),
         }
-        _registered = known
     return _reducers
 
 
@@ -78,7 +78,7 @@ def reduce_storage(shared: Storage) -> Rebuild:
 
 def reduce_shared(shared: reductions.Shared) -> Any:
     """Reduce a queue or lock to its block, out of band if the message can refer to it."""
-    return reductions.reduce_out_of_band(shared, _message.native or default_client())
+    return reductions.reduce_shared(shared, _message.native or default_client())
 
 
 def reduce_array(array: NDArray[Any]) -> Rebuild:

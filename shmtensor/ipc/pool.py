@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import queue
 import signal
 import threading
@@ -27,6 +26,7 @@ from .._tensor.methods import Tensor
 from ..errors import SegmentLost, ShmTensorError, WorkerDied
 from ..manager import client
 from . import reductions
+from .codec import decode_from_wire, encode_for_wire
 from .processes import context_of
 from .queues import Empty, SimpleQueue
 
@@ -119,7 +119,7 @@ def _portable(error: Exception, func: Any) -> Exception:
         return error
     wrapped: Any = pool.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
     try:
-        pickle.loads(ForkingPickler.dumps(wrapped))
+        decode_from_wire(encode_for_wire(wrapped))
     except Exception as problem:
         wrapped = pool.MaybeEncodingError(problem, error)  # type: ignore[attr-defined]
     return wrapped  # type: ignore[no-any-return]

@@ -100,12 +100,12 @@ _message = _Message()
 
 
 def dump(pickler: pickle.Pickler, message: Any) -> None:
-    """Pickle a message as ForkingPickler.dump does. If that fails, release its tickets."""
+    """Pickle a message. If that fails, release its tickets."""
     outer = _message.tickets
     made: list[tuple[Block, Ticket]] = []
     _message.tickets = made
     try:
-        pickle.Pickler.dump(pickler, message)
+        pickler.dump(message)
     except BaseException:
         for block, ticket in made:
             manager_of(block).redeem(block.segment, block.index, block.generation, *ticket)
@@ -143,10 +143,6 @@ def block_ticket(block: Block) -> Rebuild:
     return where, (block.segment, block.index, block.generation, *ticket)
 
 
-shared_classes: set[type[Shared]] = set()
-"""All subclasses of `Shared`."""
-
-
 class Shared:
     """Base of objects in a block of shared memory that are sent by handle: queues, locks.
 
@@ -155,7 +151,7 @@ class Shared:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        shared_classes.add(cls)
+        reduction.ForkingPickler.register(cls, reduce_shared)
 
     def _share(self, block: Block) -> Any:
         """Return what represents the block in a message or a child's arguments. Raises RuntimeError in plain pickle."""
@@ -170,14 +166,21 @@ class Shared:
         return block_ticket(block)
 
 
-def reduce_out_of_band(shared: Shared, native: Client) -> Any:
-    """Reduce an object; its block is pickled out of band if it belongs to that client."""
-    outer = _message.native
+def reduce_shared(shared: Shared, native: Client | None = None) -> Any:
+    """Reduce an object that is in a message.
+
+    Args:
+        shared: the queue or lock.
+        native: the client whose blocks the message can refer to. A block of another client gets a ticket.
+    """
+    outer = _message.native, _message.tickets
     _message.native = native
+    if outer[1] is None:
+        _message.tickets = []  # the pickler is another's: if it fails, nobody releases them
     try:
         return shared.__reduce_ex__(5)
     finally:
-        _message.native = outer
+        _message.native, _message.tickets = outer
 
 
 def received(state: Any) -> tuple[client.Manager, Block]:
@@ -299,7 +302,9 @@ def reduce_tensor(tensor: Tensor) -> Rebuild:
 
 
 def register() -> None:
-    """Register the reducers in multiprocessing's pickler. Plain pickle, copy and deepcopy are not changed."""
+    """Register the reducers of storages and tensors in multiprocessing's pickler.
+
+    Plain pickle, copy and deepcopy are not changed.
+    """
     each_type(lambda row: reduction.ForkingPickler.register(STORAGE_CLASSES[row.dtype], reduce_storage))
     reduction.ForkingPickler.register(Tensor, reduce_tensor)
-    reduction.ForkingPickler.dump = dump  # type: ignore[method-assign]
