@@ -26,8 +26,8 @@ help:
 demo: $(VENV)/.examples
 	$(BIN)/python examples/hogwild.py
 
-# As many tests side by side as there are cores; SELECT chooses among them by markers (pyproject.toml).
-JOBS ?= auto
+# Three tests side by side for two cores, since many wait; SELECT chooses among them by markers (pyproject.toml).
+JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)

@@ -124,7 +124,8 @@ def test_a_manager_keeps_no_limit_and_no_habit_of_its_starter(here: World) -> No
         "open('/proc/self/oom_score_adj', 'w').write('500')\n"
         f"{PRINT}; sys.stdin.readline()\n"
     )
-    pid = int(line_of(here.script(code)).split()[1])
+    program = here.script(code)
+    pid = int(line_of(program).split()[1])
     soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     assert soft == hard
     ignored = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn"))
@@ -133,6 +134,7 @@ def test_a_manager_keeps_no_limit_and_no_habit_of_its_starter(here: World) -> No
         assert os.getpriority(os.PRIO_PROCESS, pid) == 0
         assert os.sched_getscheduler(pid) == os.SCHED_OTHER
         assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "0"
+    tell(program)  # it ignores SIGTERM
 
 
 def test_many_starting_at_once_end_up_with_one(here: World) -> None:
