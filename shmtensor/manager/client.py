@@ -491,20 +491,7 @@ class Manager:
             ManagerUnavailable: names cannot be used in this process's group (docs/protocol.md, "Finding the manager").
             ShmTensorError: as `open`, `bind` and `make`.
         """
-        if create not in (True, False, None):
-            raise errors.InvalidArgument(
-                f"create must be True (create), False (open) or None (open or else create), not {create!r}"
-            )
-        create = None if create is None else bool(create)  # 0 and 1 are accepted
-        try:
-            is_bound = timeout is None or (create is False and timeout >= 0)
-        except TypeError:
-            is_bound = False
-        if not is_bound:
-            raise errors.InvalidArgument(
-                f"timeout={timeout!r} with create={create!r}: a timeout must be 0 seconds or more and needs "
-                "create=False, which waits until the name exists"
-            )
+        create = _checked_create(create, timeout)
         if name is None:
             if create is False:
                 raise errors.InvalidArgument("create=False opens an existing object, so it needs a name")
@@ -632,6 +619,25 @@ class Manager:
         except errors.ManagerError:
             pass  # it has ended; its successor notices the end of this process
         self.native.close()
+
+
+def _checked_create(create: bool | None, timeout: float | None) -> bool | None:
+    """Check these arguments of `open_or_create`. Returns `create` as a bool or None. Raises InvalidArgument."""
+    if create not in (True, False, None):
+        raise errors.InvalidArgument(
+            f"create must be True (create), False (open) or None (open or else create), not {create!r}"
+        )
+    create = None if create is None else bool(create)  # 0 and 1 are accepted
+    try:
+        is_bound = timeout is None or (create is False and timeout >= 0)
+    except TypeError:
+        is_bound = False
+    if not is_bound:
+        raise errors.InvalidArgument(
+            f"timeout={timeout!r} with create={create!r}: a timeout must be 0 seconds or more and needs "
+            "create=False, which waits until the name exists"
+        )
+    return create
 
 
 def _kind_of(reply: protocol.Segment) -> int:
