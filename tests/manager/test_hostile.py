@@ -691,7 +691,7 @@ def test_a_named_object_that_was_truncated_is_noticed(watched: Watched) -> None:
     """When it is mapped, and when its owner reserves more of it: an error, and not SIGBUS."""
     code = """
 from shmtensor import errors
-client._strategy = "file_system"
+client.set_strategy("file_system")
 block = m.allocate(1 << 20)
 name = m.export(block)
 path = "/dev/shm" + next(row["name"] for row in m.list()["segments"] if row["name"])
@@ -705,7 +705,7 @@ except errors.SegmentLost as problem:
     assert "truncated" in str(problem), problem
     print("noticed", flush=True)
 assert os.stat(path).st_size == 4096, "reserving made it long again"
-client._strategy = "file_descriptor"
+client.set_strategy("file_descriptor")
 """
     head = "import os, sys; from shmtensor.manager import client; m = client.at(sys.argv[1])\n"
     owner = watched.here.script(head + code + "sys.stdin.readline()", os.fsdecode(watched.address))
