@@ -11,6 +11,8 @@ from benchmarks.measure import Figure, collector_off, run_contender
 
 COUNT = 1 << 20
 ROUNDS = 15
+Contenders = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
+"""What fills a tensor once: shmtensor, NumPy's RandomState, NumPy's Generator."""
 CASES = (
     "uniform float64",
     "uniform float64, transposed",
@@ -37,26 +39,36 @@ CASES = (
 # ---- contenders ------------------------------------------------------------------------------------------------------
 
 
-def fill(case: str) -> dict[str, float]:
-    """Median seconds of one fill by each, taken in turn in one process."""
+def contenders(case: str) -> Contenders:
+    """Return what fills the tensor in `case`: shmtensor, RandomState and Generator."""
+    import numpy as np
+
+    legacy, generator = np.random.RandomState(1), np.random.Generator(np.random.MT19937(1))
+    for cases in (uniform_numbers, real_numbers, integers, choices):
+        found = cases(legacy, generator)
+        if case in found:
+            return found[case]
+    raise KeyError(case)
+
+
+def empty(dtype: str) -> Any:
+    import shmtensor
+
+    return shmtensor.empty(COUNT, dtype=dtype)
+
+
+def uniform_numbers(legacy: Any, generator: Any) -> dict[str, Contenders]:
     import numpy as np
 
     import shmtensor
     from shmtensor import random
 
-    def empty(dtype: str) -> Any:
-        return shmtensor.empty(COUNT, dtype=dtype)
-
-    legacy, generator = np.random.RandomState(1), np.random.Generator(np.random.MT19937(1))
-    single, half, whole, small, byte = (empty(name) for name in ("float32", "float16", "int64", "int32", "uint8"))
-    double, flag = empty("float64"), empty("bool")
+    n = COUNT
+    double, single, half = empty("float64"), empty("float32"), empty("float16")
     matrix = shmtensor.empty(1024, COUNT // 1024, dtype="float64").t()
     columns = matrix.numpy()
     out = np.empty(COUNT, np.float32)
-    weights = random.rand(1000, dtype="float64")
-    shares = weights.numpy() / weights.numpy().sum()
-    n = COUNT
-    table: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]] = {
+    return {
         "uniform float64": (
             lambda: random.uniform_(double, 1, 3),
             lambda: legacy.uniform(1, 3, n),
@@ -77,6 +89,18 @@ def fill(case: str) -> dict[str, float]:
             lambda: legacy.random_sample(n).astype(np.float16),
             lambda: generator.random(n, dtype=np.float32).astype(np.float16),
         ),
+    }
+
+
+def real_numbers(legacy: Any, generator: Any) -> dict[str, Contenders]:
+    import numpy as np
+
+    from shmtensor import random
+
+    n = COUNT
+    double, single = empty("float64"), empty("float32")
+    out = np.empty(COUNT, np.float32)
+    return {
         "normal float64": (
             lambda: random.normal_(double, 1, 2),
             lambda: legacy.normal(1, 2, n),
@@ -107,21 +131,17 @@ def fill(case: str) -> dict[str, float]:
             lambda: legacy.lognormal(1, 2, n),
             lambda: generator.lognormal(1, 2, n),
         ),
-        "geometric int64": (
-            lambda: random.geometric_(whole, 0.3),
-            lambda: legacy.geometric(0.7, n),
-            lambda: generator.geometric(0.7, n),
-        ),
-        "bernoulli float32": (
-            lambda: random.bernoulli_(single, 0.3),
-            lambda: (legacy.random_sample(n) <= 0.3).astype(np.float32),
-            lambda: (generator.random(n, dtype=np.float32) <= 0.3).astype(np.float32),
-        ),
-        "bernoulli bool": (
-            lambda: random.bernoulli_(flag, 0.3),
-            lambda: legacy.random_sample(n) <= 0.3,
-            lambda: generator.random(n, dtype=np.float32) <= 0.3,
-        ),
+    }
+
+
+def integers(legacy: Any, generator: Any) -> dict[str, Contenders]:
+    import numpy as np
+
+    from shmtensor import random
+
+    n = COUNT
+    whole, small, byte = empty("int64"), empty("int32"), empty("uint8")
+    return {
         "integers below 1000, int64": (
             lambda: random.random_(whole, 1000),
             lambda: legacy.randint(0, 1000, n),
@@ -142,6 +162,34 @@ def fill(case: str) -> dict[str, float]:
             lambda: legacy.randint(0, 256, n, dtype=np.uint8),
             lambda: generator.integers(0, 256, n, dtype=np.uint8),
         ),
+    }
+
+
+def choices(legacy: Any, generator: Any) -> dict[str, Contenders]:
+    import numpy as np
+
+    from shmtensor import random
+
+    n = COUNT
+    whole, single, flag = empty("int64"), empty("float32"), empty("bool")
+    weights = random.rand(1000, dtype="float64")
+    shares = weights.numpy() / weights.numpy().sum()
+    return {
+        "geometric int64": (
+            lambda: random.geometric_(whole, 0.3),
+            lambda: legacy.geometric(0.7, n),
+            lambda: generator.geometric(0.7, n),
+        ),
+        "bernoulli float32": (
+            lambda: random.bernoulli_(single, 0.3),
+            lambda: (legacy.random_sample(n) <= 0.3).astype(np.float32),
+            lambda: (generator.random(n, dtype=np.float32) <= 0.3).astype(np.float32),
+        ),
+        "bernoulli bool": (
+            lambda: random.bernoulli_(flag, 0.3),
+            lambda: legacy.random_sample(n) <= 0.3,
+            lambda: generator.random(n, dtype=np.float32) <= 0.3,
+        ),
         "randperm": (
             lambda: random.randperm(n),
             lambda: legacy.permutation(n),
@@ -153,13 +201,17 @@ def fill(case: str) -> dict[str, float]:
             lambda: generator.choice(1000, n, p=shares),
         ),
     }
-    contenders = table[case]
-    times: list[list[float]] = [[] for _ in contenders]
+
+
+def fill(case: str) -> dict[str, float]:
+    """Median seconds of one fill by each, taken in turn in one process."""
+    fills = contenders(case)
+    times: list[list[float]] = [[] for _ in fills]
     with collector_off():
         for _ in range(ROUNDS + 1):
-            for contender, found in zip(contenders, times, strict=True):
+            for fill_once, found in zip(fills, times, strict=True):
                 start = time.perf_counter()
-                contender()
+                fill_once()
                 found.append(time.perf_counter() - start)
     names = ("shmtensor", "RandomState", "Generator")
     return {name: statistics.median(found[1:]) for name, found in zip(names, times, strict=True)}

@@ -118,6 +118,14 @@ class OverQuota(NamedTuple):
     limit: str
     left: int  # bytes
 
+class Packed(NamedTuple):
+    body: bytes
+    blocks: list[Block]
+
+class TicketedValue(NamedTuple):
+    body: bytes
+    tickets: bytes  # struct "<QIIII" each: segment, block, generation, hold, mark
+
 class SegmentFacts(NamedTuple):
     segment: int
     owner: int  # slot
@@ -737,7 +745,7 @@ class Client:
     def close(self) -> None:
         """Release everything held, unmap, close the connection. Raises ValueError while Blocks are alive."""
 
-def pack(client: Client | None, value: Any, /) -> tuple[bytes, list[Block]]:
+def pack(client: Client | None, value: Any, /) -> Packed:
     """Encode a value as the body of a message and the blocks that it refers to (native/python/codec.hpp).
 
     Tensors are moved and ndarrays copied into shared memory of `client`; None: of the default manager's client, found
@@ -747,7 +755,7 @@ def pack(client: Client | None, value: Any, /) -> tuple[bytes, list[Block]]:
 def unpack(body: bytes | memoryview, blocks: list[Block], /) -> Any:
     """Decode a body. Raises MessageDamaged, or as unpickling does."""
 
-def pack_tickets(client: Client | None, value: Any, /) -> tuple[bytes, bytes]:
+def pack_tickets(client: Client | None, value: Any, /) -> TicketedValue:
     """Encode as `pack`, with a ticket for each block (struct "<QIIII": segment, block, generation, hold, mark; slot 0).
 
     Raises as `pack`; then no ticket is left.

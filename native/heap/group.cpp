@@ -151,7 +151,7 @@ bool Group::may_open(std::uint32_t sealed) {
 }
 
 // Counted first and looked at then: of two who pass the limit together, at least one sees the other. [SYNC: quota]
-const char* Group::charge(std::uint32_t index, std::uint64_t bytes, bool each, std::uint64_t* room) {
+const char* Group::charge(std::uint32_t index, std::uint64_t bytes, Checked quotas, std::uint64_t* room) {
     const std::uint64_t mine = slot(index).reserved.fetch_add(bytes) + bytes;
     SHMTENSOR_POINT("group.charge.counted");
     const char* limit = nullptr;
@@ -161,7 +161,8 @@ const char* Group::charge(std::uint32_t index, std::uint64_t bytes, bool each, s
         limit = name;
         *room = quota > others ? quota - others : 0;
     };
-    if (each) check(max_bytes_per_client(), mine, "the manager's --max-bytes-per-client");
+    if (quotas == Checked::group_and_client)
+        check(max_bytes_per_client(), mine, "the manager's --max-bytes-per-client");
     if (!limit && max_bytes() != 0) check(max_bytes(), charged(), "the manager's --max-bytes");
     if (limit) discharge(index, bytes);
     return limit;

@@ -44,9 +44,9 @@ class Group {
     bool is_led() const;
 
     // Quotas (layout.hpp, Q1 and Q2). Count `bytes` more for a slot, before they are reserved. nullptr, or the limit
-    // that this would pass, and then nothing was counted and `room` is what could have been. `each`: the quota per
-    // client too.
-    const char* charge(std::uint32_t index, std::uint64_t bytes, bool each, std::uint64_t* room);
+    // that this would pass, and then nothing was counted and `room` is what could have been.
+    enum class Checked { group, group_and_client };  // Q1; Q1 and Q2
+    const char* charge(std::uint32_t index, std::uint64_t bytes, Checked quotas, std::uint64_t* room);
     void discharge(std::uint32_t index, std::uint64_t bytes);
     std::uint64_t charged() const;  // for all slots
     void set_quotas(std::uint64_t all, std::uint64_t each);

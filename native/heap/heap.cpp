@@ -48,7 +48,7 @@ void Heap::forget_all() {
 
 Room Heap::quick(std::uint64_t bytes) {
     const std::uint64_t size = rounded(bytes);
-    if (bytes > kDedicatedFrom) return quick_dedicated(bytes, true);
+    if (bytes > kDedicatedFrom) return quick_dedicated(bytes, Wanted::warm);
     if (size <= kBinnedUpTo) {
         auto& bin = bins_[bin_of(size)];
         if (!bin.empty()) {
@@ -71,12 +71,12 @@ Room Heap::quick(std::uint64_t bytes) {
     return {};
 }
 
-Room Heap::quick_dedicated(std::uint64_t bytes, bool warm_only) {
+Room Heap::quick_dedicated(std::uint64_t bytes, Wanted wanted) {
     Segment* best = nullptr;
     for (Segment* s : owned_) {
         if (!s->is_dedicated() || !s->free || s->payload_bytes < bytes) continue;
         if (s->payload_bytes - bytes > s->payload_bytes / 4) continue;  // too good for this
-        if (warm_only && (s->reserved < bytes || s->blocks_reserved == 0)) continue;
+        if (wanted == Wanted::warm && (s->reserved < bytes || s->blocks_reserved == 0)) continue;
         if (!best || s->payload_bytes < best->payload_bytes) best = s;
     }
     if (!best) return {};
@@ -87,7 +87,7 @@ Room Heap::quick_dedicated(std::uint64_t bytes, bool warm_only) {
 // Count bytes for this process before they are reserved. False: a quota would be passed.
 bool Heap::charge(std::uint64_t bytes, Refusal& refusal) {
     refusal = {0, bytes, "", 0};
-    const char* limit = group_.charge(slot_, bytes, true, &refusal.room);
+    const char* limit = group_.charge(slot_, bytes, Group::Checked::group_and_client, &refusal.room);
     if (!limit) {
         charged_ += bytes;
         return true;
@@ -189,7 +189,7 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
         s->blocks_reserved = want;
     }
     if (bytes > kDedicatedFrom) {
-        const Room room = quick_dedicated(bytes, false);
+        const Room room = quick_dedicated(bytes, Wanted::any);
         if (!room) {
             if (!is_refused(page_up(bytes), refusal)) refusal = {};
             return {};

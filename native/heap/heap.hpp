@@ -53,7 +53,8 @@ class Heap {
     const char* check() const;
 
    private:
-    Room quick_dedicated(std::uint64_t bytes, bool warm_only);
+    enum class Wanted { warm, any };  // pages reserved already; or still to be reserved, too
+    Room quick_dedicated(std::uint64_t bytes, Wanted wanted);
     Room search(std::uint64_t bytes, Refusal& refusal);
     Room grow(Segment& arena, std::uint64_t bytes, Refusal& refusal);
     void note_reserved(Segment& segment, std::uint64_t more, std::uint64_t less);

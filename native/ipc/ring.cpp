@@ -359,7 +359,7 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
     const std::uint64_t want = kMessagesAt + std::uint64_t{std::min(all * 2, kRingUnits)} * kRingUnit;
     if (have >= want) return 0;
     refusal = {0, want - have, "", 0};
-    if (const char* limit = group.charge(slot, want - have, false, &refusal.room)) {
+    if (const char* limit = group.charge(slot, want - have, Group::Checked::group, &refusal.room)) {
         refusal.error = EDQUOT;
         refusal.limit = limit;
     } else {

@@ -10,9 +10,33 @@
 #include "python/codec_memory.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
+#include "python/results.hpp"
 #include "python/waits.hpp"
 
 namespace shmtensor {
+
+namespace {
+
+struct Packed {
+    nb::bytes body;
+    nb::list blocks;
+};
+struct TicketedValue {
+    nb::bytes body, tickets;
+};
+
+}  // namespace
+
+template <>
+struct Result<Packed> {
+    static constexpr const char* name = "Packed";
+    static constexpr std::tuple fields{field("body", &Packed::body), field("blocks", &Packed::blocks)};
+};
+template <>
+struct Result<TicketedValue> {
+    static constexpr const char* name = "TicketedValue";
+    static constexpr std::tuple fields{field("body", &TicketedValue::body), field("tickets", &TicketedValue::tickets)};
+};
 
 namespace {
 
@@ -36,7 +60,7 @@ nb::bytes bytes_of(const std::vector<SentBlock>& blocks) {
     return nb::bytes(blocks.data(), blocks.size() * sizeof(SentBlock));
 }
 
-nb::tuple pack(nb::handle client, nb::handle value) {
+Packed pack(nb::handle client, nb::handle value) {
     EncodedValue encoded;
     if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
     nb::bytes body(encoded.body.data(), encoded.body.size());
@@ -46,7 +70,7 @@ nb::tuple pack(nb::handle client, nb::handle value) {
         if (!wrapper) throw nb::python_error();
         blocks.append(nb::steal(wrapper));
     }
-    return nb::make_tuple(body, blocks);
+    return {body, blocks};
 }
 
 nb::object decoded(const Bytes& body, EncodedValue& encoded) {
@@ -67,7 +91,7 @@ nb::object unpack(nb::handle body, const nb::list& blocks) {
     return decoded(bytes, encoded);
 }
 
-nb::tuple pack_tickets(nb::handle client, nb::handle value) {
+TicketedValue pack_tickets(nb::handle client, nb::handle value) {
     EncodedValue encoded;
     if (!encode(client.ptr(), value.ptr(), encoded)) throw nb::python_error();
     nb::bytes body(encoded.body.data(), encoded.body.size());
@@ -79,7 +103,7 @@ nb::tuple pack_tickets(nb::handle client, nb::handle value) {
             PyClient& owner = *nb::inst_ptr<PyClient>(wrapper_of(*block->client));
             sent.push_back({block->name(), make_ticket(owner, *block, 0)});
         }
-        return nb::make_tuple(body, bytes_of(sent));
+        return {body, bytes_of(sent)};
     } catch (...) {
         for (std::size_t i = 0; i < sent.size(); ++i) {
             Block* block = nullptr;
@@ -120,6 +144,8 @@ nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
 
 void add_codec(nb::module_& m) {
     load_block_types();
+    add_result<Packed>(m);
+    add_result<TicketedValue>(m);
     m.def("pack", &pack, nb::arg("client").none(), nb::arg("value").none());
     m.def("unpack", &unpack, nb::arg("body"), nb::arg("blocks"));
     m.def("pack_tickets", &pack_tickets, nb::arg("client").none(), nb::arg("value").none());

@@ -144,7 +144,7 @@ void add_slots(nb::class_<Group>& type) {
 // For slot 0, before pages are reserved: the limit that this would pass, and what could be had.
 std::optional<OverQuota> charge(Group& self, std::uint64_t bytes) {
     std::uint64_t room = 0;
-    const char* limit = self.charge(0, bytes, false, &room);
+    const char* limit = self.charge(0, bytes, Group::Checked::group, &room);
     if (!limit) return std::nullopt;
     self.press();
     return OverQuota{limit, room};

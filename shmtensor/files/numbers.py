@@ -55,11 +55,16 @@ class Numbers(ABC):
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
-def _define(what: str, dtype: DType) -> None:
-    """Generate the six methods of a type."""
+_BLOCKS: Final = "May block as the file does."
+_SHORT: Final = "EndOfFile, FileDamaged: the file has fewer. OSError: the system's error."
+
+Generated = dict[str, tuple[Callable[..., Any], str]]
+"""Methods and their docstrings, by name."""
+
+
+def _readers(what: str, dtype: DType) -> Generated:
+    """Generate the methods that read numbers of a type."""
     kind = STORAGE_CLASSES[dtype].__name__
-    blocks = "May block as the file does."
-    short = "EndOfFile, FileDamaged: the file has fewer. OSError: the system's error."
 
     def read(self: Numbers, count: int | None = None) -> Any:
         self._require("r")
@@ -80,6 +85,30 @@ def _define(what: str, dtype: DType) -> None:
         target = _flat(buffer, dtype, False)
         return self._finish(what, self._fill(target), len(target))
 
+    return {
+        f"read_{what}": (
+            read,
+            f"Read the next {what} ({dtype.name}), or a {kind} of the next `count` ones.\n\n"
+            f"{_BLOCKS} In quiet mode, missing ones are 0 or left out.\n\nRaises:\n    {_SHORT}",
+        ),
+        f"read_{what}_storage": (
+            read_storage,
+            f"Fill a {kind} with the next {what}s. Returns their number.\n\n{_BLOCKS}\n\nRaises:\n    {_SHORT}\n"
+            "    DTypeError: a storage of another type.",
+        ),
+        f"read_{what}_raw": (
+            read_raw,
+            f"Fill a writable buffer or array with the next {what}s ({dtype.name}). Returns their number.\n\n"
+            f"{_BLOCKS}\n\nRaises:\n    {_SHORT}\n    DTypeError, LayoutError: the buffer cannot hold such numbers.",
+        ),
+    }
+
+
+def _writers(what: str, dtype: DType) -> Generated:
+    """Generate the methods that write numbers of a type."""
+    kind = STORAGE_CLASSES[dtype].__name__
+    full = f"{_BLOCKS}\n\nRaises:\n    OSError: no room.\n"
+
     def write(self: Numbers, value: Any) -> int:
         self._require("w")
         return self._write(what, _scalar(value, dtype))
@@ -92,45 +121,28 @@ def _define(what: str, dtype: DType) -> None:
         self._require("w")
         return self._write(what, _flat(buffer, dtype, True))
 
-    for name, method, doc in (
-        (
-            f"read_{what}",
-            read,
-            f"Read the next {what} ({dtype.name}), or a {kind} of the next `count` ones.\n\n"
-            f"{blocks} In quiet mode, missing ones are 0 or left out.\n\nRaises:\n    {short}",
-        ),
-        (
-            f"read_{what}_storage",
-            read_storage,
-            f"Fill a {kind} with the next {what}s. Returns their number.\n\n{blocks}\n\nRaises:\n    {short}\n"
-            "    DTypeError: a storage of another type.",
-        ),
-        (
-            f"read_{what}_raw",
-            read_raw,
-            f"Fill a writable buffer or array with the next {what}s ({dtype.name}). Returns their number.\n\n"
-            f"{blocks}\n\nRaises:\n    {short}\n    DTypeError, LayoutError: the buffer cannot hold such numbers.",
-        ),
-        (
-            f"write_{what}",
+    return {
+        f"write_{what}": (
             write,
-            f"Write one {what} ({dtype.name}). Returns 1.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
+            f"Write one {what} ({dtype.name}). Returns 1.\n\n{full}"
             "    DTypeError: not a number of this kind.\n    InvalidArgument: it does not fit into the type.",
         ),
-        (
-            f"write_{what}_storage",
+        f"write_{what}_storage": (
             write_storage,
-            f"Write a {kind}. Returns the number of elements written.\n\n{blocks}\n\nRaises:\n    OSError: no room.\n"
+            f"Write a {kind}. Returns the number of elements written.\n\n{full}"
             "    DTypeError: a storage of another type.",
         ),
-        (
-            f"write_{what}_raw",
+        f"write_{what}_raw": (
             write_raw,
-            f"Write a buffer or array of {what}s ({dtype.name}). Returns the number of elements written.\n\n"
-            f"{blocks}\n\nRaises:\n    OSError: no room.\n"
+            f"Write a buffer or array of {what}s ({dtype.name}). Returns the number of elements written.\n\n{full}"
             "    DTypeError, LayoutError: the buffer does not hold such numbers.",
         ),
-    ):
+    }
+
+
+def _define(methods: Generated) -> None:
+    """Add generated methods to `Numbers`."""
+    for name, (method, doc) in methods.items():
         method.__name__ = name
         method.__qualname__ = f"File.{name}"
         method.__doc__ = doc
@@ -177,4 +189,4 @@ def _scalar(value: Any, dtype: DType) -> NDArray[Any]:
 
 
 for _what, _dtype in NUMBERS.items():
-    _define(_what, _dtype)
+    _define(_readers(_what, _dtype) | _writers(_what, _dtype))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from .._native import Block, BlockGone, LockBusy, Refused, Ring
 from ..errors import InvalidArgument
-from ..manager import client
+from ..manager import client, naming
 from . import reductions
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class RingObject(reductions.Shared):
             return block
 
         known = None if name is None else reductions.name_of(name)
-        block, made = manager.open_or_create(known, make, create, timeout)
+        block, made = naming.open_or_create(manager, known, make, create, timeout)
         self._open(manager, block)
         if made:
             return

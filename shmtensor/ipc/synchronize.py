@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from .. import _native
 from ..errors import ClientUnavailable, InvalidArgument, QuotaExceeded
-from ..manager import client
+from ..manager import client, naming
 from . import reductions
 
 __all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock", "Semaphore"]
@@ -44,7 +44,7 @@ def _make(
     create: bool | None = None,
     timeout: float | None = None,
 ) -> Made:
-    """Return `over(block, fresh)` for a new block, or for the named one, as Manager.open_or_create does."""
+    """Return `over(block, fresh)` for a new block, or for the named one, as naming.open_or_create does."""
     manager = client.default()
 
     def make() -> _native.Block:
@@ -53,7 +53,7 @@ def _make(
         return block
 
     known = None if name is None else reductions.name_of(name)
-    block, _ = manager.open_or_create(known, make, create, timeout)
+    block, _ = naming.open_or_create(manager, known, make, create, timeout)
     try:
         return over(block, False)
     except ValueError as problem:

@@ -1,651 +1,39 @@
-"""The client side of a manager: `default()` finds or starts one, `at(address)` connects, `adopt()` serves children.
+"""The managers of this process: `default()` finds or starts one, `at(address)` connects, `adopt()` serves children."""
 
-A `Manager` is this process's membership in one group. It owns the native client, which allocates and attaches blocks in
-mapped memory by itself. Requests go to the manager only for segments, names and reports.
-"""
-
-# pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH120, SIM105
+# pathlib costs time at every start of a manager.
+# ruff: noqa: PTH120
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
-from dataclasses import dataclass
-from errno import EDQUOT
-from time import monotonic, sleep
+from time import monotonic
 
-from shmtensor import _native, errors
-from shmtensor._native import BlockGone, LockBusy, Refused
+from shmtensor import errors
 from shmtensor.manager import address as addresses
-from shmtensor.manager import launch, protocol, shortage
-from shmtensor.manager.connection import (
-    REQUEST_SECONDS,
-    SLICE_SECONDS,
-    Bounded,
-    ConnectionGone,
-    NothingThere,
-    Requests,
-    connect,
-    error_of,
-    hello,
-    read_document,
-    rejoin,
-)
+from shmtensor.manager import launch
+from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, connect
+from shmtensor.manager.joining import Place
+from shmtensor.manager.membership import Manager, Stats
+from shmtensor.manager.strategy import STRATEGIES, set_strategy, strategy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, NoReturn
-
-STRATEGIES = ("file_descriptor", "file_system")
-_PAUSE_SECONDS = 0.02
-"""Pause between attempts to connect, while each manager ends before it answers."""
-_MAX_PAUSE_SECONDS = 0.05
-"""Longest pause between two lookups of a name that another process is to bind."""
-_LEAST_SECONDS = 0.1
-"""A manager that was found or started has at least this long to answer, whatever is left of the caller's timeout."""
-
-_strategy = "file_descriptor"
-
-
-def strategy() -> str:
-    """Return how new segments are made: "file_descriptor" (sealed memfds) or "file_system" (POSIX shm objects)."""
-    return _strategy
-
-
-def set_strategy(name: str) -> None:
-    """Choose how new segments of this process are made. Raises InvalidArgument."""
-    global _strategy
-    if name not in STRATEGIES:
-        raise errors.InvalidArgument(f"unknown sharing strategy {name!r}; choose one of {', '.join(STRATEGIES)}")
-    _strategy = name
-
-
-@dataclass(frozen=True)
-class Stats:
-    """A manager's statistics, in seconds and bytes. `docs/protocol.md` describes each field."""
-
-    address: str
-    pid: int
-    version: str
-    protocol: int
-    layout: int
-    group: str
-    epoch: int
-    private: bool
-    idle_exit: float | None
-    started: float
-    uptime_seconds: float
-    log: str
-    clients: int
-    detached: int
-    embryos: int
-    dying: int
-    segments: int
-    rings: int
-    orphans: int
-    names: int
-    payload_bytes: int
-    reserved_bytes: int
-    live_blocks: int
-    live_bytes: int
-    requests: int
-    refused: int
-    max_clients: int
-    max_bytes: int
-    max_bytes_per_client: int
-    charged_bytes: int
-    descriptors: int
-    max_descriptors: int
-
-
-@dataclass(frozen=True)
-class Place:
-    """A process's slot in a group, with which it reconnects to the group's next manager."""
-
-    slot: int
-    generation: int
-    group: int
-
-
-class Manager:
-    """This process as a client of one manager. Thread-safe; survives a fork on both sides.
-
-    Get one by `default`, `at` or `adopt`.
-    """
-
-    address: bytes
-    """Absolute path of the manager's socket."""
-    native: _native.Client
-    """The client's memory: allocate, attach, ticket, redeem, find."""
-    is_private: bool
-    """Whether the manager had been started on demand when this process connected."""
-
-    def __init__(
-        self, address: bytes, fd: int, timeout: float = REQUEST_SECONDS, place: Place | None = None, starts: bool = True
-    ) -> None:
-        """Join the group through the connected socket `fd`, which is taken over. Blocks up to `timeout` seconds.
-
-        Args:
-            address: absolute path of the manager's socket.
-            fd: the connected socket.
-            timeout: seconds.
-            place: the slot of the embryo that the socket belongs to; None: it is not an embryo's.
-            starts: as for `at`.
-
-        Raises:
-            ShmTensorError: as `_introduce`.
-        """
-        self.address = address
-        self._recovering = threading.RLock()
-        self._pause = self._not_before = 0.0  # of `_need_manager`, after it failed
-        self._requests = Requests(address, self._late)
-        fd, welcome, group_fd = _introduce(self._requests, monotonic() + timeout, place, fd, starts)
-        try:
-            group = _native.Group.open(group_fd)
-        except BaseException:
-            self._requests.close(fd)
-            raise
-        finally:
-            os.close(group_fd)
-        self.native = _native.Client(
-            group, welcome.slot, fd, welcome.epoch, self._need_segment, self._need_mapping, self._need_manager
-        )
-        self._use(self._requests, welcome)
-        self.is_private = bool(welcome.flags & protocol.PRIVATE)
-
-    def __repr__(self) -> str:
-        return f"<Manager at {os.fsdecode(self.address)}, slot {self.native.slot}>"
-
-    # ------------------------------------------------------------------------------------------------------- requests
-
-    def _request(
-        self, message: protocol.Message, timeout: float = REQUEST_SECONDS
-    ) -> tuple[protocol.Message, list[int]]:
-        """Send a request as `_ask` does. Raises the exception of an ERROR reply."""
-        reply, descriptors = self._ask(message, timeout)
-        if isinstance(reply, protocol.Error):
-            raise error_of(reply, os.fsdecode(self.address))
-        return reply, descriptors
-
-    def _ask(self, message: protocol.Message, timeout: float = REQUEST_SECONDS) -> tuple[protocol.Message, list[int]]:
-        """Send a request to this group's manager. If it has ended, find or start its successor and ask that one."""
-        deadline = monotonic() + timeout
-        while True:
-            requests = self._requests
-            try:
-                return requests.ask(self.native.connection, message, max(_LEAST_SECONDS, deadline - monotonic()))
-            except ConnectionGone:
-                self._recover(requests, deadline)
-
-    def _use(self, requests: Requests, welcome: protocol.Welcome) -> None:
-        """Switch to another connection."""
-        group, epoch = self.native.group, welcome.epoch
-        requests.is_current = lambda: group.epoch == epoch
-        self._requests = requests
-
-    def _recover(self, broken: Requests, deadline: float) -> None:
-        """Connect to the current manager of this group, in place of the connection `broken`. Blocks.
-
-        Raises:
-            ManagerUnavailable: there is no manager and none can be started, or each started one ended at once.
-            ManagerError: the manager serves another group, or took this process for dead.
-        """
-        # In this order: a thread in the middle of a request (which may have to recover, too) has the first lock.
-        with Bounded(broken.lock, deadline, self.address), Bounded(self._recovering, deadline, self.address):
-            if self._requests is not broken:
-                return
-            requests = Requests(self.address, self._late)
-            fd, welcome, group = _introduce(requests, deadline, self.place_of(self.native.slot, self.native.generation))
-            self.native.group.regain(group)
-            os.close(group)
-            # This is `broken`, unless a signal handler has reconnected meanwhile; then this connection replaces its.
-            current, before = self._requests, self.native.connection
-            owned = current.owns(before)
-            if owned and current.depth:  # in a signal handler: the interrupted request still uses the connection
-                current.abandoned, owned = before, False
-            self.native.reconnect(fd, welcome.epoch, owned)
-            self._use(requests, welcome)
-        self._regain(max(deadline, monotonic() + SLICE_SECONDS))
-
-    def _regain(self, deadline: float) -> None:
-        """Get new descriptors for segments whose descriptors this program closed; a successor needs them. Blocks."""
-        for segment in self.native.lost():
-            try:
-                reply, descriptors = self._requests.ask(
-                    self.native.connection, protocol.Map(segment), max(0.0, deadline - monotonic())
-                )
-                if isinstance(reply, protocol.Segment):  # not `_add`, which gives a ring back that cannot be mapped
-                    control, payload = descriptors
-                    self.native.add_segment(reply.segment, control, payload, reply.nbytes, _kind_of(reply), False)
-            except (errors.ShmTensorError, OSError):
-                return  # mapped memory works without them
-
-    def place_of(self, slot: int, generation: int) -> Place:
-        """Return the `Place` of a slot of this group: this process's, or an embryo's."""
-        return Place(slot, generation, self.native.group.group_id)
-
-    def _need_manager(self) -> None:
-        """Find or start a manager for a group that has none, without waiting for other processes."""
-        now = monotonic()
-        if now < self._not_before:
-            return
-        try:
-            self._recover(self._requests, now)
-            self._pause = 0.0
-        except (errors.ShmTensorError, OSError):  # the next request reports it
-            self._pause = min(5.0, 2 * self._pause + 0.1)
-            self._not_before = monotonic() + self._pause
-
-    def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
-        # The segment of a request that was given up (Ctrl-C, a timeout) belongs to this process all the same.
-        if not isinstance(request, protocol.Create) or not isinstance(reply, protocol.Segment):
-            return False
-        if not descriptors or reply.flags & protocol.RING:
-            for fd in descriptors:
-                os.close(fd)
-            self.return_segment(reply.segment)
-            return True
-        try:
-            self._add(self.native, reply, descriptors, owned=True)
-        except (errors.OutOfMemory, errors.SegmentLost):
-            pass  # it was given back, and no caller waits for it
-        return True
-
-    def _add(self, native: _native.Client, reply: protocol.Message, descriptors: list[int], owned: bool) -> None:
-        assert isinstance(reply, protocol.Segment)
-        control, payload = descriptors
-        try:
-            native.add_segment(reply.segment, control, payload, reply.nbytes, _kind_of(reply), owned)
-        except OSError as problem:
-            if owned or reply.flags & protocol.RING:
-                self.return_segment(reply.segment)
-            if problem.errno == errno.ESTALE:
-                raise errors.SegmentLost(
-                    f"segment {reply.segment} cannot be mapped: its shared-memory object {reply.name.decode()} was "
-                    f"truncated to less than its {shortage.size(reply.nbytes)}, and its content is lost. Use the "
-                    "strategy file_descriptor, whose memory cannot be truncated"
-                ) from None
-            raise errors.OutOfMemory(
-                f"a segment of {shortage.size(reply.nbytes)} cannot be mapped: {problem.strerror}; raise the limit of "
-                "address space (ulimit -v) or of mappings (vm.max_map_count)"
-            ) from None
-
-    def _need_segment(self, native: _native.Client, nbytes: int) -> None:
-        flags = protocol.NAMED if _strategy == "file_system" else 0
-        if nbytes > _native.MAX_SEGMENT_BYTES:
-            raise errors.InvalidArgument(
-                f"cannot allocate a block of {nbytes} bytes; the maximum is {_native.MAX_SEGMENT_BYTES}"
-            )
-        if nbytes <= _native.DEDICATED_FROM:
-            size = _native.ARENA_BYTES
-        else:
-            size = (nbytes + _native.PAGE - 1) // _native.PAGE * _native.PAGE
-            flags |= protocol.DEDICATED
-        self._add(native, *self._request(protocol.Create(size, flags)), owned=True)
-
-    def _need_mapping(self, native: _native.Client, segment: int, required: bool) -> str | None:
-        """Map a segment. If it does not exist any more, return the manager's message, or raise it if `required`."""
-        reply, descriptors = self._ask(protocol.Map(segment))
-        if isinstance(reply, protocol.Error):
-            if required or reply.code not in (protocol.STALE, protocol.UNKNOWN):
-                raise error_of(reply, os.fsdecode(self.address))
-            return reply.text
-        self._add(native, reply, descriptors, owned=False)
-        return None
-
-    # --------------------------------------------------------------------------------------------------------- memory
-
-    def allocate(self, nbytes: int) -> _native.Block:
-        """Allocate a shared block of `nbytes` bytes (at least 1) with arbitrary content. Usually makes no system call.
-
-        Raises:
-            OutOfMemory: the message has the size asked for, what is free, the limit hit and the largest holders.
-            QuotaExceeded: the same, for a quota.
-            ClientUnavailable, LockTimeout, ManagerError, InvalidArgument: see `shmtensor.errors`.
-        """
-        try:
-            return self.native.allocate(nbytes)
-        except TypeError:
-            if isinstance(nbytes, int):
-                raise errors.InvalidArgument(
-                    f"cannot allocate a block of {nbytes} bytes; the size must be 1 to {_native.MAX_SEGMENT_BYTES}"
-                ) from None
-            raise
-        except (Refused, BlockGone, LockBusy, ValueError) as problem:
-            self._translate(problem)
-
-    def create_ring(self) -> _native.Block:
-        """Create an empty ring (native/base/layout.hpp), the memory of a queue. Sends a request to the manager.
-
-        The ring exists as long as a process holds its block. The holds of its messages end with it.
-
-        Raises:
-            OutOfMemory, QuotaExceeded, ClientUnavailable, ManagerError: see `shmtensor.errors`.
-        """
-        try:
-            reply, descriptors = self._request(protocol.Create(0, protocol.RING))
-        except errors.QuotaExceeded:
-            if not self.native.trim():  # memory cached here counts for the quota
-                raise
-            reply, descriptors = self._request(protocol.Create(0, protocol.RING))
-        self._add(self.native, reply, descriptors, owned=False)
-        assert isinstance(reply, protocol.Segment)
-        # Its one block: index 0, generation 1. The manager made hold 0 for this process.
-        return self.native.receive(reply.segment, 0, 1, 0)
-
-    def event(self, segment: int, timeout: float = REQUEST_SECONDS) -> int:
-        """Return the event of a ring: a descriptor for select and poll that is readable while messages wait.
-
-        The manager makes it readable if messages wait. From then on each put makes it readable, and a get that finds
-        the ring empty resets it. Blocks up to `timeout` seconds.
-
-        Returns:
-            A non-blocking descriptor; the caller must close it.
-
-        Raises:
-            InvalidArgument: the segment is not a ring.
-            StaleHandle, UnknownHandle, ManagerError: see `shmtensor.errors`.
-        """
-        return self._request(protocol.Event(segment), timeout)[1][0]
-
-    def attach(self, segment: int, index: int, generation: int) -> _native.Block:
-        """Open a live block of this group. Makes no system call if its segment is mapped.
-
-        Raises:
-            StaleHandle: the block was freed.
-            UnknownHandle: the segment never existed.
-            InvalidArgument: a number is out of range.
-            ClientUnavailable, LockTimeout, ManagerError, OutOfMemory: see `shmtensor.errors`.
-        """
-        try:
-            return self.native.attach(segment, index, generation)
-        except TypeError as problem:
-            numbers = (segment, index, generation)
-            raise errors.InvalidArgument(f"(segment, index, generation) = {numbers!r} cannot be a block") from problem
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._translate(problem)
-
-    def ticket(self, block: _native.Block, owner: int = 0) -> _native.Ticket:
-        """Add an in-flight hold on `block`, owned by the group (0) or by the embryo slot `owner`.
-
-        Returns:
-            (hold index, mark), the arguments of `redeem`.
-
-        Raises:
-            StaleHandle, ClientUnavailable, LockTimeout, OutOfMemory: see `shmtensor.errors`.
-        """
-        try:
-            return self.native.ticket(block, owner)
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._translate(problem)
-
-    def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> _native.Block:
-        """Turn an in-flight hold into one of this process. Raises as `attach` does."""
-        try:
-            return self.native.redeem(segment, index, generation, hold, mark)
-        except TypeError as problem:
-            numbers = (segment, index, generation, hold, mark)
-            raise errors.InvalidArgument(f"{numbers!r} cannot be the numbers of a ticket") from problem
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._translate(problem)
-
-    def _translate(self, problem: Exception) -> NoReturn:
-        """Raise the ShmTensorError for a native exception."""
-        if isinstance(problem, Refused):
-            what, number, asked, limit, segment = problem.args
-            try:
-                listing = self.list(1.0)
-            except errors.ShmTensorError:
-                listing = None
-            if segment:
-                raise errors.QuotaExceeded(shortage.describe_holds(segment, listing)) from None
-            group, slot = self.native.group, self.native.slot
-            kind = errors.QuotaExceeded if number == EDQUOT else errors.OutOfMemory
-            raise kind(
-                shortage.describe(what, number, asked, limit, _strategy == "file_system", listing, group, slot)
-            ) from None
-        if isinstance(problem, BlockGone):
-            raise errors.StaleHandle(
-                f"the block has been freed ({problem}); the sender of a handle must keep the tensor until it is opened"
-            ) from None
-        if isinstance(problem, LockBusy):
-            raise errors.LockTimeout(
-                f"another process keeps a segment's metadata locked ({problem}); it may be stopped. `shmtensor-manager "
-                "ls` shows the processes"
-            ) from None
-        if isinstance(problem, errors.ShmTensorError):
-            raise problem
-        raise errors.InvalidArgument(str(problem)) from None
-
-    def export(self, block: _native.Block) -> bytes:
-        """Return the name `/torch_<pid>_<rand>` of a block, the same on each call. It does not keep the block alive.
-
-        The name contains the pid of the first process that asked for it; only that process may `unexport` it.
-        """
-        reply, _ = self._request(protocol.Export(block.segment, block.index, block.generation))
-        assert isinstance(reply, protocol.Handle)
-        return reply.name
-
-    def open(self, name: bytes) -> _native.Block:
-        """Open the block that a name stands for.
-
-        Raises:
-            InvalidArgument: the name is malformed.
-            UnknownHandle: the name is unknown to the manager.
-            StaleHandle: its block was freed.
-        """
-        reply, _ = self._request(protocol.Lookup(name))
-        assert isinstance(reply, protocol.Block)
-        return self.attach(reply.segment, reply.block, reply.generation)
-
-    def unexport(self, name: bytes) -> None:
-        """Release a name for all processes. The block is not changed.
-
-        Raises:
-            UnknownHandle: the name is unknown to the manager.
-            ManagerError: the name belongs to another process that is running.
-        """
-        self._undo(protocol.Unexport(name))
-
-    def bind(self, name: bytes, block: _native.Block) -> None:
-        """Bind `name` to a block, so that other processes can `open` it. It does not keep the block alive.
-
-        Args:
-            name: `/` and 1 to 62 letters, digits, `_`, `-` or `.`, not beginning with `/torch_`. A name whose block
-                was freed can be bound again.
-            block: the block.
-
-        Raises:
-            NameTaken: the name is bound to a live block.
-            InvalidArgument: the name is malformed.
-            StaleHandle, ManagerError: see `shmtensor.errors`.
-        """
-        self._request(protocol.Bind(block.segment, block.index, block.generation, name))
-
-    def open_or_create(
-        self,
-        name: bytes | None,
-        make: Callable[[], _native.Block],
-        create: bool | None = None,
-        timeout: float | None = None,
-    ) -> tuple[_native.Block, bool]:
-        """Open the block that a name stands for, or create it and bind the name. If two processes race, one creates it.
-
-        Args:
-            name: the name; None: create a block without a name.
-            make: returns a new block that is ready for use by other processes.
-            create: True: create it. False: open it, waiting up to `timeout` seconds. None: open it or else create it.
-            timeout: seconds to wait with create=False; None: 0.
-
-        Returns:
-            (block, whether it was created).
-
-        Raises:
-            NameTaken: create is True and the name is bound to a live block.
-            UnknownHandle: create is False and the name is not bound to a live block.
-            InvalidArgument: create is not True, False or None; create=False without a name; a timeout without
-                create=False.
-            ManagerUnavailable: names cannot be used in this process's group (docs/protocol.md, "Finding the manager").
-            ShmTensorError: as `open`, `bind` and `make`.
-        """
-        if create not in (True, False, None):
-            raise errors.InvalidArgument(
-                f"create must be True (create), False (open) or None (open or else create), not {create!r}"
-            )
-        create = None if create is None else bool(create)  # 0 and 1 are accepted
-        try:
-            is_bound = timeout is None or (create is False and timeout >= 0)
-        except TypeError:
-            is_bound = False
-        if not is_bound:
-            raise errors.InvalidArgument(
-                f"timeout={timeout!r} with create={create!r}: a timeout must be 0 seconds or more and needs "
-                "create=False, which waits until the name exists"
-            )
-        if name is None:
-            if create is False:
-                raise errors.InvalidArgument("create=False opens an existing object, so it needs a name")
-            return make(), True
-        addresses.check_names_meet(self.address)
-        if create is False:
-            return self._await(name, timeout or 0.0), False
-        made = None
-        while True:
-            block = None if create else self._behind(name)
-            if block is not None:
-                return block, False
-            if made is None:
-                made = make()
-            try:
-                self.bind(name, made)
-                return made, True
-            except errors.NameTaken:
-                if create:
-                    raise errors.NameTaken(
-                        f"create=True, but the name {name[1:].decode()!r} already exists; leave out create to open it, "
-                        "or use another name"
-                    ) from None
-
-    def _await(self, name: bytes, timeout: float) -> _native.Block:
-        deadline = monotonic() + timeout
-        pause = 0.001
-        while (block := self._behind(name)) is None:
-            left = deadline - monotonic()
-            if left <= 0:
-                raise errors.UnknownHandle(
-                    f"no object is named {name[1:].decode()!r} (waited {timeout:g} s), and create=False does not "
-                    "create it; check that the program that creates it is running, or give a longer timeout"
-                )
-            sleep(min(left, pause))
-            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
-        return block
-
-    def _behind(self, name: bytes) -> _native.Block | None:
-        """Open a name as `open` does; None if it is unknown or its block was freed."""
-        reply, _ = self._ask(protocol.Lookup(name))
-        if isinstance(reply, protocol.Error):
-            if reply.code in (protocol.UNKNOWN, protocol.STALE):
-                return None
-            raise error_of(reply, os.fsdecode(self.address))
-        assert isinstance(reply, protocol.Block)
-        try:
-            return self.attach(reply.segment, reply.block, reply.generation)
-        except errors.StaleHandle:
-            return None
-
-    def return_segment(self, segment: int) -> None:
-        """Give an empty segment of this process back to the manager, or release this process's holds on a ring.
-
-        Raises:
-            InvalidArgument: it has live blocks.
-        """
-        self._undo(protocol.Return(segment))
-
-    def _undo(self, message: protocol.Message) -> None:
-        """As `_request`. If a successor has to be asked, an unknown or stale object counts as done."""
-        asked = self._requests
-        try:
-            self._request(message)
-        except (errors.UnknownHandle, errors.StaleHandle):
-            if self._requests is asked:
-                raise
-
-    # -------------------------------------------------------------------------------------------------------- reports
-
-    def list(self, timeout: float = REQUEST_SECONDS) -> dict[str, Any]:
-        """Return clients, segments, holders and what is in flight: the LIST document of docs/protocol.md."""
-        import json
-
-        listing: dict[str, Any] = json.loads(read_document(*self._request(protocol.List(), timeout)))
-        return listing
-
-    def stats(self) -> Stats:
-        """Return the manager's statistics."""
-        import json
-
-        figures = json.loads(read_document(*self._request(protocol.Stats())))
-        return Stats(**{field: figures[field] for field in Stats.__dataclass_fields__})
-
-    def gc(self, in_flight: float | None = None) -> protocol.Collected:
-        """Release what is unused; with `in_flight`, also what was sent that many seconds ago and never received.
-
-        Raises:
-            InvalidArgument: `in_flight` is negative or not a number.
-        """
-        if in_flight is not None and not in_flight >= 0:
-            raise errors.InvalidArgument(f"in_flight must be at least 0 seconds, not {in_flight}")
-        reply, _ = self._request(protocol.Collect(-1.0 if in_flight is None else float(in_flight)))
-        assert isinstance(reply, protocol.Collected)
-        return reply
-
-    def stop(self) -> None:
-        """Ask the manager to end. While clients or blocks remain, a successor continues in the background."""
-        try:
-            if not self.native.is_led:  # this connection is to a manager that has been replaced
-                os.close(connect(self.address, 0.0))
-                self._recover(self._requests, monotonic() + REQUEST_SECONDS)
-            self._requests.request(self.native.connection, protocol.Stop())
-        except (ConnectionGone, NothingThere):
-            pass  # it has ended already; a successor must not be stopped
-
-    def close(self) -> None:
-        """Leave the group: release everything and unmap it. Raises InvalidArgument while Blocks are alive."""
-        held = self.native.stats().blocks
-        if held:
-            raise errors.InvalidArgument(
-                f"cannot leave the group: {held} shared blocks are alive in this process; delete the tensors over them"
-            )
-        global _default
-        with _lock:
-            if _managers.get(self.address) is self:
-                del _managers[self.address]
-            if _default is self:
-                _default = None
-        try:
-            if not self.native.is_led:
-                os.close(connect(self.address, 0.0))  # where no manager runs, none is started only for GOODBYE
-                self._recover(self._requests, monotonic())
-            self._requests.request(self.native.connection, protocol.Goodbye())
-        except errors.ManagerError:
-            pass  # it has ended; its successor notices the end of this process
-        self.native.close()
-
-
-def _kind_of(reply: protocol.Segment) -> int:
-    if reply.flags & protocol.RING:
-        return _native.SEGMENT_RING
-    return _native.SEGMENT_DEDICATED if reply.flags & protocol.DEDICATED else _native.SEGMENT_ARENA
-
-
-def trim() -> int:
-    """Give cached pages back to the system, in every group of this process; returns their number of bytes."""
-    return sum(manager.native.trim() for manager in list(_managers.values()))
-
-
-# ------------------------------------------------------------------------------------------------ finding a manager
+    from shmtensor import _native
+
+__all__ = [
+    "STRATEGIES",
+    "Manager",
+    "Place",
+    "Stats",
+    "adopt",
+    "at",
+    "default",
+    "of",
+    "set_strategy",
+    "strategy",
+    "trim",
+]
 
 _lock = threading.RLock()
 _managers: dict[bytes, Manager] = {}
@@ -657,11 +45,20 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()
     for manager in list(_managers.values()):
-        manager._requests.renew(manager.native.connection)
-        manager._recovering = threading.RLock()
+        manager.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _forget(manager: Manager) -> None:
+    """Remove a manager whose group this process leaves."""
+    global _default
+    with _lock:
+        if _managers.get(manager.address) is manager:
+            del _managers[manager.address]
+        if _default is manager:
+            _default = None
 
 
 def at(address: bytes | str, timeout: float = REQUEST_SECONDS, starts: bool = True) -> Manager:
@@ -684,7 +81,7 @@ def at(address: bytes | str, timeout: float = REQUEST_SECONDS, starts: bool = Tr
     with _lock:
         manager = _managers.get(path)
         if manager is None:
-            manager = _managers[path] = Manager(path, connect(path, timeout), timeout, starts=starts)
+            manager = _managers[path] = Manager(path, connect(path, timeout), timeout, starts=starts, on_close=_forget)
         return manager
 
 
@@ -694,81 +91,6 @@ def of(native: _native.Client) -> Manager | None:
         if manager.native is native:
             return manager
     return None
-
-
-def _introduce(
-    requests: Requests, deadline: float, place: Place | None, fd: int = -1, starts: bool = True
-) -> tuple[int, protocol.Welcome, int]:
-    """Become a client of the manager at the address of `requests`. Blocks.
-
-    If the manager ends before it answers, its successor is asked, until `deadline`.
-
-    Args:
-        requests: for the manager's address.
-        deadline: on the monotonic clock, in seconds.
-        place: the slot of this process in the group; None: a new one.
-        fd: a fresh connection, taken over; with `place`, that of an embryo. -1: connect here.
-        starts: False: ask only the first manager.
-
-    Returns:
-        (connection, welcome, the group segment's descriptor).
-
-    Raises:
-        ShmTensorError: as `_reach`, `connection.hello` and `connection.rejoin`; NothingThere not before the deadline.
-    """
-    has_place = place is not None and fd < 0
-    while True:
-        if fd < 0:
-            fd = _reach(requests.address, deadline)
-        requests.renew(fd)
-        left = max(_LEAST_SECONDS, deadline - monotonic())
-        try:
-            if place is None or not has_place:
-                return fd, *hello(requests, fd, 0, left)
-            return fd, *rejoin(requests, fd, place.slot, place.generation, place.group, left)
-        except NothingThere:
-            requests.close(fd)
-            if not starts or monotonic() >= deadline:
-                raise
-        except BaseException:
-            requests.close(fd)
-            raise
-        has_place, fd = place is not None, -1
-        sleep(max(0.0, min(_PAUSE_SECONDS, deadline - monotonic())))
-
-
-def _reach(address: bytes, deadline: float) -> int:
-    """Connect to the manager at the address; start one if there is none. Blocks.
-
-    Raises:
-        ManagerUnavailable: none can be started, or each ended at once until `deadline`.
-        ManagerTimeout: see `connect`.
-    """
-    attempts = 0
-    while True:
-        left = max(0.0, deadline - monotonic())
-        try:
-            return connect(address, left)
-        except NothingThere:
-            pass
-        directory = addresses.own_directory(os.path.dirname(os.fsdecode(address)))
-        with launch.StartLock(directory, left):
-            try:  # another process may have started it while we waited
-                return connect(address, left)
-            except NothingThere:
-                if left <= 0 and attempts:
-                    raise _nobody(address) from None
-                attempts += 1
-                launch.start(address)
-
-
-def _nobody(address: bytes) -> errors.ManagerUnavailable:
-    shown = os.fsdecode(address)
-    return errors.ManagerUnavailable(
-        f"the manager at {shown} has ended, and each manager started in its place ended at once; memory that is "
-        f"already mapped keeps working. See {os.fsdecode(addresses.log_path(address))}, or the output "
-        f"of `shmtensor-manager serve --address {shown}`"
-    )
 
 
 def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
@@ -781,7 +103,7 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
 
     Raises:
         InvalidArgument: this process is a client at that address already.
-        ShmTensorError: as `_introduce`.
+        ShmTensorError: as `joining.introduce`.
     """
     path = addresses.check_address(address)
     with _lock:
@@ -789,7 +111,7 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
             os.close(fd)
             raise errors.InvalidArgument(f"this process is already a client of the manager at {os.fsdecode(path)}")
         os.set_inheritable(fd, False)
-        manager = _managers[path] = Manager(path, fd, place=place)
+        manager = _managers[path] = Manager(path, fd, place=place, on_close=_forget)
         return manager
 
 
@@ -865,3 +187,8 @@ def _found_or_started(address: bytes) -> Manager:
                         f"once; the reason may be in {os.fsdecode(addresses.log_path(address))}"
                     ) from None
             launch.start(address)
+
+
+def trim() -> int:
+    """Give cached pages back to the system, in every group of this process; returns their number of bytes."""
+    return sum(manager.native.trim() for manager in list(_managers.values()))

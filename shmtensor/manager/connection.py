@@ -83,6 +83,21 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
     """
     path = check_address(address)
     shown = os.fsdecode(path)
+    _check_socket(path, shown)
+    deadline = monotonic() + timeout
+    while True:
+        try:
+            return _connect_now(path, shown)
+        except BlockingIOError:
+            if monotonic() > deadline:
+                raise errors.ManagerTimeout(
+                    f"the manager at {shown} accepted no connection within {timeout:g} s; it may be stopped"
+                ) from None
+        sleep(0.002)
+
+
+def _check_socket(path: bytes, shown: str) -> None:
+    """Check that there is a socket of this user. Raises NothingThere, ManagerUnavailable."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -99,31 +114,27 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
             f"the manager at {shown} belongs to uid {found.st_uid}, and this process has uid {own}; each user needs "
             "their own manager"
         )
-    deadline = monotonic() + timeout
-    while True:
-        try:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError as problem:
-            raise errors.ManagerUnavailable(f"cannot connect to the manager at {shown}: {problem.strerror}") from None
+
+
+def _connect_now(path: bytes, shown: str) -> int:
+    """Connect without waiting; returns the socket's descriptor. Raises BlockingIOError: too many others are waiting.
+
+    Raises:
+        NothingThere, ManagerUnavailable: as `connect`.
+    """
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as problem:
+        raise errors.ManagerUnavailable(f"cannot connect to the manager at {shown}: {problem.strerror}") from None
+    with sock:  # does not close what was detached
         try:
             sock.setblocking(False)
             sock.connect(path)
             uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-            if uid != own:
-                raise errors.ManagerUnavailable(
-                    f"the process that listens at {shown} belongs to uid {uid}, and this process has uid {own}"
-                )
             sock.setblocking(True)
-            return sock.detach()
         except BlockingIOError:
-            if monotonic() > deadline:
-                raise errors.ManagerTimeout(
-                    f"the manager at {shown} accepted no connection within {timeout:g} s; it may be stopped"
-                ) from None
-            sleep(0.002)
+            raise
         except OSError as problem:
-            if isinstance(problem, errors.ShmTensorError):
-                raise
             if problem.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ECONNRESET):
                 raise NothingThere(f"no manager runs at {shown}: the socket is stale, nobody listens on it") from None
             if problem.errno == errno.EPROTOTYPE:
@@ -131,8 +142,12 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
                     f"the socket {shown} is not a manager's: it has another type; give the path of a manager's socket"
                 ) from None
             raise errors.ManagerUnavailable(f"cannot connect to the manager at {shown}: {problem.strerror}") from None
-        finally:
-            sock.close()
+        own = own_uid()
+        if uid != own:
+            raise errors.ManagerUnavailable(
+                f"the process that listens at {shown} belongs to uid {uid}, and this process has uid {own}"
+            )
+        return sock.detach()
 
 
 class Bounded:

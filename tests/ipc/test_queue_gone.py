@@ -22,13 +22,13 @@ TRUNCATE = """
 import os
 (path,) = ["/dev/shm" + row["name"] for row in m.list()["segments"] if row["name"]]
 os.truncate(path, 4096)
-client._strategy = "file_descriptor"
+client.set_strategy("file_descriptor")
 """
 SENDS_WHAT_IS_TRUNCATED = (
     """
 import shmtensor
 import shmtensor.multiprocessing as mp
-client._strategy = "file_system"
+client.set_strategy("file_system")
 client.default = lambda: m
 q = mp.Queue(name="q")
 q.put(shmtensor.ones(1000))
@@ -152,12 +152,12 @@ UNDONE = {"put": KILLED_IN_PUT, "get": KILLED_IN_GET_OF_ITS_OWN}
 
 
 @pytest.mark.parametrize("end", UNDONE)
-def test_what_is_undone_needs_the_books_and_not_the_memory_that_was_truncated(meeting: Meeting, end: str) -> None:
+def test_undoing_needs_segment_metadata_and_not_the_memory_that_was_truncated(meeting: Meeting, end: str) -> None:
     """The holds of a message that was never put are its dead sender's again, of one that was not taken the ring's."""
     q = mp.Queue(16)
     ring = meeting.ring_of(q)
     lock = f"ring.lock({'PUT_LOCK' if end == 'put' else 'GET_LOCK'})\n"  # so that the manager cannot be first
-    meeting.start('client._strategy = "file_system"\n' + UNDONE[end] + TRUNCATE + lock)
+    meeting.start('client.set_strategy("file_system")\n' + UNDONE[end] + TRUNCATE + lock)
     meeting.kill()
     if end == "put":
         q.put("a")

@@ -354,14 +354,14 @@ for make in (mp.RLock, mp.Semaphore, mp.Event):
     garbage = """
 from shmtensor import errors
 from shmtensor.ipc import reductions
-from shmtensor.manager import client
+from shmtensor.manager import client, naming
 manager = client.default()
 def make():
     block = manager.allocate(4096)
     memoryview(block)[:] = bytes(i * 37 % 256 for i in range(4096))
     return block
-block, _ = manager.open_or_create(reductions.name_of("g"), make)
-small, _ = manager.open_or_create(reductions.name_of("h"), lambda: manager.allocate(8))
+block, _ = naming.open_or_create(manager, reductions.name_of("g"), make)
+small, _ = naming.open_or_create(manager, reductions.name_of("h"), lambda: manager.allocate(8))
 for make in (mp.Lock, mp.RLock, mp.Semaphore, mp.BoundedSemaphore, mp.Event, mp.Condition):
     for name in ("g", "h"):
         try:

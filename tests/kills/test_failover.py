@@ -22,7 +22,7 @@ from manager_world import BOUND, World, is_alive, kill, line_of, tell, until
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
-from shmtensor.manager import address, client, launch
+from shmtensor.manager import address, client, joining, launch, protocol
 from shmtensor.manager.connection import Observer
 
 pytestmark = pytest.mark.any_python
@@ -161,7 +161,7 @@ def test_a_process_that_waits_sees_to_it_that_there_is_a_manager(manager: client
     found = until(lambda: [pid for pid in managers_at(manager) if pid != before], "somebody to start a manager")
     assert len(found) == 1
     with Observer(manager.address) as observer:
-        until(lambda: b'"live_blocks": 3' in observer.document(client.protocol.Stats()), "the dead to be reaped")
+        until(lambda: b'"live_blocks": 3' in observer.document(protocol.Stats()), "the dead to be reaped")
     never.put(None)
     waiter.join(BOUND)
     assert waiter.exitcode == 0
@@ -643,7 +643,7 @@ def test_requests_say_at_once_why_no_manager_can_be_started(
         journal.write_text("of somebody")
     else:
         monkeypatch.setattr(sys, "executable", "")
-    monkeypatch.setattr(client, "sleep", None)  # nothing is waited for
+    monkeypatch.setattr(joining, "sleep", None)  # nothing is waited for
     with pytest.raises(errors.ManagerUnavailable, match=r"would overwrite it|executable is empty"):
         user.list()
     assert memoryview(block)[:1] is not None

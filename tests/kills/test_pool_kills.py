@@ -476,6 +476,68 @@ class Watch:
         return self
 
 
+class Victims:
+    """The workers that a run kills, by pid."""
+
+    def __init__(self) -> None:
+        self.killed: dict[int, str] = {}
+
+    def kill(self, worker: Any) -> None:
+        self.killed[worker.pid] = "kill"
+        worker.kill()
+
+    @property
+    def lost_the_gate(self) -> bool:
+        """Whether the worker in the middle of a task was killed."""
+        return board.pid(Board.GATE) in self.killed
+
+    def disturb(self, core: Any) -> None:
+        """Kill the worker in the middle of a task, or else another one, and wait until its death is seen."""
+        worker = next((worker for worker in list(core.workers) if worker.pid == board.pid(Board.GATE)), None)
+        worker = worker or next(iter(core.workers), None)
+        if worker is None:
+            return
+        self.kill(worker)
+        tending = next((thread for thread in threading.enumerate() if thread.name == "shmtensor-pool-tend"), None)
+        if threading.current_thread() is tending:
+            until(lambda: worker.exitcode is not None, "its death")
+        else:
+            until(lambda: worker not in core.workers or not tending or not tending.is_alive(), "its death to be seen")
+
+    def kill_idle(self, pool: Any) -> None:
+        """Kill a worker that has done all it took, as if it had put the first result just now."""
+        others = [worker for worker in list(pool._pool) if worker.pid != board.pid(Board.GATE)]
+        idle = next(worker for worker in others if worker.pid not in self.killed)
+        os.kill(idle.pid, signal.SIGSTOP)
+        until(lambda: has_stopped(idle.pid), "it to stop")
+        pool._core._receipts[idle]._cell[0] = 1 + 1
+        self.kill(idle)
+        until(lambda: idle not in pool._pool and len(pool._pool) == 3, "another worker")
+
+
+def watched_pool(watcher: Watch) -> Any:
+    """A pool of three whose threads are traced by `watcher`."""
+    threading.settrace(watcher)
+    try:
+        pool = mp.get_context("fork").Pool(3)
+    finally:
+        threading.settrace(None)  # type: ignore[arg-type]
+    watcher.core = pool._core
+    return pool
+
+
+def submit_more(pool: Any) -> tuple[list[Task], list[Any]]:
+    """Tasks after the one at the gate, some of which fail, and their results."""
+    tasks: list[Task] = []
+    results = []
+    for number in range(1, 7):
+        tasks.append((square, (number,), is_right(number, number * number), True))
+        results.append(pool.apply_async(square, (number,)))
+    tasks += [(only_here, (7,), raises(ImportError), True), (square, (note,), raises(TypeError), False)]
+    results += [pool.apply_async(only_here, (7,)), pool.apply_async(square, (threading.Lock(),))]
+    return tasks, results
+
+
 def watch(path: Path, place: Place, from_start: bool) -> bool:
     """One pool whose threads are watched: workers die, with and without a task, while results wait to be seen.
 
@@ -484,58 +546,25 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
     global board
     board = Board(path)
     what = f"{place} {PLACES[place]!r}"
-    killed: dict[int, str] = {}
-
-    def kill(worker: Any) -> None:
-        killed[worker.pid] = "kill"
-        worker.kill()
-
-    def disturb(core: Any) -> None:
-        worker = next((worker for worker in list(core.workers) if worker.pid == board.pid(Board.GATE)), None)
-        worker = worker or next(iter(core.workers), None)
-        if worker is None:
-            return
-        kill(worker)
-        tending = next((thread for thread in threading.enumerate() if thread.name == "shmtensor-pool-tend"), None)
-        if threading.current_thread() is tending:
-            until(lambda: worker.exitcode is not None, "its death")
-        else:
-            until(lambda: worker not in core.workers or not tending or not tending.is_alive(), "its death to be seen")
-
-    watcher = Watch(place, disturb)
+    victims = Victims()
+    watcher = Watch(place, victims.disturb)
     watcher.is_set = from_start
-    threading.settrace(watcher)
-    try:
-        pool = mp.get_context("fork").Pool(3)
-    finally:
-        threading.settrace(None)  # type: ignore[arg-type]
-    with pool:
-        core = watcher.core = pool._core
-        tasks: list[Task] = [(gate, (0,), is_right(0, 0), True)]
-        results = [pool.apply_async(gate, (0,))]
+    with watched_pool(watcher) as pool:
+        core = pool._core
+        at_gate: Task = (gate, (0,), is_right(0, 0), True)
+        gate_result = pool.apply_async(gate, (0,))
         until(lambda: board.pid(Board.GATE), "a worker in the middle of a task")
         watcher.held.clear()
         watcher.is_set = True
-        for number in range(1, 7):
-            tasks.append((square, (number,), is_right(number, number * number), True))
-            results.append(pool.apply_async(square, (number,)))
-        tasks += [(only_here, (7,), raises(ImportError), True), (square, (note,), raises(TypeError), False)]
-        results += [pool.apply_async(only_here, (7,)), pool.apply_async(square, (threading.Lock(),))]
-        until(
-            lambda: core.outqueue.stats().put == 7 + (board.pid(Board.GATE) in killed),
-            "results, and the mark for a death",
-        )
-        others = [worker for worker in list(pool._pool) if worker.pid != board.pid(Board.GATE)]
-        idle = next(worker for worker in others if worker.pid not in killed)
-        os.kill(idle.pid, signal.SIGSTOP)
-        until(lambda: has_stopped(idle.pid), "it to stop")
-        core._receipts[idle]._cell[0] = 1 + 1  # as if it had put the first result just now
-        kill(idle)
-        until(lambda: idle not in pool._pool and len(pool._pool) == 3, "another worker")
+        tasks, results = submit_more(pool)
+        tasks, results = [at_gate, *tasks], [gate_result, *results]
+        until(lambda: core.outqueue.stats().put == 7 + victims.lost_the_gate, "results, and the mark for a death")
+        victims.kill_idle(pool)
         watcher.held.set()
         board.bytes[Board.OPEN] = 1
+        killed = victims.killed
         lost = sum(check(number, tasks[number], result, killed) for number, result in enumerate(results))
-        assert lost <= (board.pid(Board.GATE) in killed), what
+        assert lost <= victims.lost_the_gate, what
         found = each_once(pool)
         pool.close()
         pool.join()

@@ -120,85 +120,112 @@ def read(journal: Path) -> list[tuple[int, int]]:
     return list(RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]))
 
 
+class Crew:
+    """Producers and consumers of one queue. Each that is killed is replaced."""
+
+    def __init__(self, q: Any, directory: Path, choose: random.Random) -> None:
+        self.q = q
+        self.choose = choose
+        self.context = mp.get_context("fork")
+        self.journals = {name: directory / name for name in ("put", "taken")}
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
+        self.fds = {name: os.open(path, flags) for name, path in self.journals.items()}
+        self.numbers = iter(range(10**9))
+        roles = [True] * PRODUCERS + [False] * CONSUMERS
+        self.running = [(producer, self.start(producer)) for producer in roles]
+        self.killed: Counter[bool] = Counter()
+        """By role: True: producers."""
+        self.inside = 0
+        """How many of them had a lock of the queue."""
+
+    def start(self, producer: bool) -> Any:
+        if producer:
+            arguments: Any = (self.q, next(self.numbers), self.fds["put"], self.choose.randrange(2**31))
+            process = self.context.Process(target=produce, args=arguments)
+        else:
+            process = self.context.Process(target=consume, args=(self.q, self.fds["taken"]))
+        process.start()
+        return process
+
+    def kill_one(self) -> None:
+        """Kill one of them and start another in its place. Each fourth is killed with a lock if one is met so."""
+        place = None
+        if self.killed.total() % 4 == 0:
+            place = stop_inside(self.q, self.choose, [process for _producer, process in self.running])
+            self.inside += place is not None
+        if place is None:
+            time.sleep(self.choose.uniform(0, 0.03))
+            place = self.choose.randrange(len(self.running))
+        producer, process = self.running[place]
+        assert process.exitcode is None, f"{process} ended by itself (seed {SEED})"
+        process.kill()
+        process.join()
+        self.killed[producer] += 1
+        self.running[place] = (producer, self.start(producer))
+
+    def finish(self) -> None:
+        """Kill the producers, and let the consumers take what is left."""
+        for producer, process in self.running:
+            if producer:
+                process.kill()
+                process.join()
+        for _ in range(CONSUMERS):
+            self.q.put(None, timeout=BOUND)
+        for producer, process in self.running:
+            if not producer:
+                process.join(BOUND)
+                assert process.exitcode == 0, f"a consumer {process.exitcode} (seed {SEED})"
+
+    def close(self) -> None:
+        for _producer, process in self.running:
+            process.kill()
+            process.join()
+        for fd in self.fds.values():
+            os.close(fd)
+
+    def audit(self, record_property: Any) -> str:
+        """Compare what was put with what was taken. Returns a report."""
+        taken = Counter(read(self.journals["taken"]))
+        promised: Counter[int] = Counter()
+        for number, count in read(self.journals["put"]):
+            promised[number] = max(promised[number], count)
+        for number, message in taken:  # in the queue before the producer could say so
+            promised[number] = max(promised[number], message + 1)
+        lost = {(number, message) for number, count in promised.items() for message in range(count)} - taken.keys()
+        stats, killed = self.q.stats(), self.killed
+        report = (
+            f"seed {SEED}: killed {killed[True]} producers and {killed[False]} consumers, {self.inside} with a lock; "
+            f"{stats.put} messages put, {taken.total()} verified, {len(lost)} lost, most inside {stats.peak_messages}"
+        )
+        record_property("audit", report)
+        print(report)
+        assert max(taken.values()) == 1, report
+        assert len(lost) <= killed[False], report
+        assert self.q.empty()
+        assert stats.put - CONSUMERS - taken.total() <= killed[False], report
+        return report
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(120 * max(1, KILLS // 1000))
 def test_random_kills(here: World, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
     address = here.serve()
     manager = client.at(address)
     monkeypatch.setattr(client, "default", lambda: manager)
-    choose = random.Random(SEED)
     q = mp.Queue(40)
-    context = mp.get_context("fork")
-    journals = {name: here.directory / name for name in ("put", "taken")}
-    fds = {name: os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND) for name, path in journals.items()}
-    numbers = iter(range(10**9))
-
-    def start(q: Any, producer: bool) -> Any:
-        if producer:
-            arguments: Any = (q, next(numbers), fds["put"], choose.randrange(2**31))
-            process = context.Process(target=produce, args=arguments)
-        else:
-            process = context.Process(target=consume, args=(q, fds["taken"]))
-        process.start()
-        return process
-
-    running = [(producer, start(q, producer)) for producer in [True] * PRODUCERS + [False] * CONSUMERS]
-    killed: Counter[bool] = Counter()
-    seen = inside = 0
+    crew = Crew(q, here.directory, random.Random(SEED))
+    seen = 0
     try:
-        while killed.total() < KILLS:
-            place = None
-            if killed.total() % 4 == 0:
-                place = stop_inside(q, choose, [process for _producer, process in running])
-                inside += place is not None
-            if place is None:
-                time.sleep(choose.uniform(0, 0.03))
-                place = choose.randrange(len(running))
-            producer, process = running[place]
-            assert process.exitcode is None, f"{process} ended by itself (seed {SEED})"
-            process.kill()
-            process.join()
-            killed[producer] += 1
-            running[place] = (producer, start(q, producer))
-            if killed.total() % 20 == 0:  # they get on, whoever was killed
+        while crew.killed.total() < KILLS:
+            crew.kill_one()
+            if crew.killed.total() % 20 == 0:  # they get on, whoever was killed
                 seen = until_more(q, seen)
-        for producer, process in running:
-            if producer:
-                process.kill()
-                process.join()
-        for _ in range(CONSUMERS):
-            q.put(None, timeout=BOUND)
-        for producer, process in running:
-            if not producer:
-                process.join(BOUND)
-                assert process.exitcode == 0, f"a consumer {process.exitcode} (seed {SEED})"
+        crew.finish()
     finally:
-        for _producer, process in running:
-            process.kill()
-            process.join()
-        for fd in fds.values():
-            os.close(fd)
-
-    taken = Counter(read(journals["taken"]))
-    promised: Counter[int] = Counter()
-    for number, count in read(journals["put"]):
-        promised[number] = max(promised[number], count)
-    for number, message in taken:  # in the queue before the producer could say so
-        promised[number] = max(promised[number], message + 1)
-    lost = {(number, message) for number, count in promised.items() for message in range(count)} - taken.keys()
-    stats = q.stats()
-    report = (
-        f"seed {SEED}: killed {killed[True]} producers and {killed[False]} consumers, {inside} with a lock; "
-        f"{stats.put} messages put, {taken.total()} verified, {len(lost)} lost, most inside {stats.peak_messages}"
-    )
-    record_property("audit", report)
-    print(report)
-    assert max(taken.values()) == 1, report
-    assert len(lost) <= killed[False], report
-    assert q.empty()
-    assert stats.put - CONSUMERS - taken.total() <= killed[False], report
+        crew.close()
+    report = crew.audit(record_property)
     until(lambda: live_in_arenas(here.observe(address)) == 0, f"the memory of the dead, {report}")
-    del q
+    del q, crew
     until(lambda: manager.stats().live_blocks == 0, f"the memory of the queue, {report}")
     listing = here.observe(address)
     assert listing["stats"]["live_bytes"] == 0, listing

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.any_python
 FAILPOINTS = """
 import os, signal
 from shmtensor.manager import protocol
-from shmtensor.manager.daemon import server
+from shmtensor.manager.daemon import connections, server
+asked = ""
 def reached(point):
     try:
         with open(os.environ["ARMED"]) as file:
@@ -45,16 +46,17 @@ def serve(address, ready, **options):
     proceed(address, tell, **options)
 def dispatch(self, connection, message, *rest):
     name = type(message).__name__
+    global asked
     reached("before " + name)
-    self.asked = name
+    asked = name
     act(self, connection, message, *rest)
 def reply(self, *arguments):
-    reached("after " + self.asked)
+    reached("after " + asked)
     answer(self, *arguments)
 reached("start begun")
 proceed, run.serve = run.serve, serve
 act, server.Server._dispatch = server.Server._dispatch, dispatch
-answer, server.Server._reply = server.Server._reply, reply
+answer, connections.Connections.reply = connections.Connections.reply, reply
 """
 
 

@@ -458,7 +458,7 @@ def test_forged_tickets(watched: Watched) -> None:
 
 # ------------------------------------------------------------------------------------------- what lies in shared memory
 
-BOOKS = {
+OVERWRITTEN = {
     "tables that end nowhere": "for at in (BLOCKS_HIGH, HOLDS_HIGH, HOLDS_RESERVED): f.set(at, 0xffffffff)",
     "tables as long as can be": "f.set(BLOCKS_HIGH, ARENA_BLOCKS); f.set(HOLDS_HIGH, ARENA_HOLDS)",
     "empty tables": "for at in (BLOCKS_HIGH, HOLDS_HIGH, HOLDS_RESERVED): f.set(at, 0)",
@@ -483,23 +483,23 @@ BOOKS = {
         "f.set(HOLDS_HIGH, 2048)\n"
         "for n in range(8, 2048): f.set(f.hold(n), block.index << 32 | slot << 8 | n % 256, '<Q')"
     ),
-    "noise in the table of blocks": "f.books[f.block(0):f.block(512)] = os.urandom(512 * BLOCK)",
-    "noise in the table of holds": "f.books[f.hold(0):f.hold(512)] = os.urandom(512 * HOLD); f.set(HOLDS_HIGH, 512)",
-    "noise in the header": "f.books[BLOCKS_HIGH:BLOCKS_HIGH + 40] = os.urandom(40)",
+    "noise in the table of blocks": "f.metadata[f.block(0):f.block(512)] = os.urandom(512 * BLOCK)",
+    "noise in the table of holds": "f.metadata[f.hold(0):f.hold(512)] = os.urandom(512 * HOLD); f.set(HOLDS_HIGH, 512)",
+    "noise in the header": "f.metadata[BLOCKS_HIGH:BLOCKS_HIGH + 40] = os.urandom(40)",
     "a lock of nobody": "f.set(LOCK, 0x3fffffff)",
     "a lock of nobody, waited for": "f.set(LOCK, 0xbfffffff)",
     "a lock that was left": "f.set(LOCK, 0x40000000)",
     "a lock of another kind": "f.set(LOCK, 0); f.set(LOCK + 16, 0x20 | 0x10)",
-    "a lock full of noise": "f.books[LOCK:LOCK + 64] = b'\\xaa' * 64",
+    "a lock full of noise": "f.metadata[LOCK:LOCK + 64] = b'\\xaa' * 64",
 }
 
 
-@pytest.mark.parametrize("what", first(BOOKS, 3))
-def test_books_written_over(watched: Watched, what: str) -> None:
+@pytest.mark.parametrize("what", first(OVERWRITTEN, 3))
+def test_overwritten_segment_metadata(watched: Watched, what: str) -> None:
     """By a client that dies then: all of its memory is free again, without the manager having paid for a look."""
     assert watched.manager
     head = "blocks = [m.allocate(70000) for _ in range(4)]; block = blocks[1]; m.export(block); del blocks[3]\n"
-    process = watched.hostile(head + "f = Forged(m, block.segment)\n" + BOOKS[what])
+    process = watched.hostile(head + "f = Forged(m, block.segment)\n" + OVERWRITTEN[what])
     watched.manager.list()
     assert watched.uses()[1] - watched.memory <= GROWTH + 1024, "looking made pages"
     watched.serves()
@@ -508,29 +508,13 @@ def test_books_written_over(watched: Watched, what: str) -> None:
     watched.check()
 
 
-@pytest.mark.parametrize("what", first(BOOKS, 3))
-def test_a_client_survives_the_books_of_another(watched: Watched, what: str) -> None:
-    """Who attaches, allocates and releases in books that were written over gets an error at worst."""
-    manager = watched.manager
-    mine = [manager.allocate(70000) for _ in range(4)]
-    shared = manager.export(mine[1])
-    code = f"""
-block = m.open({shared!r})
-f = Forged(m, block.segment)
-{BOOKS[what]}
-"""
-    process = watched.hostile(code)
-    triples = [(block.segment, block.index, block.generation) for block in mine]
-    probe = f"""
+READER = """
 import sys
 from shmtensor import errors
-from shmtensor.manager import client, connection
-from shmtensor._native import BlockGone, LockBusy
-import shmtensor._native
+from shmtensor.manager import client
 m = client.at(sys.argv[1])
 held = []
-for triple in {triples!r}:
-    if {"lock" in what!r}: break  # waits for 30 s and then says so
+for triple in eval(sys.argv[2]):
     try:
         held.append(m.attach(*triple))
         bytes(memoryview(held[-1]))
@@ -540,10 +524,9 @@ for triple in {triples!r}:
 del held
 print('survived', flush=True)
 """
-    assert watched.here.run(probe, os.fsdecode(watched.address)) == "survived\n"
-    if "lock" not in what:
-        owner = f"""
-import sys
+"""A client that attaches and redeems blocks of a segment whose metadata another process has overwritten."""
+OWNER = """
+import os, sys
 from shmtensor import errors
 from shmtensor.manager import client
 from forged import *
@@ -551,7 +534,7 @@ m = client.at(sys.argv[1])
 slot = m.native.slot
 blocks = [m.allocate(70000) for _ in range(4)]; block = blocks[1]
 f = Forged(m, block.segment)
-{BOOKS[what]}
+exec(sys.argv[2])
 for _ in range(3):
     try:
         more = [m.allocate(n) for n in (64, 4096, 70000, 1 << 20)]
@@ -562,12 +545,25 @@ for _ in range(3):
 blocks.clear()
 print('survived', flush=True)
 """
-        assert "survived" in watched.here.run("import os\n" + owner, os.fsdecode(watched.address))
+"""A client that allocates and releases in its own segment after its metadata was overwritten."""
+
+
+@pytest.mark.parametrize("what", first(OVERWRITTEN, 3))
+def test_clients_survive_overwritten_segment_metadata(watched: Watched, what: str) -> None:
+    """Who attaches, allocates and releases in a segment whose metadata was overwritten gets an error at worst."""
+    manager, address = watched.manager, os.fsdecode(watched.address)
+    mine = [manager.allocate(70000) for _ in range(4)]
+    shared = manager.export(mine[1])
+    process = watched.hostile(f"block = m.open({shared!r})\nf = Forged(m, block.segment)\n{OVERWRITTEN[what]}")
+    if not what.startswith("a lock"):  # which is waited for, 30 s each time
+        triples = [(block.segment, block.index, block.generation) for block in mine]
+        assert watched.here.run(READER, address, repr(triples)) == "survived\n"
+        assert "survived" in watched.here.run(OWNER, address, OVERWRITTEN[what])
     kill(process)
     # What was forged in our own arena stays with us: a new client has nothing of it.
     assert watched.here.run(
         "import sys; from shmtensor.manager import client; m = client.at(sys.argv[1]); m.allocate(10); print('ok')",
-        os.fsdecode(watched.address),
+        address,
     )
     assert is_alive(watched.pid)
 
@@ -695,7 +691,7 @@ def test_a_named_object_that_was_truncated_is_noticed(watched: Watched) -> None:
     """When it is mapped, and when its owner reserves more of it: an error, and not SIGBUS."""
     code = """
 from shmtensor import errors
-client._strategy = "file_system"
+client.set_strategy("file_system")
 block = m.allocate(1 << 20)
 name = m.export(block)
 path = "/dev/shm" + next(row["name"] for row in m.list()["segments"] if row["name"])
@@ -709,7 +705,7 @@ except errors.SegmentLost as problem:
     assert "truncated" in str(problem), problem
     print("noticed", flush=True)
 assert os.stat(path).st_size == 4096, "reserving made it long again"
-client._strategy = "file_descriptor"
+client.set_strategy("file_descriptor")
 """
     head = "import os, sys; from shmtensor.manager import client; m = client.at(sys.argv[1])\n"
     owner = watched.here.script(head + code + "sys.stdin.readline()", os.fsdecode(watched.address))

@@ -15,8 +15,9 @@ from shmtensor import _native
 from shmtensor.manager import protocol
 from shmtensor.manager.daemon import report
 from shmtensor.manager.daemon import state as state_module
+from shmtensor.manager.daemon.records import Refusal, Segment
 from shmtensor.manager.daemon.rings import Ring
-from shmtensor.manager.daemon.state import Refusal, Segment, State
+from shmtensor.manager.daemon.state import State
 
 pytestmark = pytest.mark.any_python
 
@@ -247,7 +248,7 @@ class Manager(RuleBasedStateMachine):
         if slot not in self.living:
             return
         try:
-            name = self.state.export(*triple, slot)
+            name = self.state.names.export(*triple, slot)
         except Refusal:
             assert not self._is_live(triple)
         else:
@@ -265,7 +266,7 @@ class Manager(RuleBasedStateMachine):
         if slot not in self.living:
             return
         try:
-            self.state.bind(name, *triple, slot)
+            self.state.names.bind(name, *triple, slot)
         except Refusal as problem:
             if problem.code == protocol.EXISTS:
                 assert self._is_live(self.named[name])
@@ -282,7 +283,7 @@ class Manager(RuleBasedStateMachine):
         name = list(self.named)[which % len(self.named)]
         triple = self.named[name]
         try:
-            assert self.state.lookup(name)[:3] == triple
+            assert self.state.names.lookup(name)[:3] == triple
         except Refusal as problem:
             assert not self._is_live(triple)
             assert problem.code in (protocol.STALE, protocol.UNKNOWN)
@@ -293,7 +294,7 @@ class Manager(RuleBasedStateMachine):
             giver, generation = self.giver[name]
             lives = giver in self.living and self.group.slot(giver).generation == generation
             try:
-                self.state.unexport(name, slot)
+                self.state.names.unexport(name, slot)
                 assert giver == slot or not lives
             except Refusal as problem:
                 if problem.code == protocol.DENIED:
@@ -353,8 +354,8 @@ class Manager(RuleBasedStateMachine):
 
     @invariant()
     def names(self) -> None:
-        assert all(self.state.names.get(name) == triple for triple, name in self.state.by_block.items())
-        assert self.state.givers.keys() == self.state.names.keys()
+        assert all(self.state.names.by_name.get(name) == triple for triple, name in self.state.names.by_block.items())
+        assert self.state.names.givers.keys() == self.state.names.by_name.keys()
 
     @invariant()
     def orphans(self) -> None:

@@ -12,7 +12,7 @@ from manager_world import World, kill, until, world
 from ring_bytes import HEAD, KILLED_IN_GET, KILLED_IN_PUT, TAIL, RingBytes, start
 
 from shmtensor import _native, errors
-from shmtensor.manager import client, protocol
+from shmtensor.manager import client, naming, protocol
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_an_event_is_one_for_all_and_knows_what_waits(manager: client.Manager) -
     ring.view.release()
     del ring
     until(lambda: manager.stats().rings == 0, "the ring to go")
-    assert manager.stats().descriptors == before + 2 - 3, "an arena more; books, payload and event less"
+    assert manager.stats().descriptors == before + 2 - 3, "an arena more; metadata, payload and event less"
     with pytest.raises(errors.StaleHandle):
         manager.event(segment)
     os.close(one)
@@ -275,22 +275,22 @@ def test_names_of_the_users_choice(manager: client.Manager) -> None:
 
 
 def test_open_or_create_takes_over_the_name_of_what_is_gone(manager: client.Manager) -> None:
-    block, made = manager.open_or_create(b"/x", lambda: manager.allocate(64))
+    block, made = naming.open_or_create(manager, b"/x", lambda: manager.allocate(64))
     assert made
-    again, made = manager.open_or_create(b"/x", lambda: pytest.fail("there is one"))
+    again, made = naming.open_or_create(manager, b"/x", lambda: pytest.fail("there is one"))
     assert again is block and not made
     del block, again
-    block, made = manager.open_or_create(b"/x", lambda: manager.allocate(32))
+    block, made = naming.open_or_create(manager, b"/x", lambda: manager.allocate(32))
     assert made and block.nbytes == 32
     del block
 
 
 def test_of_many_processes_at_once_one_makes_the_object(here: World, manager: client.Manager) -> None:
     code = (
-        "import sys; from shmtensor.manager import client; m = client.at(sys.argv[1])\n"
+        "import sys; from shmtensor.manager import client, naming; m = client.at(sys.argv[1])\n"
         "print('ready', flush=True)\n"
         "for line in sys.stdin:\n"
-        "    block, made = m.open_or_create(line.strip().encode(), m.create_ring)\n"
+        "    block, made = naming.open_or_create(m, line.strip().encode(), m.create_ring)\n"
         "    print(block.segment, int(made), flush=True)\n"
     )
     children = [here.script(code, os.fsdecode(manager.address)) for _ in range(4)]

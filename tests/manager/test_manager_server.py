@@ -50,7 +50,7 @@ sys.stdin.readline()
 """
 
 
-def test_every_reply(served: tuple[World, bytes]) -> None:
+def test_hello_gives_a_slot_and_the_group_and_goodbye_gives_the_slot_back(served: tuple[World, bytes]) -> None:
     _world, address = served
     wire = Wire(address)
     wire.send(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION), 7)
@@ -60,7 +60,15 @@ def test_every_reply(served: tuple[World, bytes]) -> None:
     os.close(group_fd)
     assert group.group_id == welcome.group
     assert group.slot(welcome.slot)[:2] == (_native.SLOT_CLIENT, os.getpid())
+    assert wire.ask(p.Collect(0.0)) == p.Collected(0, 0, 0, 0, 0)
+    assert wire.ask(p.Goodbye()) == p.Ok()
+    assert wire.is_closed()
+    wire.close()
+    assert group.slot(welcome.slot)[0] in (_native.SLOT_FREE, _native.SLOT_DEAD)
 
+
+def test_every_reply_about_segments(served: tuple[World, bytes]) -> None:
+    wire, _ = client(served[1])
     wire.send(p.Create(10_000), 8)
     number, segment, (control, payload) = wire.receive()
     assert number == 8 and isinstance(segment, p.Segment)
@@ -70,21 +78,31 @@ def test_every_reply(served: tuple[World, bytes]) -> None:
     assert wire.ask(p.Map(segment.segment)) == segment
     os.close(control)
     os.close(payload)
-
     assert error(wire.ask(p.Export(segment.segment, 0, 1))) == p.STALE
-    assert error(wire.ask(p.Lookup(b"/torch_1_2"))) == p.UNKNOWN
-    assert error(wire.ask(p.Unexport(b"/torch_1_2"))) == p.UNKNOWN
+    assert error(wire.ask(p.Event(segment.segment))) == p.INVALID
     assert error(wire.ask(p.Map(99))) == p.UNKNOWN
     assert error(wire.ask(p.Create(0))) == p.INVALID
     assert error(wire.ask(p.Create(_native.MAX_SEGMENT_BYTES + 1))) == p.INVALID
-    for request in (p.List(), p.Stats()):
-        wire.send(request, 9)
-        number, reply, (fd,) = wire.receive()
-        assert number == 9 and isinstance(reply, p.Document)
-        assert os.fstat(fd).st_size == reply.nbytes
-        assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
-        json.loads(os.pread(fd, reply.nbytes, 0))
-        os.close(fd)
+    assert wire.ask(p.Return(segment.segment)) == p.Ok()
+    assert error(wire.ask(p.Return(segment.segment))) == p.STALE
+    wire.close()
+
+
+@pytest.mark.parametrize("message", [p.List(), p.Stats()])
+def test_a_report_is_a_sealed_document(served: tuple[World, bytes], message: p.Message) -> None:
+    wire, _ = client(served[1])
+    wire.send(message, 9)
+    number, reply, (fd,) = wire.receive()
+    assert number == 9 and isinstance(reply, p.Document)
+    assert os.fstat(fd).st_size == reply.nbytes
+    assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
+    json.loads(os.pread(fd, reply.nbytes, 0))
+    os.close(fd)
+    wire.close()
+
+
+def test_every_reply_about_rings(served: tuple[World, bytes]) -> None:
+    wire, _ = client(served[1])
     wire.send(p.Create(0, p.RING), 10)
     number, ring, (control, payload) = wire.receive()
     assert number == 10 and isinstance(ring, p.Segment) and ring.flags == p.DEDICATED | p.RING
@@ -98,12 +116,20 @@ def test_every_reply(served: tuple[World, bytes]) -> None:
     number, reply, (event,) = wire.receive()
     assert number == 11 and reply == p.Signal()
     os.close(event)
-    assert error(wire.ask(p.Event(segment.segment))) == p.INVALID
     assert error(wire.ask(p.Event(99))) == p.UNKNOWN
+    assert wire.ask(p.Return(ring.segment)) == p.Ok()
+    until(lambda: error_or_none(wire.ask(p.Event(ring.segment))) == p.STALE, "the ring to go")
+    wire.close()
+
+
+def test_every_reply_about_names(served: tuple[World, bytes]) -> None:
+    wire, _ = client(served[1])
+    assert error(wire.ask(p.Lookup(b"/torch_1_2"))) == p.UNKNOWN
+    assert error(wire.ask(p.Unexport(b"/torch_1_2"))) == p.UNKNOWN
+    ring, other = wire.ask(p.Create(0, p.RING)), wire.ask(p.Create(0, p.RING))
+    assert isinstance(ring, p.Segment) and isinstance(other, p.Segment)
     assert wire.ask(p.Bind(ring.segment, 0, 1, b"/ring")) == p.Ok()
     assert wire.ask(p.Bind(ring.segment, 0, 1, b"/ring")) == p.Ok()  # it does already
-    other = wire.ask(p.Create(0, p.RING))
-    assert isinstance(other, p.Segment)
     assert error(wire.ask(p.Bind(other.segment, 0, 1, b"/ring"))) == p.EXISTS
     assert error(wire.ask(p.Bind(ring.segment, 0, 2, b"/other"))) == p.STALE
     assert error(wire.ask(p.Bind(ring.segment, 0, 1, b"/torch_1_2"))) == p.INVALID
@@ -111,14 +137,7 @@ def test_every_reply(served: tuple[World, bytes]) -> None:
     assert wire.ask(p.Return(ring.segment)) == p.Ok()
     assert error(wire.ask(p.Lookup(b"/ring"))) == p.STALE
     assert wire.ask(p.Unexport(b"/ring")) == p.Ok()
-    until(lambda: error_or_none(wire.ask(p.Event(ring.segment))) == p.STALE, "the ring to go")
-    assert wire.ask(p.Collect(0.0)) == p.Collected(0, 0, 0, 0, 0)
-    assert wire.ask(p.Return(segment.segment)) == p.Ok()
-    assert error(wire.ask(p.Return(segment.segment))) == p.STALE
-    assert wire.ask(p.Goodbye()) == p.Ok()
-    assert wire.is_closed()
     wire.close()
-    assert group.slot(welcome.slot)[0] in (_native.SLOT_FREE, _native.SLOT_DEAD)
 
 
 def test_stop_answers_and_leaves_nothing(served: tuple[World, bytes]) -> None:

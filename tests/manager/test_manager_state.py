@@ -1,4 +1,4 @@
-"""The manager's knowledge: slots, deaths, orphans, names. Books are played by a small stand-in that can be locked."""
+"""The manager's state: slots, deaths, orphans, names. A small stand-in plays segment metadata and can be locked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 
 from shmtensor import _native
 from shmtensor.manager import protocol
-from shmtensor.manager.daemon import report
+from shmtensor.manager.daemon import names, report
 from shmtensor.manager.daemon import state as state_module
+from shmtensor.manager.daemon.records import Refusal, Segment
 from shmtensor.manager.daemon.rings import Ring
-from shmtensor.manager.daemon.state import Refusal, Segment, State
+from shmtensor.manager.daemon.state import State
 
 
 class SegmentMetadata:
@@ -327,25 +328,25 @@ def test_names(made: Fixture) -> None:
     slot = made.state.add_client(77, 1)
     metadata = made.segment(slot)
     metadata.add(3, 0, 640, (slot, CLIENT), generation=8)
-    name = made.state.export(1, 3, 8, slot)
+    name = made.state.names.export(1, 3, 8, slot)
     assert name.startswith(b"/torch_77_")
     protocol.check_name(name)
-    assert made.state.export(1, 3, 8, slot) == name
-    assert made.state.lookup(name) == (1, 3, 8, 640)
+    assert made.state.names.export(1, 3, 8, slot) == name
+    assert made.state.names.lookup(name) == (1, 3, 8, 640)
     with pytest.raises(Refusal) as caught:
-        made.state.export(1, 3, 7, slot)
+        made.state.names.export(1, 3, 7, slot)
     assert caught.value.code == protocol.STALE
     with pytest.raises(Refusal) as caught:
-        made.state.lookup(b"/torch_77_1")
+        made.state.names.lookup(b"/torch_77_1")
     assert caught.value.code == protocol.UNKNOWN
     metadata.held.clear()
     with pytest.raises(Refusal) as caught:
-        made.state.lookup(name)
+        made.state.names.lookup(name)
     assert caught.value.code == protocol.STALE
-    made.state.unexport(name, slot)
+    made.state.names.unexport(name, slot)
     with pytest.raises(Refusal):
-        made.state.unexport(name, slot)
-    assert not made.state.names and not made.state.by_block
+        made.state.names.unexport(name, slot)
+    assert not made.state.names.by_name and not made.state.names.by_block
 
 
 @pytest.mark.parametrize("bound", [True, False])
@@ -355,36 +356,36 @@ def test_who_may_take_a_name_back(made: Fixture, bound: bool) -> None:
 
     def name() -> bytes:
         if bound:
-            made.state.bind(b"/x", 1, 3, 1, slot)
-        return b"/x" if bound else made.state.export(1, 3, 1, slot)
+            made.state.names.bind(b"/x", 1, 3, 1, slot)
+        return b"/x" if bound else made.state.names.export(1, 3, 1, slot)
 
     given = name()
     if bound:
-        made.state.bind(given, 1, 3, 1, other)
+        made.state.names.bind(given, 1, 3, 1, other)
     else:
-        assert made.state.export(1, 3, 1, other) == given
+        assert made.state.names.export(1, 3, 1, other) == given
     with pytest.raises(Refusal, match="pid 77") as caught:
-        made.state.unexport(given, other)
+        made.state.names.unexport(given, other)
     assert caught.value.code == protocol.DENIED
-    assert made.state.lookup(given)[1] == 3
-    made.state.unexport(given, slot)
+    assert made.state.names.lookup(given)[1] == 3
+    made.state.names.unexport(given, slot)
     given = name()
     made.state.gone(slot)
-    assert made.state.lookup(given)[1] == 3
-    made.state.unexport(given, other)
-    assert not made.state.names and not made.state.givers
+    assert made.state.names.lookup(given)[1] == 3
+    made.state.names.unexport(given, other)
+    assert not made.state.names.by_name and not made.state.names.givers
 
 
 def test_names_of_dead_blocks_are_purged_when_the_table_doubles(made: Fixture) -> None:
     slot = made.state.add_client(1, 1)
     metadata = made.segment(slot)
-    for block in range(state_module.PURGE_NAMES):
+    for block in range(names.PURGE_NAMES):
         metadata.add(block, 0, 1, (slot, CLIENT))
-        made.state.export(1, block, 1, slot)
+        made.state.names.export(1, block, 1, slot)
     metadata.held.clear()
     metadata.add(7, 0, 1, (slot, CLIENT), generation=2)
-    made.state.export(1, 7, 2, slot)
-    assert len(made.state.names) == len(made.state.by_block) == 1
+    made.state.names.export(1, 7, 2, slot)
+    assert len(made.state.names.by_name) == len(made.state.names.by_block) == 1
 
 
 def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) -> None:
@@ -392,7 +393,7 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     metadata = made.segment(slot)
     metadata.add(0, 0, 100, (slot, CLIENT), (0, TICKET))
     metadata.add(1, 128, 50, (slot, CLIENT))
-    made.state.export(1, 0, 1, slot)
+    made.state.names.export(1, 0, 1, slot)
     document = report.listing(made.state)
     assert document["clients"] == [
         {"slot": slot, "pid": 10, "start_time": 20, "state": "client", "parent": 0, "reserved_bytes": 0}
@@ -545,11 +546,11 @@ def test_names_of_the_users_choice(made: Fixture) -> None:
     metadata = made.segment(slot)
     metadata.add(0, 0, 64, (slot, CLIENT))
     metadata.add(1, 64, 32, (slot, CLIENT))
-    made.state.bind(b"/queue", 1, 0, 1, slot)
-    assert made.state.lookup(b"/queue") == (1, 0, 1, 64)
-    made.state.bind(b"/queue", 1, 0, 1, slot)  # asked once more
+    made.state.names.bind(b"/queue", 1, 0, 1, slot)
+    assert made.state.names.lookup(b"/queue") == (1, 0, 1, 64)
+    made.state.names.bind(b"/queue", 1, 0, 1, slot)  # asked once more
     with pytest.raises(Refusal) as caught:
-        made.state.bind(b"/queue", 1, 1, 1, slot)
+        made.state.names.bind(b"/queue", 1, 1, 1, slot)
     assert caught.value.code == protocol.EXISTS
     for name, triple, code in (
         (b"/torch_1_2", (1, 1, 1), protocol.INVALID),
@@ -557,22 +558,22 @@ def test_names_of_the_users_choice(made: Fixture) -> None:
         (b"/other", (9, 1, 1), protocol.UNKNOWN),
     ):
         with pytest.raises(Refusal) as caught:
-            made.state.bind(name, *triple, slot)
+            made.state.names.bind(name, *triple, slot)
         assert caught.value.code == code
-    made.state.bind(b"/again", 1, 0, 1, slot)  # a block may have several
-    exported = made.state.export(1, 0, 1, slot)
+    made.state.names.bind(b"/again", 1, 0, 1, slot)  # a block may have several
+    exported = made.state.names.export(1, 0, 1, slot)
     document = report.listing(made.state)
     assert [row["name"] for row in document["names"]] == ["/queue", "/again"]
     assert document["names_total"] == 2 and document["segments"][0]["names"] == 3
     del metadata.held[0, 1]
-    made.state.bind(b"/queue", 1, 1, 1, slot)
-    assert made.state.lookup(b"/queue") == (1, 1, 1, 32)
-    assert made.state.purge_names() == 2
-    assert set(made.state.names) == {b"/queue"} and not made.state.by_block
+    made.state.names.bind(b"/queue", 1, 1, 1, slot)
+    assert made.state.names.lookup(b"/queue") == (1, 1, 1, 32)
+    assert made.state.names.purge() == 2
+    assert set(made.state.names.by_name) == {b"/queue"} and not made.state.names.by_block
     with pytest.raises(Refusal):
-        made.state.lookup(exported)
-    made.state.unexport(b"/queue", slot)
-    assert not made.state.names
+        made.state.names.lookup(exported)
+    made.state.names.unexport(b"/queue", slot)
+    assert not made.state.names.by_name
 
 
 def test_the_listing_shows_rings_and_what_their_messages_hold(made: Fixture) -> None:

@@ -18,27 +18,27 @@ BLOCK, HOLD = 32, 16
 
 
 class Forged:
-    """Over the books of an arena."""
+    """The metadata of an arena segment, mapped to be overwritten."""
 
     def __init__(self, manager: client.Manager, segment: int) -> None:
         reply, descriptors = manager._request(protocol.Map(segment))
         assert isinstance(reply, protocol.Segment) and not reply.flags & protocol.DEDICATED
         self.control = descriptors[0]
         os.close(descriptors[1])
-        self.books = mmap.mmap(self.control, 0)
+        self.metadata = mmap.mmap(self.control, 0)
 
     def __enter__(self) -> Forged:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        self.books.close()
+        self.metadata.close()
         os.close(self.control)
 
     def set(self, where: int, value: int, form: str = "<I") -> None:
-        struct.pack_into(form, self.books, where, value)
+        struct.pack_into(form, self.metadata, where, value)
 
     def get(self, where: int, form: str = "<I") -> int:
-        (value,) = struct.unpack_from(form, self.books, where)
+        (value,) = struct.unpack_from(form, self.metadata, where)
         return int(value)
 
     def block(self, index: int) -> int:

@@ -13,8 +13,8 @@ import sys
 from shmtensor import _native
 from shmtensor.manager import protocol
 from shmtensor.manager.daemon.journal import Journal
+from shmtensor.manager.daemon.records import Refusal, Segment
 from shmtensor.manager.daemon.rings import Ring
-from shmtensor.manager.daemon.state import Refusal, Segment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import select
 import socket
 import struct
 from collections import deque
+from enum import Enum
 from time import monotonic
 
 from shmtensor import _native
@@ -22,8 +23,13 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _ANCILLARY_BYTES = socket.CMSG_SPACE(8 * 4) + socket.CMSG_SPACE(12) + socket.CMSG_SPACE(4)
 
 
-PENDING, EMBRYO, CLIENT, OBSERVER = range(4)
-"""Kinds of connections: before HELLO, an embryo's before its HELLO, a client's, an observer's."""
+class Kind(Enum):
+    """Whose a connection is."""
+
+    PENDING = "not known before HELLO"
+    EMBRYO = "an embryo's before its HELLO"
+    CLIENT = "a client's"
+    OBSERVER = "an observer's"
 
 
 class Connection:
@@ -31,7 +37,7 @@ class Connection:
 
     __slots__ = ("generation", "kind", "out", "pid", "since", "slot", "sock", "stalled")
 
-    def __init__(self, sock: socket.socket, kind: int, pid: int) -> None:
+    def __init__(self, sock: socket.socket, kind: Kind, pid: int) -> None:
         self.sock = sock
         self.kind = kind
         self.pid = pid

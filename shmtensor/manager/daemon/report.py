@@ -18,8 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from shmtensor.manager.daemon.records import Segment
     from shmtensor.manager.daemon.rings import Ring
-    from shmtensor.manager.daemon.state import Segment, State
+    from shmtensor.manager.daemon.state import State
 
 WALK_LISTING = 4 * WALK_BLOCKS
 """Blocks walked by one listing at most: each takes about 2 us, in which no client is served."""
@@ -47,7 +48,7 @@ def figures(state: State) -> dict[str, Any]:
         "segments": len(state.segments),
         "rings": len(state.rings),
         "orphans": len(state.orphans) - len(state.rings),
-        "names": len(state.living_names()),
+        "names": len(state.names.living()),
         "payload_bytes": payload,
         "reserved_bytes": reserved,
         "live_blocks": live_blocks,
@@ -63,8 +64,8 @@ def listing(state: State) -> dict[str, Any]:
     """Return the document of LIST."""
     named: dict[int, list[str]] = {}
     chosen = []
-    exported = set(state.by_block.values())
-    for name, triple in state.living_names().items():
+    exported = set(state.names.by_block.values())
+    for name, triple in state.names.living().items():
         named.setdefault(triple[0], []).append(name.decode())
         if name not in exported:
             chosen.append({"name": name.decode(), "segment": triple[0], "block": triple[1], "generation": triple[2]})

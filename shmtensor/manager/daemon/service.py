@@ -12,7 +12,8 @@ from shmtensor import _native
 from shmtensor.manager import protocol
 from shmtensor.manager.daemon import report
 from shmtensor.manager.daemon.memory import Memory, document
-from shmtensor.manager.daemon.state import Refusal, Segment, State
+from shmtensor.manager.daemon.records import Refusal, Segment
+from shmtensor.manager.daemon.state import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,13 +106,15 @@ class Service:
         return Answer(protocol.Ok())
 
     def _export(self, slot: int, _pid: int, message: protocol.Export) -> Answer:
-        return Answer(protocol.Handle(self._state.export(message.segment, message.block, message.generation, slot)))
+        return Answer(
+            protocol.Handle(self._state.names.export(message.segment, message.block, message.generation, slot))
+        )
 
     def _lookup(self, _slot: int, _pid: int, message: protocol.Lookup) -> Answer:
-        return Answer(protocol.Block(*self._state.lookup(message.name)))
+        return Answer(protocol.Block(*self._state.names.lookup(message.name)))
 
     def _unexport(self, slot: int, _pid: int, message: protocol.Unexport) -> Answer:
-        self._state.unexport(message.name, slot)
+        self._state.names.unexport(message.name, slot)
         return Answer(protocol.Ok())
 
     def _list(self, _slot: int, _pid: int, _message: protocol.List) -> Answer:
@@ -139,7 +142,7 @@ class Service:
         return Answer(protocol.Signal(), (self._state.ring(message.segment).watch(),))
 
     def _bind(self, slot: int, _pid: int, message: protocol.Bind) -> Answer:
-        self._state.bind(message.name, message.segment, message.block, message.generation, slot)
+        self._state.names.bind(message.name, message.segment, message.block, message.generation, slot)
         return Answer(protocol.Ok())
 
 

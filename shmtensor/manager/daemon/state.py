@@ -1,4 +1,4 @@
-"""The manager's state: clients, segments, rings, names, and the holds of dead clients. `report` formats it.
+"""The manager's state: clients, segments, rings, and the holds of dead clients. `names` is a part, `report` formats it.
 
 The server reports events and asks for replies. Side effects (closing descriptors, giving pages back) go through the
 `Outside` object given to the constructor. No call waits: a segment or ring that is locked is retried by a later
@@ -16,7 +16,6 @@ destroyed, and its number can be reused. So do rings that are held only by messa
 
     SLOT   a slot is in `clients`, in `embryos` or in `_dead`, or FREE in the group table (the only exception is an
            embryo or forked child that was not announced: see `unannounced`)
-    NAME   names[n] == t  for each by_block[t] == n; the other names were bound by users; givers has every name
     FENCE  a slot is changed only from the word that this manager knows, so a replaced manager changes nothing
     ORPHAN s in orphans  exactly when  segments[s].owner is None
     RING   rings[n] is r  exactly when  segments[r.segment].ring is r and r.number == n; its segment is an orphan
@@ -26,7 +25,6 @@ from __future__ import annotations
 
 from collections import deque
 from errno import EDQUOT
-from os import urandom
 from time import monotonic
 
 from shmtensor._native import (
@@ -44,34 +42,17 @@ from shmtensor._native import (
     set_threads_visible,
 )
 from shmtensor.manager import protocol
+from shmtensor.manager.daemon.names import Names
+from shmtensor.manager.daemon.records import Client, Refusal, Segment
 from shmtensor.manager.daemon.rings import Numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Protocol
 
     from shmtensor._native import Group, SegmentMetadata
+    from shmtensor.manager.daemon.records import BlockId, Outside
     from shmtensor.manager.daemon.rings import Ring
-
-    class Outside(Protocol):
-        """What the state cannot do itself."""
-
-        def destroy(self, segment: Segment) -> None:
-            """Give back the memory, close the descriptors and unlink the name."""
-
-        def release(self, segment: Segment) -> None:
-            """Close the descriptors. Processes that have it mapped keep the memory, and its name stays."""
-
-        def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
-            """Give back the pages of a range of the payload."""
-
-        def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
-            """Record in the journal which block a name stands for, and which client asked for it. Raises OSError."""
-
-        def forget(self, name: bytes) -> None:
-            """Record that a name is no longer in use."""
-
 
 RETRY_SECONDS = 0.010
 """Delay before a locked segment or ring is tried again."""
@@ -85,88 +66,9 @@ WALK_HOLDS = 4 * WALK_BLOCKS
 """Nor are segments with more holds, whatever their number of live blocks."""
 TRIM_BYTES = 65_536
 """Smaller gaps in an orphan keep their pages until it is destroyed."""
-PURGE_NAMES = 1_024
-"""The table of names is never purged below this size."""
-OWN_NAMES = b"/torch_"
-"""Prefix of the names that the manager generates."""
 PAGE = 4_096
 _NUMBERS = 2**32
 """Bound of block indices and generations."""
-
-
-class Refusal(Exception):
-    """A request is refused: protocol error code, text for the user, detail."""
-
-    def __init__(self, code: int, text: str, detail: int = 0) -> None:
-        super().__init__(text)
-        self.code = code
-        self.detail = detail
-
-
-class Client:
-    """A process with a slot. `detached`: it has no connection to this manager but still uses its memory.
-
-    `pid` is 0 when the process is not visible from here; then only its connection shows its death. `foreign`: it is, or
-    may be, in another PID namespace, where its threads have other ids.
-    """
-
-    __slots__ = ("detached", "foreign", "pid", "slot", "start_time", "word")
-
-    def __init__(self, slot: int, word: int, pid: int, start_time: int, foreign: bool, detached: bool) -> None:
-        self.slot = slot
-        self.word = word
-        self.pid = pid
-        self.start_time = start_time
-        self.foreign = foreign
-        self.detached = detached
-
-
-class Segment:
-    """A segment: its metadata, the descriptor of its payload, and the slot that allocates from it (None: orphan).
-
-    `ring`: its payload is that ring.
-    """
-
-    __slots__ = ("dedicated", "id", "metadata", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")
-
-    def __init__(
-        self,
-        number: int,
-        metadata: SegmentMetadata,
-        payload: int,
-        nbytes: int,
-        dedicated: bool,
-        owner: int | None,
-        name: bytes,
-        ring: Ring | None = None,
-    ) -> None:
-        self.id = number
-        self.metadata = metadata
-        self.payload = payload
-        self.nbytes = nbytes
-        self.dedicated = dedicated
-        self.owner = owner
-        self.name = name
-        self.ring = ring
-        self.trimmed_at = -1  # live blocks when its gaps were last given back
-
-    @property
-    def flags(self) -> int:
-        """The flags of a SEGMENT message."""
-        return (
-            (protocol.DEDICATED if self.dedicated else 0)
-            | (protocol.NAMED if self.name else 0)
-            | (protocol.RING if self.ring is not None else 0)
-        )
-
-    def figures(self) -> tuple[int, int, int]:
-        """(live blocks, bytes in them, bytes reserved), a snapshot. A ring counts with its reserved bytes."""
-        counted = self.metadata.stats()
-        live, nbytes, reserved = counted.live_blocks, counted.live_bytes, counted.reserved_bytes
-        if self.ring is not None:
-            reserved = self.ring.memory.stats().reserved_bytes
-            nbytes = reserved if live else 0
-        return live, nbytes, min(reserved, self.nbytes)
 
 
 class State:
@@ -183,16 +85,13 @@ class State:
         self.orphans: set[int] = set()
         self.rings: dict[int, Ring] = {}  # by number
         self._numbers = Numbers(group)
-        self.names: dict[bytes, tuple[int, int, int]] = {}
-        self.by_block: dict[tuple[int, int, int], bytes] = {}
-        self.givers: dict[bytes, tuple[int, int]] = {}  # name -> slot and generation of the client that asked for it
+        self.names = Names(self.clients, outside, self._live_bytes, self._check_live)
         self.unannounced: list[Client] = []  # clients found in the slot table that the server does not watch yet
         self._mark = group.epoch & 0xFFFFFF
         """Part of the word of each slot that this manager marks DEAD, so that its predecessor cannot free that slot."""
         self.is_complete = True
         """False: clients of the previous manager may still reconnect with segments that it sent them last."""
         self._dead: dict[int, int] = {}  # slot -> its word, until it is free
-        self._purge_at = PURGE_NAMES
         self._undo_pending: set[int] = set()  # dead slots whose transfers are still to be undone
         self._left: dict[int, int] = {}  # dying owner -> segments in which its holds are still to be released
         self._releases: deque[tuple[int, int]] = deque()  # (owner, segment)
@@ -416,14 +315,6 @@ class State:
         for number in range(FIRST_RING, min(self.group.next_ring, LAST_RING + 1, FIRST_RING + MAX_LOST_RINGS)):
             if number not in self.rings and number not in self._left:
                 self._release(number)
-
-    def adopt_names(self, names: dict[bytes, tuple[tuple[int, int, int], tuple[int, int]]]) -> None:
-        """Keep those names of the previous manager that stand for live blocks."""
-        for name, (triple, giver) in names.items():
-            if self._is_live(triple) is not None:
-                self.names[name], self.givers[name] = triple, giver
-                if name.startswith(OWN_NAMES):
-                    self.by_block[triple] = name
 
     def _undo_transfers(self, slot: int) -> bool:
         """Undo what a dead slot left unfinished in rings. False: a ring is locked; try again later."""
@@ -705,9 +596,7 @@ class State:
         self.orphans.clear()
         self.rings.clear()
 
-    # --------------------------------------------------------------------------------------------------------- names
-
-    def _is_live(self, triple: tuple[int, int, int]) -> int | None:
+    def _live_bytes(self, triple: BlockId) -> int | None:
         """Return the size of a live block in bytes, else None. Clients and journals may give any numbers."""
         number, block, generation = triple
         segment = self.segments.get(number)
@@ -715,104 +604,12 @@ class State:
             return None
         return segment.metadata.live(block, generation)
 
-    def _check_live(self, triple: tuple[int, int, int]) -> None:
+    def _check_live(self, triple: BlockId) -> None:
         """Raise Refusal unless the block is live."""
         number, block, generation = triple
         self.segment(number)
-        if self._is_live(triple) is None:
+        if self._live_bytes(triple) is None:
             raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
-
-    def living_names(self) -> dict[bytes, tuple[int, int, int]]:
-        """Return the names of live blocks. Names of freed blocks stay known, so that LOOKUP can answer STALE."""
-        return {name: triple for name, triple in self.names.items() if self._is_live(triple) is not None}
-
-    def _name(self, name: bytes, triple: tuple[int, int, int], slot: int) -> None:
-        """Bind a name to a block. The client in `slot` can take it back."""
-        if len(self.names) >= self._purge_at:
-            self.purge_names()
-        giver = slot, self.clients[slot].word >> 32
-        self.outside.name(name, triple, giver)
-        self.names[name], self.givers[name] = triple, giver
-
-    def export(self, number: int, block: int, generation: int, slot: int) -> bytes:
-        """Return the name of a live block; generate one for the client in `slot` if it has none. Raises Refusal."""
-        triple = (number, block, generation)
-        self._check_live(triple)
-        name = self.by_block.get(triple)
-        if name is not None:
-            return name
-        name = OWN_NAMES + b"%d_%d" % (self.clients[slot].pid, int.from_bytes(urandom(8), "little") >> 1)
-        self._name(name, triple, slot)
-        self.by_block[triple] = name
-        return name
-
-    def bind(self, name: bytes, number: int, block: int, generation: int, slot: int) -> None:
-        """Bind a name that the client in `slot` chose to a live block. Raises Refusal: the name is taken."""
-        shown = name.decode("ascii", "replace")
-        if name.startswith(OWN_NAMES):
-            raise Refusal(
-                protocol.INVALID,
-                f"the name {shown} begins with {OWN_NAMES.decode()}, which is reserved for the manager; choose another",
-            )
-        triple = (number, block, generation)
-        self._check_live(triple)
-        known = self.names.get(name)
-        if known == triple:  # the client repeats its request, because the previous manager's reply was lost
-            return
-        if known is not None and self._is_live(known) is not None:
-            raise Refusal(
-                protocol.EXISTS,
-                f"the name {shown} is already bound to another object; open that one or choose another name",
-            )
-        self._name(name, triple, slot)
-
-    def lookup(self, name: bytes) -> tuple[int, int, int, int]:
-        """(segment, block, generation, bytes) of a name. Raises Refusal."""
-        triple = self.names.get(name)
-        if triple is None:
-            raise Refusal(
-                protocol.UNKNOWN,
-                f"no block is named {name.decode('ascii', 'replace')} here: the manager never gave out the name, or it "
-                "was released; check the manager address in the handle, and that its sender is still running",
-            )
-        nbytes = self._is_live(triple)
-        if nbytes is None:
-            raise Refusal(
-                protocol.STALE,
-                f"the block named {name.decode('ascii', 'replace')} has been freed; the sender must keep it until "
-                "the receiver has opened it",
-            )
-        return (*triple, nbytes)
-
-    def unexport(self, name: bytes, slot: int) -> None:
-        """Forget a name for the client in `slot`. Raises Refusal."""
-        shown = name.decode("ascii", "replace")
-        if name not in self.names:
-            raise Refusal(protocol.UNKNOWN, f"no block is named {shown} here")
-        giver, generation = self.givers[name]
-        client = self.clients.get(giver)
-        if giver != slot and client is not None and client.word >> 32 == generation:
-            raise Refusal(
-                protocol.DENIED,
-                f"the name {shown} belongs to pid {client.pid} (slot {giver}), not to slot {slot}; only that process "
-                "can release it while it is running",
-            )
-        self._forget(name)
-
-    def _forget(self, name: bytes) -> None:
-        triple = self.names.pop(name)
-        del self.givers[name]
-        self.outside.forget(name)
-        if self.by_block.get(triple) == name:
-            del self.by_block[triple]
-
-    def purge_names(self) -> int:
-        """Forget the names of freed blocks; returns their number."""
-        stale = [name for name, triple in self.names.items() if self._is_live(triple) is None]
-        for name in stale:
-            self._forget(name)
-        self._purge_at = max(PURGE_NAMES, 2 * len(self.names))
-        return len(stale)
 
     def collect(self, seconds: float) -> protocol.Collected:
         """Release what is unused; with seconds >= 0 also what has been in flight for at least that time."""
@@ -831,4 +628,4 @@ class State:
             if not left.live_blocks and self._end(segment):
                 count += 1
                 freed += left.reserved_bytes
-        return protocol.Collected(tickets, self.purge_names(), count, freed, busy)
+        return protocol.Collected(tickets, self.names.purge(), count, freed, busy)

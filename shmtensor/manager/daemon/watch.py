@@ -10,7 +10,8 @@ from shmtensor.manager.daemon import peers, takeover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shmtensor.manager.daemon.state import Client, State
+    from shmtensor.manager.daemon.records import Client
+    from shmtensor.manager.daemon.state import State
 
 DETACHED_SECONDS = 0.5
 """Interval between checks of processes that lost their connection but still map the group."""

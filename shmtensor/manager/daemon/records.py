@@ -1,0 +1,108 @@
+"""What the parts of the manager's state share: clients, segments, the interface to the outside, refusals."""
+
+from __future__ import annotations
+
+from shmtensor.manager import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from shmtensor._native import SegmentMetadata
+    from shmtensor.manager.daemon.rings import Ring
+
+    BlockId = tuple[int, int, int]
+    """A block: its segment, index and generation."""
+
+    class Outside(Protocol):
+        """What the state cannot do itself."""
+
+        def destroy(self, segment: Segment) -> None:
+            """Give back the memory, close the descriptors and unlink the name."""
+
+        def release(self, segment: Segment) -> None:
+            """Close the descriptors. Processes that have it mapped keep the memory, and its name stays."""
+
+        def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
+            """Give back the pages of a range of the payload."""
+
+        def name(self, name: bytes, triple: BlockId, giver: tuple[int, int]) -> None:
+            """Record in the journal which block a name stands for, and which client asked for it. Raises OSError."""
+
+        def forget(self, name: bytes) -> None:
+            """Record that a name is no longer in use."""
+
+
+class Refusal(Exception):
+    """A request is refused: protocol error code, text for the user, detail."""
+
+    def __init__(self, code: int, text: str, detail: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+        self.detail = detail
+
+
+class Client:
+    """A process with a slot. `detached`: it has no connection to this manager but still uses its memory.
+
+    `pid` is 0 when the process is not visible from here; then only its connection shows its death. `foreign`: it is, or
+    may be, in another PID namespace, where its threads have other ids.
+    """
+
+    __slots__ = ("detached", "foreign", "pid", "slot", "start_time", "word")
+
+    def __init__(self, slot: int, word: int, pid: int, start_time: int, foreign: bool, detached: bool) -> None:
+        self.slot = slot
+        self.word = word
+        self.pid = pid
+        self.start_time = start_time
+        self.foreign = foreign
+        self.detached = detached
+
+
+class Segment:
+    """A segment: its metadata, the descriptor of its payload, and the slot that allocates from it (None: orphan).
+
+    `ring`: its payload is that ring.
+    """
+
+    __slots__ = ("dedicated", "id", "metadata", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")
+
+    def __init__(
+        self,
+        number: int,
+        metadata: SegmentMetadata,
+        payload: int,
+        nbytes: int,
+        dedicated: bool,
+        owner: int | None,
+        name: bytes,
+        ring: Ring | None = None,
+    ) -> None:
+        self.id = number
+        self.metadata = metadata
+        self.payload = payload
+        self.nbytes = nbytes
+        self.dedicated = dedicated
+        self.owner = owner
+        self.name = name
+        self.ring = ring
+        self.trimmed_at = -1  # live blocks when its gaps were last given back
+
+    @property
+    def flags(self) -> int:
+        """The flags of a SEGMENT message."""
+        return (
+            (protocol.DEDICATED if self.dedicated else 0)
+            | (protocol.NAMED if self.name else 0)
+            | (protocol.RING if self.ring is not None else 0)
+        )
+
+    def figures(self) -> tuple[int, int, int]:
+        """(live blocks, bytes in them, bytes reserved), a snapshot. A ring counts with its reserved bytes."""
+        counted = self.metadata.stats()
+        live, nbytes, reserved = counted.live_blocks, counted.live_bytes, counted.reserved_bytes
+        if self.ring is not None:
+            reserved = self.ring.memory.stats().reserved_bytes
+            nbytes = reserved if live else 0
+        return live, nbytes, min(reserved, self.nbytes)
