@@ -55,7 +55,7 @@ main()
     assert good == "True"
     theirs, their_mappings, ours, our_mappings = map(int, counts)
     assert theirs < 32 and ours < 32
-    # The group; books and payload of the arena; books and payload of two queues.
+    # The group; metadata and payload of the arena; metadata and payload of two queues.
     assert their_mappings <= 7 and our_mappings <= 7
 
 
@@ -69,7 +69,7 @@ before = mappings()
 manager = client.default()
 assert (before, mappings()) == (0, 1), mappings()          # the group
 small = [manager.allocate(100) for _ in range(20_000)]
-assert mappings() == 3, mappings()                         # an arena: books and payload
+assert mappings() == 3, mappings()                         # an arena: metadata and payload
 large = [manager.allocate(300 << 20) for _ in range(5)]
 assert mappings() == 13, mappings()
 queue = mp.Queue()

@@ -50,9 +50,9 @@ class RingBytes:
         """Set the owner and kind of a hold in an arena."""
         reply, descriptors = self.manager._request(protocol.Map(block.segment))
         assert isinstance(reply, protocol.Segment) and not reply.flags & protocol.DEDICATED
-        with mmap.mmap(descriptors[0], 0) as books:
+        with mmap.mmap(descriptors[0], 0) as metadata:
             at = _native.PAGE + 32 * ARENA_BLOCKS + 16 * hold
-            struct.pack_into("<Q", books, at, block.index << 32 | owner << 8 | kind)
+            struct.pack_into("<Q", metadata, at, block.index << 32 | owner << 8 | kind)
         for fd in descriptors:
             os.close(fd)
 
