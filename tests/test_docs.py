@@ -19,6 +19,15 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_that_are_named_exist(document: Path) -> None:
+    folders = "shmtensor|native|tests|tools|examples|benchmarks|docs"
+    for name in re.findall(
+        rf"(?<![\w/.-])((?:{folders})/[\w/.-]+\.(?:pyi|py|[ch]pp|md|svg|zip))\b", document.read_text()
+    ):
+        assert (ROOT / name).exists() or (document.parent / name).exists(), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_tests_that_are_named_exist(document: Path) -> None:
     for folder, name, function in re.findall(r"(tests/[\w/]*)?\b(test_\w+\.py)(?:::(\w+))?", document.read_text()):
         found = [ROOT / folder / name] if folder else list((ROOT / "tests").rglob(name))

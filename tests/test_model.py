@@ -19,8 +19,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, timeout=110, check=False)
 
 
-MODELS = ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "cycles", "lock", "cast"]
-MODELS += ["cast-rows", "takeover", "handover", "lost-rings", "succession"]
+MODELS = ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "cycles", "lock", "broadcast"]
+MODELS += ["broadcast-rows", "takeover", "handover", "lost-rings", "succession"]
 
 
 @pytest.mark.parametrize("model", MODELS)

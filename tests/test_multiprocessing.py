@@ -270,7 +270,9 @@ def test_the_sender_may_be_killed_after_put(ctx: Any) -> None:
     process.start()
     process.join(BOUND)
     assert process.exitcode == -signal.SIGKILL
-    until(lambda: process.pid not in [c["pid"] for c in client.default().list()["clients"]], "the sender to be reaped")
+    until(
+        lambda: process.pid not in [c["pid"] for c in client.default().list()["clients"]], "the sender to be reclaimed"
+    )
     assert (out.get().numpy() == 3.0).all()
     out.close()
     process.close()
@@ -301,7 +303,7 @@ def test_a_child_that_never_starts_holds_nothing(method: str) -> None:
             for holder in segment["holders"] or []
         )
 
-    until(only_us, "the embryo to be reaped")
+    until(only_us, "the embryo to be reclaimed")
 
 
 def _import_side_effect(tensor: Any, out: Any) -> None:
@@ -363,7 +365,7 @@ sys.stdin.readline()
 """
 
 
-def test_a_killed_client_is_reaped_within_a_second() -> None:
+def test_a_killed_client_is_reclaimed_within_a_second() -> None:
     with world() as w:
         address = w.serve()
         process = w.script(HOLDER, env={"SHMTENSOR_MANAGER": os.fsdecode(address)})

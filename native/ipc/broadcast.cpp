@@ -9,7 +9,7 @@ namespace {
 
 std::atomic<std::uint16_t> last_serial{0};  // of this process's readers
 
-constexpr unsigned kMetadataMoment = 1;  // ms that a reader waits for the metadata of a segment, lock in hand
+constexpr unsigned kMetadataMoment = 1;  // ms that a reader with the lock waits for metadata
 
 }  // namespace
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kAll = 0x7fffffff;       // sleepers
 constexpr std::size_t kAlike = 1024;   // holds of a message; room for more is made for one encoded message only
-constexpr unsigned kGetterMoment = 1;  // ms that a producer who grows the ring waits for a consumer, lock in hand
+constexpr unsigned kGetterMoment = 1;  // ms that a producer, to grow the ring, waits for a consumer
 
 // Of a position the low half changes with every message: that is what is waited on.
 // Several may sleep: one is woken, and wakes the next if there is something for that one too.

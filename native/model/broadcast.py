@@ -313,7 +313,7 @@ class Broadcast(Model):
             if state == "CLIENT":
                 yield f"marks the {NAMES[d]} dead", s._replace(slot=put(s.slot, d, ("DEAD", generation)))
             elif s.undo and s.undo[0] == d and self.keeps("undo") and self.keeps("undo-first"):
-                yield from self.take(s, MANAGER, f"settle what the {NAMES[d]} left", "unlock")
+                yield from self.take(s, MANAGER, f"undo what the {NAMES[d]} left", "unlock")
             elif d in s.word:
                 m = s.word.index(d)
                 yield f"releases message {m} of the dead {NAMES[d]}", s._replace(word=put(s.word, m, FREE))
@@ -352,9 +352,9 @@ class Broadcast(Model):
             if row.owner and s.slot[row.owner[0]][1] != row.owner[1] and self.lives(s, row.owner):
                 return "the row of a dead reader counts for the next process in its slot"
         quiet = not any(s.pc) and s.alive[MANAGER] and not any(True for _ in self.manage(s))
-        return self.unsettled(s) if quiet and s.undo is None else None
+        return self.wrong_owner(s) if quiet and s.undo is None else None
 
-    def unsettled(self, s: State) -> str | None:
+    def wrong_owner(self, s: State) -> str | None:
         """With nobody in the middle of anything, every hold is its rightful owner's."""
         for m, owner in enumerate(s.word):
             if owner == RING and not s.head <= m < s.tail:

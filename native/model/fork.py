@@ -55,7 +55,7 @@ class Forking(Model):
     A forked child moves its slot on from EMBRYO itself, by a swap; for a spawned one the manager does, when it reads
     its HELLO or REJOIN. Checked: the child relies on no block that it has no hold for; nobody takes a slot that is
     another's; a child is refused its slot only where a manager has died or hung up on the parent; once the dead are
-    reaped no slot and no hold of theirs is left.
+    reclaimed no slot and no hold of theirs is left.
     """
 
     safeguards = (

@@ -48,7 +48,7 @@ class World(NamedTuple):
     slot: str  # of A: "A", "dead", "free" (the next process in it would be taken for A)
     orphans: Any  # segments that nobody allocates from, as the manager in office believes
     seen: Any  # ghost: what the living had when the manager in office came
-    late: Any  # things that came after their dead holder was reaped elsewhere; of rings: those that had a message
+    late: Any  # things that came after their dead holder was reclaimed elsewhere; of rings: those that had a message
     free: Any  # per manager: numbers of rings that it may give out again
     ending: Any  # numbers of rings whose holds the manager in office releases
 
@@ -67,7 +67,7 @@ class Handover(Model):
         "search",
         "old-first",
         "back-first",
-        "late-reap",
+        "late-reclaim",
         "owner-generation",
         "group-ticket",
     )
@@ -158,7 +158,7 @@ class Handover(Model):
     def adopt(self, s: State, k: int, *things: Thing) -> State:
         """Manager k keeps what it did not know."""
         new = tuple(t for t in things if t not in s.has[k - 1])
-        late = new if s.slot == "dead" and not self.keeps("late-reap") else ()
+        late = new if s.slot == "dead" and not self.keeps("late-reclaim") else ()
         if k == s.epoch and (s.slot == "dead" or (s.slot == "free" and self.keeps("owner-generation"))):
             s = self.orphan(s, *new)
         return s._replace(has=put(s.has, k - 1, tuple(sorted({*s.has[k - 1], *new}))), late=(*s.late, *late))

@@ -1,4 +1,4 @@
-"""Model (a): allocate, attach by handle, release, drain, rebuild after a death, reap.
+"""Model (a): allocate, attach by handle, release, drain, rebuild after a death, reclaim.
 
 Mirrors native/heap/segment_metadata.cpp.
 """
@@ -6,13 +6,13 @@ Mirrors native/heap/segment_metadata.cpp.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from books import Arena
+from arena import Arena
 from explore import State, Step, put
 
 
-class Books(NamedTuple):
+class ArenaState(NamedTuple):
     alive: Any
-    reaped: Any
+    reclaimed: Any
     pc: Any
     kills: int
     lock: Any
@@ -22,7 +22,7 @@ class Books(NamedTuple):
     word: Any
     mark: Any
     chain: Any
-    remote: Any
+    returned: Any
     private: Any
     held: Any
     asked: Any  # ghost: the handle a process is attaching by
@@ -39,7 +39,7 @@ class Holds(Arena):
     allocations = 3  # in all
 
     def start(self) -> State:
-        return Books(**self.fields(), asked=(None,) * len(self.names))
+        return ArenaState(**self.fields(), asked=(None,) * len(self.names))
 
     def idle(self, s: State, i: int) -> Iterator[Step]:
         if i == 0:

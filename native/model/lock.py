@@ -1,4 +1,4 @@
-"""Model (e): a lock that is one word, its sleepers, and the heirs of dead holders. Mirrors native/ipc/sync.cpp."""
+"""Model (e): a lock that is one word, its sleepers, and the death of its holder. Mirrors native/ipc/sync.cpp."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -22,7 +22,7 @@ class Reach(NamedTuple):
     kills: int
     moves: int  # that the process may still begin
     alive: bool
-    settled: bool  # what the dead process left has been undone
+    undone: bool  # what the dead process left has been undone
     pc: Any
     owner: Any  # of each entry
     inside: Any  # per ring: the entries in its messages, oldest first
@@ -50,7 +50,7 @@ class Cycles(Model):
             kills=0,
             moves=self.moves,
             alive=True,
-            settled=False,
+            undone=False,
             pc=None,
             owner=(1, 0, P, None, None, None),  # each in a message of the other; the process holds ring 0
             inside=((1,), (0,)),
@@ -69,7 +69,7 @@ class Cycles(Model):
     def steps(self, s: State) -> Iterator[Step]:
         if s.kills < self.kills:
             if s.alive:
-                # What was its own is the dead slot's until that is reaped.
+                # What was its own is the dead slot's until that is reclaimed.
                 dead = tuple(DEAD if o == P else o for o in s.owner)
                 yield "KILL process", s._replace(kills=s.kills + 1, alive=False, pc=None, owner=dead)
             if s.manager:
@@ -90,7 +90,7 @@ class Cycles(Model):
         return [e for e, owner in enumerate(s.owner) if owner == P and OF[e] == ring]
 
     def locked(self, s: State, ring: int) -> bool:
-        """Whether the manager has the books of that ring: no entry is added or freed, but they may change owners."""
+        """Whether the manager locks the ring's metadata: entries are not added or freed, but may change owners."""
         at = s.manager[4] if s.manager and s.manager[0] == "read" else 0
         return at > 0 and OF[ORDER[at]] == OF[ORDER[at - 1]] == ring
 
@@ -121,7 +121,7 @@ class Cycles(Model):
                             inside=put(n.inside, ring, (*n.inside[ring], free)),
                         ),
                     )
-        # By its name: the entry is added under the books' lock, as the seal is looked at.
+        # By its name: the entry is added under the lock of the metadata, as the seal is looked at.
         free = self.room(s, 0)
         live = any(o is not None for e, o in enumerate(s.owner) if OF[e] == 0)
         if s.known and live and free is not None:
@@ -171,7 +171,7 @@ class Cycles(Model):
             if not undone and (self.keeps("undo-first") or DEAD not in s.owner):
                 yield "undoes what the dead process left", self.undone(s)
             elif DEAD in s.owner:
-                yield "reaps the dead process", s._replace(owner=tuple(None if o == DEAD else o for o in s.owner))
+                yield "reclaims the dead process", s._replace(owner=tuple(None if o == DEAD else o for o in s.owner))
         if any(x and x == s.ended for x in s.sealed) and not all(s.over[r] for r in (0, 1) if s.sealed[r] == s.ended):
             ring = next(r for r in (0, 1) if s.sealed[r] == s.ended and not s.over[r])
             yield f"begins to release what {ring} holds", s._replace(manager=("release", ring))

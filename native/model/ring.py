@@ -25,7 +25,7 @@ class Undo(NamedTuple):
 class Ring(NamedTuple):
     kills: int
     alive: Any
-    reaped: Any
+    reclaimed: Any
     pc: Any
     word: Any  # owner of each hold entry
     slots: Any  # messages: (producer, its entries)
@@ -36,7 +36,7 @@ class Ring(NamedTuple):
     got: Any  # ghost: per consumer, the messages it relies on
     count: int  # ghost: how many messages were delivered
     holds: Any  # which processes hold the ring itself
-    end: str  # "" | "reaping": what the ring's number holds is being released | "gone": destroyed
+    end: str  # "" | "reclaiming": what the ring's number holds is being released | "gone": destroyed
     next: bool  # a message is inside the next ring of that number
 
 
@@ -49,7 +49,7 @@ class Transfer(Model):
         return Ring(
             kills=0,
             alive=(True,) * 5,
-            reaped=(False,) * 4,
+            reclaimed=(False,) * 4,
             pc=(None,) * 5,
             word=(0, 0, 1),
             slots=(),
@@ -162,9 +162,9 @@ class Transfer(Model):
         return iter(())
 
     def manage(self, s: State) -> Iterator[Step]:
-        """Reap the dead; first the locks that a dead client's slot names, tried and not waited for."""
+        """Reclaim the dead; first the locks that a dead client's slot names, tried and not waited for."""
         for d in range(4):
-            if s.alive[d] or s.reaped[d]:
+            if s.alive[d] or s.reclaimed[d]:
                 continue
             named = [x for x in (PUT, GET) if s.lock[x] == d or (s.undo[x] and s.undo[x].by == d)]
             if named and self.keeps("undo") and self.keeps("undo-first"):
@@ -178,7 +178,7 @@ class Transfer(Model):
             if s.holds[d]:
                 yield f"releases the ring for the dead {NAMES[d]}", s._replace(holds=put(s.holds, d, False))
             if not mine and not s.holds[d]:
-                yield f"has reaped the {NAMES[d]}", s._replace(reaped=put(s.reaped, d, True))
+                yield f"has reclaimed the {NAMES[d]}", s._replace(reclaimed=put(s.reclaimed, d, True))
 
     def inside(self, s: State) -> tuple[Any, ...]:
         """The messages whose blocks must live."""
@@ -202,10 +202,10 @@ class Transfer(Model):
             return "use after free: a block of a queued message is free"
         if any(pc and pc[0] == "resurrected" for pc in s.pc):
             return "a released hold came back"
-        quiet = not any(s.pc) and s.alive[MANAGER] and all(a or r for a, r in zip(s.alive, s.reaped, strict=False))
-        return self.unsettled(s, queued) if quiet and not any(s.undo) else None
+        quiet = not any(s.pc) and s.alive[MANAGER] and all(a or r for a, r in zip(s.alive, s.reclaimed, strict=False))
+        return self.wrong_owner(s, queued) if quiet and not any(s.undo) else None
 
-    def unsettled(self, s: State, queued: tuple[Any, ...]) -> str | None:
+    def wrong_owner(self, s: State, queued: tuple[Any, ...]) -> str | None:
         """With nobody in the middle of anything, every hold is its rightful owner's."""
         entries = {e for m in queued for e in m[1]}
         if any(s.word[e] != RING for e in entries):
@@ -213,8 +213,8 @@ class Transfer(Model):
         for e, owner in enumerate(s.word):
             if owner == RING and e not in entries:
                 return "leak: the ring holds a block of no message"
-            if owner in range(4) and s.reaped[owner]:
-                return "leak: a reaped process holds a block"
+            if owner in range(4) and s.reclaimed[owner]:
+                return "leak: a reclaimed process holds a block"
             if owner in (2, 3) and not any(e in MESSAGE[m] for m in s.got[owner - 2]):
                 return "leak: a consumer holds a block that it never got"
         return None
@@ -226,20 +226,20 @@ NEXT = 3  # the entry of a message in the next ring of the same number
 class Ending(Transfer):
     """One producer, one consumer: each lets go of the ring or dies; with the last hold on it go the messages inside."""
 
-    safeguards = ("undo-first", "ring-reap", "ring-last")
+    safeguards = ("undo-first", "ring-reclaim", "ring-last")
 
     def start(self) -> State:
         s: State = super().start()
         return s._replace(
             alive=(True, False, True, False, True),
-            reaped=(False, True, False, True),
+            reclaimed=(False, True, False, True),
             word=(0, 0, FREE, "its sender"),
             holds=(True, False, True, False),
         )
 
     def steps(self, s: State) -> Iterator[Step]:
         yield from super().steps(s)
-        number_free = s.end == "gone" or (s.end == "reaping" and not self.keeps("ring-last"))
+        number_free = s.end == "gone" or (s.end == "reclaiming" and not self.keeps("ring-last"))
         if number_free and not s.next:
             yield (
                 "a message comes into the next ring of that number",
@@ -258,14 +258,17 @@ class Ending(Transfer):
         yield from super().manage(s)
         mine = [e for e, owner in enumerate(s.word) if owner == RING]
         if s.end == "" and not any(s.holds):
-            yield "finds that nobody holds the ring", s._replace(end="reaping" if self.keeps("ring-reap") else "gone")
-        elif s.end == "reaping" and mine:
+            yield (
+                "finds that nobody holds the ring",
+                s._replace(end="reclaiming" if self.keeps("ring-reclaim") else "gone"),
+            )
+        elif s.end == "reclaiming" and mine:
             yield f"releases entry {mine[0]} of the ring", s._replace(word=put(s.word, mine[0], FREE))
-        elif s.end == "reaping":
+        elif s.end == "reclaiming":
             yield "destroys the ring", s._replace(end="gone")
 
     def inside(self, s: State) -> tuple[Any, ...]:
         return (*(() if s.end else super().inside(s)), *((("next", (NEXT,)),) if s.next else ()))
 
-    def unsettled(self, s: State, queued: tuple[Any, ...]) -> str | None:
-        return None if s.end == "reaping" else super().unsettled(s, queued)
+    def wrong_owner(self, s: State, queued: tuple[Any, ...]) -> str | None:
+        return None if s.end == "reclaiming" else super().wrong_owner(s, queued)

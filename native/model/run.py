@@ -33,8 +33,8 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "ring-end": (Ending, 3, 2, 1),
     "cycles": (Cycles, 2, 0, 1),
     "lock": (Lock, 2, 1, 1),
-    "cast": (Broadcast, 2, 1, 1),
-    "cast-rows": (Rows, 2, 0, 1),
+    "broadcast": (Broadcast, 2, 1, 1),
+    "broadcast-rows": (Rows, 2, 0, 1),
     "takeover": (Takeover, 3, 2, 2),
     "handover": (Handover, 3, 2, 2),
     "lost-rings": (LostRings, 3, 1, 1),
@@ -58,7 +58,7 @@ def show(name: str, without: str | None, kills: int, expected: bool, result: Res
     verdict = result.violation or "no violation"
     left_out = f"without {without}" if expected else without or "all safeguards"
     mark = "ok" if good else "NOT AS EXPECTED"
-    print(f"{name:12} {left_out:32} {kills:5} {result.states:9,} {result.seconds:7.1f}  {mark}: {verdict}", flush=True)
+    print(f"{name:14} {left_out:32} {kills:5} {result.states:9,} {result.seconds:7.1f}  {mark}: {verdict}", flush=True)
     return good
 
 
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
         parser.error(
             "--without takes one model and one of its safeguards: " + ", ".join(MODELS[names[0]][0].safeguards)
         )
-    print(f"{'model':12} {'run':32} {'kills':>5} {'states':>9} {'seconds':>7}  verdict")
+    print(f"{'model':14} {'run':32} {'kills':>5} {'states':>9} {'seconds':>7}  verdict")
     good = True
     for name in names:
         for without, kills, expected in runs(name, options.quick):

@@ -1,10 +1,10 @@
-"""Model (i): a manager gives its place, and what only it has mapped, to the next one. Mirrors handover.py, and
-_rule, _goes_on and _take_seat in run.py, of manager/daemon.
+"""Model (j): a manager gives its role, and what only it has mapped, to the next one. Mirrors handover.py, and
+_rule, _goes_on and _take_role in run.py, of manager/daemon.
 
 A segment with a message inside that nobody has received: its sender has ended, so the manager alone has it. A service
-is restarted (its process forks a keeper and becomes the heir by exec), stopped (a forked child is the heir) and started
-again (the new service asks the child in the background for its place). The lock of the address belongs to the open
-file: it is held as long as one of the processes that share it lives.
+is restarted (its process forks a keeper and becomes the successor by exec), stopped (a forked child is the successor)
+and started again (the new service asks the child in the background for its role). The lock of the address belongs to
+the open file: it is held as long as one of the processes that share it lives.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ NAMES = ("the service", "its child", "the next service")
 
 
 class Process(NamedTuple):
-    pc: Any  # "unborn", "over", "serves", "forks", "execs", "fresh", "took", "asks", ("waits for", heir)
+    pc: Any  # "unborn", "over", "serves", "forks", "execs", "fresh", "took", "asks", ("waits for", successor)
     segment: bool = False  # has its descriptor
     lock: bool = False  # shares the lock
     background: bool = False
@@ -41,7 +41,7 @@ class Succession(Model):
     """A service, the child that it forks, and the service that a supervisor starts after it; a client.
 
     Checked: what was there is lost only where a process that had it was killed, never by what processes do by
-    themselves, nor because an heir fails; no two serve at once, and in the end one does, with no keeper left.
+    themselves, nor because a successor fails; no two serve at once, and in the end one does, with no keeper left.
     """
 
     safeguards = (
@@ -50,7 +50,7 @@ class Succession(Model):
         "take-first",
         "wait",
         "resume",
-        "killed-is-no-heir",
+        "resume-after-kill",
         "shared-lock",
         "fork",
         "ask",
@@ -125,7 +125,7 @@ class Succession(Model):
             yield "is stopped", self.leave(n, i, p) if self.keeps("fork") else self.at(n, i, OVER)
 
     def leave(self, s: State, i: int, p: Process) -> State:
-        """Fork an heir, which has all that this process has."""
+        """Fork a successor, which has all that this process has."""
         n = self.at(s, i, p._replace(pc=("waits for", CHILD)))
         return self.at(n, CHILD, Process("took", segment=p.segment, lock=True, background=True))
 
@@ -138,7 +138,7 @@ class Succession(Model):
         yield "takes the segments", self.at(s, i, p._replace(pc="took", segment=found))
 
     def ask(self, s: State, i: int) -> Iterator[Step]:
-        """A service that is started: the lock is nobody's, or a manager in the background gives it, or it ends."""
+        """A service that is started: no process has the lock, or a manager in the background gives it, or it ends."""
         holders = [k for k, x in enumerate(s.processes) if x.lock]
         if not holders:
             yield "takes the lock", self.at(s, i, Process("fresh", lock=True))
@@ -147,27 +147,27 @@ class Succession(Model):
             if x.pc == "serves" and x.background:
                 if self.keeps("ask"):
                     n = self.at(s, k, x._replace(pc=("waits for", i)))
-                    yield "is given the place", self.at(n, i, Process("fresh", lock=True))
+                    yield "is given the role", self.at(n, i, Process("fresh", lock=True))
                 else:
                     n = self.at(s, k, OVER)
                     yield "kills the one in the background", self.at(n, i, Process("fresh", lock=True))
             elif x.pc == "serves":
                 yield "finds another service, and ends", self.at(s, i, OVER)
 
-    def wait(self, s: State, i: int, p: Process, heir: int) -> Iterator[Step]:
-        it = s.processes[heir]
+    def wait(self, s: State, i: int, p: Process, successor: int) -> Iterator[Step]:
+        it = s.processes[successor]
         again = self.at(s, i, p._replace(pc="serves", background=True, lock=True))
         if it.said or not self.keeps("wait"):
-            yield "ends, as the heir serves", self.at(s, i, OVER)
+            yield "ends, as the successor serves", self.at(s, i, OVER)
         elif it.pc == "over" and i == SERVICE:
-            yield "forks another heir", self.leave(s, i, p) if self.keeps("resume") else self.at(s, i, OVER)
+            yield "forks another successor", self.leave(s, i, p) if self.keeps("resume") else self.at(s, i, OVER)
         elif it.pc == "over":
-            yield "serves again, as the heir has ended", again if self.keeps("resume") else self.at(s, i, OVER)
+            yield "serves again, as the successor has ended", again if self.keeps("resume") else self.at(s, i, OVER)
         elif it.pc in ("fresh", "took") and s.kills < self.kills:
-            n = self.at(s._replace(kills=s.kills + 1), heir, OVER)
-            yield "kills the heir that takes too long", n
-            if not self.keeps("killed-is-no-heir"):
-                yield "kills the heir just when it says GOODBYE, and ends", self.at(n, i, OVER)
+            n = self.at(s._replace(kills=s.kills + 1), successor, OVER)
+            yield "kills the successor that takes too long", n
+            if not self.keeps("resume-after-kill"):
+                yield "kills the successor just when it says GOODBYE, and ends", self.at(n, i, OVER)
 
     # -- what must hold --------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ RING, SLOT, GONE = "the ring", "the slot", "nobody"  # who has the hold of the m
 
 
 class Word(NamedTuple):
-    """A slot's word. `mark`: of a dead slot the epoch of the manager that buried it, else 0."""
+    """A slot's word. `mark`: of a dead slot the epoch of the manager that marked it dead, else 0."""
 
     state: str
     mark: int
@@ -29,7 +29,7 @@ class Word(NamedTuple):
 class Manager(NamedTuple):
     pc: Any  # None: nothing under way; ("unborn",), ("over",): dead, or has found that it was replaced
     client: Any  # (word, process by its pid) of the client that it knows in the slot
-    corpse: Any  # the word of the slot that it is reaping
+    dead_word: Any  # the word of the slot that it is reclaiming
 
 
 class Group(NamedTuple):
@@ -50,8 +50,8 @@ class Group(NamedTuple):
 class Takeover(Model):
     """Three managers at most, two of them stopped or dead; a client, and the next two in its slot.
 
-    Checked: nobody relies on a block without a hold; the slot of a live process is not reaped and not another's; once
-    the manager in office has nothing to do, no hold and no slot of the dead is left.
+    Checked: nobody relies on a block without a hold; the slot of a live process is not reclaimed and not another's;
+    once the manager in office has nothing to do, no hold and no slot of the dead is left.
     """
 
     safeguards = ("fence", "cas", "mark", "sweep", "claim-word", "pid-in-word", "undo-first", "all-segments")
@@ -98,7 +98,7 @@ class Takeover(Model):
 
     def over(self, s: State, k: int) -> State:
         locks = tuple(None if holder == k else holder for holder in s.locks)
-        return self.at(s, k, "over", client=None, corpse=None)._replace(locks=locks)
+        return self.at(s, k, "over", client=None, dead_word=None)._replace(locks=locks)
 
     def kill(self, s: State) -> Iterator[Step]:
         n = s._replace(kills=s.kills + 1)
@@ -137,29 +137,29 @@ class Takeover(Model):
             yield "finds nobody", self.at(s, k)
 
     def look(self, s: State, k: int) -> Iterator[Step]:
-        """At the table, for what nobody has told this manager of. A corpse is marked as its own, so that no earlier
+        """At the table, for what nobody has told this manager of. A dead slot is marked as its own, so that no earlier
         manager takes it for its own still."""
         if s.word.state == CLIENT:
             yield "finds a client", self.at(s, k, client=self.client(s))
         elif s.word.state == EMBRYO or (s.word.state == DEAD and self.keeps("mark")):
-            yield f"finds {s.word.state} and buries it", self.inter(s, k)
+            yield f"finds {s.word.state} and marks it DEAD", self.dead_slot(s, k)
         elif s.word.state == DEAD:
-            yield "finds DEAD", self.at(s, k, "settle", corpse=s.word)
+            yield "finds DEAD", self.at(s, k, "undo", dead_word=s.word)
 
     def client(self, s: State) -> tuple[Word, int]:
         """The process is known by the pid in the word itself; or by another field, which is stored by itself."""
         return s.word, s.word.generation if self.keeps("pid-in-word") else s.pid
 
-    def inter(self, s: State, k: int) -> State:
+    def dead_slot(self, s: State, k: int) -> State:
         word = Word(DEAD, k + 1 if self.keeps("mark") else 0, s.word.generation)
-        return self.at(s, k, "settle", client=None, corpse=word)._replace(word=word)
+        return self.at(s, k, "undo", client=None, dead_word=word)._replace(word=word)
 
     def idle(self, s: State, k: int) -> Iterator[Step]:
         m = s.managers[k]
         if not self.leads(s, k):
             yield "finds that it was replaced", self.over(s, k)
         if m.client and s.alive[m.client[1] - 1] == "dead":
-            yield "hears of a death", self.at(s, k, "bury")
+            yield "hears of a death", self.at(s, k, "mark_dead")
         if m.client is None and (self.keeps("sweep") or s.word.state == CLIENT):
             yield from self.look(s, k)
         if s.word.state == FREE and s.word.generation < 3 and m.client is None:
@@ -180,17 +180,17 @@ class Takeover(Model):
     def name(self, s: State, k: int, g: int) -> Iterator[Step]:
         yield "stores the process id beside the word", self.at(s, k)._replace(pid=g)
 
-    def bury(self, s: State, k: int) -> Iterator[Step]:
+    def mark_dead(self, s: State, k: int) -> Iterator[Step]:
         known = s.managers[k].client[0]
         if s.word == known or not self.keeps("cas"):
-            yield "swaps the slot to DEAD", self.inter(s, k)
+            yield "swaps the slot to DEAD", self.dead_slot(s, k)
         else:
             yield "finds another word", self.at(s, k, client=None)
 
-    def settle(self, s: State, k: int) -> Iterator[Step]:
+    def undo(self, s: State, k: int) -> Iterator[Step]:
         """Undo what the dead left unfinished in the ring; `ring` has the steps of that."""
         n = self.at(s, k, "lock", X)
-        if self.keeps("undo-first") and s.record and s.managers[k].corpse.generation == 1:
+        if self.keeps("undo-first") and s.record and s.managers[k].dead_word.generation == 1:
             back = s.inside and s.message == SLOT
             yield "undoes the transfer", n._replace(record=False, message=RING if back else s.message)
         else:
@@ -218,10 +218,10 @@ class Takeover(Model):
             yield f"unlocks {SEGMENTS[i]}", n._replace(locks=put(s.locks, i, None))
 
     def free(self, s: State, k: int) -> Iterator[Step]:
-        corpse = s.managers[k].corpse
-        n = self.at(s, k, corpse=None)
-        if s.word == corpse or not self.keeps("cas"):
-            yield "swaps the slot to FREE", n._replace(word=Word(FREE, 0, corpse.generation))
+        dead_word = s.managers[k].dead_word
+        n = self.at(s, k, dead_word=None)
+        if s.word == dead_word or not self.keeps("cas"):
+            yield "swaps the slot to FREE", n._replace(word=Word(FREE, 0, dead_word.generation))
         else:
             yield "finds another word, and lets it be", n
 

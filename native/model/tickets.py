@@ -6,13 +6,13 @@ Mirrors native/heap/segment_metadata.cpp.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from books import CLIENT, GROUP, OUT, TICKET, Arena
+from arena import CLIENT, GROUP, OUT, TICKET, Arena
 from explore import State, Step, put
 
 
 class Mail(NamedTuple):
     alive: Any
-    reaped: Any
+    reclaimed: Any
     pc: Any
     kills: int
     lock: Any
@@ -22,7 +22,7 @@ class Mail(NamedTuple):
     word: Any
     mark: Any
     chain: Any
-    remote: Any
+    returned: Any
     private: Any
     held: Any
     asked: Any  # ghost: the pickle a process is redeeming

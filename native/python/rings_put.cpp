@@ -32,7 +32,7 @@ void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, Encoded
 }
 
 // After all of a call's values are written: that may run Python which forks, and holds that are lent already would then
-// be in the hands of two processes.
+// belong to two processes.
 void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& message) {
     if (encoded.blocks.empty()) return;
     message.mark = self.client().new_mark();

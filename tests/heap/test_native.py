@@ -60,7 +60,7 @@ def test_a_storm_of_kills_at_one_structure(name: str) -> None:
 
 
 @pytest.mark.exhaustive
-def test_ranges_and_segment_metadata_against_a_model() -> None:
+def test_ranges_and_metadata_against_a_model() -> None:
     done = program("ranges", "4")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -348,7 +348,7 @@ def test_shared_memory_stays_out_of_core_dumps(mine: native.Client) -> None:
         elif words[0] == "VmFlags:" and mapped:
             flags.append((mapped.split("-")[0] + "-", words[1:]))
     assert any(start == wanted for start, _ in flags)
-    assert len(flags) >= 3  # the group segment, segment metadata, the payload
+    assert len(flags) >= 3  # the group segment, the metadata, the payload
     assert all("dd" in each for _, each in flags)
 
 

@@ -367,7 +367,7 @@ def test_a_result_in_memory_that_was_truncated_is_lost(most: int | None, tmp_pat
     gate.touch()
     with mp.get_context("fork").Pool(2, maxtasksperchild=most) as pool:
         working = pool.apply_async(touch_and_wait, (str(tmp_path / "started"), str(gate)))
-        until((tmp_path / "started").exists, "a task to be in hand")
+        until((tmp_path / "started").exists, "a task to be started")
         for result in [pool.apply_async(in_truncated_memory) for _ in range(3 if most else 1)]:
             with pytest.raises(SegmentLost, match="truncated"):
                 result.get(BOUND)
@@ -410,7 +410,7 @@ def test_storm(method: str) -> None:
         assert not pool._core._tasks
         pool.close()
         pool.join()
-    until(lambda: in_flight() == before, "what the dead had in their hands to be free")
+    until(lambda: in_flight() == before, "the blocks of the dead to be free")
 
 
 def test_close_and_join_do_not_wait_for_the_dead() -> None:

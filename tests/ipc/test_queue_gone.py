@@ -152,7 +152,7 @@ UNDONE = {"put": KILLED_IN_PUT, "get": KILLED_IN_GET_OF_ITS_OWN}
 
 
 @pytest.mark.parametrize("end", UNDONE)
-def test_undoing_needs_segment_metadata_and_not_the_memory_that_was_truncated(meeting: Meeting, end: str) -> None:
+def test_what_is_undone_needs_the_metadata_and_not_the_memory_that_was_truncated(meeting: Meeting, end: str) -> None:
     """The holds of a message that was never put are its dead sender's again, of one that was not taken the ring's."""
     q = mp.Queue(16)
     ring = meeting.ring_of(q)

@@ -243,7 +243,7 @@ def test_what_cannot_be_pickled_raises_in_put(q: Any) -> None:
     assert trip(q, 1) == 1
 
 
-def test_many_messages_of_which_one_finds_no_hold_entry_leave_segment_metadata_right(q: Any) -> None:
+def test_many_messages_of_which_one_finds_no_hold_entry_leave_the_metadata_right(q: Any) -> None:
     full = shmtensor.empty(300 << 20, dtype="uint8").share_memory_()  # a segment of its own, with a short table
     kept, sent = shmtensor.ones(4).share_memory_(), shmtensor.ones(4)
     sink = mp.Queue()

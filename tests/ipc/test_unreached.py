@@ -30,7 +30,7 @@ def manager() -> Iterator[client.Manager]:
     queue.put(shmtensor.zeros(10, shared=True))
     del queue
     found.gc()
-    until(lambda: found.stats().dying == 0, "others to be reaped")
+    until(lambda: found.stats().dying == 0, "others to be reclaimed")
     before = found.stats()
     yield found
     gc.collect()

@@ -68,7 +68,7 @@ class Unread:
             tell(self.consumer, "event")
             assert line_of(self.consumer) == "watched"
         here.run(PRODUCER, os.fsdecode(path), strategy)
-        until(lambda: len(here.observe(path)["clients"]) == 1, "the producer to be reaped")
+        until(lambda: len(here.observe(path)["clients"]) == 1, "the producer to be reclaimed")
 
     def receive(self) -> int:
         """All arrives, as it was; gives the epoch."""
@@ -157,7 +157,7 @@ def test_what_is_in_flight_keeps_a_manager_that_has_no_client(here: World) -> No
         "print(b.segment, b.index, b.generation, *m.ticket(b))\n"
     )
     numbers = here.run(code, os.fsdecode(path)).split()
-    until(lambda: not here.observe(path)["clients"], "the sender to be reaped")
+    until(lambda: not here.observe(path)["clients"], "the sender to be reclaimed")
     restart(here, path)
     here.server.terminate()
     assert here.server.wait(BOUND) == 0

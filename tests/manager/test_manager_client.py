@@ -295,7 +295,7 @@ def test_a_child_outlives_its_parent_with_the_block(here: World) -> None:
     address = here.serve()
     process = here.script(code, os.fsdecode(address))
     process.wait(BOUND)
-    until(lambda: here.observe(address)["stats"]["clients"] == 1, "the parent to be reaped")
+    until(lambda: here.observe(address)["stats"]["clients"] == 1, "the parent to be reclaimed")
     stats = here.observe(address)["stats"]
     assert (stats["live_blocks"], stats["orphans"]) == (1, 1)
     assert process.stdin is not None and process.stdout is not None

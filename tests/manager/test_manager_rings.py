@@ -150,7 +150,7 @@ def test_a_put_that_was_cut_short_is_undone_before_its_holds_are_released(here: 
     block = manager.create_ring()
     manager.bind(b"/ring", block)
     kill(start(here, manager, KILLED_IN_PUT))
-    until(lambda: manager.stats().clients == 1 and not manager.stats().dying, "the dead to be reaped")
+    until(lambda: manager.stats().clients == 1 and not manager.stats().dying, "the dead to be reclaimed")
     until(lambda: manager.stats().live_blocks == 1, "the block to go: it was never published")
     assert bytes(memoryview(block)[144:152]) == bytes(8)
     del block
@@ -168,7 +168,7 @@ def test_a_get_that_was_cut_short_leaves_the_message_inside(here: World, manager
     child = start(here, manager, KILLED_IN_GET, *map(str, (*triple, hold)))
     del block
     kill(child)
-    until(lambda: manager.stats().clients == 1 and not manager.stats().dying, "the dead to be reaped")
+    until(lambda: manager.stats().clients == 1 and not manager.stats().dying, "the dead to be reclaimed")
     assert manager.attach(*triple).nbytes == 4096
     assert manager.list()["rings"][0]["messages"] == 1
     ring.view.release()
@@ -176,17 +176,17 @@ def test_a_get_that_was_cut_short_leaves_the_message_inside(here: World, manager
     until(lambda: manager.stats().live_blocks == 0, "the message to go with the ring")
 
 
-def test_a_slot_is_not_reaped_while_a_ring_that_names_it_is_locked(here: World, manager: client.Manager) -> None:
+def test_a_slot_is_not_reclaimed_while_a_ring_that_names_it_is_locked(here: World, manager: client.Manager) -> None:
     block = manager.create_ring()
     manager.bind(b"/ring", block)
     locker = start(here, manager, "ring = RingBytes(m, m.open(b'/ring')); ring.lock(PUT_LOCK)")
     kill(start(here, manager, KILLED_IN_PUT))
     until(lambda: manager.stats().dying == 1, "the death to be seen")
     kill(start(here, manager, "block = m.allocate(1)"))
-    until(lambda: manager.stats().clients == 2 and manager.stats().dying == 1, "another dead client to be reaped")
+    until(lambda: manager.stats().clients == 2 and manager.stats().dying == 1, "another dead client to be reclaimed")
     assert manager.stats().live_blocks == 2, "the ring and the block on its way into it"
     kill(locker)
-    until(lambda: manager.stats().dying == 0, "the dead to be reaped once the lock can be had")
+    until(lambda: manager.stats().dying == 0, "the dead to be reclaimed once the lock can be had")
     until(lambda: manager.stats().live_blocks == 1, "the block to go")
     del block
 
@@ -200,7 +200,7 @@ def test_a_ring_that_was_written_over_holds_nobody_up(here: World, manager: clie
         "    ring.view[start:end] = b'\\xff' * (end - start)\n"
     )
     kill(start(here, manager, code))
-    until(lambda: manager.stats().clients == 1 and not manager.stats().dying, "the dead to be reaped")
+    until(lambda: manager.stats().clients == 1 and not manager.stats().dying, "the dead to be reclaimed")
     (row,) = manager.list()["rings"]
     assert row["ring"] == _native.FIRST_RING and row["max_messages"] == 0xFFFFFFFF
     assert "ring 8192" in here.command("ls").stdout

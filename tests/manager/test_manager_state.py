@@ -1,4 +1,4 @@
-"""The manager's state: slots, deaths, orphans, names. A small stand-in plays segment metadata and can be locked."""
+"""The manager's state: slots, deaths, orphans, names. A small stand-in for the metadata of a segment can be locked."""
 
 from __future__ import annotations
 
@@ -677,5 +677,5 @@ def test_a_manager_that_was_followed_frees_no_slot_of_its_successors(made: Fixtu
     after = State(second.group, made.outside, 4)
     after.take_over()
     made.state._free(slot)
-    assert made.kind(slot) == _native.SLOT_DEAD, "its successor has still to reap it"
+    assert made.kind(slot) == _native.SLOT_DEAD, "its successor has still to reclaim it"
     second.group.leave()

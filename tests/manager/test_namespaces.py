@@ -188,7 +188,7 @@ def test_who_is_in_another_pid_namespace_is_known_to_be(here: World) -> None:
     (row,) = (row for row in here.observe(os.fsencode(address))["clients"] if row["slot"] == slot)
     assert (row["pid"], row["start_time"]) in ((0, 0), (inside.pid, 0)), "without its start time it is nobody to them"
     inside.kill()
-    until(lambda: not here.observe(os.fsencode(address))["stats"]["clients"], "it to be reaped")
+    until(lambda: not here.observe(os.fsencode(address))["stats"]["clients"], "it to be reclaimed")
 
 
 @needs_pids
@@ -206,7 +206,7 @@ def test_a_manager_inside_and_a_client_outside(here: World) -> None:
     assert outside.stdout is not None and outside.stdout.readline() == "here\n"
     assert here.observe(os.fsencode(path))["stats"]["live_blocks"] == 1
     outside.kill()
-    until(lambda: not here.observe(os.fsencode(path))["stats"]["clients"], "the client to be reaped")
+    until(lambda: not here.observe(os.fsencode(path))["stats"]["clients"], "the client to be reclaimed")
     assert here.observe(os.fsencode(path))["stats"]["segments"] == 0
     inside.kill()
 

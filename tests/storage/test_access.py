@@ -462,7 +462,7 @@ def test_the_sender_may_be_killed(size: int) -> None:
         message, _ = process.communicate(timeout=BOUND)
         assert process.returncode == -signal.SIGKILL
         manager = client.at(address)
-        until(lambda: manager.stats().clients == 1, "the sender to be reaped")
+        until(lambda: manager.stats().clients == 1, "the sender to be reclaimed")
         lent, private = pickle.loads(bytes.fromhex(message))
         assert (lent.numpy() == 3).all()
         assert (private.add_(1).numpy() == 5).all()

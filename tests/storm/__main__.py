@@ -94,7 +94,7 @@ def _run(asked: argparse.Namespace, seed: int, place: Path) -> int:
     if duplicates:
         problems.append(f"{duplicates} messages came twice")
     if not 0 <= lost <= most_lost:
-        problems.append(f"{lost} messages lost, at most {most_lost} can have been in the hands of the killed")
+        problems.append(f"{lost} messages lost, at most {most_lost} can have been with killed processes")
     if noise := _noise(place / "stderr"):
         problems.append(f"on the standard error of the processes:\n{noise}")
     sections = [

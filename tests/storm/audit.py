@@ -43,7 +43,7 @@ the group before the parent's news of it came, and that one was asked to end or 
 
 @dataclass(frozen=True)
 class Holdings:
-    """What lives at a quiet point, as the manager lists it. Rings keep the size that they grow to: only counted."""
+    """What the manager reports at a quiet point. Rings grow and keep their size, so they are only counted."""
 
     blocks: int
     nbytes: int

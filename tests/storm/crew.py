@@ -87,8 +87,8 @@ class Crew:
         self.started += 1
         self.spawned += spawned
 
-    def bury(self, member: Member) -> int:
-        """Take leave of a process that has ended or is about to; gives its exit code. Blocks until it has."""
+    def wait_for(self, member: Member) -> int:
+        """Wait for a process that has ended or is about to end, and return its exit code."""
         process, member.process = member.process, None
         process.join()
         code: int = process.exitcode
@@ -97,7 +97,7 @@ class Crew:
         return code
 
     def restart(self) -> None:
-        """Start whoever has to be, unless children of the last one in that place are still at work. Does not block."""
+        """Start the processes that have ended, unless children of the previous one still run. Does not block."""
         for member in self.members:
             if member.process is None:
                 for pid in member.orphans:
@@ -107,11 +107,11 @@ class Crew:
                     self.start(member)
 
     def living(self) -> list[Member]:
-        """Those whose process has not been buried."""
+        """Those whose process has not been waited for."""
         return [member for member in self.members if member.process is not None]
 
     def is_complete(self) -> bool:
-        """Everybody is there, and has begun."""
+        """Every process runs and has begun."""
         return all(
             member.process is not None and all(row[notes.READY] for row in member.resting_rows)
             for member in self.members
@@ -129,7 +129,7 @@ class Crew:
         """The end, if need be by force."""
         for member in self.living():
             os.kill(member.process.pid, signal.SIGKILL)
-            self.bury(member)
+            self.wait_for(member)
         for member in self.members:
             for pid in member.orphans:
                 if processes.is_running(pid):

@@ -39,14 +39,14 @@ def promises(findings: Findings, wrong: int, left: dict[str, int], duplicates: i
         ("wrong or torn bytes (0)", f"{wrong:,}"),
         ("waits past their bound (0)", f"{findings.overdue:,}"),
         ("messages delivered twice (0)", f"{duplicates:,}"),
-        (f"messages lost (at most {most_lost:,}: in the hands of the killed)", f"{lost:,}"),
+        (f"messages lost (at most {most_lost:,}: those that a killed process was receiving)", f"{lost:,}"),
         (
             "stranded while the group lived (0)",
             f"{findings.stranded_bytes:,} bytes in {findings.stranded_blocks:,} blocks, at most, "
             f"at {len(findings.quiet)} quiet points",
         ),
         (
-            "kept by workers of the pool (what their parent had in hand when it forked them)",
+            "kept by workers of the pool (what their parent held when it forked them)",
             f"{max(findings.inherited, default=0):,} bytes at most, at {len(findings.inherited)} quiet points",
         ),
         (

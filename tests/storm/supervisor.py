@@ -70,7 +70,7 @@ class Findings:
     overdue: int = 0
     """Waits past their bound."""
     inherited: list[int] = field(default_factory=list)
-    """Bytes that workers of the pool held because their parent had them in hand when it forked them."""
+    """Bytes that workers of the pool held because their parent held them when it forked them."""
     probes: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -193,7 +193,7 @@ class Supervisor:
                         )
             if not member.process.is_alive():
                 name = str(member)
-                self.journal.problem(f"{name} ended of itself with {self.crew.bury(member)}")
+                self.journal.problem(f"{name} ended of itself with {self.crew.wait_for(member)}")
                 self.adopt(member, [])
         self.crew.reap_strangers()
         self.crew.restart()
@@ -244,7 +244,7 @@ class Supervisor:
                         signal.SIGSEGV if chosen == "SIGSEGV" else signal.SIGKILL)  # fmt: skip
                 if is_stopped and chosen in ("SIGTERM", "SIGSEGV"):
                     os.kill(pid, signal.SIGCONT)
-                self.crew.bury(member)
+                self.crew.wait_for(member)
                 self.adopt(member, children)
         self.findings.kills[member.role] += 1
         self.findings.signals[chosen] += 1
@@ -267,7 +267,7 @@ class Supervisor:
             os.kill(member.process.pid, signal.SIGKILL)
         elif member.process.exitcode not in (0, -signal.SIGTERM):
             self.journal.problem(f"{member} ended with {member.process.exitcode} on SIGTERM")
-        self.crew.bury(member)
+        self.crew.wait_for(member)
         self.adopt(member, children)
 
     def adopt(self, member: Member, children: list[int]) -> None:
@@ -532,7 +532,7 @@ class Supervisor:
         return now
 
     def _renew_workers(self) -> None:
-        """Have the pools replace their workers now that they have nothing in hand.
+        """Have the pools replace their workers now that they have no task.
 
         A forked process has what its parent had, so a worker that was forked while its parent held a result keeps that
         for life. That is fork's way, and no memory of the dead. One after the other, so that the same is left each

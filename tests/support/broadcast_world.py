@@ -39,5 +39,5 @@ def rest(reader: Any) -> list[Any]:
 def live_blocks() -> int:
     """In arenas, once the dead hold nothing any more."""
     gc.collect()
-    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reaped")
+    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reclaimed")
     return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])

@@ -1,4 +1,4 @@
-"""The shared memory of segments and of the group, to be written over by hand (native/base/layout.hpp)."""
+"""The shared memory of segments and of the group, to be overwritten (native/base/layout.hpp)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK, HOLD = 32, 16
 
 
 class Forged:
-    """The metadata of an arena segment, mapped to be overwritten."""
+    """The metadata of an arena, to be overwritten."""
 
     def __init__(self, manager: client.Manager, segment: int) -> None:
         reply, descriptors = manager._request(protocol.Map(segment))

@@ -1,4 +1,4 @@
-"""The books of one arena as the models see them, and the steps that all of them share.
+"""The metadata of one arena as the models see it, and the steps that all of them share.
 
 Each step is one store to shared memory (or one private one). What is written into memory that nobody can reach yet
 (the link of an entry before the chain's head names it) is left out: nobody can tell, and a rebuild does not read it.
@@ -18,8 +18,8 @@ CLIENT, TICKET = "CLIENT", "TICKET"  # kinds of a hold
 class Arena(Model):
     """One arena; process 0 owns it, the last process is the manager, those between are clients that attach and release.
 
-    A state has at least these fields: alive, reaped, pc, kills (of processes); lock, gen, where, count (of blocks);
-    word, mark (of hold entries); chain (free entries); remote (the stack of blocks freed by others); private (the
+    A state has at least these fields: alive, reclaimed, pc, kills (of processes); lock, gen, where, count (of blocks);
+    word, mark (of hold entries); chain (free entries); returned (the chain of blocks freed by others); private (the
     owner's list of free blocks); held (per process: the (block, generation, entry) it relies on).
     """
 
@@ -36,7 +36,7 @@ class Arena(Model):
         n = len(self.names)
         return dict(  # noqa: C408
             alive=(True,) * n,
-            reaped=(False,) * n,
+            reclaimed=(False,) * n,
             pc=(None,) * n,
             kills=0,
             lock=None,
@@ -46,7 +46,7 @@ class Arena(Model):
             word=(None,) * self.entries,
             mark=(0,) * self.entries,
             chain=tuple(range(self.entries)),
-            remote=(),
+            returned=(),
             private=tuple(range(self.blocks)),
             held=((),) * n,
         )
@@ -56,10 +56,10 @@ class Arena(Model):
             if not s.alive[i]:
                 if i == self.manager:
                     yield "a new manager starts", s._replace(alive=put(s.alive, i, True))
-                elif i > 0 and s.reaped[i] and self.reborn:
+                elif i > 0 and s.reclaimed[i] and self.reborn:
                     yield (
                         f"a new client takes the slot of {self.names[i]}",
-                        s._replace(alive=put(s.alive, i, True), reaped=put(s.reaped, i, False)),
+                        s._replace(alive=put(s.alive, i, True), reclaimed=put(s.reclaimed, i, False)),
                     )
                 continue
             if s.kills < self.kills:
@@ -79,7 +79,7 @@ class Arena(Model):
                 for what, n in getattr(self, pc[0])(s, i, *pc[1:]):
                     yield f"{self.names[i]} {what}", n
 
-    reborn = False  # whether a reaped client's slot is given to a new one
+    reborn = False  # whether a reclaimed client's slot is given to a new one
 
     def idle(self, s: State, i: int) -> Iterator[Step]:
         """What a client or the owner may begin."""
@@ -96,7 +96,7 @@ class Arena(Model):
             yield what + " (EOWNERDEAD)", s._replace(lock=i, pc=put(s.pc, i, ("rebuild", 0, then)))
 
     def rebuild(self, s: State, i: int, k: int, then: tuple[Any, ...]) -> Iterator[Step]:
-        """Derive counts, free chain and remote stack from the hold words again, store by store."""
+        """Derive counts, free chain and returned chain from the hold words again, store by store."""
 
         def go(**stores: Any) -> State:
             return s._replace(pc=put(s.pc, i, ("rebuild", k + 1, then)), **stores)
@@ -108,14 +108,14 @@ class Arena(Model):
             real = sum(w is not None and w[0] == k for w in s.word)
             yield f"rebuilds count[{k}]={real}", go(count=put(s.count, k, real))
         elif k == nb:
-            yield "empties the free chain and the remote stack", go(chain=(), remote=())
+            yield "empties the free chain and the returned chain", go(chain=(), returned=())
         elif k <= nb + ne:
             e = k - nb - 1
             yield f"rebuilds the chain at {e}", go(chain=s.chain if s.word[e] else (e, *s.chain))
         elif k <= nb + ne + nb:
             b = k - nb - ne - 1
             lost = s.where[b] == OUT and s.count[b] == 0
-            yield f"rebuilds the remote stack at {b}", go(remote=(b, *s.remote) if lost else s.remote)
+            yield f"rebuilds the returned chain at {b}", go(returned=(b, *s.returned) if lost else s.returned)
         else:
             yield "marks the lock consistent", s._replace(pc=put(s.pc, i, then))
 
@@ -196,7 +196,7 @@ class Arena(Model):
 
     def push(self, s: State, i: int, b: int, e: int, left: int, then: tuple[Any, ...]) -> Iterator[Step]:
         if left == 0:
-            then = ("take_home", b) if i == 0 else ("push_remote", b, then)
+            then = ("take_home", b) if i == 0 else ("push_returned", b, then)
         yield f"pushes entry {e}", s._replace(chain=(e, *s.chain), pc=put(s.pc, i, then))
 
     def take_home(self, s: State, i: int, b: int) -> Iterator[Step]:
@@ -205,25 +205,25 @@ class Arena(Model):
             s._replace(where=put(s.where, b, HOME), private=(b, *s.private), pc=put(s.pc, i, ("unlock",))),
         )
 
-    def push_remote(self, s: State, i: int, b: int, then: tuple[Any, ...]) -> Iterator[Step]:
-        yield f"pushes block {b} on the remote stack", s._replace(remote=(b, *s.remote), pc=put(s.pc, i, then))
+    def push_returned(self, s: State, i: int, b: int, then: tuple[Any, ...]) -> Iterator[Step]:
+        yield f"pushes block {b} on the returned chain", s._replace(returned=(b, *s.returned), pc=put(s.pc, i, then))
 
     def begin_drain(self, s: State, i: int) -> Iterator[Step]:
-        if s.remote:
+        if s.returned:
             if self.keeps("drain-lock"):
-                yield from self.take(s, i, "drain", "pop_remote", ("unlock",))
+                yield from self.take(s, i, "drain", "pop_returned", ("unlock",))
             else:
-                yield from self.pop_remote(s, i, None)
+                yield from self.pop_returned(s, i, None)
 
-    def pop_remote(self, s: State, i: int, then: tuple[Any, ...] | None) -> Iterator[Step]:
-        if s.remote:
-            b = s.remote[0]
+    def pop_returned(self, s: State, i: int, then: tuple[Any, ...] | None) -> Iterator[Step]:
+        if s.returned:
+            b = s.returned[0]
             yield (
-                f"pops block {b} off the remote stack",
-                s._replace(remote=s.remote[1:], pc=put(s.pc, i, ("drained", b, then))),
+                f"pops block {b} off the returned chain",
+                s._replace(returned=s.returned[1:], pc=put(s.pc, i, ("drained", b, then))),
             )
         else:
-            yield "finds the remote stack empty", s._replace(pc=put(s.pc, i, then))
+            yield "finds the returned chain empty", s._replace(pc=put(s.pc, i, then))
 
     def drained(self, s: State, i: int, b: int, then: tuple[Any, ...] | None) -> Iterator[Step]:
         yield (
@@ -234,32 +234,35 @@ class Arena(Model):
     # -- the manager -----------------------------------------------------------------------------------------------
 
     def manage(self, s: State, i: int) -> Iterator[Step]:
-        """Reap a dead client: try its segment's lock, come back later if it is taken. All it knows is in the tables."""
+        """Reclaim a dead client: try its segment's lock, retry later if it is taken. All it knows is in the tables."""
         for d in range(self.manager):
-            if s.alive[d] or s.reaped[d]:
+            if s.alive[d] or s.reclaimed[d]:
                 continue
             if not self.keeps("slot-last"):
                 yield (
                     f"manager frees the slot of {self.names[d]}",
-                    s._replace(reaped=put(s.reaped, d, True), pc=put(s.pc, i, ("wait", d))),
+                    s._replace(reclaimed=put(s.reclaimed, d, True), pc=put(s.pc, i, ("wait", d))),
                 )
             elif s.lock not in (None, DEAD) and not self.keeps("trylock"):
                 yield "manager waits for the lock", s._replace(pc=put(s.pc, i, ("wait", d)))
             else:
-                yield from self.take(s, i, f"reap {self.names[d]}", "reap", d)
+                yield from self.take(s, i, f"reclaim {self.names[d]}", "reclaim", d)
 
     def wait(self, s: State, i: int, d: int) -> Iterator[Step]:
-        yield from self.take(s, i, f"reap {self.names[d]}", "reap", d)
+        yield from self.take(s, i, f"reclaim {self.names[d]}", "reclaim", d)
 
-    def reap(self, s: State, i: int, d: int) -> Iterator[Step]:
+    def reclaim(self, s: State, i: int, d: int) -> Iterator[Step]:
         for e, w in enumerate(s.word):
             if w and w[1] == d:
-                yield from self.clear(s, i, w[0], e, ("reap", d))
+                yield from self.clear(s, i, w[0], e, ("reclaim", d))
                 return
         yield "unlocks", s._replace(lock=None, pc=put(s.pc, i, ("free_slot", d)))
 
     def free_slot(self, s: State, i: int, d: int) -> Iterator[Step]:
-        yield f"frees the slot of {self.names[d]}", s._replace(reaped=put(s.reaped, d, True), pc=put(s.pc, i, None))
+        yield (
+            f"frees the slot of {self.names[d]}",
+            s._replace(reclaimed=put(s.reclaimed, d, True), pc=put(s.pc, i, None)),
+        )
 
     # -- what must hold --------------------------------------------------------------------------------------------
 
@@ -272,29 +275,28 @@ class Arena(Model):
                     return f"use after free: {self.names[i]} relies on block {b}, given out again or taken home"
                 if s.pc[i] is None and s.count[b] == 0:
                     return f"a look without the lock finds count[{b}]=0, but {self.names[i]} holds the block"
-                if b in s.remote or (s.alive[0] and b in s.private):
+                if b in s.returned or (s.alive[0] and b in s.private):
                     return f"block {b} is held and on a free list"
         if s.alive[0]:
-            spare = [*s.private, *s.remote]
+            spare = [*s.private, *s.returned]
             if len(spare) != len(set(spare)):
                 return "double allocation: a block is twice on the free lists"
-        return self.books_wrong(s) if s.lock is None else None
+        return self.derived_wrong(s) if s.lock is None else None
 
-    def books_wrong(self, s: State) -> str | None:
+    def derived_wrong(self, s: State) -> str | None:
         """Whoever finds the lock free finds derived state that says what the hold words say."""
-        in_hand = s.pc[0][1] if s.pc[0] and s.pc[0][0] == "drained" else None  # only where draining takes no lock
+        draining = s.pc[0][1] if s.pc[0] and s.pc[0][0] == "drained" else None  # only where draining takes no lock
         for b in range(self.blocks):
-            if b == in_hand:
+            if b == draining:
                 continue
             real = sum(w is not None and w[0] == b for w in s.word)
             if s.count[b] != real:
                 return f"count[{b}] is {s.count[b]}, its entries are {real}"
             if real and s.where[b] != OUT:
                 return f"block {b} has a hold and is at home"
-            if (s.where[b] == OUT and not real) != (s.remote.count(b) == 1):
-                return (
-                    f"leak: block {b} is {s.where[b]} with {real} holds, {s.remote.count(b)} times on the remote stack"
-                )
+            if (s.where[b] == OUT and not real) != (s.returned.count(b) == 1):
+                times = s.returned.count(b)
+                return f"leak: block {b} is {s.where[b]} with {real} holds, {times} times on the returned chain"
             if s.alive[0] and s.pc[0] is None and s.where[b] == HOME and s.private.count(b) != 1:
                 return f"leak: block {b} is at home and in no list of its owner"
         if sorted(s.chain) != [e for e, w in enumerate(s.word) if w is None]:
@@ -302,6 +304,6 @@ class Arena(Model):
         for e, w in enumerate(s.word):
             if w is None or w[2] != CLIENT or any(h[2] == e for h in s.held[w[1]]):
                 continue
-            if s.pc[w[1]] is None if s.alive[w[1]] else s.reaped[w[1]] and s.pc[-1] is None:
+            if s.pc[w[1]] is None if s.alive[w[1]] else s.reclaimed[w[1]] and s.pc[-1] is None:
                 return f"leak: entry {e} names {self.names[w[1]]}, which does not know of it"
         return None
