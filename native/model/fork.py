@@ -1,5 +1,5 @@
 """Model (c): fork and spawn with an embryo slot. Mirrors the fork hooks of native/heap/client.cpp,
-native/heap/group.cpp, manager/daemon/state.py, manager/daemon/server.py.
+native/heap/group.cpp, manager/daemon/state.py, manager/daemon/handshake.py.
 
 What `holds` proves of one arena is taken for granted here: adding and releasing a hold is one step.
 """

@@ -1,5 +1,5 @@
-"""Model (h): what the next manager finds, and what comes late. Mirrors takeover.py, state.py and server.py (_rejoin,
-_search) of manager/daemon, and manager/client.py (_recover).
+"""Model (h): what the next manager finds, and what comes late. Mirrors takeover.py, state.py, handshake.py
+(_rejoin) and server.py (_search) of manager/daemon, and manager/membership.py (_recover).
 
 A manager keeps what it made; the next one finds what processes have the descriptors of. In between are answers: sent,
 not read yet, and in nobody's `/proc/<pid>/fd`. A stopped manager is one that takes no step for as long as one likes.
