@@ -136,11 +136,11 @@ def check_invariants(stage: Stage) -> list[str]:
     locks = {
         "lock": stage.lock._semlock,
         "semaphore": stage.semaphore._semlock,
-        "condition": stage.condition._crowd,
+        "condition": stage.condition._wait_queue,
         "lock of the condition": stage.condition._lock._semlock,
     }
     problems = []
-    for name, thing in {**rings, "readers of the news": stage.news._cast, **locks}.items():
+    for name, thing in {**rings, "readers of the news": stage.news._broadcast_ring, **locks}.items():
         try:
             thing.check_invariants()
         except AssertionError as wrong:
