@@ -7,6 +7,7 @@
 #include "heap/heap.hpp"
 #include "heap/protocol.hpp"
 #include "python/errors.hpp"
+#include "python/operation.hpp"
 #include "python/tensors.hpp"
 
 using namespace shmtensor;
@@ -54,5 +55,5 @@ NB_MODULE(_native, m) {
     add_blocks(m);
     add_client(m);
     add_codec(m);
-    if (!add_tensors(m.ptr())) throw nb::python_error();
+    if (!add_tensors(m.ptr()) || !add_operations(m.ptr())) throw nb::python_error();
 }

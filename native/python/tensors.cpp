@@ -3,7 +3,6 @@
 #include <structmember.h>
 
 #include "python/array.hpp"
-#include "python/operation.hpp"
 #include "python/ref.hpp"
 
 namespace shmtensor {
@@ -192,7 +191,7 @@ PyObject* live_array(PyObject* t) {
 bool add_tensors(PyObject* module) {
     const Ref base(PyType_FromSpec(&base_spec));
     return base && PyModule_AddObjectRef(module, "TensorBase", base.get()) == 0 &&
-           PyModule_AddFunctions(module, functions) == 0 && add_operations(module);
+           PyModule_AddFunctions(module, functions) == 0;
 }
 
 }  // namespace shmtensor

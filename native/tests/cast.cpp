@@ -288,9 +288,16 @@ struct Member {
 
 // ---------------------------------------------------------------------------------------------------------- the matrix
 
-const std::vector<std::string> kRoles = {
-    "writer",  "dropper",           "reader",  "last reader", "heir of a last reader", "leaver",
-    "sweeper", "heir of a dropper", "manager", "skipper"};
+const std::vector<std::string> kRoles = {"writer",
+                                         "dropper",
+                                         "reader",
+                                         "last reader",
+                                         "successor of a last reader",
+                                         "leaver",
+                                         "sweeper",
+                                         "successor of a dropper",
+                                         "manager",
+                                         "skipper"};
 
 void play(World& world, const std::string& role, std::uint32_t slot, int arena) {
     if (role == "manager") {
@@ -409,8 +416,9 @@ struct Run {
 bool run(const std::string& role, const std::string& point, int nth, const std::string& action) {
     const std::string spec = point + ":" + std::to_string(nth) + ":" + action;
     Run one(role, role + " " + spec);
-    if (role == "heir of a last reader" || role == "manager") one.victim("last reader", "ring.get.one_moved:2:kill");
-    if (role == "heir of a dropper") one.victim("dropper", "ring.get.one_moved:2:kill");
+    if (role == "successor of a last reader" || role == "manager")
+        one.victim("last reader", "ring.get.one_moved:2:kill");
+    if (role == "successor of a dropper") one.victim("dropper", "ring.get.one_moved:2:kill");
     const pid_t pid = one.start(role, spec);
     int status = 0;
     want(::waitpid(pid, &status, WUNTRACED) == pid, one.what);

@@ -26,7 +26,7 @@ constexpr std::uint32_t kHarness = 1, kRole = 2, kLate = 3;
 constexpr std::size_t kBlocks = 6;
 // Points of programs of their own.
 constexpr const char* kElsewhere[] = {"ring.", "sync.", "broadcast.", "reach.", "group.may_open."};
-const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "heir"};
+const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "successor"};
 
 struct Named {
     BlockName block;
@@ -130,7 +130,7 @@ void play_spawner() {
     role.client->release(own);
 }
 
-// A manager that releases the holds of the late client; `heir` finds the lock of the dead first.
+// A manager that releases the holds of the late client; `successor` finds the lock of the dead first.
 void play_manager() {
     SegmentMetadata metadata;
     want(metadata.open(::fcntl(kPeerMetadata, F_DUPFD_CLOEXEC, 100), kPeerId, kArenaBytes, false) == 0, "open");
@@ -149,7 +149,7 @@ int play(const std::string& role, const std::vector<Named>& named) {
     if (role == "peer") play_peer(named);
     if (role == "forker") play_forker(named);
     if (role == "spawner") play_spawner();
-    if (role == "manager" || role == "heir") play_manager();
+    if (role == "manager" || role == "successor") play_manager();
     return 0;
 }
 
@@ -304,7 +304,7 @@ bool run(const std::string& self, const std::string& role, const std::string& po
     const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
     Harness harness;
     int status = 0;
-    if (role == "heir") {  // somebody dies in the harness's metadata first
+    if (role == "successor") {  // somebody dies in the harness's metadata first
         const pid_t victim = harness.start(self, "peer", "metadata.add_hold.entry_taken:1:kill");
         want(::waitpid(victim, &status, 0) == victim && WIFSIGNALED(status), what + ": the victim lives");
     }

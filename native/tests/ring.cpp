@@ -204,8 +204,8 @@ struct Member {
 // ---------------------------------------------------------------------------------------------------------- the matrix
 
 constexpr int kMessages = 8;
-const std::vector<std::string> kRoles = {"producer",           "consumer",           "grower",
-                                         "heir of a producer", "heir of a consumer", "manager"};
+const std::vector<std::string> kRoles = {
+    "producer", "consumer", "grower", "successor of a producer", "successor of a consumer", "manager"};
 
 void play(World& world, const std::string& role, std::uint32_t slot) {
     if (role == "manager") {
@@ -214,7 +214,7 @@ void play(World& world, const std::string& role, std::uint32_t slot) {
             if (state_of(world.group.slot(dead).word) == SlotState::client) world.ring.undo_transfers(dead, all);
         return;
     }
-    const bool produces = role == "producer" || role == "grower" || role == "heir of a producer";
+    const bool produces = role == "producer" || role == "grower" || role == "successor of a producer";
     Member me(world, slot, static_cast<int>(slot));  // nobody has allocated from this arena before
     const bool grows = role == "grower";
     for (int i = 0; i < kMessages; ++i) {
@@ -289,8 +289,8 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         want(::waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), what + ": the victim lives");
     };
     // Somebody died in the middle before: the role has to undo.
-    if (role == "heir of a producer" || role == "manager") victim("producer", "ring.put.one_moved:2:kill");
-    if (role == "heir of a consumer" || role == "manager") victim("consumer", "ring.get.one_moved:2:kill");
+    if (role == "successor of a producer" || role == "manager") victim("producer", "ring.put.one_moved:2:kill");
+    if (role == "successor of a consumer" || role == "manager") victim("consumer", "ring.get.one_moved:2:kill");
     dead.push_back(claim(world));
     const pid_t pid = start(world, role, dead.back(), point + ":" + std::to_string(nth) + ":" + action);
     want(::waitpid(pid, &status, WUNTRACED) == pid, what);
@@ -439,7 +439,7 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
     Storm storm(seed);
     for (std::uint32_t killed = 0; killed < kills; ++killed) storm.kill_one();
     const std::uint32_t messages = storm.finish();
-    std::printf("%u kills, %u messages, none wrong, none twice, lost at most what was in dead hands\n", kills,
+    std::printf("%u kills, %u messages, none wrong, none twice, lost at most what the dead were moving\n", kills,
                 messages);
     return 0;
 }

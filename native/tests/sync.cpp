@@ -316,7 +316,7 @@ void play_next_taker(Play& play) {
     play.finish();
 }
 
-void play_heir(Play& play) {
+void play_successor(Play& play) {
     Actor dead = start(play.world, "the dead", "sync.lock.noted:1:kill", [](Member& one) { one.lock(); });
     until(play.what, [&] { return dead.look(), dead.is_killed(); });
     if (play.manager) play.world.reclaim(dead.slot);
@@ -435,7 +435,7 @@ void play_party(Play& play) {
 constexpr std::pair<const char*, void (*)(Play&)> kRoles[] = {
     {"holder", play_holder},
     {"next taker", play_next_taker},
-    {"heir", play_heir},
+    {"successor", play_successor},
     {"taker", play_taker},
     {"giver", play_giver},
     {"event waiter", play_event_waiter},
@@ -524,7 +524,7 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
         begin();
     }
-    // Units in dead hands are gone, as promised; those who live do not need them to end.
+    // Units that the dead had are gone, as promised; those who live do not need them to end.
     const std::uint64_t rounds = world.board->rounds;
     until("nobody goes on", [&] { return world.board->rounds > rounds + 100; });
     world.board->stop = true;

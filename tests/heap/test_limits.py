@@ -181,10 +181,10 @@ def test_5000_connections_asked_of_a_manager_of_1000(here: World) -> None:
         pytest.skip(f"{CONNECTIONS} connections take as many descriptors, and the hard limit here is {hard}")
     address = here.serve("--max-clients", str(CLIENTS))
     manager = client.at(address)
-    crowd = here.script(CONNECT, os.fsdecode(address))
-    assert int(line_of(crowd)) == CLIENTS - 1
-    assert int(line_of(crowd)) == CONNECTIONS - (CLIENTS - 1)
-    said = line_of(crowd)
+    others = here.script(CONNECT, os.fsdecode(address))
+    assert int(line_of(others)) == CLIENTS - 1
+    assert int(line_of(others)) == CONNECTIONS - (CLIENTS - 1)
+    said = line_of(others)
     assert f"maximum of {CLIENTS} clients" in said and "--max-clients" in said
     block = manager.allocate(1 << 20)
     assert manager.open(manager.export(block)) is block
@@ -193,13 +193,13 @@ def test_5000_connections_asked_of_a_manager_of_1000(here: World) -> None:
     assert figures.descriptors < 2 * CLIENTS + 50, "those that were refused cost nothing"
     with pytest.raises(AssertionError, match="maximum of"):
         Wire(address).hello()
-    tell(crowd)
-    assert int(line_of(crowd)) >= 100
-    assert line_of(crowd) == "left"
+    tell(others)
+    assert int(line_of(others)) >= 100
+    assert line_of(others) == "left"
     Wire(address).hello()  # who leaves makes room
     del block
-    kill(crowd)
-    until(lambda: manager.stats().clients <= 2, "the killed crowd to go")
+    kill(others)
+    until(lambda: manager.stats().clients <= 2, "the killed others to go")
     manager.close()
 
 

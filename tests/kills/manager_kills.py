@@ -89,7 +89,7 @@ class Scenario:
         self.manager = client._default = self.join()
         self.share()
         gc.collect()  # what was raised on the way may hold on to queues
-        until(lambda: self.clients() == {os.getpid()}, "all children to be reaped")
+        until(lambda: self.clients() == {os.getpid()}, "all children to be reclaimed")
         until(lambda: self.manager.stats().rings == 0, "the queues to go")
         assert self.manager.stats().live_blocks == 0, self.manager.list()
         assert not self.manager.list()["in_flight"]
@@ -114,7 +114,7 @@ class Scenario:
         self.use_other_memory(tensor)
         workers[0].kill()
         workers[0].join(BOUND)
-        until(lambda: workers[0].pid not in self.clients(), "the dead worker to be reaped")
+        until(lambda: workers[0].pid not in self.clients(), "the dead worker to be reclaimed")
         # Another manager takes over, and is perhaps the one that is killed.
         os.kill(self.manager.stats().pid, signal.SIGKILL)
         self.manager.bind(b"/other", tensor.storage()._region)

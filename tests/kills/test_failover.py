@@ -134,7 +134,7 @@ def test_who_died_while_there_was_no_manager_is_reaped(manager: client.Manager) 
     kill_manager(manager)
     worker.kill()
     worker.join(BOUND)
-    until(lambda: set(clients(manager)) == {os.getpid()}, "the dead worker to be reaped")
+    until(lambda: set(clients(manager)) == {os.getpid()}, "the dead worker to be reclaimed")
     until(lambda: manager.stats().live_blocks < live, "what it held to be free")
     assert manager.stats().epoch == 2
 
@@ -161,7 +161,7 @@ def test_a_process_that_waits_sees_to_it_that_there_is_a_manager(manager: client
     found = until(lambda: [pid for pid in managers_at(manager) if pid != before], "somebody to start a manager")
     assert len(found) == 1
     with Observer(manager.address) as observer:
-        until(lambda: b'"live_blocks": 3' in observer.document(protocol.Stats()), "the dead to be reaped")
+        until(lambda: b'"live_blocks": 3' in observer.document(protocol.Stats()), "the dead to be reclaimed")
     never.put(None)
     waiter.join(BOUND)
     assert waiter.exitcode == 0
@@ -449,7 +449,7 @@ def test_a_manager_that_was_stopped_and_replaced_acts_no_more(manager: client.Ma
     assert manager.stats().epoch == 2
     held.kill()
     held.join(BOUND)
-    until(lambda: len(clients(manager)) == 1, "the child to be reaped")
+    until(lambda: len(clients(manager)) == 1, "the child to be reclaimed")
     assert manager.open(manager.export(tensor.storage()._region)) is not None
 
 

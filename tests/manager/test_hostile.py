@@ -104,7 +104,7 @@ class Watched:
         """It is alive and serves, all others are gone with all they had, and it has not grown."""
         assert is_alive(self.pid)
         self.serves()
-        until(self.others_gone, "the others to be reaped")
+        until(self.others_gone, "the others to be reclaimed")
         until(lambda: self.uses()[0] <= self.descriptors, f"descriptors: {self.descriptors} and now {self.uses()[0]}")
         until(lambda: self.uses()[1] - self.memory <= growth, f"KiB: {self.memory} and now {self.uses()[1]}")
 
@@ -615,7 +615,7 @@ ring.give(block, hold, ring.number, _native.HOLD_MESSAGE)
     watched.manager.list()
     memory = watched.uses()[1]
     kill(process)
-    until(watched.others_gone, "the dead to be reaped")
+    until(watched.others_gone, "the dead to be reclaimed")
     assert watched.uses()[1] - memory <= GROWTH, "looking made pages"
     del block
     until(lambda: not watched.manager.stats().rings, "the ring to go")
@@ -661,7 +661,7 @@ m.list()
         assert int(watched.here.run(newcomer, os.fsdecode(watched.address))) not in (slot, 0)
     kill(process)
     kill(other)
-    until(lambda: watched.others_gone(1), "the hostile to be reaped")
+    until(lambda: watched.others_gone(1), "the hostile to be reclaimed")
     victim.stdin.write("\n")
     victim.stdin.flush()
     assert victim.stdout.readline() == "1\n"

@@ -282,7 +282,7 @@ def test_what_is_no_socket_cannot_be_an_embryo(served: tuple[World, bytes]) -> N
     os.close(write_end)
     assert os.read(read_end, 1) == b""
     os.close(read_end)
-    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reaped")
+    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reclaimed")
     wire.close()
 
 
@@ -336,7 +336,7 @@ def test_an_embryo_whose_ends_close_before_hello_is_reaped(served: tuple[World, 
     wire.send(p.Embryo(slot, group.slot(slot).generation), 0, (theirs.fileno(),))
     theirs.close()
     ours.close()
-    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reaped")
+    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reclaimed")
     wire.close()
 
 
@@ -399,7 +399,7 @@ def test_a_client_that_execs_is_reaped(served: tuple[World, bytes]) -> None:
     code = CLIENT.replace("sys.stdin.readline()", "import os; os.execv('/bin/cat', ['cat'])")
     process = here.script(code, os.fsdecode(address), "3")
     assert process.stdout is not None and process.stdout.readline()
-    until(lambda: not here.observe(address)["stats"]["clients"], "the program that was replaced to be reaped")
+    until(lambda: not here.observe(address)["stats"]["clients"], "the program that was replaced to be reclaimed")
     assert process.poll() is None
     assert here.observe(address)["stats"]["live_blocks"] == 0
 
@@ -438,7 +438,7 @@ def test_the_limit_of_clients(here: World) -> None:
     assert error(third.ask(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION))) == p.LIMIT
     assert third.is_closed()
     third.close()
-    wires.pop().close()  # this process still maps nothing of the group: reaped at once
+    wires.pop().close()  # this process still maps nothing of the group: reclaimed at once
     until(lambda: here.observe(address)["stats"]["clients"] == 1, "a slot to be free")
     client(address)[0].close()
     wires.pop().close()
