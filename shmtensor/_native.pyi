@@ -603,6 +603,12 @@ def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...
 def tensor(array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, /) -> Tensor:
     """Return a tensor with the view `array` of `storage`, which has not moved since `epoch`. Nothing is checked."""
 
+def allocate_tensor(client: Client, dtype: np.dtype[Any], shape: int | tuple[int, ...], /) -> Tensor | None:
+    """Return a tensor of arbitrary content in a new block. Raises as Client.allocate.
+
+    None: the dtype is not built into NumPy, a size is not an `int`, or there are no elements, or too many.
+    """
+
 @final
 class Operation:
     """Computes with the arrays of tensors, and makes tensors of what comes of it; a method where a class has it.
@@ -641,6 +647,8 @@ class TensorBase:
     def __bool__(self) -> bool: ...
     def item(self) -> Any:
         """Return the only element as a Python value. Raises InvalidArgument: there is not exactly one element."""
+    def numpy(self) -> NDArray[Any]:
+        """Return an ndarray over the same memory, which it keeps alive."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
@@ -720,8 +728,6 @@ class Client:
 
         Makes no system call if cached memory fits. Raises Refused, ValueError, or as need_segment.
         """
-    def array(self, nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return an array over a new block: allocate(nbytes).array(dtype, shape) in one call. Raises as both."""
     def attach(self, segment: int, index: int, generation: int) -> Block:
         """Open a live block. Makes no system call if its segment is mapped. Raises BlockGone, or as need_mapping."""
     def ticket(self, block: Block, owner: int = 0) -> Ticket:

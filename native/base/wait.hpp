@@ -1,4 +1,4 @@
-// Waiting for a word in shared memory: turns of spinning, and how long a sleep may be.
+// Waiting for a word in shared memory: turns of spinning, pauses, and how long a sleep may be.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,30 @@ bool spin_for(int turns, Ready&& ready) {
     return false;
 }
 
-// Whether to spin before sleeping, as it has paid lately: after each failure twice as many waits go without. Private to
+// Whether to try what may fail, as it has paid lately: after each failure twice as many waits go without. Private to
 // one process; races only cost time.
+class Backoff {
+   public:
+    explicit Backoff(std::uint32_t max_skipped) : max_skipped_(max_skipped) {}
+
+    bool is_due() {
+        const std::uint32_t left = left_.load(std::memory_order_relaxed);
+        if (left > 0) left_.store(left - 1, std::memory_order_relaxed);
+        return left == 0;
+    }
+    void paid() { penalty_.store(0, std::memory_order_relaxed); }
+    void failed() {
+        const std::uint32_t penalty = std::min(penalty_.load(std::memory_order_relaxed) * 2 + 1, max_skipped_);
+        penalty_.store(penalty, std::memory_order_relaxed);
+        left_.store(penalty, std::memory_order_relaxed);
+    }
+
+   private:
+    const std::uint32_t max_skipped_;                  // waits
+    std::atomic<std::uint32_t> left_{0}, penalty_{0};  // waits to go without, and how many after the last failure
+};
+
+// Spinning before a sleep, as far as it pays.
 class Spin {
    public:
     Spin() = default;
@@ -41,27 +63,20 @@ class Spin {
     // Until `ready` says true; false when it is not worth while. pre: it was not ready just now.
     template <class Ready>
     bool until(Ready&& ready, std::uint64_t timeout_ns) {
-        const std::uint32_t unspun = unspun_.load(std::memory_order_relaxed);
-        if (unspun > 0) {
-            unspun_.store(unspun - 1, std::memory_order_relaxed);
-            return false;
-        }
-        if (!has_other_cores() || timeout_ns == 0) return false;
+        if (!backoff_.is_due() || !has_other_cores() || timeout_ns == 0) return false;
         const std::uint64_t start = os::monotonic_ns();
         std::uint64_t now = start;
         bool preempted = false;
         do {
             if (spin_for(kTurns, ready)) {
-                penalty_.store(0, std::memory_order_relaxed);
+                backoff_.paid();
                 return true;
             }
             const std::uint64_t then = now;
             now = os::monotonic_ns();
             preempted = now - then > kPreempted;
         } while (!preempted && now - start < std::min(kBound, timeout_ns));
-        const std::uint32_t penalty = std::min(penalty_.load(std::memory_order_relaxed) * 2 + 1, kMaxPenalty);
-        penalty_.store(penalty, std::memory_order_relaxed);
-        unspun_.store(penalty, std::memory_order_relaxed);
+        backoff_.failed();
         return false;
     }
 
@@ -69,14 +84,43 @@ class Spin {
     static constexpr int kTurns = 20;                    // between two looks at the clock
     static constexpr std::uint64_t kBound = 50'000;      // ns; about what sleeping and being woken costs both sides
     static constexpr std::uint64_t kPreempted = 20'000;  // ns between two such looks: somebody else wants this core
-    static constexpr std::uint32_t kMaxPenalty = 64;     // waits
 
     static bool has_other_cores() {
         static const bool others = os::processors() > 1;
         return others;
     }
 
-    std::atomic<std::uint32_t> unspun_{0}, penalty_{0};  // waits to go without, and how many after the last failure
+    Backoff backoff_{64};
+};
+
+// A pause that nobody ends, in which messages gather, instead of a sleep until the next one. Where both sides share a
+// core, or other processes compute on all of them, each wake-up takes the core from the producer after a message or a
+// few; a moment later many are there for the price of one switch. It is tried where several came since the last wait:
+// a message that is an answer is waited for by itself. The same for room that a slow consumer makes.
+class Gather {
+   public:
+    Gather() = default;
+    Gather(const Gather&) {}
+    Gather& operator=(const Gather&) = delete;
+
+    // Whether there was a pause. `passed`: how many this side has handled so far; `found` says how many there are to be
+    // handled after the pause, 0 where the other side had to wait for its end.
+    template <class Found>
+    bool pause(std::uint32_t passed, std::uint64_t timeout_ns, Found&& found) {
+        const bool several = passed - passed_.exchange(passed, std::memory_order_relaxed) > 1;
+        if (!several || timeout_ns < kLeast || !backoff_.is_due()) return false;
+        os::sleep(kMoment);
+        found() < kMany ? backoff_.failed() : backoff_.paid();
+        return true;
+    }
+
+   private:
+    static constexpr std::uint64_t kMoment = 20'000;    // ns; with the slack of the kernel's timers about 80 us
+    static constexpr std::uint64_t kLeast = 1'000'000;  // ns; of a shorter wait a pause would be a large part
+    static constexpr std::uint32_t kMany = 16;          // what pays: a wake-up costs both sides about 2 us, a pause 5
+
+    std::atomic<std::uint32_t> passed_{0};  // at the last wait
+    Backoff backoff_{1024};
 };
 
 }  // namespace shmtensor

@@ -477,11 +477,13 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
 
 // --------------------------------------------------------------------------------------------------------------- waits
 
-// Wait until changed(), or the word is not `seen` any more, or it is time to look.
-template <class Word, class Changed>
+constexpr auto kNoPause = [] { return false; };
+
+// Wait until changed(), or the word is not `seen` any more, or it is time to look, as after a pause().
+template <class Word, class Changed, class Pause>
 int Ring::await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
-                std::uint64_t timeout_ns, Changed&& changed) {
-    if (changed() || spin_.until(changed, timeout_ns)) return 0;
+                std::uint64_t timeout_ns, Changed&& changed, Pause&& pause) {
+    if (changed() || spin_.until(changed, timeout_ns) || pause()) return 0;
     asleep.store(1);  // SYNC: asleep
     if (changed()) return 0;
     const int result = os::futex_wait(word, seen, std::min(timeout_ns, kLook));
@@ -493,15 +495,18 @@ int Ring::await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<s
 int Ring::await_message(std::uint64_t timeout_ns) {
     RingHeader& h = header();
     const std::uint32_t seen = count_of(h.tail.at.word.load(std::memory_order_acquire));  // SYNC: tail
-    return await(h.tail.at.word, seen, h.tail.asleep, timeout_ns, [&] {
+    const auto changed = [&] {
         return count_of(h.tail.at.word.load()) != count_of(h.head.at.word.load(std::memory_order_relaxed));
+    };
+    return await(h.tail.at.word, seen, h.tail.asleep, timeout_ns, changed, [&] {
+        return messages_.pause(taken(), timeout_ns, [&] { return h.head.asleep.load() ? 0 : size(); });
     });
 }
 
 int Ring::await_beyond(std::uint32_t put, std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    return await(h.tail.at.word, put, h.tail.asleep, timeout_ns,
-                 [&] { return count_of(h.tail.at.word.load()) != put; });
+    const auto changed = [&] { return count_of(h.tail.at.word.load()) != put; };
+    return await(h.tail.at.word, put, h.tail.asleep, timeout_ns, changed, kNoPause);
 }
 
 void Ring::say_room() {
@@ -511,14 +516,18 @@ void Ring::say_room() {
 
 int Ring::await_room(std::uint32_t taken, std::uint64_t timeout_ns) {
     RingHeader& h = header();
-    return await(h.head.at.word, taken, h.head.asleep, timeout_ns,
-                 [&] { return count_of(h.head.at.word.load()) != taken; });
+    const auto changed = [&] { return count_of(h.head.at.word.load()) != taken; };
+    return await(h.head.at.word, taken, h.head.asleep, timeout_ns, changed, [&] {
+        const std::uint32_t put = count_of(h.tail.at.word.load());
+        return room_.pause(put, timeout_ns, [&] { return h.tail.asleep.load() ? 0 : this->taken() - taken; });
+    });
 }
 
 int Ring::await_done(std::uint64_t timeout_ns) {
     RingHeader& h = header();
     const std::uint32_t seen = h.done.load(std::memory_order_acquire);  // SYNC: done
-    return await(h.done, seen, h.joiners_asleep, timeout_ns, [&] { return is_all_done() || h.done.load() != seen; });
+    const auto changed = [&] { return is_all_done() || h.done.load() != seen; };
+    return await(h.done, seen, h.joiners_asleep, timeout_ns, changed, kNoPause);
 }
 
 bool Ring::announce(const os::Descriptor& event, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {

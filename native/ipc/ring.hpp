@@ -166,9 +166,9 @@ class Ring {
         return at_ + kMessagesAt + std::size_t{position & (capacity - 1)} * kRingUnit;
     }
     std::uint32_t capacity() const;
-    template <class Word, class Changed>
+    template <class Word, class Changed, class Pause>
     int await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
-              std::uint64_t timeout_ns, Changed&& changed);
+              std::uint64_t timeout_ns, Changed&& changed, Pause&& pause);
 
     // Whether all of a message's list of holds was ever written; what it says of its length may not be so.
     bool is_written(const Found& found) const;
@@ -179,6 +179,7 @@ class Ring {
     std::uint32_t number_ = 0;  // as it was when the ring was opened
     bool to_all_ = false;       // a message is for all who wait or watch, and not for one of them
     Spin spin_;
+    Gather messages_, room_;
 };
 
 // Reserve pages for a larger ring, as Ring::reserve does. If that is refused, the client gives back what it keeps and

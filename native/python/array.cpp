@@ -288,6 +288,11 @@ PyObject* only_element(PyObject* object) {
     return PyArray_GETITEM(array, PyArray_BYTES(array));
 }
 
+PyObject* whole_view(PyObject* object) {
+    PyArrayObject* array = as_array(object);
+    return array ? PyArray_View(array, nullptr, nullptr) : nullptr;
+}
+
 bool is_array(PyObject* object) {
     return load_numpy() && PyArray_Check(object);
 }
@@ -467,6 +472,12 @@ PyObject* dtype_of(PyObject* scalars) {
     if (!load_numpy()) return nullptr;
     PyArray_Descr* descr = nullptr;
     return PyArray_DescrConverter(scalars, &descr) ? reinterpret_cast<PyObject*>(descr) : nullptr;
+}
+
+int type_of(PyObject* dtype) {
+    if (!load_numpy()) return PyErr_Clear(), -1;
+    auto* descr = reinterpret_cast<PyArray_Descr*>(dtype);
+    return PyArray_DescrCheck(dtype) && is_plain(descr) ? descr->type_num : -1;
 }
 
 Item item_of(PyObject* dtype) {

@@ -30,6 +30,9 @@ PyObject* element_view(PyObject* array, Py_ssize_t index);
 // there is not exactly one.
 PyObject* only_element(PyObject* array);
 
+// A new view of all of an ndarray, as its method `view` makes: a new reference, or nullptr with an exception set.
+PyObject* whole_view(PyObject* array);
+
 // For results of NumPy and what tensors compute with; NumPy must have been imported. No exception is set.
 bool is_array(PyObject* object);
 bool is_known_array(PyObject* object);           // an exact ndarray of a type that NumPy has and tensors have
@@ -90,6 +93,8 @@ bool kind_of(PyObject* array, ElementKind* kind);
 // The dtype of such a number, or of a class of scalars: a new reference, or nullptr with an exception set.
 PyObject* dtype_of(char kind, int bytes);
 PyObject* dtype_of(PyObject* scalars);
+// NumPy's number of a dtype, as in ArrayView; -1 for all else, without an exception.
+int type_of(PyObject* dtype);
 struct Item {
     int bytes, alignment;
 };

@@ -37,7 +37,9 @@ Block* block_of(PyObject* block) {
 
 bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
     try {
-        *block = allocate(*nb::inst_ptr<PyClient>(nb::handle(object)), bytes);
+        PyClient& client = *nb::inst_ptr<PyClient>(nb::handle(object));
+        look_for_manager(client);
+        *block = allocate(client, bytes);
         return true;
     } catch (nb::python_error& error) {
         error.restore();

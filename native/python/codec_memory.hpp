@@ -1,4 +1,4 @@
-// What the codec needs of clients and blocks, in terms of CPython's API: failures are exceptions set.
+// What the codec and tensors need of clients and blocks, in terms of CPython's API: failures are exceptions set.
 #pragma once
 
 #include <Python.h>

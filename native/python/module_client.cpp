@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "heap/client.hpp"
-#include "python/array.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
@@ -73,15 +72,6 @@ nb::object allocate_block(nb::handle object, std::uint64_t bytes) {
     return wrapper_of(allocate_checked(self, bytes));
 }
 
-nb::object allocate_array(nb::handle object, std::uint64_t bytes, nb::handle dtype, nb::handle shape) {
-    PyClient& self = self_of(object);
-    Block* block = allocate_checked(self, bytes);
-    const nb::object wrapper = wrapper_of(block);
-    PyObject* array = make_array(wrapper.ptr(), block->data(), block->bytes, dtype.ptr(), shape.ptr(), 0, Py_None);
-    if (!array) throw nb::python_error();
-    return nb::steal(array);
-}
-
 nb::object attach(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
     PyClient& self = self_of(object);
     Block* block = nullptr;
@@ -119,7 +109,6 @@ nb::object receive(nb::handle object, std::uint64_t segment, std::uint32_t index
 
 void add_block_calls(nb::class_<PyClient>& type) {
     type.def("allocate", &allocate_block, nb::arg("nbytes"))
-        .def("array", &allocate_array, nb::arg("nbytes"), nb::arg("dtype"), nb::arg("shape"))
         .def("attach", &attach, nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
         .def("ticket", &ticket, nb::arg("block"), nb::arg("owner") = 0)
         .def("redeem", &redeem, nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"),

@@ -1,5 +1,7 @@
 #include "python/objects.hpp"
 
+#include "python/codec_memory.hpp"
+
 namespace shmtensor {
 
 nb::object wrapper_of(Block* block) {
@@ -10,8 +12,10 @@ nb::object wrapper_of(Block* block) {
         block->client->release(block);  // the wrapper is a user already
         return wrapper;
     }
-    auto* made = new PyBlock(block);
-    nb::object wrapper = nb::cast(made, nb::rv_policy::take_ownership);
+    // Made inside its Python object: without an allocation of its own, and no look whether there is an object for it.
+    nb::object wrapper = nb::inst_alloc(reinterpret_cast<PyObject*>(block_type));
+    auto* made = new (nb::inst_ptr<PyBlock>(wrapper)) PyBlock(block);
+    nb::inst_mark_ready(wrapper);
     block->wrapper = made->wrapper = wrapper.ptr();
     return wrapper;
 }

@@ -3,6 +3,7 @@
 #include <structmember.h>
 
 #include "python/array.hpp"
+#include "python/codec_memory.hpp"
 #include "python/ref.hpp"
 
 namespace shmtensor {
@@ -58,6 +59,39 @@ PyObject* tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return make_tensor(given[0], count > 1 ? given[1] : Py_None, count > 2 ? given[2] : tensors.unmoved);
 }
 
+// Sizes that are plain integers, of one axis or in a tuple. Gives the count; -1, without an exception, for all else.
+int plain_sizes(PyObject* shape, Py_ssize_t* sizes) {
+    const bool several = PyTuple_CheckExact(shape);
+    const Py_ssize_t count = several ? PyTuple_GET_SIZE(shape) : 1;
+    if (count > kMaxAxes) return -1;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* size = several ? PyTuple_GET_ITEM(shape, i) : shape;
+        if (!PyLong_CheckExact(size)) return -1;
+        sizes[i] = PyLong_AsSsize_t(size);
+        if (sizes[i] < 0) return PyErr_Clear(), -1;
+    }
+    return static_cast<int>(count);
+}
+
+// allocate_tensor(client, dtype, shape)
+PyObject* allocate_tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count != 3) {
+        PyErr_Format(PyExc_TypeError, "allocate_tensor takes 3 arguments, not %zd", count);
+        return nullptr;
+    }
+    if (!need_tensors() || !client_of(given[0])) return nullptr;
+    Py_ssize_t sizes[kMaxAxes];
+    const int type = type_of(given[1]), axes = plain_sizes(given[2], sizes);
+    const std::uint64_t bytes = type < 0 || axes < 0 ? 0 : array_bytes(type, axes, sizes);
+    if (bytes == 0 || bytes > kMaxSegmentBytes) Py_RETURN_NONE;
+    Block* block = nullptr;
+    if (!allocate_block(given[0], bytes, &block)) return nullptr;
+    const std::byte* data = block->data();
+    const Ref base(take_wrapper(block));
+    const Ref array(base ? array_at(base.get(), data, type, axes, sizes, nullptr, false) : nullptr);
+    return array ? make_tensor(array.get(), Py_None, tensors.settled) : nullptr;
+}
+
 // ----------------------------------------------- TensorBase: the methods of Tensor that programs call for each element
 
 // The live array of what is a Tensor, as any subclass of TensorBase is but for its own kind. A new reference, or
@@ -107,6 +141,10 @@ PyObject* element(PyObject* self, const char* doing) {
 PyObject* item(PyObject* self, PyObject*) {
     return element(self, "item() of");
 }
+PyObject* numpy(PyObject* self, PyObject*) {
+    const Ref array(array_of(self));
+    return array ? whole_view(array.get()) : nullptr;
+}
 PyObject* to_float(PyObject* self) {
     const Ref value(element(self, "item() of"));
     return value ? PyNumber_Float(value.get()) : nullptr;
@@ -124,8 +162,7 @@ int to_bool(PyObject* self) {
 // that does not change the tensor.
 int export_buffer(PyObject* self, Py_buffer* buffer, int flags) {
     buffer->obj = nullptr;
-    const Ref array(array_of(self));
-    const Ref view(array ? PyObject_CallMethod(array.get(), "view", nullptr) : nullptr);
+    const Ref view(numpy(self, nullptr));
     return view ? PyObject_GetBuffer(view.get(), buffer, flags) : -1;
 }
 
@@ -133,6 +170,9 @@ PyMethodDef base_methods[] = {
     {"item", item, METH_NOARGS,
      "item($self, /)\n--\n\nThe only element as a Python value. Does not block.\n\n"
      "Raises InvalidArgument: there is not exactly one."},
+    {"numpy", numpy, METH_NOARGS,
+     "numpy($self, /)\n--\n\nAn ndarray over the same memory, which it keeps alive.\n\n"
+     "It does not follow when the storage moves (`share_memory_`, `resize_`): take it after that."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot base_slots[] = {
@@ -148,6 +188,8 @@ PyType_Spec base_spec = {"shmtensor._native.TensorBase", 0, 0, Py_TPFLAGS_DEFAUL
 
 PyMethodDef functions[] = {
     {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)), METH_FASTCALL, nullptr},
+    {"allocate_tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(allocate_tensor)), METH_FASTCALL,
+     nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

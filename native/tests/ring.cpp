@@ -492,6 +492,23 @@ void patience() {
     want(world.ring.header().capacity == capacity * 2, "grown");
 }
 
+// A pause is made where several messages came since the last wait, and more seldom after each that did not pay.
+void pauses() {
+    Gather gather;
+    std::uint32_t passed = 0;
+    const auto pause = [&](std::uint32_t more, std::uint32_t found, std::uint64_t timeout_ns = 1'000'000'000) {
+        return gather.pause(passed += more, timeout_ns, [found] { return found; });
+    };
+    want(!pause(1, 100), "no pause for one message at a time");
+    want(!pause(5, 100, 1'000), "none in a short wait");
+    want(pause(5, 100) && pause(5, 100), "pauses that pay");
+    for (const int skipped : {1, 3, 7}) {
+        want(pause(5, 3), "a pause that does not pay");
+        for (int i = 0; i < skipped; ++i) want(!pause(5, 100), "waits without a pause after it");
+    }
+    want(pause(5, 100) && pause(5, 100), "pauses that pay again");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -500,5 +517,6 @@ int main(int argc, char** argv) {
         return storm(argument(argc, argv, 2, 1000), argument(argc, argv, 3, std::random_device{}()));
     if (argc > 1 && std::string{argv[1]} == "threads") return threads(argument(argc, argv, 2, 5));
     patience();
+    pauses();
     return matrix();
 }

@@ -298,13 +298,6 @@ class Tensor(TensorBase, Methods):
 
     # -- to NumPy and Python ------------------------------------------------------------------------------------------
 
-    def numpy(self) -> NDArray[Any]:
-        """An ndarray over the same memory, which it keeps alive.
-
-        It does not follow when the storage moves (`share_memory_`, `resize_`): take it after that.
-        """
-        return self._live().view()
-
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's description of the memory. The address in it is good until the storage moves, as `data_ptr()` is."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._native import tensor as _tensor
 from ..allocators.default import out_of_heap
-from ..allocators.managed import allocate, allocate_array
+from ..allocators.managed import allocate, allocate_tensor
 from ..devices import device_of
 from ..dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
 from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
@@ -78,15 +78,19 @@ def empty(
     if requires_grad:
         refuse_grad(requires_grad)
     kind = DEFAULT if dtype is None else dtype_of(dtype)
+    if device is not None:
+        device_of(device)
+    if shared:
+        made: Tensor | None = allocate_tensor(kind, (shape, *more) if more else shape)
+        if made is not None:  # most are
+            return made
     sizes: tuple[int, ...] = (shape, *more)
     if type(shape) is int and not more and 0 <= shape <= _PLAIN:  # most are
         nbytes = shape * kind.itemsize
     else:
         sizes, nbytes = shape_from(sizes, kind.itemsize)
-    if device is not None:
-        device_of(device)
     if shared:
-        return _tensor(allocate_array(nbytes, kind, sizes), None, SETTLED)
+        return _tensor(allocate(nbytes).array(kind, sizes), None, SETTLED)
     return _tensor(empty_array(sizes, kind), None, 0)
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import _native
 from .._loading import load
 from .._native import LockBusy, Refused
 from ..errors import InvalidArgument, ManagerError
@@ -14,7 +15,6 @@ from .protocol import AllocatorStats, Region, require_size
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
     from .._native import Block
     from ..manager.client import Manager
@@ -89,17 +89,18 @@ def allocate(nbytes: int) -> Block:
     return block
 
 
-def allocate_array(nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return `allocate(nbytes).array(dtype, shape)` in one faster call."""
-    manager = _client.default() if _client is not None else None
-    if manager is not None:
-        try:
-            return manager.native.array(nbytes or 1, dtype, shape)  # type: ignore[no-any-return]
-        except (Refused, LockBusy) as problem:
-            manager._translate(problem)
-        except ValueError:
-            pass  # the call below raises the error with its message
-    return allocate(nbytes).array(dtype, shape)
+def allocate_tensor(dtype: np.dtype[Any], shape: Any) -> Any:
+    """Return a tensor in a new block, made in one native call; None: see `_native.allocate_tensor`.
+
+    Blocks and raises as `ManagedAllocator.malloc`.
+    """
+    if _client is None:
+        return None
+    manager = _client.default()
+    try:
+        return _native.allocate_tensor(manager.native, dtype, shape)
+    except (Refused, LockBusy) as problem:
+        manager._translate(problem)
 
 
 def manager_of(block: Block) -> Manager:

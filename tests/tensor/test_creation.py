@@ -10,8 +10,10 @@ import pytest
 from layouts import TYPES, same
 
 import shmtensor as st
+from shmtensor import _native
 from shmtensor._tensor import creation
 from shmtensor.errors import InvalidArgument
+from shmtensor.manager import client
 
 CASES: dict[str, Any] = {
     "arange": lambda m, **how: m.arange(2, 11, 3, **how), "eye": lambda m, **how: m.eye(3, 4, k=1, **how),
@@ -106,3 +108,29 @@ def test_as_torch():
     theirs = torch.ones(3)
     st.asarray(theirs)[0] = 5
     assert theirs[0].item() == 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [("f4", -1), ("f4", (2, -1)), ("f4", True), ("f4", (2, 3.0)), ("f4", [2, 3]), ("f4", 0), ("f4", 2**46),
+     ("f4", 2**80), ("f4", (1,) * 65), (">f4", 3), ("S4", 3), ("O", 3)],
+)  # fmt: skip
+def test_what_is_not_allocated_in_one_call_is_left_to_python(dtype: str, shape: Any):
+    native = client.default().native
+    assert native is not None
+    assert _native.allocate_tensor(native, np.dtype(dtype), shape) is None
+    with pytest.raises(TypeError, match="a shmtensor client is needed, not int"):
+        _native.allocate_tensor(3, np.dtype("f4"), shape)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(), 1, 7, (2, 3), (2, 1, 4), (0, 3), np.int64(3)])
+def test_empty_in_shared_memory(shape: Any):
+    made = st.empty(shape, dtype=st.int16, shared=True)
+    made.fill_(3)
+    assert made.shape == np.empty(shape).shape
+    assert made.dtype == np.int16
+    assert made.is_shared()
+    assert made.is_contiguous()
+    assert made.numpy().base is not None
+    assert made.numpy().flags.carray
+    assert (made.numpy() == 3).all()
