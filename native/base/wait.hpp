@@ -115,7 +115,7 @@ class Gather {
     }
 
    private:
-    static constexpr std::uint64_t kMoment = 20'000;    // ns; with the slack of the kernel's timers about 80 us
+    static constexpr std::uint64_t kMoment = 50'000;    // ns; with the slack of the kernel's timers about 110 us
     static constexpr std::uint64_t kLeast = 1'000'000;  // ns; of a shorter wait a pause would be a large part
     static constexpr std::uint32_t kMany = 16;          // what pays: a wake-up costs both sides about 2 us, a pause 5
 
