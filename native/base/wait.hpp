@@ -103,21 +103,24 @@ class Gather {
     Gather(const Gather&) {}
     Gather& operator=(const Gather&) = delete;
 
-    // Whether there was a pause. `passed`: how many this side has handled so far; `found` says how many there are to be
-    // handled after the pause, 0 where the other side had to wait for its end.
+    // Whether there was a pause. `passed`: how many this side has handled so far; `found` says how many have come since
+    // the pause began, 0 where the other side waits for this one. It pays if they come during all of it, and not if the
+    // other side puts a few at once and then waits for answers: then the pause would be the longest part of the turn.
     template <class Found>
     bool pause(std::uint32_t passed, std::uint64_t timeout_ns, Found&& found) {
         const bool several = passed - passed_.exchange(passed, std::memory_order_relaxed) > 1;
         if (!several || timeout_ns < kLeast || !backoff_.is_due()) return false;
-        os::sleep(kMoment);
-        found() < kMany ? backoff_.failed() : backoff_.paid();
+        os::sleep(kHalf);
+        const std::uint32_t half = found();
+        if (half >= kMany) os::sleep(kHalf);
+        half >= kMany&& found() >= half + kMany ? backoff_.paid() : backoff_.failed();
         return true;
     }
 
    private:
-    static constexpr std::uint64_t kMoment = 50'000;    // ns; with the slack of the kernel's timers about 110 us
+    static constexpr std::uint64_t kHalf = 5'000;       // ns; with the slack of the kernel's timers about 60 us
     static constexpr std::uint64_t kLeast = 1'000'000;  // ns; of a shorter wait a pause would be a large part
-    static constexpr std::uint32_t kMany = 16;          // what pays: a wake-up costs both sides about 2 us, a pause 5
+    static constexpr std::uint32_t kMany = 8;  // in each half: a wake-up costs both sides about 2 us, a pause 5
 
     std::atomic<std::uint32_t> passed_{0};  // at the last wait
     Backoff backoff_{1024};

@@ -499,7 +499,9 @@ int Ring::await_message(std::uint64_t timeout_ns) {
         return count_of(h.tail.at.word.load()) != count_of(h.head.at.word.load(std::memory_order_relaxed));
     };
     return await(h.tail.at.word, seen, h.tail.asleep, timeout_ns, changed, [&] {
-        return messages_.pause(taken(), timeout_ns, [&] { return h.head.asleep.load() ? 0 : size(); });
+        return messages_.pause(taken(), timeout_ns, [&] {
+            return h.head.asleep.load() ? 0 : count_of(h.tail.at.word.load(std::memory_order_relaxed)) - seen;
+        });
     });
 }
 

@@ -496,8 +496,10 @@ void patience() {
 void pauses() {
     Gather gather;
     std::uint32_t passed = 0;
-    const auto pause = [&](std::uint32_t more, std::uint32_t found, std::uint64_t timeout_ns = 1'000'000'000) {
-        return gather.pause(passed += more, timeout_ns, [found] { return found; });
+    const auto pause = [&](std::uint32_t more, std::uint32_t first, std::uint64_t timeout_ns = 1'000'000'000,
+                           std::uint32_t second = 100) {
+        return gather.pause(passed += more, timeout_ns,
+                            [&, looks = 0]() mutable { return looks++ ? first + second : first; });
     };
     want(!pause(1, 100), "no pause for one message at a time");
     want(!pause(5, 100, 1'000), "none in a short wait");
@@ -506,6 +508,8 @@ void pauses() {
         want(pause(5, 3), "a pause that does not pay");
         for (int i = 0; i < skipped; ++i) want(!pause(5, 100), "waits without a pause after it");
     }
+    want(pause(5, 100), "pauses that pay again");
+    want(pause(5, 100, 1'000'000'000, 3) && !pause(5, 100), "one of which only the first half pays");
     want(pause(5, 100) && pause(5, 100), "pauses that pay again");
 }
 

@@ -207,7 +207,8 @@ class Requests:
         self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
         self._given_up: set[int] = set()
         self._replies: dict[int, tuple[protocol.Message, list[int]]] = {}
-        self._known = _identity(fd)  # of the connection
+        # Identity of the connection; None: of none yet. One that is closed by now is never another file.
+        self._known = None if fd < 0 else _identity(fd) or (fd, -1, -1)
 
     def __enter__(self) -> None:
         self.depth += 1
