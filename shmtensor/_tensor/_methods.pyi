@@ -1,4 +1,4 @@
-# Made by tools/methods_stub.py from the rows of operations; make it again rather than change it.
+# Made by tools/stubs.py from the rows of operations; make it again rather than change it.
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self

@@ -1,7 +1,7 @@
 """The functions of all operations on tensors as one namespace.
 
 Those of `linalg` and `random` belong to it as far as they are functions of `shmtensor` too. Type checkers read
-`functions.pyi`, which tools/methods_stub.py makes of the same rows.
+`functions.pyi`, which tools/stubs.py makes of the same rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is generated from the table of element types: each one's dtype, its storage class and its tensor class.
 
-Type checkers, which see no generated classes, read `typed.pyi`, which is made from the table by tools/methods_stub.py.
+Type checkers, which see no generated classes, read `typed.pyi`, which is made from the table by tools/stubs.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# Made by tools/methods_stub.py from the table of element types; make it again rather than change it.
+# Made by tools/stubs.py from the table of element types; make it again rather than change it.
 from ..dtypes import DType
 from ..storage import Storage
 from .core import Tensor

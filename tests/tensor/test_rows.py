@@ -61,11 +61,11 @@ def test_a_form_says_what_it_is(row, form):
 
 
 def test_stubs_are_as_they_would_be_made():
-    tool = ROOT.parent.parent / "tools/methods_stub.py"
+    tool = ROOT.parent.parent / "tools/stubs.py"
     show = "print(*(str(path) for path, text in made['stubs']().items() if path.read_text() != text), sep=', ', end='')"
     code = f"import runpy; made = runpy.run_path({str(tool)!r}); {show}"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not made, f"{made}: run tools/methods_stub.py --write"
+    assert not made, f"{made}: run tools/stubs.py --write"
 
 
 def test_each_name_has_one_row():

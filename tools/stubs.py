@@ -4,8 +4,8 @@
 `random/__init__.pyi` those of these packages; `typed.pyi` what is generated from the table of element types
 (shmtensor/dtypes.py).
 
-python tools/methods_stub.py            print the methods
-python tools/methods_stub.py --write    write all; a test wants them as they would be written now
+python tools/stubs.py            print the methods
+python tools/stubs.py --write    write all; a test wants them as they would be written now
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shmtensor._tensor.dispatch import ROWS
 from shmtensor.dtypes import TABLE
 
 FOLDER = Path(methods.__file__).parent
-HEAD = """# Made by tools/methods_stub.py from the rows of operations; make it again rather than change it.
+HEAD = """# Made by tools/stubs.py from the rows of operations; make it again rather than change it.
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
@@ -40,7 +40,7 @@ from .statistical import Found, MinMax
 class Methods:
     __slots__ = ()
 """
-TYPED = """# Made by tools/methods_stub.py from the table of element types; make it again rather than change it.
+TYPED = """# Made by tools/stubs.py from the table of element types; make it again rather than change it.
 from ..dtypes import DType
 from ..storage import Storage
 from .core import Tensor
