@@ -190,9 +190,7 @@ def test_every_public_name_is_seen_by_type_checkers():
 
 
 def test_methods_are_seen_by_type_checkers():
-    made = subprocess.run(
-        [sys.executable, ROOT.parent / "tools/stubs.py"], capture_output=True, text=True, check=True
-    )
+    made = subprocess.run([sys.executable, ROOT.parent / "tools/stubs.py"], capture_output=True, text=True, check=True)
     assert made.stdout == (ROOT / "_tensor" / "_methods.pyi").read_text(), "run tools/stubs.py --write"
 
 
