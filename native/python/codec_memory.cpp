@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <new>
 #include <utility>
 
 #include "python/errors.hpp"
@@ -43,8 +44,10 @@ bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
         return true;
     } catch (nb::python_error& error) {
         error.restore();
-        return false;
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
     }
+    return false;
 }
 
 PyObject* take_wrapper(Block*& block) {
@@ -54,8 +57,10 @@ PyObject* take_wrapper(Block*& block) {
         return wrapper_of(std::exchange(block, nullptr)).release().ptr();
     } catch (nb::python_error& error) {
         error.restore();
-        return nullptr;
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
     }
+    return nullptr;
 }
 
 }  // namespace shmtensor

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "python/array.hpp"
@@ -49,11 +50,15 @@ struct Operation {
     bool sequence;   // the first argument is a list or tuple of tensors
     bool reflected;  // the first two arguments change places
     bool symbol;     // a Python operator: NotImplemented for operands that it does not know
+    // Positional arguments that `compute` does not count itself, as NumPy's ufuncs do not; `most` is -1 otherwise.
+    int least, most;
+    PyObject* weak;  // references to it
 };
 
 // Names; made once.
 struct Names {
     PyObject *out, *only_out, *storage, *reject, *reject_sequence, *recover, *place, *put, *wrap, *module_of, *numpy;
+    PyObject* require;
 } names;
 
 // Arguments of a call in the making, each a reference of its own, with room for the module before them and for `out`.
@@ -61,10 +66,12 @@ class Arguments {
    public:
     explicit Arguments(Py_ssize_t most) {
         if (most + 2 > static_cast<Py_ssize_t>(inline_.size())) {
-            heap_ = std::make_unique<PyObject*[]>(static_cast<std::size_t>(most) + 2);
+            heap_.reset(new (std::nothrow) PyObject*[static_cast<std::size_t>(most) + 2]);
             begin_ = heap_.get();
         }
     }
+    // False: there was no memory for them.
+    explicit operator bool() const { return begin_ != nullptr; }
     Arguments(const Arguments&) = delete;
     ~Arguments() {
         for (Py_ssize_t i = 0; i < count; ++i) Py_DECREF(at()[i]);
@@ -99,6 +106,7 @@ struct Call {
     PyObject* out_array = nullptr;
     PyObject* keywords = nullptr;                 // a tuple of the names of the last arguments, or nullptr
     Ref names_held{}, out_held{}, module_held{};  // references to what the call made itself
+    Ref storage{}, epoch{};                       // of `first` when its array was taken, where the result is a view
 };
 
 // Why an argument is refused: raises what the form says. For an operator NotImplemented.
@@ -132,10 +140,19 @@ PyObject* arrays_of(Call& call, PyObject* given) {
 PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
     if (is_tensor(argument)) {
         PyObject* array = live_array(argument);
-        if (array && !call.first) {
-            call.first = argument;
-            call.first_array = array;
+        if (!array || call.first) return array;
+        if (call.op.result == Result::view) {
+            // Another thread may move the storage at any time: the array and its epoch have to be of the same moment.
+            while (slot(argument, tensors.array) != array) {
+                Py_DECREF(array);
+                array = live_array(argument);
+                if (!array) return nullptr;
+            }
+            call.storage = Ref::to(slot(argument, tensors.storage_of));
+            call.epoch = Ref::to(slot(argument, tensors.epoch));
         }
+        call.first = argument;
+        call.first_array = array;
         return array;
     }
     const Operation& op = call.op;
@@ -153,10 +170,12 @@ PyObject* wrap(Call& call, PyObject* result) {
             if (is_alone(result)) return make_tensor(result, Py_None, tensors.unmoved);
             if (!is_part_of(result, call.first_array))
                 return PyObject_CallMethodObjArgs(op.form, names.place, result, call.first, nullptr);
-            PyObject* storage = slot(call.first, tensors.storage_of);
-            if (storage != Py_None) return make_tensor(result, storage, slot(call.first, tensors.epoch));
+            if (call.storage.get() != Py_None) return make_tensor(result, call.storage.get(), call.epoch.get());
             const Ref made(PyObject_CallMethodNoArgs(call.first, names.storage));
-            return made ? make_tensor(result, made.get(), slot(call.first, tensors.epoch)) : nullptr;
+            // If the storage was made and moved meanwhile, the array lies where it was at first.
+            const bool same = slot(call.first, tensors.array) == call.first_array;
+            return made ? make_tensor(result, made.get(), same ? slot(call.first, tensors.epoch) : tensors.unmoved)
+                        : nullptr;
         }
         if (result == call.first_array) {
             const Ref copy(copy_of(result));
@@ -243,7 +262,7 @@ bool take_positional(Call& call, Arguments& arguments, PyObject* const* args, Py
                                               : unwrap(call, args[i], std::uint64_t{1} << (i < 63 ? i : 63));
         if (!one) return false;
         arguments.add(one);
-        if (one == Py_NotImplemented) return false;  // of an operator
+        if (op.symbol && one == Py_NotImplemented) return false;
     }
     if (op.reflected && count > 1) std::swap(arguments.at()[0], arguments.at()[1]);
     return true;
@@ -337,13 +356,33 @@ PyObject* compute(Call& call, Arguments& arguments) {
     return result ? result : recover(call, function, arguments);
 }
 
+// Whether the form has these parameters. False with an exception set.
+bool are_parameters(const Operation& op, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
+    const bool known = !keywords || (PyTuple_GET_SIZE(keywords) == 1 && is_out(PyTuple_GET_ITEM(keywords, 0)) &&
+                                     (op.out == Out::passed || op.out == Out::copied));
+    if (known && count >= op.least && count <= op.most) return true;
+    const Ref require(PyObject_GetAttr(op.form, names.require));
+    return require && Ref(PyObject_Vectorcall(require.get(), args, static_cast<std::size_t>(count), keywords));
+}
+
+// Whether the first argument, which the operation changes, is a tensor and is given by position. False: as `refuse`.
+bool has_target(const Operation& op, PyObject* const* args, Py_ssize_t count) {
+    if (op.result != Result::same && op.out != Out::place && op.out != Out::placed) return true;
+    if (count > 0) return op.sequence || is_tensor(args[0]) || refuse(op, args[0]);
+    PyErr_SetString(PyExc_TypeError, "the tensor that is changed must be the first positional argument");
+    return false;
+}
+
 PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, PyObject* keywords) {
     auto& op = *reinterpret_cast<Operation*>(object);
     if (!tensors.tensor && !need_tensors()) return nullptr;
     const Py_ssize_t count = PyVectorcall_NARGS(flags);
+    if (op.most >= 0 && !are_parameters(op, args, count, keywords)) return nullptr;
+    if (!has_target(op, args, count)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
     Call call{op};
     call.keywords = keywords;
     Arguments arguments(count + (keywords ? PyTuple_GET_SIZE(keywords) : 0) + 1);
+    if (!arguments) return PyErr_NoMemory();
     if (!take_positional(call, arguments, args, count) || (keywords && !take_named(call, arguments, args + count)))
         return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
     if (!choose_out(call, arguments)) return nullptr;
@@ -355,17 +394,21 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
 // ------------------------------------------------------------------------------------------------ the Python class
 
 int init(PyObject* object, PyObject* args, PyObject* keywords) {
-    static const char* parameters[] = {"form",    "compute",  "into",      "result", "out",
-                                       "tensors", "optional", "operands",  "named",  "results",
-                                       "module",  "sequence", "reflected", "symbol", nullptr};
+    static const char* parameters[] = {"form",      "compute",  "into",  "result",  "out",    "tensors",
+                                       "optional",  "operands", "named", "results", "module", "sequence",
+                                       "reflected", "symbol",   "least", "most",    nullptr};
     auto& op = *reinterpret_cast<Operation*>(object);
     PyObject *form, *compute, *into = Py_None, *named = Py_None, *results = Py_None;
     unsigned long long bits[3] = {};
-    int result = 0, out = 0, module = 0, sequence = 0, reflected = 0, symbol = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OiiKKKOOpppp", const_cast<char**>(parameters), &form, &compute,
-                                     &into, &result, &out, &bits[0], &bits[1], &bits[2], &named, &results, &module,
-                                     &sequence, &reflected, &symbol))
+    int result = 0, out = 0, module = 0, sequence = 0, reflected = 0, symbol = 0, least = 0, most = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OiiKKKOOppppii", const_cast<char**>(parameters), &form,
+                                     &compute, &into, &result, &out, &bits[0], &bits[1], &bits[2], &named, &results,
+                                     &module, &sequence, &reflected, &symbol, &least, &most))
         return -1;
+    if (form == Py_None || !PyCallable_Check(compute)) {
+        PyErr_SetString(PyExc_TypeError, "an operation needs a form, and a function that computes");
+        return -1;
+    }
     const auto keep = [](PyObject*& field, PyObject* value) {
         PyObject* old = field;
         field = value == Py_None ? nullptr : Py_NewRef(value);
@@ -385,6 +428,8 @@ int init(PyObject* object, PyObject* args, PyObject* keywords) {
     op.sequence = sequence != 0;
     op.reflected = reflected != 0;
     op.symbol = symbol != 0;
+    op.least = least;
+    op.most = most;
     op.call = operate;
     if (!names.numpy) names.numpy = PyImport_ImportModule("numpy");
     return names.numpy ? 0 : -1;
@@ -424,6 +469,7 @@ int clear(PyObject* object) {
 void drop(PyObject* object) {
     PyTypeObject* type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    if (reinterpret_cast<Operation*>(object)->weak) PyObject_ClearWeakRefs(object);
     clear(object);
     type->tp_free(object);
     Py_DECREF(type);
@@ -461,6 +507,7 @@ PyGetSetDef attributes[] = {
 };
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Operation, call), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Operation, weak), READONLY, nullptr},
     {"form", T_OBJECT_EX, offsetof(Operation, form), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
@@ -489,10 +536,16 @@ PyType_Spec spec = {"shmtensor._native.Operation", sizeof(Operation), 0,
 }  // namespace
 
 bool add_operations(PyObject* module) {
-    const std::pair<PyObject**, const char*> made[] = {
-        {&names.out, "out"},         {&names.storage, "storage"},     {&names.reject, "reject"},
-        {&names.recover, "recover"}, {&names.place, "place"},         {&names.put, "put"},
-        {&names.wrap, "wrap"},       {&names.module_of, "module_of"}, {&names.reject_sequence, "reject_sequence"}};
+    const std::pair<PyObject**, const char*> made[] = {{&names.require, "require_arguments"},
+                                                       {&names.out, "out"},
+                                                       {&names.storage, "storage"},
+                                                       {&names.reject, "reject"},
+                                                       {&names.recover, "recover"},
+                                                       {&names.place, "place"},
+                                                       {&names.put, "put"},
+                                                       {&names.wrap, "wrap"},
+                                                       {&names.module_of, "module_of"},
+                                                       {&names.reject_sequence, "reject_sequence"}};
     for (const auto& [name, text] : made) {
         if (!*name) *name = PyUnicode_InternFromString(text);
         if (!*name) return false;

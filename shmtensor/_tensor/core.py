@@ -140,10 +140,20 @@ class Tensor(TensorBase, Methods):
                     self._storage = storage
         return storage
 
-    def _share(self, array: NDArray[Any]) -> Tensor:
-        """A tensor on this one's storage with the view `array`."""
-        storage = self._storage or self.storage()
-        return _tensor(array, storage, self._epoch)
+    def _located(self) -> tuple[NDArray[Any], Storage | None, int]:
+        """The view, and the storage and its epoch when the view was taken; another thread may move the storage."""
+        while True:
+            storage, epoch = self._storage, self._epoch
+            array = self._live()
+            if self._array is array and self._epoch == epoch:
+                return array, storage, epoch
+
+    def _share(self, view: NDArray[Any], array: NDArray[Any], storage: Storage | None, epoch: int) -> Tensor:
+        """A tensor on this one's storage with a view of `array`, of which `_located` told where it lies."""
+        if storage is None:
+            storage = self.storage()
+            epoch = self._epoch if self._array is array else 0  # if it was moved meanwhile, then from its first place
+        return _tensor(view, storage, epoch)
 
     def _parts(self) -> tuple[Any, ...]:
         """(storage that owns the memory, offset, size, stride, requires_grad): what a pickle of a tensor holds.
@@ -355,8 +365,7 @@ class Tensor(TensorBase, Methods):
             IndexOutOfRange: no such element.
             InvalidArgument: a key that is not an index.
         """
-        storage = self._storage
-        a = self._array if storage is None or storage._epoch == self._epoch else self._follow()
+        place = a, storage, epoch = self._located()
         kind = type(key)
         if kind is not int and kind is not slice:
             key = index_key(key)
@@ -373,9 +382,9 @@ class Tensor(TensorBase, Methods):
         base = v.base
         if base is not a and (base is None or base is not a.base):
             return wrap(v)
-        if storage is None and self._epoch != SETTLED:  # this and the view must follow the same one
-            storage = self.storage()
-        return _tensor(v, storage, self._epoch)
+        if storage is None and epoch == SETTLED:  # no storage to follow
+            return _tensor(v, None, SETTLED)
+        return self._share(v, *place)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write a value, sequence, array or tensor to what `key` selects, broadcasting.

@@ -113,8 +113,8 @@ class Form:
 
     @property
     def module(self) -> str:
-        """Name of its module."""
-        return self.row.module
+        """Name of its module; a method is found in its class."""
+        return "shmtensor" if self.qualname.startswith("Tensor.") else self.row.module
 
     @property
     def signature(self) -> inspect.Signature:
@@ -151,7 +151,7 @@ class Form:
             if "other" in how and isinstance(compute, np.ufunc):  # of an in-place form; ufuncs have no such name
                 return compute(*args, how.pop("other"), **how)
             if inspect.isfunction(compute):
-                self._require_arguments(args, how, error)
+                self.require_arguments(*args[takes_module(self.shown) :], **how)
         array = (
             out if out is not None else next(_arrays_in([*args[takes_module(compute) :], *how.values()]), np.empty(()))
         )
@@ -170,15 +170,17 @@ class Form:
             values["axis"] = values["dim"]
         return self.fails.format_map(values)
 
-    def _require_arguments(self, args: tuple[Any, ...], how: dict[str, Any], error: Exception) -> None:
+    def require_arguments(self, /, *args: Any, **how: Any) -> None:
+        """Raise TypeError for arguments that the form does not take."""
         try:
-            self.signature.bind(*args[takes_module(self.shown) :], **how)
+            self.signature.bind(*args, **how)
         except TypeError as problem:
-            raise TypeError(f"{self.name}() {problem}") from error
+            raise TypeError(f"{self.name}() {problem}") from None
 
     def place(self, result: Any, x: Tensor) -> Tensor:
         """Make a tensor of an array that may be a view of the first tensor's array."""
-        return x._share(result) if np.may_share_memory(result, x._array) else wrap(result)
+        place = x._located()
+        return x._share(result, *place) if np.may_share_memory(result, place[0]) else wrap(result)
 
     def put(self, result: Any, out: Tensor) -> Tensor:
         """Copy the result to `out`. Raises InvalidArgument, DTypeError, LayoutError."""
@@ -297,6 +299,9 @@ def make_form(
     if shown is None:
         shown = how["compute"]
         how = {**_parameters(shown), **how}
+    else:
+        positional = [one for one in inspect.signature(shown).parameters.values() if one.kind < one.VAR_POSITIONAL]
+        how = {"least": len(positional), "most": len(positional), **how}
     qualname = f"Tensor.{name}" if method else name
     form = Form(row, name, qualname, doc or row.doc, fails or row.fails, shown, how["out"], rejects)
     return Operation(form, **how)

@@ -74,8 +74,9 @@ def _wrapped(value: Any, found: list[Tensor]) -> Any:
             return value
         if isinstance(value, np.ndarray) and value.base is not None:
             for tensor in found:
-                if np.may_share_memory(value, tensor._array):
-                    return tensor._share(value.view(np.ndarray))
+                place = tensor._located()
+                if np.may_share_memory(value, place[0]):
+                    return tensor._share(value.view(np.ndarray), *place)
         return wrap(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*[_wrapped(one, found) for one in value])

@@ -289,11 +289,12 @@ def squeeze(xp: Module, x: Array, /, axis: Any = None, *, dim: Any = None) -> Ar
     """
     axis = axis if dim is None else dim
     if axis is None:
-        return x.squeeze()
+        found = x.squeeze()
+        return x.view() if found is x else found
     axes = _several(x, axis)
     if any(x.shape[i] != 1 for i in axes):
         raise InvalidArgument(f"squeeze of axis {axis} of a tensor of shape {x.shape}; only axes of size 1 can go")
-    return x.squeeze(axes)
+    return x.squeeze(axes) if axes else x.view()
 
 
 def _with_new_axis(a: Array, dim: Any) -> Array:
@@ -718,20 +719,25 @@ def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage
     Raises:
         InvalidArgument: it would reach beyond the storage.
     """
-    a = array_of(x)
-    sizes, strides, width = indices_of(size), indices_of(stride, "strides"), a.itemsize
+    width = array_of(x).itemsize
+    sizes, strides = indices_of(size), indices_of(stride, "strides")
     steps = tuple([n * width for n in strides])
     if storage_offset is None:
+        place = x._located()
         with suppress(OverflowError, TypeError, ValueError):  # the tensor's own elements will do, mostly
-            return x._share(strided(a, sizes, steps))
-    flat = x.storage()._flat
+            return x._share(strided(place[0], sizes, steps), *place)
+    storage = x.storage()
+    a, _, epoch = place = x._located()
+    flat = storage._flat
+    if storage._epoch != epoch:  # another thread has moved it just now
+        return as_strided(x, sizes, strides, storage_offset)
     if flat.dtype != a.dtype:
         flat = flat[: flat.nbytes // width * width // flat.itemsize].view(a.dtype)
     offset = address_of(a) - address_of(flat) if storage_offset is None else index_of(storage_offset) * width
     try:
         if not 0 <= offset <= flat.nbytes:
             raise ValueError("it begins outside of the storage")
-        return x._share(strided(flat, sizes, steps, offset))
+        return x._share(strided(flat, sizes, steps, offset), *place)
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"sizes {sizes}, strides {strides}, offset {offset // width} for a storage of {flat.size} elements: {error}"

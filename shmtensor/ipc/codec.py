@@ -54,7 +54,8 @@ def reducers() -> dict[type, Any]:
     global _registered, _reducers
     plain, extra = copyreg.dispatch_table, ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     if (plain, extra) != _registered:
-        _registered = plain.copy(), extra.copy()
+        known = plain.copy(), extra.copy()
+        plain, extra = known
         shared = [cls for cls, reduce in extra.items() if reduce is reductions.reduce_shared]
         _reducers = {
             np.ndarray: reduce_array,
@@ -64,6 +65,7 @@ def reducers() -> dict[type, Any]:
             Tensor: reductions.reduce_tensor,
             **dict.fromkeys(STORAGE_CLASSES.values(), reduce_storage),
         }
+        _registered = known  # last: another thread that finds it has the reducers as well
     return _reducers
 
 
