@@ -95,7 +95,7 @@ def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tenso
         dtype=require_supported(entry.dtype.newbyteorder("=")),
         shared=shared,
     )
-    array = tensor._live()
+    array, *place = tensor._located()
     data = array.reshape(-1).view(np.uint8).data
     if entry.inflate is None:
         read_exactly(file, entry.offset, data, label)
@@ -109,7 +109,7 @@ def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tenso
             raise FileDamaged(f"{label}: the checksum of the elements is {found:#x} instead of {wanted:#x}")
     if not entry.dtype.isnative:
         array.byteswap(inplace=True)
-    return tensor._share(array.transpose()) if backwards else tensor
+    return tensor._share(array.transpose(), array, *place) if backwards else tensor
 
 
 def _inflate(entry: Entry, data: memoryview, label: str) -> None:
