@@ -95,7 +95,8 @@ def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tenso
         dtype=require_supported(entry.dtype.newbyteorder("=")),
         shared=shared,
     )
-    array, *place = tensor._located()
+    place = tensor._located()
+    array = place[0]
     data = array.reshape(-1).view(np.uint8).data
     if entry.inflate is None:
         read_exactly(file, entry.offset, data, label)
@@ -109,7 +110,7 @@ def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tenso
             raise FileDamaged(f"{label}: the checksum of the elements is {found:#x} instead of {wanted:#x}")
     if not entry.dtype.isnative:
         array.byteswap(inplace=True)
-    return tensor._share(array.transpose(), array, *place) if backwards else tensor
+    return tensor._share(array.transpose(), *place) if backwards else tensor
 
 
 def _inflate(entry: Entry, data: memoryview, label: str) -> None:
