@@ -267,9 +267,19 @@ def test_those_that_clean_up_have_time_for_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_in_the_parent_ends_the_children(tmp_path: Path, method: str) -> None:
+    main = threading.main_thread().ident or 0
+
+    def waits() -> bool:
+        callers, frame = [], sys._current_frames()[main].f_back
+        while frame is not None:
+            callers.append(frame.f_code)
+            frame = frame.f_back
+        return mp.ProcessContext.join.__code__ in callers
+
     def interrupt() -> None:
         until_there(tmp_path, 2)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        until(waits, "the main thread to wait for the children")
+        signal.pthread_kill(main, signal.SIGINT)
 
     context = start(_sleep, tmp_path, nprocs=2, method=method)
     thread = threading.Thread(target=interrupt)
