@@ -300,8 +300,8 @@ def make_form(
         shown = how["compute"]
         how = {**_parameters(shown), **how}
     else:
-        positional = [one for one in inspect.signature(shown).parameters.values() if one.kind < one.VAR_POSITIONAL]
-        how = {"least": len(positional), "most": len(positional), **how}
+        count = shown.__code__.co_argcount
+        how = {"least": count, "most": count, **how}
     qualname = f"Tensor.{name}" if method else name
     form = Form(row, name, qualname, doc or row.doc, fails or row.fails, shown, how["out"], rejects)
     return Operation(form, **how)
