@@ -606,7 +606,7 @@ def tensor(array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, 
 def allocate_tensor(client: Client, dtype: np.dtype[Any], shape: int | tuple[int, ...], /) -> Tensor | None:
     """Return a tensor of arbitrary content in a new block. Raises as Client.allocate.
 
-    None: the dtype is not built into NumPy, a size is not an `int`, or there are no elements, or too many.
+    None if the dtype is not built into NumPy, a size is not an `int`, or the number of elements is 0 or too large.
     """
 
 @final

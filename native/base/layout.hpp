@@ -21,9 +21,8 @@
 //   reserved   the pages of a larger ring
 //   bytes      no less taken than what tail.bytes, read afterwards, says was put
 //   undo       the message that the record names
-//   asleep     the mark of a sleeper, or the changed word: a process sets the mark and looks at the word again before
-//   it
-//              sleeps; one that changes the word looks at the mark afterwards
+//   asleep     the mark of a sleeper, or the changed word: a process sets the mark and reads the word again before it
+//              sleeps; a process that changes the word reads the mark afterwards
 //   done       the count of task_done()
 //   rows       the cursor of a reader's row
 //   cursor     a tail that is not behind it

@@ -9,7 +9,7 @@
 
 namespace shmtensor {
 
-// ns between two looks of a thread that sleeps: whoever was woken, or should have woken it, may have been killed.
+// The longest sleep, in ns. The process that should end it may have been killed, so a sleeper looks again after that.
 constexpr std::uint64_t kLook = 100'000'000;
 
 inline void relax() {
@@ -113,7 +113,11 @@ class Gather {
         os::sleep(kHalf);
         const std::uint32_t half = found();
         if (half >= kMany) os::sleep(kHalf);
-        half >= kMany&& found() >= half + kMany ? backoff_.paid() : backoff_.failed();
+        const bool pays = half >= kMany && found() >= half + kMany;
+        if (pays)
+            backoff_.paid();
+        else
+            backoff_.failed();
         return true;
     }
 

@@ -25,7 +25,7 @@ namespace shmtensor {
 
 class Client;
 
-// What names a block to another process, and a hold that waits there for whoever redeems it.
+// BlockName identifies a block to another process. A Ticket is a hold that the receiver turns into its own.
 struct BlockName {
     std::uint64_t segment;
     std::uint32_t index, generation;

@@ -53,13 +53,15 @@ bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
 PyObject* take_wrapper(Block*& block) {
     auto* known = static_cast<PyObject*>(block->wrapper);
     if (known && Py_REFCNT(known) > 0) return Py_NewRef(known);
+    Block* const taken = std::exchange(block, nullptr);
     try {
-        return wrapper_of(std::exchange(block, nullptr)).release().ptr();
+        return wrapper_of(taken).release().ptr();
     } catch (nb::python_error& error) {
         error.restore();
     } catch (const std::bad_alloc&) {
         PyErr_NoMemory();
     }
+    taken->client->release(taken);  // no wrapper will
     return nullptr;
 }
 

@@ -54,8 +54,7 @@ def reducers() -> dict[type, Any]:
     global _registered, _reducers
     plain, extra = copyreg.dispatch_table, ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     if (plain, extra) != _registered:
-        known = plain.copy(), extra.copy()
-        plain, extra = known
+        known = plain, extra = plain.copy(), extra.copy()
         shared = [cls for cls, reduce in extra.items() if reduce is reductions.reduce_shared]
         _reducers = {
             np.ndarray: reduce_array,
