@@ -10,11 +10,13 @@ that are not modules are in `_namespace`.
 from __future__ import annotations
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING, Any
 
 from ._loading import load as _load
 
+TYPE_CHECKING = False  # typing costs time at every start of a manager
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import allocators as allocators
     from . import atomics as atomics
     from . import dtypes as dtypes

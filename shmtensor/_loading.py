@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 from _thread import RLock
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _loading = RLock()
 os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)

@@ -1,12 +1,11 @@
 """Messages between a client and the manager: layout, limits, validation. docs/protocol.md is the specification.
 
-A message is a frozen dataclass whose fields, in order, are the fields of its packed body. This module uses no sockets;
-descriptors are sent beside the bytes, and each class states their number.
+The fields of a message, in order, are the fields of its packed body. This module uses no sockets; descriptors are sent
+beside the bytes, and each class states their number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 
@@ -14,7 +13,12 @@ from .._native import PROTOCOL_VERSION as PROTOCOL_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import ClassVar, Self
+    from typing import Any, ClassVar, Self, dataclass_transform
+else:  # typing costs time at every start of a manager
+
+    def dataclass_transform(**_):  # noqa: D103
+        return lambda cls: cls
+
 
 MAGIC = b"SHMT"
 HEADER = Struct("<4sHHII")  # magic, type, reserved (zero), request id, body bytes
@@ -66,20 +70,50 @@ def check_name(name: bytes) -> None:
         )
 
 
+@dataclass_transform(frozen_default=True)
 class Message:
-    """Base of all messages. TYPE: number on the wire; FORMAT: of the body; DESCRIPTORS: number sent along."""
+    """Base of all messages: an immutable record of the annotated fields of its class, with their defaults.
+
+    Its class is not a dataclass, whose generated code costs 15 ms at every start of a manager.
+
+    TYPE: number on the wire; FORMAT: of the body; DESCRIPTORS: number sent along; FIELDS: names, in order.
+    """
 
     TYPE: ClassVar[int]
     FORMAT: ClassVar[Struct] = Struct("<")
     DESCRIPTORS: ClassVar[int] = 0
     FIELDS: ClassVar[tuple[str, ...]] = ()
+    _DEFAULTS: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.FIELDS += tuple(cls.__annotations__)
+        cls._DEFAULTS = {field: getattr(cls, field) for field in cls.FIELDS if hasattr(cls, field)}
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = {**self._DEFAULTS, **dict(zip(self.FIELDS, values, strict=False)), **named}
+        if len(values) > len(self.FIELDS) or fields.keys() != set(self.FIELDS):
+            raise TypeError(f"{type(self).__name__} has the fields {self.FIELDS}, not {values} and {named}")
+        self.__dict__.update(fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._values() == self._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._values()))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{field}={value!r}" for field, value in zip(self.FIELDS, self._values(), strict=True))
+        return f"{type(self).__name__}({values})"
+
+    def _values(self) -> list[Any]:
+        return [getattr(self, field) for field in self.FIELDS]
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
 
     def pack(self) -> bytes:
         """Encode the body."""
-        return self.FORMAT.pack(*[getattr(self, field) for field in self.FIELDS])
+        return self.FORMAT.pack(*self._values())
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
@@ -92,9 +126,8 @@ class Message:
 class _Named(Message):
     """A message whose body is one name."""
 
-    FORMAT = Struct("<64s")
-    FIELDS = ("name",)
     name: bytes
+    FORMAT = Struct("<64s")
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -105,7 +138,7 @@ class _Named(Message):
         """Decode the body. Raises Malformed."""
         if len(body) != 64:
             raise Malformed(f"the body of {cls.__name__} has {len(body)} bytes instead of 64")
-        return cls(body.rstrip(b"\0"))  # type: ignore[call-arg]
+        return cls(body.rstrip(b"\0"))
 
 
 def _check_flags(message: Message, flags: int, known: int, reserved: int) -> None:
@@ -118,7 +151,6 @@ def _check_flags(message: Message, flags: int, known: int, reserved: int) -> Non
 # ---------------------------------------------------------------------------------------------------------- requests
 
 
-@dataclass(frozen=True)
 class Hello(Message):
     """The first message of every connection."""
 
@@ -128,7 +160,6 @@ class Hello(Message):
     reserved: int = 0
     TYPE = 1
     FORMAT = Struct("<IIII")
-    FIELDS = ("protocol", "layout", "flags", "reserved")
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -137,7 +168,6 @@ class Hello(Message):
             _check_flags(self, self.flags, QUIET | OBSERVER, self.reserved)
 
 
-@dataclass(frozen=True)
 class Embryo(Message):
     """Announces a child that is being created, with the socket on which it will send HELLO. Never answered."""
 
@@ -146,10 +176,8 @@ class Embryo(Message):
     TYPE = 2
     FORMAT = Struct("<II")
     DESCRIPTORS = 1
-    FIELDS = ("slot", "generation")
 
 
-@dataclass(frozen=True)
 class Create(Message):
     """Asks for a segment with `nbytes` of payload, owned by the sender; or for a ring, whose block the sender holds."""
 
@@ -158,7 +186,6 @@ class Create(Message):
     reserved: int = 0
     TYPE = 3
     FORMAT = Struct("<QII")
-    FIELDS = ("nbytes", "flags", "reserved")
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -169,27 +196,22 @@ class Create(Message):
             )
 
 
-@dataclass(frozen=True)
 class Map(Message):
     """Asks for the descriptors of a segment."""
 
     segment: int
     TYPE = 4
     FORMAT = Struct("<Q")
-    FIELDS = ("segment",)
 
 
-@dataclass(frozen=True)
 class Return(Message):
     """Gives an empty segment of the sender back, or releases the sender's holds on a ring."""
 
     segment: int
     TYPE = 5
     FORMAT = Struct("<Q")
-    FIELDS = ("segment",)
 
 
-@dataclass(frozen=True)
 class Export(Message):
     """Asks for the name of a live block."""
 
@@ -198,47 +220,38 @@ class Export(Message):
     generation: int
     TYPE = 6
     FORMAT = Struct("<QQQ")
-    FIELDS = ("segment", "block", "generation")
 
 
-@dataclass(frozen=True)
 class Lookup(_Named):
     """Asks for the block that a name stands for."""
 
-    name: bytes
     TYPE = 7
 
 
-@dataclass(frozen=True)
 class Unexport(_Named):
     """Releases a name."""
 
-    name: bytes
     TYPE = 8
 
 
-@dataclass(frozen=True)
 class List(Message):
     """Asks for clients, segments, holders and what is in flight."""
 
     TYPE = 9
 
 
-@dataclass(frozen=True)
 class Stats(Message):
     """Asks for the manager's statistics."""
 
     TYPE = 10
 
 
-@dataclass(frozen=True)
 class Collect(Message):
     """GC: releases what is unused; with seconds >= 0 also what has been in flight for at least that time."""
 
     seconds: float = -1.0
     TYPE = 11
     FORMAT = Struct("<d")
-    FIELDS = ("seconds",)
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -246,31 +259,26 @@ class Collect(Message):
             raise Malformed("the seconds of GC are NaN")
 
 
-@dataclass(frozen=True)
 class Stop(Message):
     """Asks the manager to end."""
 
     TYPE = 12
 
 
-@dataclass(frozen=True)
 class Goodbye(Message):
     """Ends a client: everything that its slot holds is released."""
 
     TYPE = 13
 
 
-@dataclass(frozen=True)
 class Event(Message):
     """Asks for the event of a ring."""
 
     segment: int
     TYPE = 14
     FORMAT = Struct("<Q")
-    FIELDS = ("segment",)
 
 
-@dataclass(frozen=True)
 class Bind(Message):
     """Binds a name of the sender's choice to a live block."""
 
@@ -280,7 +288,6 @@ class Bind(Message):
     name: bytes
     TYPE = 15
     FORMAT = Struct("<QQQ64s")
-    FIELDS = ("segment", "block", "generation", "name")
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -293,7 +300,6 @@ class Bind(Message):
         return cls(found.segment, found.block, found.generation, found.name.rstrip(b"\0"))
 
 
-@dataclass(frozen=True)
 class Rejoin(Message):
     """Sent instead of HELLO by a client or embryo of this group that lost its connection."""
 
@@ -304,17 +310,14 @@ class Rejoin(Message):
     group: int
     TYPE = 16
     FORMAT = Struct("<IIIIQ")
-    FIELDS = ("protocol", "layout", "slot", "generation", "group")
 
 
-@dataclass(frozen=True)
 class Restart(Message):
     """Asks the manager to restart in the same process and keep its segments."""
 
     TYPE = 17
 
 
-@dataclass(frozen=True)
 class Succeed(Message):
     """Asks a manager in the background to hand over its role. The sender sends GOODBYE once it serves."""
 
@@ -324,7 +327,6 @@ class Succeed(Message):
 # ----------------------------------------------------------------------------------------------------------- replies
 
 
-@dataclass(frozen=True)
 class Welcome(Message):
     """The sender of HELLO or REJOIN is a client (or an observer: slot 0). Comes with the group segment."""
 
@@ -336,14 +338,12 @@ class Welcome(Message):
     TYPE = 129
     FORMAT = Struct("<IIQII")
     DESCRIPTORS = 1
-    FIELDS = ("slot", "pid", "group", "epoch", "flags")
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
         _check_flags(self, self.flags, PRIVATE, 0)
 
 
-@dataclass(frozen=True)
 class Segment(Message):
     """A segment, with its control and payload descriptors."""
 
@@ -355,7 +355,6 @@ class Segment(Message):
     TYPE = 130
     FORMAT = Struct("<QQII64s")
     DESCRIPTORS = 2
-    FIELDS = ("segment", "nbytes", "flags", "reserved", "name")
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -372,15 +371,12 @@ class Segment(Message):
         return cls(found.segment, found.nbytes, found.flags, found.reserved, found.name.rstrip(b"\0"))
 
 
-@dataclass(frozen=True)
 class Handle(_Named):
     """The name of an exported block."""
 
-    name: bytes
     TYPE = 131
 
 
-@dataclass(frozen=True)
 class Block(Message):
     """The block that a name stands for."""
 
@@ -390,10 +386,8 @@ class Block(Message):
     nbytes: int
     TYPE = 132
     FORMAT = Struct("<QQQQ")
-    FIELDS = ("segment", "block", "generation", "nbytes")
 
 
-@dataclass(frozen=True)
 class Document(Message):
     """JSON of `nbytes` bytes, in a sealed memfd."""
 
@@ -401,10 +395,8 @@ class Document(Message):
     TYPE = 133
     FORMAT = Struct("<Q")
     DESCRIPTORS = 1
-    FIELDS = ("nbytes",)
 
 
-@dataclass(frozen=True)
 class Collected(Message):
     """The result of GC: tickets released, names removed, segments destroyed, their reserved bytes, locked segments."""
 
@@ -415,17 +407,14 @@ class Collected(Message):
     busy: int
     TYPE = 134
     FORMAT = Struct("<QQQQQ")
-    FIELDS = ("tickets", "names", "segments", "nbytes", "busy")
 
 
-@dataclass(frozen=True)
 class Ok(Message):
     """Done."""
 
     TYPE = 135
 
 
-@dataclass(frozen=True)
 class Signal(Message):
     """The event of a ring: a pipe that is kept readable while messages wait."""
 
@@ -433,7 +422,6 @@ class Signal(Message):
     DESCRIPTORS = 1
 
 
-@dataclass(frozen=True)
 class Role(Message):
     """The role of manager: the descriptors of the locked lock file and of the listening socket."""
 
@@ -441,14 +429,12 @@ class Role(Message):
     TYPE = 137
     FORMAT = Struct("<I")
     DESCRIPTORS = 2
-    FIELDS = ("flags",)
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
         _check_flags(self, self.flags, OWN, 0)
 
 
-@dataclass(frozen=True)
 class Error(Message):
     """A refusal: error code, detail (errno, or the manager's protocol version), text for the user."""
 

@@ -281,6 +281,41 @@ def test_a_lock_file_says_whose_it_is(tmp_path: Path) -> None:
     os.close(lock)
 
 
+@pytest.mark.parametrize("other_starts", [True, False])
+def test_a_lock_file_removed_before_the_socket_exists(here: World, home: Path, other_starts: bool) -> None:
+    """Neither of two managers finds the other; the first one gives up and leaves the files of the second alone."""
+    path = home / "mine.sock"
+    code = (
+        "import os, sys\n"
+        "from shmtensor.manager import launch\n"
+        "from shmtensor.manager.daemon import run\n"
+        "address, listen = os.fsencode(sys.argv[1]), run.listen\n"
+        "def late(address):\n"
+        "    os.unlink(address + b'.lock')\n"
+        "    if sys.argv[2] == 'True':\n"
+        "        launch.start(address)\n"
+        "    return listen(address)\n"
+        "run.listen = late\n"
+        "try:\n"
+        "    run.serve(address, lambda: print('serves'))\n"
+        "except run.AlreadyRunning as problem:\n"
+        "    print(problem)\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(other_starts)]
+    done = subprocess.run(command, env=here.env, capture_output=True, text=True, timeout=BOUND, check=False)
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"the lock file of {path} was removed while the manager started\n",
+    ), done.stderr
+    if other_starts:
+        made = client.at(os.fsencode(path))
+        assert pid_at(made) == made.stats().pid
+        assert is_complete(home)
+        made.close()
+    else:
+        assert not path.exists()
+
+
 def test_the_lock_of_another_manager_is_not_taken_for_its_own(manager: client.Manager, home: Path) -> None:
     """It was killed, and its process id is another's by now: only what has the file open counts."""
     from shmtensor.manager.daemon.takeover import find_manager

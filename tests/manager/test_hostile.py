@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import dataclasses
 import fcntl
 import gc
 import json
@@ -210,7 +209,7 @@ def variants(base: p.Message) -> Iterator[p.Message]:
     changes: list[dict[str, Any]] = [{name: value} for name, values in numbers.items() for value in values]
     changes += [dict.fromkeys(numbers, value) for value in BOUNDARIES if numbers]
     for change in changes:
-        made = dataclasses.replace(base, **change)  # type: ignore[type-var]
+        made = type(base)(**{**vars(base), **change})
         with suppress(p.Malformed):
             p.encode(made)
             yield made

@@ -381,9 +381,8 @@ def _open_server(
         past, group = journal.read(addresses.journal_path(address)), before.group
         past = past if past.group == before.group_id else before.past
     if role.listener is None:
-        remove(address)
-        role.listener = listen(address)
-    if role.made is None:
+        _listen(role)
+    elif role.made is None:
         role.made = _socket_at(address)
     try:
         server = Server(
@@ -411,6 +410,29 @@ def _open_server(
     kept = quotas if group is None else group.quotas()
     server.group.set_quotas(*(mine if each is None else each for mine, each in zip(kept, asked, strict=True)))
     return server
+
+
+def _listen(role: Role) -> None:
+    """Create the socket of a role whose lock file is locked.
+
+    If that file was removed before the socket was bound, a manager that started meanwhile found neither, and has locked
+    another one: `find_manager` looks for the socket first.
+
+    Raises:
+        AlreadyRunning: the lock file was removed.
+        ManagerUnavailable: the socket cannot be created.
+    """
+    remove(role.address)
+    refused = None
+    try:
+        role.listener = listen(role.address)
+        role.made = _socket_at(role.address)
+    except ManagerUnavailable as problem:
+        refused = problem
+    if not is_still(addresses.lock_path(role.address), os.fstat(role.lock)):
+        raise AlreadyRunning(f"the lock file of {os.fsdecode(role.address)} was removed while the manager started")
+    if refused is not None:
+        raise refused
 
 
 def _goes_on(role: Role, server: Server) -> bool:
