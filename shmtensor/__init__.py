@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import allocators as allocators
+    from . import array_api as array_api
     from . import atomics as atomics
     from . import dtypes as dtypes
     from . import errors as errors
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("allocators", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager",
+_MODULES = ("allocators", "array_api", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager",
             "multiprocessing", "random", "storage")  # fmt: skip
 _API = ("__array_api_version__", "__array_namespace_info__")
 

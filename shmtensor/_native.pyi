@@ -631,6 +631,9 @@ class Operation:
         sequence: bool = False,
         reflected: bool = False,
         symbol: bool = False,
+        least: int = 0,
+        most: int = -1,
+        promotion: int = 0,
     ) -> None:
         """What each means stands beside the fields in native/python/operation.cpp."""
     def __call__(self, *args: Any, **how: Any) -> Any: ...

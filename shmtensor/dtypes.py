@@ -128,6 +128,12 @@ def class_named(namespace: dict[str, Any], name: str, suffix: str) -> Any:
 
 DEFAULT: Final[DType] = np.dtype(np.float32)
 """The type of a bare Storage or Tensor, as in TH and torch."""
+_default = DEFAULT
+
+
+def default_float() -> DType:
+    """Return the type that integers become where a result is inexact (`set_default_dtype`)."""
+    return _default
 
 
 def __getattr__(name: str) -> DType:

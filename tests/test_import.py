@@ -24,6 +24,7 @@ LAYERS = [
     {"files"},
     {"ipc"},
     {"multiprocessing", "_namespace"},
+    {"array_api"},
 ]
 
 

@@ -340,6 +340,64 @@ PyObject* copy_of(PyObject* array) {
     return PyArray_NewCopy(reinterpret_cast<PyArrayObject*>(array), NPY_CORDER);
 }
 
+namespace {
+
+int default_float = NPY_FLOAT, default_complex = NPY_CFLOAT;
+
+bool is_integer_kind(PyObject* array) {
+    const char kind = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array))->kind;
+    return kind == 'i' || kind == 'u' || kind == 'b';
+}
+
+// The operand as an array of a type, of which the reference is taken. False with an exception set.
+bool convert(PyObject** operand, PyArray_Descr* descr) {
+    PyObject* made = PyArray_FromArray(reinterpret_cast<PyArrayObject*>(*operand), descr, NPY_ARRAY_FORCECAST);
+    if (!made) return false;
+    Py_SETREF(*operand, made);
+    return true;
+}
+
+}  // namespace
+
+bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
+    if (!load_numpy()) return false;
+    PyArray_Descr *inexact = nullptr, *same = nullptr;
+    bool integers = false, has_float = rule == Promotion::floats, has_complex = false, equal = true;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* one = operands[i];
+        if (PyArray_Check(one)) {
+            PyArray_Descr* descr = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(one));
+            equal = equal && (!same || same == descr);
+            same = descr;
+            if (is_integer_kind(one))
+                integers = true;
+            else
+                inexact = descr;
+        } else {
+            has_float = has_float || PyFloat_Check(one);
+            has_complex = has_complex || PyComplex_Check(one);
+        }
+    }
+    if (!integers || (equal && !has_float && !has_complex)) return true;
+    if (!inexact && !has_float && !has_complex) return true;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        if (!PyArray_Check(operands[i]) || !is_integer_kind(operands[i])) continue;
+        PyArray_Descr* wanted = inexact ? inexact : descr_of(has_complex ? default_complex : default_float);
+        if (inexact) Py_INCREF(inexact);
+        if (!convert(&operands[i], wanted)) return false;
+    }
+    return true;
+}
+
+bool set_default_type(PyObject* dtype) {
+    if (!load_numpy() || !PyArray_DescrCheck(dtype)) return false;
+    const int type = reinterpret_cast<PyArray_Descr*>(dtype)->type_num;
+    if (type != NPY_HALF && type != NPY_FLOAT && type != NPY_DOUBLE) return false;
+    default_float = type;
+    default_complex = type == NPY_DOUBLE ? NPY_CDOUBLE : NPY_CFLOAT;
+    return true;
+}
+
 ArrayView view_array(PyObject* object) {
     auto* array = reinterpret_cast<PyArrayObject*>(object);
     PyArray_Descr* descr = PyArray_DESCR(array);

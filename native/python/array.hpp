@@ -42,6 +42,17 @@ bool is_operand(PyObject* object);               // what a tensor computes with:
 PyObject* array_of_scalar(PyObject* object);     // nullptr without an exception: no scalar of a known type
 PyObject* copy_of(PyObject* array);
 
+// Which operands an operation converts before NumPy promotes the rest (docs/tensors.md, "Promotion").
+enum class Promotion : int {
+    none = 0,
+    mixed = 1,   // integers take the type of an inexact operand
+    floats = 2,  // and where all operands are integers, the default floating-point type
+};
+// Converts operands in their places: new references for the old ones. False with an exception set.
+bool promote(Promotion rule, PyObject** operands, Py_ssize_t count);
+// The type of integers that become inexact; NumPy's number of it. False: not a floating-point type.
+bool set_default_type(PyObject* dtype);
+
 // Whether several elements of an exact ndarray may be the same memory, so that writing to it means nothing. False with
 // an exception set: it is none.
 bool overlaps(PyObject* array, bool* result);

@@ -52,6 +52,7 @@ struct Operation {
     bool symbol;     // a Python operator: NotImplemented for operands that it does not know
     // Positional arguments that `compute` does not count itself, as NumPy's ufuncs do not; `most` is -1 otherwise.
     int least, most;
+    Promotion promotion;  // of the operands, or of the only argument
     PyObject* weak;  // references to it
 };
 
@@ -265,7 +266,7 @@ bool take_positional(Call& call, Arguments& arguments, PyObject* const* args, Py
         if (op.symbol && one == Py_NotImplemented) return false;
     }
     if (op.reflected && count > 1) std::swap(arguments.at()[0], arguments.at()[1]);
-    return true;
+    return op.promotion == Promotion::none || promote(op.promotion, arguments.at(), count);
 }
 
 // A tuple without its element `left_out`. nullptr with an exception set.
@@ -396,14 +397,14 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
 int init(PyObject* object, PyObject* args, PyObject* keywords) {
     static const char* parameters[] = {"form",      "compute",  "into",  "result",  "out",    "tensors",
                                        "optional",  "operands", "named", "results", "module", "sequence",
-                                       "reflected", "symbol",   "least", "most",    nullptr};
+                                       "reflected", "symbol",   "least", "most",    "promotion", nullptr};
     auto& op = *reinterpret_cast<Operation*>(object);
     PyObject *form, *compute, *into = Py_None, *named = Py_None, *results = Py_None;
     unsigned long long bits[3] = {};
-    int result = 0, out = 0, module = 0, sequence = 0, reflected = 0, symbol = 0, least = 0, most = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OiiKKKOOppppii", const_cast<char**>(parameters), &form,
+    int result = 0, out = 0, module = 0, sequence = 0, reflected = 0, symbol = 0, least = 0, most = -1, promotion = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OiiKKKOOppppiii", const_cast<char**>(parameters), &form,
                                      &compute, &into, &result, &out, &bits[0], &bits[1], &bits[2], &named, &results,
-                                     &module, &sequence, &reflected, &symbol, &least, &most))
+                                     &module, &sequence, &reflected, &symbol, &least, &most, &promotion))
         return -1;
     if (form == Py_None || !PyCallable_Check(compute)) {
         PyErr_SetString(PyExc_TypeError, "an operation needs a form, and a function that computes");
@@ -430,6 +431,7 @@ int init(PyObject* object, PyObject* args, PyObject* keywords) {
     op.symbol = symbol != 0;
     op.least = least;
     op.most = most;
+    op.promotion = static_cast<Promotion>(promotion);
     op.call = operate;
     if (!names.numpy) names.numpy = PyImport_ImportModule("numpy");
     return names.numpy ? 0 : -1;

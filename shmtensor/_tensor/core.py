@@ -564,9 +564,17 @@ def axis_of(a: Any, dim: Any) -> int:
 
 
 def axes_of(a: Any, dims: Any) -> Any:
-    """The numbers of one axis or of several; None for all of them. Raises as axis_of."""
+    """The numbers of one axis or of several; None for all of them. Raises as axis_of.
+
+    A tensor without axes may be reduced along axis 0 or -1, as in torch: over nothing.
+    """
     if dims is None:
         return None
+    if not a.ndim:
+        for one in dims if isinstance(dims, SEQUENCES) else (dims,):
+            if index_of(one, "axis") not in (0, -1):
+                axis_of(a, one)
+        return ()
     return tuple([axis_of(a, one) for one in dims]) if isinstance(dims, SEQUENCES) else axis_of(a, dims)
 
 

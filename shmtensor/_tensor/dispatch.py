@@ -62,6 +62,16 @@ class Out(IntEnum):
     """The first tensor is the `out` that is copied to: an in-place form."""
 
 
+class Promotion(IntEnum):
+    """Which operands are converted before NumPy promotes the rest (the numbers are those of native/python/array.hpp)."""
+
+    NONE = 0
+    MIXED = 1
+    """Integers take the type of an inexact operand: int64 and float32 give float32, as in torch."""
+    FLOATS = 2
+    """And where all operands are integers, the default floating-point type."""
+
+
 @dataclass(slots=True, eq=False)
 class Row:
     """An operation."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from .core import Tensor, require_shape
-from .dispatch import Array, Module, Operand, Out, Result, Row, export, make_form, register, takes_module
+from .dispatch import Array, Module, Operand, Out, Promotion, Result, Row, export, make_form, register, takes_module
 
 _ndarray = np.ndarray
 BINARY: Final[set[Callable[..., Any]]] = set()
@@ -52,11 +52,13 @@ def unary(
     method: bool = True,
     in_place: bool = True,
     operator: str = "",
+    floats: bool = False,
 ) -> Unary:
     """The operation `name` on one tensor, computed by `compute(array)` and `compute(array, out=array)`.
 
     Args:
         compute: a ufunc of NumPy, or an implementation that takes the array module first.
+        floats: integers give the default floating-point type, as they do where NumPy computes with such numbers only.
         operator: the method that is Python's operator.
     """
     module = takes_module(compute)
@@ -75,6 +77,8 @@ def unary(
 
     row = _row(name, compute, aliases, "{name} of", compute.__module__ if module else __name__)
     how: dict[str, Any] = {"tensors": 1, "module": module, "shown": one_operand}
+    if floats or _gives_floats(compute):
+        how["promotion"] = Promotion.FLOATS
     row.function = make_form(row, name, into=into, **how)
     if method:
         row.methods.update(dict.fromkeys(row.names, row.function))
@@ -113,7 +117,10 @@ def binary(
         return compute(a, b, out=out)
 
     row = _row(name, compute, aliases, "{name} with", module)
-    how: dict[str, Any] = {"operands": 0b11, "shown": two_operands, "rejects": "of a tensor and a"}
+    promotion = Promotion.FLOATS if _gives_floats(compute) else Promotion.MIXED
+    how: dict[str, Any] = {
+        "operands": 0b11, "shown": two_operands, "rejects": "of a tensor and a", "promotion": promotion
+    }  # fmt: skip
     row.function = make_form(row, name, into=into, **how)
     row.methods.update(dict.fromkeys(row.names, row.function))
     place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": other_operand}
@@ -133,6 +140,13 @@ def binary(
     return row.function
 
 
+def _gives_floats(compute: Callable[..., Any]) -> bool:
+    """Whether a function of NumPy gives floating-point numbers for integers."""
+    if not isinstance(compute, np.ufunc):
+        return False
+    return all(kinds[-1] in np.typecodes["Float"] for kinds in compute.types if kinds[0] in np.typecodes["AllInteger"])
+
+
 def _row(name: str, compute: Callable[..., Any], aliases: tuple[str, ...], fails: str, module: str) -> Row:
     doc = f"{_source(compute)}, into `out` or a new tensor.\n\n{RAISES}"
     return Row(name, compute, Result.CREATED, Out.PASSED, module, doc, fails.replace("{name}", name), aliases)
@@ -147,9 +161,8 @@ def _source(compute: Callable[..., Any]) -> str:
 
 def _sigmoid(xp: Module, a: Array, out: Array | None = None) -> Array:
     """1 / (1 + exp(-x))."""
-    kind = a.dtype if a.dtype.isbuiltin == 2 else np.result_type(a.dtype, np.float16)
     with np.errstate(over="ignore"):  # exp(-x) is inf where the result is 0
-        grown = xp.exp(xp.negative(a, dtype=kind)) + 1
+        grown = xp.exp(-a) + 1
     return xp.reciprocal(grown, out)
 
 
@@ -218,10 +231,10 @@ negative = unary("negative", np.negative, "neg", operator="__neg__")
 positive = unary("positive", np.positive, operator="__pos__")
 rad2deg = unary("rad2deg", np.rad2deg)
 real = unary("real", _real, method=False)
-reciprocal = unary("reciprocal", np.reciprocal, "cinv")
+reciprocal = unary("reciprocal", np.reciprocal, "cinv", floats=True)
 round = unary("round", _round)
-rsqrt = unary("rsqrt", _rsqrt)
-sigmoid = unary("sigmoid", _sigmoid)
+rsqrt = unary("rsqrt", _rsqrt, floats=True)
+sigmoid = unary("sigmoid", _sigmoid, floats=True)
 sign = unary("sign", np.sign)
 signbit = unary("signbit", np.signbit, in_place=False)
 sin = unary("sin", np.sin)
@@ -241,7 +254,7 @@ bitwise_right_shift = binary("bitwise_right_shift", np.right_shift, operator="rs
 bitwise_xor = binary("bitwise_xor", np.bitwise_xor, operator="xor")
 copysign = binary("copysign", np.copysign)
 divide = binary("divide", np.true_divide, "div", "true_divide", operator="truediv")
-equal = binary("equal", np.equal, "eq", compares="eq")
+eq = binary("eq", np.equal, compares="eq")
 floor_divide = binary("floor_divide", np.floor_divide, operator="floordiv")
 fmax = binary("fmax", np.fmax)
 fmin = binary("fmin", np.fmin)

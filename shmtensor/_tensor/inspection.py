@@ -182,12 +182,12 @@ def __array_namespace_info__() -> NamespaceInfo:
 
 @composed(function=False)
 def __array_namespace__(self: Tensor, /, *, api_version: str | None = None) -> Any:
-    """The module `shmtensor`, which follows the array API. Raises InvalidArgument: not in this version."""
-    import shmtensor
+    """The module `shmtensor.array_api`. Raises InvalidArgument: not in this version."""
+    from .._loading import load
 
     if api_version is not None and api_version not in API_VERSIONS:
         raise InvalidArgument(f"array API {api_version!r} was asked for; there is {', '.join(API_VERSIONS)}")
-    return shmtensor
+    return load("array_api")
 
 
 __all__ = sorted([*export(globals()), "__array_api_version__", "e", "inf", "nan", "newaxis", "pi"])

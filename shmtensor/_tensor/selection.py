@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
-from .core import FAILURES, Tensor, axis_of, failed, index_of
+from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
 from .shapes import clone
 
@@ -263,7 +263,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
 
     Raises InvalidArgument: shapes that do not go together; DTypeError.
     """
-    return nonzero(condition) if x1 is None and x2 is None else _chosen(condition, x1, x2)
+    return nonzero(condition, as_tuple=True) if x1 is None and x2 is None else _chosen(condition, x1, x2)
 
 
 @operation(function=False, method=False, fails="choosing by")
@@ -294,12 +294,22 @@ def lerp(xp: Module, x: Array, end: Operand, weight: Operand, /) -> Array:
 # -- where -------------------------------------------------------------------------------------------------------------
 
 
-@operation()
-def nonzero(xp: Module, x: Array, /) -> tuple[Array, ...]:
-    """For each axis the indices of all elements that are not zero. Raises InvalidArgument: no axis."""
-    if not x.ndim:
-        raise InvalidArgument("nonzero of a tensor without axes; compare its value")
-    return xp.nonzero(x)  # type: ignore[no-any-return]
+@operation(function=False, method=False, fails="nonzero of")
+def _nonzero(xp: Module, x: Array, as_tuple: bool) -> Any:
+    """What nonzero gives."""
+    if not as_tuple:
+        return xp.argwhere(x)
+    return xp.nonzero(x.reshape(1) if not x.ndim else x)
+
+
+@composed()
+def nonzero(x: Tensor, /, *, as_tuple: bool = False, out: Any = None) -> Any:
+    """The indices of all elements that are not zero: int64, a row for each; `as_tuple`: a tensor for each axis.
+
+    Raises DTypeError, InvalidArgument, LayoutError: `out`.
+    """
+    found = _nonzero(x, as_tuple)
+    return found if out is None or as_tuple else given(array_of(found), out, "nonzero")
 
 
 @operation()
@@ -320,8 +330,8 @@ def bucketize(x: Tensor, boundaries: Any, /, *, right: bool = False) -> Tensor:
     return searchsorted(boundaries, x, side="right" if right else "left")
 
 
-@operation(result=Result.VALUE)
-def array_equal(xp: Module, x1: Array, x2: Operand, /) -> bool:
+@operation("array_equal", result=Result.VALUE)
+def equal(xp: Module, x1: Array, x2: Operand, /) -> bool:
     """Whether sizes and all elements are the same."""
     return bool(xp.array_equal(x1, x2))
 

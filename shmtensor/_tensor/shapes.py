@@ -27,7 +27,7 @@ _BACK: Final = slice(None, None, -1)
 _view: Register = partial(operation, result=Result.VIEW)
 
 
-def _several(a: Array, dims: Any) -> tuple[int, ...]:
+def several_axes(a: Array, dims: Any) -> tuple[int, ...]:
     """Axes from one or a sequence of them. Raises IndexOutOfRange; InvalidArgument: one of them twice."""
     axes = tuple([axis_of(a, dim) for dim in dims]) if isinstance(dims, SEQUENCES) else (axis_of(a, dims),)
     if len(set(axes)) != len(axes):
@@ -272,7 +272,7 @@ def moveaxis(xp: Module, x: Array, source: Any, destination: Any, /) -> Array:
         order = list(range(x.ndim))
         order.insert(axis_of(x, destination), order.pop(axis_of(x, source)))
         return x.transpose(order)
-    sources, targets = _several(x, source), _several(x, destination)
+    sources, targets = several_axes(x, source), several_axes(x, destination)
     if len(sources) != len(targets):
         raise InvalidArgument(f"moveaxis of axes {source} to {destination}; give as many of both")
     order = [i for i in range(x.ndim) if i not in sources]
@@ -281,20 +281,25 @@ def moveaxis(xp: Module, x: Array, source: Any, destination: Any, /) -> Array:
     return x.transpose(order)
 
 
-@_view()
-def squeeze(xp: Module, x: Array, /, axis: Any = None, *, dim: Any = None) -> Array:
-    """The view without axes of size 1: all of them, or those named, which must be so.
+def squeezed(a: Array, axes: tuple[int, ...] | None) -> Array:
+    """A view without these axes, or without all axes, of size 1."""
+    found = a.squeeze() if axes is None else a.squeeze(axes) if axes else a
+    return a.view() if found is a else found
 
-    Raises IndexOutOfRange; InvalidArgument: an axis of another size.
+
+@_view()
+def squeeze(xp: Module, x: Array, /, dim: Any = None, *, axis: Any = None) -> Array:
+    """The view without axes of size 1: all of them, or those of the named axes that are of size 1.
+
+    Raises IndexOutOfRange.
     """
-    axis = axis if dim is None else dim
-    if axis is None:
-        found = x.squeeze()
-        return x.view() if found is x else found
-    axes = _several(x, axis)
-    if any(x.shape[i] != 1 for i in axes):
-        raise InvalidArgument(f"squeeze of axis {axis} of a tensor of shape {x.shape}; only axes of size 1 can go")
-    return x.squeeze(axes) if axes else x.view()
+    dims = axis if dim is None else dim
+    if dims is None:
+        return squeezed(x, None)
+    if not x.ndim:
+        axes_of(x, dims)
+        return x.view()
+    return squeezed(x, tuple([i for i in several_axes(x, dims) if x.shape[i] == 1]))
 
 
 def _with_new_axis(a: Array, dim: Any) -> Array:
@@ -418,7 +423,7 @@ def _flipped(a: Array, axis: Any) -> Array:
     elif type(axis) is int:
         key = (slice(None),) * axis_of(a, axis) + (_BACK,)
     else:
-        axes = _several(a, axis)
+        axes = several_axes(a, axis)
         key = tuple([_BACK if i in axes else slice(None) for i in range(a.ndim)])
     return a[(*key, ...)]
 
@@ -450,7 +455,7 @@ def flipud(xp: Module, x: Array, /) -> Array:
 @_view()
 def rot90(xp: Module, x: Array, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
     """The view turned by 90 degrees `k` times in the plane of two axes. Raises IndexOutOfRange."""
-    axes = _several(x, indices_of(dims, "axes"))
+    axes = several_axes(x, indices_of(dims, "axes"))
     if len(axes) != 2:
         raise InvalidArgument(f"rot90 in the plane of axes {dims}; give two")
     return xp.rot90(x, index_of(k), axes)
@@ -699,7 +704,7 @@ def diag_embed(xp: Module, x: Array, /, offset: int = 0) -> Array:
 
 
 @operation(method=False, fails="a grid, the first axis of which is")
-def meshgrid(xp: Module, *arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
+def meshgrid(xp: Module, *arrays: Array, indexing: str = "ij") -> tuple[Array, ...]:
     """Grids of coordinates from tensors of one axis. Copies. Raises InvalidArgument."""
     if indexing not in ("xy", "ij") or any(x.ndim > 1 for x in arrays):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..errors import InvalidArgument
-from .core import Tensor, axis_of, index_of
+from .core import Tensor, array_of, axes_of, axis_of, given, index_of
 from .dispatch import Array, Module, composed, export, operation
-from .statistical import Found
+from .statistical import Found, into_pair
 
 
-def _order(xp: Module, a: Array, axis: int, descending: bool, stable: bool) -> Array:
+def order_along(xp: Module, a: Array, axis: int, descending: bool, stable: bool) -> Array:
     if not descending:
         return xp.argsort(a, axis, stable=stable)
     # Reversed before and after, so that equal ones keep their order.
@@ -16,21 +16,30 @@ def _order(xp: Module, a: Array, axis: int, descending: bool, stable: bool) -> A
     return a.shape[axis] - 1 - order
 
 
-@operation(fails="sorting")
+@operation(results=Found, function=False, method=False, fails="sorting")
+def _sorted(xp: Module, x: Array, /, dim: Any, descending: bool, stable: bool) -> Found:
+    """The values in order, and where they stood."""
+    if not x.ndim:
+        axes_of(x, dim)
+        return x.copy(), xp.zeros((), xp.int64)  # type: ignore[return-value]
+    at = axis_of(x, dim)
+    order = order_along(xp, x, at, descending, stable)
+    return xp.take_along_axis(x, order, at), xp.ascontiguousarray(order)  # type: ignore[return-value]
+
+
+@composed()
 def sort(
-    xp: Module,
-    x: Array,
+    x: Tensor,
     /,
-    axis: int = -1,
+    dim: int = -1,
     descending: bool = False,
-    stable: bool = True,
+    stable: bool = False,
     *,
-    dim: int | None = None,
-) -> Array:
-    """The values in order along an axis; NaN counts as the largest. Raises IndexOutOfRange."""
-    at = axis_of(x, axis if dim is None else dim)
-    result = xp.sort(x, at, stable=stable)
-    return xp.ascontiguousarray(xp.flip(result, at) if descending else result)
+    axis: int | None = None,
+    out: Any = None,
+) -> Found:
+    """The values in order along an axis, and where they stood; NaN counts as the largest. Raises IndexOutOfRange."""
+    return into_pair(_sorted(x, dim if axis is None else axis, descending, stable), out)  # type: ignore[no-any-return]
 
 
 @operation(fails="sorting")
@@ -38,20 +47,25 @@ def argsort(
     xp: Module,
     x: Array,
     /,
-    axis: int = -1,
+    dim: int = -1,
     descending: bool = False,
     stable: bool = True,
     *,
-    dim: int | None = None,
+    axis: int | None = None,
 ) -> Array:
     """The indices along an axis that would put the values in order. Raises IndexOutOfRange."""
-    return _order(xp, x, axis_of(x, axis if dim is None else dim), descending, stable)
+    wanted = dim if axis is None else axis
+    if not x.ndim:
+        axes_of(x, wanted)
+        return xp.zeros((), xp.int64)
+    return xp.ascontiguousarray(order_along(xp, x, axis_of(x, wanted), descending, stable))
 
 
 @composed(method=False)
-def msort(x: Tensor, /) -> Tensor:
+def msort(x: Tensor, /, *, out: Any = None) -> Tensor:
     """The values in order along the first axis. Raises IndexOutOfRange."""
-    return sort(x, axis=0)
+    values = sort(x, 0).values
+    return values if out is None else given(array_of(values), out, "msort")
 
 
 @operation(results=Found)
@@ -69,9 +83,9 @@ def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, s
     if 0 < count < have // 4:  # so few that sorting all would be waste
         last = (slice(None),) * axis + (slice(have - count, None),)
         part = xp.argpartition(x, have - count if largest else count - 1, axis)[last if largest else first]
-        at = xp.take_along_axis(part, _order(xp, xp.take_along_axis(x, part, axis), axis, largest, True), axis)
+        at = xp.take_along_axis(part, order_along(xp, xp.take_along_axis(x, part, axis), axis, largest, True), axis)
     else:
-        at = _order(xp, x, axis, largest, True)[first]
+        at = order_along(xp, x, axis, largest, True)[first]
     return xp.take_along_axis(x, at, axis), xp.ascontiguousarray(at)  # type: ignore[return-value]
 
 

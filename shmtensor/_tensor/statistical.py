@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ..dtypes import dtype_of
+from ..dtypes import default_float, dtype_of
 from ..errors import DTypeError, InvalidArgument
-from .core import Tensor, axes_of, axis_of, index_of
+from ..storage.arguments import SEQUENCES
+from .core import Tensor, array_of, axes_of, axis_of, given, index_of, wrap
 from .dispatch import Array, Module, Out, composed, export, operation
+from .elementwise import maximum, minimum
 
-_IN_FLOAT32: Final = ("mean", "nanmean")
 RAISES: Final = "Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
 
 
@@ -29,22 +30,30 @@ class Reduction(Protocol):
     ) -> Tensor: ...
 
 
-def _inexact(xp: Module, a: Array) -> Array:
+def inexact(xp: Module, a: Array) -> Array:
     """Integers as floating-point numbers: their differences and powers may not be of their own type."""
-    return a.astype(xp.result_type(a.dtype, xp.float32)) if a.dtype.kind in "biu" else a
+    return a.astype(default_float()) if a.dtype.kind in "biu" else a
 
 
-def _reduce(xp: Module, function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any) -> Array:
+def reduced(function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any) -> Array:
     """`function` over axes of an array."""
     return function(a, axis=axes_of(a, axis), keepdims=keepdims, **how)
 
 
-def _in_float32(xp: Module, function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any) -> Array:
+def reduced_in_float32(
+    xp: Module, function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any
+) -> Array:
     """`function` over axes; bfloat16 and float8, which would lose what they add, as float32."""
     if a.dtype.isbuiltin != 2:
-        return function(a, axis=axes_of(a, axis), keepdims=keepdims, **how)
+        return reduced(function, a, axis, keepdims, **how)
     kind = how.pop("dtype", a.dtype)
-    return xp.asarray(_reduce(xp, function, a.astype(xp.float32), axis, keepdims, **how)).astype(kind)
+    return xp.asarray(reduced(function, a.astype(xp.float32), axis, keepdims, **how)).astype(kind)
+
+
+def _dims(dim: Any, axis: Any) -> Any:
+    """The axes that torch's `dim` and NumPy's `axis` name; None, or none of them, means all."""
+    dims = axis if dim is None else dim
+    return None if isinstance(dims, SEQUENCES) and not dims else dims
 
 
 def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
@@ -52,52 +61,46 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
         xp: Module,
         x: Array,
         /,
-        axis: Any = None,
-        keepdims: bool = False,
+        dim: Any = None,
+        keepdim: bool = False,
         *,
         dtype: Any = None,
-        dim: Any = None,
-        keepdim: bool = False,
-    ) -> Array:
-        how = {} if dtype is None else {"dtype": dtype_of(dtype)}
-        return _in_float32(xp, function, x, axis if dim is None else dim, keepdims or keepdim, **how)
-
-    return _reduction(compute, name, f"{doc} over all axes or some, of type `dtype` (default: NumPy's choice).")
-
-
-def _plain(name: str, function: Callable[..., Any], doc: str, *aliases: str) -> Callable[..., Tensor]:
-    reduce = _in_float32 if name in _IN_FLOAT32 else _reduce
-
-    def compute(
-        xp: Module,
-        x: Array,
-        /,
         axis: Any = None,
         keepdims: bool = False,
-        *,
-        dim: Any = None,
-        keepdim: bool = False,
     ) -> Array:
-        return reduce(xp, function, x, axis if dim is None else dim, keepdims or keepdim)
+        kind = dtype_of(dtype) if dtype is not None else xp.int64 if x.dtype.kind in "biu" else x.dtype
+        return reduced_in_float32(xp, function, x, _dims(dim, axis), keepdims or keepdim, dtype=kind)
 
-    return _reduction(compute, name, f"{doc} over all axes or some.", *aliases)
+    text = f"{doc} over all axes or some, of type `dtype` (default: the tensor's, of integers int64)."
+    return _reduction(compute, name, text)
+
+
+def _plain(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def compute(
+        xp: Module, x: Array, /, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False
+    ) -> Array:
+        return reduced(function, x, _dims(dim, axis), keepdims or keepdim)
+
+    return _reduction(compute, name, f"{doc} over all axes or some.")
 
 
 def _own(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
-    """A reduction by a function of this module, which takes the array module first."""
+    """A reduction by a function of this module, which takes the array module first; of integers inexact."""
 
     def compute(
         xp: Module,
         x: Array,
         /,
-        axis: Any = None,
-        keepdims: bool = False,
-        *,
         dim: Any = None,
         keepdim: bool = False,
+        *,
+        dtype: Any = None,
+        axis: Any = None,
+        keepdims: bool = False,
     ) -> Array:
-        along = axis if dim is None else dim
-        return _in_float32(xp, partial(function, xp), x, along, keepdims or keepdim)
+        along = _dims(dim, axis)
+        a = inexact(xp, x) if dtype is None else x.astype(dtype_of(dtype))
+        return reduced_in_float32(xp, partial(function, xp), a, along, keepdims or keepdim)
 
     return _reduction(compute, name, f"{doc} over all axes or some.")
 
@@ -107,16 +110,24 @@ def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..
         xp: Module,
         x: Array,
         /,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
         axis: Any = None,
         keepdims: bool = False,
-        *,
-        correction: float = 0.0,
-        dim: Any = None,
-        keepdim: bool = False,
     ) -> Array:
-        return _in_float32(xp, function, x, axis if dim is None else dim, keepdims or keepdim, ddof=correction)
+        if isinstance(dim, bool):  # std(x, unbiased)
+            dim, unbiased = None, dim
+        if unbiased is not None and correction is not None:
+            raise InvalidArgument(f"{name} with unbiased={unbiased} and correction={correction}; give one of them")
+        taken = (0 if unbiased is False else 1) if correction is None else correction
+        along = _dims(dim, axis)
+        with np.errstate(divide="ignore", invalid="ignore"):  # NaN where there are too few elements
+            return reduced_in_float32(xp, function, inexact(xp, x), along, keepdims or keepdim, ddof=taken)
 
-    text = f"{doc} over all axes or some. `correction` is taken from the number of elements (1: of a sample)."
+    text = f"{doc} over all axes or some. `correction` (default 1: of a sample) is taken from the number of elements."
     return _reduction(compute, name, text)
 
 
@@ -125,28 +136,29 @@ def _one_axis(name: str, function: Callable[..., Any], doc: str) -> Callable[...
         xp: Module,
         x: Array,
         /,
-        axis: int | None = None,
-        keepdims: bool = False,
-        *,
         dim: int | None = None,
         keepdim: bool = False,
+        *,
+        axis: int | None = None,
+        keepdims: bool = False,
     ) -> Array:
         along = axis if dim is None else dim
+        if along is not None and not x.ndim:
+            axis_of(x, along)
+            along = None
         return function(x, axis=None if along is None else axis_of(x, along), keepdims=keepdims or keepdim)
 
     return _reduction(compute, name, f"{doc}, in flat order or along an axis.", out=Out.NONE)
 
 
-def _reduction(
-    compute: Callable[..., Any], name: str, doc: str, *aliases: str, out: Out = Out.COPIED
-) -> Callable[..., Tensor]:
+def _reduction(compute: Callable[..., Any], name: str, doc: str, out: Out = Out.COPIED) -> Callable[..., Tensor]:
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = f"{doc}\n\n{RAISES}"
-    return operation(*aliases, out=out, fails="{name} over axes {axis} of")(compute)
+    return operation(out=out, fails="{name} over axes {axis} of")(compute)
 
 
 def _logsumexp(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
-    a = _inexact(xp, a)
+    a = inexact(xp, a)
     top = xp.max(a, axis=axis, keepdims=True)
     top = xp.where(xp.isfinite(top), top, 0)
     with np.errstate(divide="ignore"):  # the log of 0, where every value is -inf
@@ -154,28 +166,23 @@ def _logsumexp(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
     return summed if keepdims else xp.squeeze(summed, axis=axis)
 
 
-def _median(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
-    axes = tuple(range(a.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    kept = [i for i in range(a.ndim) if i not in axes]
-    rows = a.transpose([*kept, *axes]).reshape([*[a.shape[i] for i in kept], -1])
-    if not rows.shape[-1]:
-        raise ValueError("there are no elements")
-    middle = (rows.shape[-1] - 1) // 2
-    values = xp.sort(rows, -1)[..., [middle, -1]]  # NaN is sorted to the end
-    result = xp.where(xp.isnan(values[..., 1]), values[..., 1], values[..., 0])
-    return result.reshape([1 if i in axes else n for i, n in enumerate(a.shape)]) if keepdims else result
+def _mean(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
+    return xp.mean(a, axis=axis, keepdims=keepdims)
+
+
+def _nanmean(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
+    return xp.nanmean(a, axis=axis, keepdims=keepdims)
 
 
 sum = _typed("sum", np.add.reduce, "Sum")
 prod = _typed("prod", np.multiply.reduce, "Product")
 nansum = _typed("nansum", np.nansum, "Sum of what is a number")
-mean = _plain("mean", np.mean, "Mean")
-nanmean = _plain("nanmean", np.nanmean, "Mean of what is a number")
-min = _plain("min", np.minimum.reduce, "Smallest value", "amin")
-max = _plain("max", np.maximum.reduce, "Largest value", "amax")
+mean = _own("mean", _mean, "Mean")
+nanmean = _own("nanmean", _nanmean, "Mean of what is a number")
+amin = _plain("amin", np.minimum.reduce, "Smallest value")
+amax = _plain("amax", np.maximum.reduce, "Largest value")
 all = _plain("all", np.logical_and.reduce, "Whether every value is true")
 any = _plain("any", np.logical_or.reduce, "Whether some value is true")
-median = _own("median", _median, "Value in the middle, the smaller one of two (NaN where there is one)")
 logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))")
 std = _corrected("std", np.std, "Standard deviation")
 var = _corrected("var", np.var, "Variance")
@@ -198,10 +205,129 @@ class Found(NamedTuple):
     indices: Tensor
 
 
+def _along_one(xp: Module, a: Array, dim: Any, keepdim: bool, place: Callable[[Array], Array]) -> Found:
+    """The elements along an axis whose indices `place` finds in rows (the last axis), and these indices."""
+    rows = a.reshape(1) if not a.ndim else a
+    axis = axis_of(rows, dim)
+    rows = xp.moveaxis(rows, axis, -1)
+    at = xp.expand_dims(place(rows), -1)
+    found = [xp.take_along_axis(rows, at, -1), at]
+    if a.ndim == 0:
+        return tuple([one.reshape(()) for one in found])  # type: ignore[return-value]
+    return tuple([xp.moveaxis(one, -1, axis) if keepdim else one[..., 0] for one in found])  # type: ignore[return-value]
+
+
+@operation(results=Found, function=False, method=False, fails="largest values along axis {dim} of")
+def _max_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
+    """Largest values along an axis and where the first of each is."""
+    return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmax(rows, -1))
+
+
+@operation(results=Found, function=False, method=False, fails="smallest values along axis {dim} of")
+def _min_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
+    """Smallest values along an axis and where the first of each is."""
+    return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmin(rows, -1))
+
+
+def _extreme(
+    name: str, along: Callable[..., Found], every: Callable[..., Tensor], either: Callable[..., Tensor], which: str
+) -> Callable[..., Any]:
+    def compute(
+        x: Tensor,
+        /,
+        dim: Any = None,
+        keepdim: bool = False,
+        *,
+        other: Any = None,
+        axis: Any = None,
+        keepdims: bool = False,
+        out: Any = None,
+    ) -> Any:
+        if isinstance(dim, Tensor | np.ndarray):
+            dim, other = None, dim
+        if other is not None:
+            return either(x, other, out=out)
+        dims = axis if dim is None else dim
+        if dims is None:
+            return every(x, keepdim=keepdim or keepdims, out=out)
+        return into_pair(along(x, dims, keepdim or keepdims), out)
+
+    compute.__name__ = compute.__qualname__ = name
+    compute.__doc__ = (
+        f"The {which} value; along an axis (values, indices); with another tensor the {which} of each two elements.\n\n"
+        f"{RAISES}"
+    )
+    return composed()(compute)
+
+
+def into_pair(found: Any, out: Any) -> Any:
+    """Named results, or copied to a pair of tensors. Raises InvalidArgument, DTypeError."""
+    if out is None:
+        return found
+    return type(found)(*[given(array_of(one), into, "results") for one, into in zip(found, out, strict=True)])
+
+
+max = _extreme("max", _max_along, amax, maximum, "largest")
+min = _extreme("min", _min_along, amin, minimum, "smallest")
+
+
+def _middle(xp: Module, rows: Array) -> Array:
+    """Where the middle element of each row stands (the lower of two); a NaN, if there is one."""
+    if not rows.shape[-1]:
+        raise ValueError("there are no elements")
+    order = xp.argsort(rows, -1, stable=True)
+    middle = order[..., (rows.shape[-1] - 1) // 2]
+    if rows.dtype.kind in "iub":
+        return middle
+    nans = xp.isnan(rows)
+    return xp.where(nans.any(-1), xp.argmax(nans, -1), middle)
+
+
+def _nan_middle(xp: Module, rows: Array) -> Array:
+    """Where the middle of the numbers of each row stands; the first element, if there are none."""
+    if not rows.shape[-1]:
+        raise ValueError("there are no elements")
+    count = rows.shape[-1] - (0 if rows.dtype.kind in "iub" else xp.isnan(rows).sum(-1))
+    order = xp.argsort(rows, -1, stable=True)  # NaN is sorted to the end
+    place = xp.broadcast_to(xp.asarray(xp.maximum(count - 1, 0) // 2), rows.shape[:-1])
+    return xp.take_along_axis(order, xp.expand_dims(place, -1), -1)[..., 0]
+
+
+@operation(results=Found, function=False, method=False, fails="the median along axis {dim} of")
+def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool, nan: bool) -> Found:
+    """Middle values along an axis and where they stand."""
+    return _along_one(xp, x, dim, keepdim, partial(_nan_middle if nan else _middle, xp))
+
+
+def _median(x: Tensor, dim: Any, keepdim: bool, axis: Any, out: Any, nan: bool) -> Any:
+    dims = axis if dim is None else dim
+    if dims is not None:
+        return into_pair(_median_along(x, dims, keepdim, nan), out)
+    a = array_of(x)
+    if not a.size:
+        return wrap(np.full((), np.nan if a.dtype.kind == "f" else np.iinfo(a.dtype).min, a.dtype))
+    return _median_along(wrap(a.reshape(-1)), 0, False, nan).values
+
+
 @composed()
-def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False) -> MinMax:
-    """Smallest and largest values over all axes or some. Raises as max."""
-    return MinMax(min(x, axis=dim, keepdims=keepdim), max(x, axis=dim, keepdims=keepdim))
+def median(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = None, out: Any = None) -> Any:
+    """The value in the middle, the smaller one of two; along an axis (values, indices). NaN where there is one.
+
+    Raises IndexOutOfRange, InvalidArgument (an axis without elements), DTypeError.
+    """
+    return _median(x, dim, keepdim, axis, out, False)
+
+
+@composed()
+def nanmedian(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = None, out: Any = None) -> Any:
+    """`median` of what is a number. Raises as median does."""
+    return _median(x, dim, keepdim, axis, out, True)
+
+
+@composed()
+def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> MinMax:
+    """Smallest and largest values over all axes or along one. Raises as max."""
+    return into_pair(MinMax(amin(x, dim=dim, keepdim=keepdim), amax(x, dim=dim, keepdim=keepdim)), out)  # type: ignore[no-any-return]
 
 
 @operation(fails="quantile {q} of")
@@ -292,7 +418,7 @@ def cumprod(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = Non
 @operation(fails="{name} along axis {axis} of")
 def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
     """Logarithms of the running sums of exp(x) along an axis. Raises IndexOutOfRange."""
-    return xp.logaddexp.accumulate(_inexact(xp, x), axis_of(x, dim))
+    return xp.logaddexp.accumulate(inexact(xp, x), axis_of(x, dim))
 
 
 @operation(results=Found, fails="{name} along axis {axis} of")
@@ -357,7 +483,7 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
 @operation(fails="the distance to a tensor of shape {other.shape} of")
 def dist(xp: Module, x: Array, other: Array, /, p: float = 2) -> Array:
     """The p-norm of the difference of two tensors. Raises InvalidArgument: shapes."""
-    return xp.linalg.norm(xp.subtract(_inexact(xp, x), _inexact(xp, other)).reshape(-1), p)
+    return xp.linalg.norm(xp.subtract(inexact(xp, x), inexact(xp, other)).reshape(-1), p)
 
 
 @operation()
@@ -399,7 +525,7 @@ def bhistc(xp: Module, x: Array, /, bins: int = 100, min: float = 0, max: float 
 def _histogram(xp: Module, a: Array, values: Array, bins: int, low: Any, high: Any) -> Array:
     if values.dtype.kind == "c":
         raise DTypeError(f"a histogram of a tensor of {a.dtype.name}; complex numbers have no order")
-    values = _inexact(xp, values)
+    values = inexact(xp, values)
     if low == high and values.size:
         low, high = values.min(), values.max()
     if not low <= high:
@@ -417,7 +543,7 @@ def match(xp: Module, x: Array, other: Array, /, gain: float = 1) -> Array:
     width = math.prod(x.shape[1:])
     if x.ndim < 1 or other.ndim < 1 or math.prod(other.shape[1:]) != width:
         raise InvalidArgument(f"match of tensors of shapes {x.shape} and {other.shape}; give rows of one size")
-    rows, others = _inexact(xp, x).reshape(len(x), width), _inexact(xp, other).reshape(len(other), width)
+    rows, others = inexact(xp, x).reshape(len(x), width), inexact(xp, other).reshape(len(other), width)
     apart = rows[:, None, :] - others[None, :, :]
     return (gain * xp.sum(apart * apart, axis=2)).astype(apart.dtype)
 

@@ -1,0 +1,33 @@
+"""The array API: a namespace that follows the standard, versions 2021.12 to 2025.12.
+
+`x.__array_namespace__()` gives this module to libraries that are written for the standard. Its tensors are those of
+`shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, `nonzero`, ...), `shmtensor` follows torch
+and this module the standard (`functions`); all other functions are the same.
+"""
+
+from __future__ import annotations
+
+from .. import _namespace, fft, linalg
+from .._tensor import inspection
+from .._tensor.inspection import __array_api_version__ as __array_api_version__
+from .._tensor.inspection import __array_namespace_info__ as __array_namespace_info__
+from . import functions
+from .functions import *
+
+_NAMES = """
+abs acos acosh add all any arange argmax argmin argsort asarray asin asinh astype atan atan2 atanh bitwise_and
+bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_shapes
+broadcast_to can_cast ceil clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide
+empty empty_like equal exp expand_dims expm1 eye finfo flip floor floor_divide from_dlpack full full_like greater
+greater_equal hypot iinfo imag isdtype isfinite isin isinf isnan less less_equal linspace log log10 log1p log2 logaddexp
+logical_and logical_not logical_or logical_xor matmul matrix_transpose max maximum mean meshgrid min minimum moveaxis
+multiply negative nextafter nonzero not_equal ones ones_like permute_dims positive pow prod real reciprocal remainder
+repeat reshape result_type roll round searchsorted sign signbit sin sinh sort sqrt square squeeze stack std subtract sum
+take take_along_axis tan tanh tensordot tile tril triu trunc unique_all unique_counts unique_inverse unique_values
+unstack var vecdot where zeros zeros_like
+e inf nan newaxis pi
+bool complex64 complex128 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+""".split()
+
+globals().update({name: getattr(_namespace, name) for name in _NAMES if name not in functions.__all__})
+__all__ = sorted([*_NAMES, "__array_api_version__", "fft", "linalg"])  # noqa: PLE0605
