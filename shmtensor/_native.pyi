@@ -634,6 +634,7 @@ class Operation:
         least: int = 0,
         most: int = -1,
         promotion: int = 0,
+        wider: Callable[..., Any] | None = None,
     ) -> None:
         """What each means stands beside the fields in native/python/operation.cpp."""
     def __call__(self, *args: Any, **how: Any) -> Any: ...

@@ -42,6 +42,7 @@ struct Operation {
     PyObject* into;     // what computes with arrays where there is an `out`
     PyObject* named;    // nullptr, or a tuple of names of keyword arguments that must be tensors or None
     PyObject* results;  // nullptr, or the class of named results
+    PyObject* wider;    // nullptr, or what takes calls with other parameters than `out` (add(x, y, alpha=2))
     // Bits of positional arguments; the last one stands for all that follow.
     std::uint64_t tensors, optional, operands;
     Result result;
@@ -357,11 +358,12 @@ PyObject* compute(Call& call, Arguments& arguments) {
     return result ? result : recover(call, function, arguments);
 }
 
-// Whether the form has these parameters. False with an exception set.
+// Whether the form has these parameters. False with an exception set; without one, `wider` takes the call.
 bool are_parameters(const Operation& op, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
     const bool known = !keywords || (PyTuple_GET_SIZE(keywords) == 1 && is_out(PyTuple_GET_ITEM(keywords, 0)) &&
                                      (op.out == Out::passed || op.out == Out::copied));
     if (known && count >= op.least && count <= op.most) return true;
+    if (op.wider) return false;
     const Ref require(PyObject_GetAttr(op.form, names.require));
     return require && Ref(PyObject_Vectorcall(require.get(), args, static_cast<std::size_t>(count), keywords));
 }
@@ -378,7 +380,8 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
     auto& op = *reinterpret_cast<Operation*>(object);
     if (!tensors.tensor && !need_tensors()) return nullptr;
     const Py_ssize_t count = PyVectorcall_NARGS(flags);
-    if (op.most >= 0 && !are_parameters(op, args, count, keywords)) return nullptr;
+    if (op.most >= 0 && !are_parameters(op, args, count, keywords))
+        return PyErr_Occurred() ? nullptr : PyObject_Vectorcall(op.wider, args, static_cast<std::size_t>(count), keywords);
     if (!has_target(op, args, count)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
     Call call{op};
     call.keywords = keywords;
@@ -397,14 +400,14 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
 int init(PyObject* object, PyObject* args, PyObject* keywords) {
     static const char* parameters[] = {"form",      "compute",  "into",  "result",  "out",    "tensors",
                                        "optional",  "operands", "named", "results", "module", "sequence",
-                                       "reflected", "symbol",   "least", "most",    "promotion", nullptr};
+                                       "reflected", "symbol",   "least", "most",    "promotion", "wider", nullptr};
     auto& op = *reinterpret_cast<Operation*>(object);
-    PyObject *form, *compute, *into = Py_None, *named = Py_None, *results = Py_None;
+    PyObject *form, *compute, *into = Py_None, *named = Py_None, *results = Py_None, *wider = Py_None;
     unsigned long long bits[3] = {};
     int result = 0, out = 0, module = 0, sequence = 0, reflected = 0, symbol = 0, least = 0, most = -1, promotion = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OiiKKKOOppppiii", const_cast<char**>(parameters), &form,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OiiKKKOOppppiiiO", const_cast<char**>(parameters), &form,
                                      &compute, &into, &result, &out, &bits[0], &bits[1], &bits[2], &named, &results,
-                                     &module, &sequence, &reflected, &symbol, &least, &most, &promotion))
+                                     &module, &sequence, &reflected, &symbol, &least, &most, &promotion, &wider))
         return -1;
     if (form == Py_None || !PyCallable_Check(compute)) {
         PyErr_SetString(PyExc_TypeError, "an operation needs a form, and a function that computes");
@@ -420,6 +423,7 @@ int init(PyObject* object, PyObject* args, PyObject* keywords) {
     keep(op.into, into);
     keep(op.named, named);
     keep(op.results, results);
+    keep(op.wider, wider);
     op.tensors = bits[0];
     op.optional = bits[1];
     op.operands = bits[2];
@@ -455,6 +459,7 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
     Py_VISIT(op.into);
     Py_VISIT(op.named);
     Py_VISIT(op.results);
+    Py_VISIT(op.wider);
     return 0;
 }
 
@@ -465,6 +470,7 @@ int clear(PyObject* object) {
     Py_CLEAR(op.into);
     Py_CLEAR(op.named);
     Py_CLEAR(op.results);
+    Py_CLEAR(op.wider);
     return 0;
 }
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -279,6 +279,28 @@ def _parameters(compute: Any) -> dict[str, Any]:
     return {**bits, "named": named or None, "module": module, "sequence": sequence}
 
 
+def lifted(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """An implementation that computes with one axis where the tensor has none, as torch's operations on an axis do."""
+
+    @wraps(compute)
+    def lift(xp: Module, x: Any, *args: Any, **how: Any) -> Any:
+        if x.ndim:
+            return compute(xp, x, *args, **how)
+        args = tuple([_with_axis(one) for one in args])
+        result = compute(xp, _with_axis(x), *args, **{name: _with_axis(one) for name, one in how.items()})
+        return tuple([one.reshape(()) for one in result]) if isinstance(result, tuple) else _without_axis(result)
+
+    return lift
+
+
+def _with_axis(value: Any) -> Any:
+    return value.reshape(1) if isinstance(value, np.ndarray) and not value.ndim else value
+
+
+def _without_axis(result: Any) -> Any:
+    return result.reshape(()) if isinstance(result, np.ndarray) and result.shape == (1,) else result
+
+
 # -- registering -------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +313,7 @@ def make_form(
     fails: str = "",
     rejects: str = "of a",
     shown: Callable[..., Any] | None = None,
+    shown_by: Callable[..., Any] | None = None,
     **how: Any,
 ) -> Any:
     """Make a callable of a row.
@@ -303,11 +326,12 @@ def make_form(
         fails: format for messages, if not the row's.
         rejects: words between its name and the type of a refused argument.
         shown: the function that has its parameters, if the implementation is a ufunc.
+        shown_by: the implementation that has its parameters, if that is not the one that computes.
         **how: other arguments of `Operation`.
     """
     how = {"compute": row.compute, "result": row.result, "out": row.out, **how}
     if shown is None:
-        shown = how["compute"]
+        shown = shown_by or how["compute"]
         how = {**_parameters(shown), **how}
     else:
         count = shown.__code__.co_argcount
@@ -339,7 +363,13 @@ Register: TypeAlias = Callable[..., Callable[[Callable[..., Any]], Callable[...,
 
 @overload
 def operation(
-    *aliases: str, results: type[Made], out: Out = ..., fails: str = ..., function: bool = ..., method: bool = ...
+    *aliases: str,
+    results: type[Made],
+    out: Out = ...,
+    fails: str = ...,
+    function: bool = ...,
+    method: bool = ...,
+    lifts: bool = ...,
 ) -> Callable[[Callable[..., Any]], Callable[..., Made]]: ...
 
 
@@ -353,6 +383,7 @@ def operation(
     function: bool = ...,
     method: bool | Callable[..., Any] = ...,
     in_place: bool = ...,
+    lifts: bool = ...,
     properties: tuple[str, ...] = ...,
 ) -> Callable[[Callable[..., Any]], Callable[..., Tensor]]: ...
 
@@ -367,6 +398,7 @@ def operation(
     function: bool = True,
     method: bool | Callable[..., Any] = True,
     in_place: bool = False,
+    lifts: bool = False,
     properties: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an implementation, which computes with arrays, as an operation. Returns its function.
@@ -381,18 +413,15 @@ def operation(
         function: whether there is a function of the namespace.
         method: whether there is a method; an implementation, if the method takes other arguments than the function.
         in_place: whether there is an in-place method, with an underscore.
+        lifts: a tensor without axes is computed as one of one axis.
         properties: names of properties of tensors.
     """
 
     def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
         doc = compute.__doc__ or ""
         row = Row(name or compute.__name__, compute, result, out, compute.__module__, doc, fails, aliases)
-        made = make_form(
-            row,
-            row.name,
-            method=not function,
-            results=results,
-        )
+        computes = {"compute": lifted(compute)} if lifts else {}
+        made = make_form(row, row.name, method=not function, results=results, shown_by=compute, **computes)
         if function:
             row.function = made
         if callable(method):
@@ -407,6 +436,8 @@ def operation(
                 method=True,
                 doc=f"`{row.name}` in place. Returns self. Raises as {row.name} does, and LayoutError.",
                 out=Out.PLACE if out is Out.PASSED else Out.PLACED,
+                shown_by=compute,
+                **computes,
             )
             row.methods.update({f"{name}_": place for name in row.names})
         row.properties.update(dict.fromkeys(properties, made))

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from ..errors import InvalidArgument
 from .core import Tensor, require_shape
 from .dispatch import Array, Module, Operand, Out, Promotion, Result, Row, export, make_form, register, takes_module
 
@@ -100,6 +101,7 @@ def binary(
     in_place: bool = True,
     operator: str = "",
     compares: str = "",
+    wider: Callable[..., Any] | None = None,
 ) -> Binary:
     """The operation `name` on two operands, computed by `compute(array, array)` and `compute(array, array, out=array)`.
 
@@ -108,6 +110,7 @@ def binary(
         module: where the function is to be found.
         operator: "add" for `__add__`, `__radd__` and `__iadd__`.
         compares: "lt" for `__lt__`, which has no such other forms.
+        wider: the implementation, for callers, of calls with more keyword arguments: takes (x1, x2, out, **them).
     """
     elementwise = getattr(compute, "signature", None) is None
 
@@ -121,12 +124,14 @@ def binary(
     how: dict[str, Any] = {
         "operands": 0b11, "shown": two_operands, "rejects": "of a tensor and a", "promotion": promotion
     }  # fmt: skip
-    row.function = make_form(row, name, into=into, **how)
+    if wider is not None:
+        how["shown"] = wider
+    row.function = make_form(row, name, into=into, wider=wider, **how)
     row.methods.update(dict.fromkeys(row.names, row.function))
     place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": other_operand}
     if in_place:
         doc = f"`{name}` in place. Returns self.\n\n{RAISES}"
-        made = make_form(row, f"{name}_", doc=doc, **place)
+        made = make_form(row, f"{name}_", doc=doc, wider=_placed(wider), **place)
         row.methods.update({f"{one}_": made for one in row.names})
     symbol = operator or compares
     if symbol:
@@ -138,6 +143,11 @@ def binary(
     register(row)
     BINARY.add(row.function)
     return row.function
+
+
+def _placed(wider: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """The in-place form of a function with more keyword arguments."""
+    return wider and (lambda x, other, **how: wider(x, other, out=x, **how))
 
 
 def _gives_floats(compute: Callable[..., Any]) -> bool:
@@ -245,7 +255,41 @@ tan = unary("tan", np.tan)
 tanh = unary("tanh", np.tanh)
 trunc = unary("trunc", np.trunc)
 
-add = binary("add", np.add, operator="add")
+
+
+def _add_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
+    """The sum with a multiple of the second operand."""
+    return add(x1, x2 if alpha == 1 else multiply(x2, alpha), out=out)
+
+
+def _subtract_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
+    """The difference from a multiple of the second operand."""
+    return subtract(x1, x2 if alpha == 1 else multiply(x2, alpha), out=out)
+
+
+def _truncated(x1: Operand, x2: Operand, out: Any) -> Array:
+    """The quotient, rounded towards zero."""
+    whole = floor_divide(x1, x2)
+    if whole.dtype.kind not in "iu":
+        return trunc(divide(x1, x2), out=out)
+    is_too_low = logical_and(less(whole, 0), not_equal(remainder(x1, x2), 0))
+    return add(whole, is_too_low, out=out)
+
+
+def _divide_rounded(
+    x1: Operand, x2: Operand, /, *, rounding_mode: str | None = None, out: Array | None = None
+) -> Array:
+    """The quotient; `rounding_mode`: "trunc" to round it towards zero, "floor" downwards."""
+    if rounding_mode is None:
+        return divide(x1, x2, out=out)
+    if rounding_mode == "floor":
+        return floor_divide(x1, x2, out=out)
+    if rounding_mode == "trunc":
+        return _truncated(x1, x2, out)
+    raise InvalidArgument(f"divide with rounding_mode {rounding_mode!r}; give None, 'trunc' or 'floor'")
+
+
+add = binary("add", np.add, operator="add", wider=_add_scaled)
 atan2 = binary("atan2", np.arctan2, "arctan2")
 bitwise_and = binary("bitwise_and", np.bitwise_and, operator="and")
 bitwise_left_shift = binary("bitwise_left_shift", np.left_shift, operator="lshift")
@@ -253,7 +297,7 @@ bitwise_or = binary("bitwise_or", np.bitwise_or, operator="or")
 bitwise_right_shift = binary("bitwise_right_shift", np.right_shift, operator="rshift")
 bitwise_xor = binary("bitwise_xor", np.bitwise_xor, operator="xor")
 copysign = binary("copysign", np.copysign)
-divide = binary("divide", np.true_divide, "div", "true_divide", operator="truediv")
+divide = binary("divide", np.true_divide, "div", "true_divide", operator="truediv", wider=_divide_rounded)
 eq = binary("eq", np.equal, compares="eq")
 floor_divide = binary("floor_divide", np.floor_divide, operator="floordiv")
 fmax = binary("fmax", np.fmax)
@@ -279,6 +323,6 @@ nextafter = binary("nextafter", np.nextafter)
 not_equal = binary("not_equal", np.not_equal, "ne", compares="ne")
 pow = binary("pow", np.power, operator="pow")
 remainder = binary("remainder", np.remainder, operator="mod")
-subtract = binary("subtract", np.subtract, "sub", operator="sub")
+subtract = binary("subtract", np.subtract, "sub", operator="sub", wider=_subtract_scaled)
 
 __all__ = export(globals())

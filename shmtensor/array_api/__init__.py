@@ -27,7 +27,7 @@ take take_along_axis tan tanh tensordot tile tril triu trunc unique_all unique_c
 unstack var vecdot where zeros zeros_like
 e inf nan newaxis pi
 bool complex64 complex128 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
-""".split()
+""".split()  # noqa: SIM905
 
 globals().update({name: getattr(_namespace, name) for name in _NAMES if name not in functions.__all__})
-__all__ = sorted([*_NAMES, "__array_api_version__", "fft", "linalg"])  # noqa: PLE0605
+__all__ = sorted([*_NAMES, "__array_api_version__", "fft", "linalg"])
