@@ -63,7 +63,7 @@ class Out(IntEnum):
 
 
 class Promotion(IntEnum):
-    """Which operands are converted before NumPy promotes the rest (the numbers are those of native/python/array.hpp)."""
+    """Which operands are converted before NumPy promotes the rest (numbers as in native/python/array.hpp)."""
 
     NONE = 0
     MIXED = 1
@@ -101,6 +101,13 @@ class Row:
         """Name and aliases."""
         return self.name, *self.aliases
 
+
+_AXES: Final = ("dim", "dims", "axis", "axes")
+SYNONYMS: Final = {
+    **dict.fromkeys(_AXES, _AXES), "keepdim": ("keepdims",), "keepdims": ("keepdim",), "other": ("x2",),
+    "repetitions": ("dims",), "reps": ("dims",), "size": ("shape",), "shape": ("size",),
+}  # fmt: skip
+"""The names that keyword arguments have in NumPy, the array API or torch, where a form has another one of them."""
 
 ROWS: Final[list[Row]] = []
 """Every operation, in the order in which modules are imported."""
@@ -158,6 +165,9 @@ class Form:
         if isinstance(error, ShmTensorError) or not isinstance(error, FAILURES):
             return NotImplemented
         if isinstance(error, TypeError) and error.__traceback__ is None:  # the arguments were not even taken
+            renamed = self._renamed(how)
+            if renamed is not None:
+                return compute(*args, **renamed)
             if "other" in how and isinstance(compute, np.ufunc):  # of an in-place form; ufuncs have no such name
                 return compute(*args, how.pop("other"), **how)
             if inspect.isfunction(compute):
@@ -169,6 +179,15 @@ class Form:
         if out is None and self.row.result is not Result.SAME:
             return again(error, doing, array, partial(compute, *args, **how))
         raise failed(error, doing, array) from error
+
+    def _renamed(self, how: dict[str, Any]) -> dict[str, Any] | None:
+        """Keyword arguments with the names of this form for NumPy's or torch's; None: there is nothing to rename."""
+        own = self.signature.parameters
+        renamed = {
+            next((one for one in SYNONYMS.get(name, ()) if name not in own and one in own), name): value
+            for name, value in how.items()
+        }
+        return renamed if len(renamed) == len(how) and renamed.keys() != how.keys() else None
 
     def _doing(self, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any]) -> str:
         values: dict[str, Any] = {"name": self.name}

@@ -10,10 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..dtypes import default_float
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
-from .shapes import clone
+from .shapes import broadcast_to, clone
 
 _LAST: Final = np.iinfo(np.int64).max
 
@@ -38,12 +39,39 @@ def _array(xp: Module, values: Any, what: str) -> Array:
 def _mask(xp: Module, x: Array, mask: Any) -> Array:
     """A mask with the sizes of `x`. Raises DTypeError, InvalidArgument."""
     a = _array(xp, mask, "mask")
+    if a.dtype == xp.uint8:  # TH's ByteTensor
+        a = a.astype(bool)
     if a.dtype.kind != "b":
         raise DTypeError(f"a mask of {a.dtype.name}; give truth values, as a comparison does")
     try:
         return xp.broadcast_to(a, x.shape)
     except ValueError as error:
         raise InvalidArgument(f"a mask of shape {a.shape} for a tensor of shape {x.shape}: {error}") from error
+
+
+def matched(xp: Module, *operands: Any) -> list[Any]:
+    """Operands as the elementwise operations promote them: integers take the type of an inexact one.
+
+    A Python number that is no integer makes integers the default floating-point type.
+    """
+    inexact = [one.dtype for one in operands if hasattr(one, "dtype") and one.dtype.kind not in "biu"]
+    numbers = [type(one) for one in operands if isinstance(one, float | complex)]
+    if not inexact and not numbers:
+        return list(operands)
+    kind = xp.result_type(*inexact) if inexact else default_float()
+    if complex in numbers:
+        kind = xp.result_type(kind, xp.complex64)
+    return [xp.asarray(one, kind) if not hasattr(one, "dtype") or one.dtype.kind in "biu" else one for one in operands]
+
+
+def _broadcast_mask(xp: Module, x: Array, mask: Any) -> tuple[Array, Array]:
+    """A tensor and its mask, broadcast to each other. Raises DTypeError, InvalidArgument."""
+    a = _array(xp, mask, "mask")
+    try:
+        whole = xp.broadcast_to(x, np.broadcast_shapes(x.shape, a.shape))
+    except ValueError:
+        whole = x  # the mask's error says it
+    return whole, _mask(xp, whole, a)
 
 
 # -- by index ----------------------------------------------------------------------------------------------------------
@@ -77,7 +105,7 @@ def take_along_axis(xp: Module, x: Array, indices: Any, /, *, axis: int = -1) ->
         raise
 
 
-@operation(fails="taking elements along axis {dim} of")
+@operation(fails="taking elements along axis {dim} of", lifts=True)
 def index_select(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     """What stands at indices (a tensor of one axis) along an axis. Raises IndexOutOfRange, DTypeError."""
     at = _indices(xp, index)
@@ -104,7 +132,7 @@ def _place(xp: Module, a: Array, dim: int, index: Any, doing: str) -> tuple[Any,
     return tuple(key)
 
 
-@operation()
+@operation(lifts=True)
 def gather(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     """`out[i][j] = x[index[i][j]][j]` for dim 0, and so on: as take_along_axis, but indices may cover a part.
 
@@ -113,7 +141,7 @@ def gather(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     return x[_place(xp, x, dim, index, "gather")]
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+@operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
 def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand) -> Array:
     """`self[index[i][j]][j] = src[i][j]` for dim 0, and so on; of several for one place the last. Gives self.
 
@@ -127,7 +155,7 @@ def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand) -> Arr
     self[key] = _source(src, key)
 
 
-@operation(result=Result.SAME, function=False, fails="adding to")
+@operation(result=Result.SAME, function=False, fails="adding to", lifts=True)
 def scatter_add_(xp: Module, self: Array, dim: int, index: Any, src: Operand) -> Array:
     """`self[index[i][j]][j] += src[i][j]` for dim 0, and so on; all of several for one place count. Gives self.
 
@@ -165,7 +193,7 @@ def _along(xp: Module, a: Array, dim: int, index: Any) -> tuple[Any, ...]:
     return (slice(None),) * axis_of(a, dim) + (at.reshape(-1),)
 
 
-@operation(result=Result.SAME, function=False, fails="adding to")
+@operation(result=Result.SAME, function=False, fails="adding to", lifts=True)
 def index_add_(xp: Module, self: Array, dim: int, index: Any, source: Operand, *, alpha: float = 1) -> Array:
     """Add `alpha` times the parts of `source` to those at indices along an axis; repeated ones count. Gives self.
 
@@ -175,13 +203,13 @@ def index_add_(xp: Module, self: Array, dim: int, index: Any, source: Operand, *
     _add_at(xp, self, key, source if alpha == 1 else xp.multiply(source, alpha))
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+@operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
 def index_copy_(xp: Module, self: Array, dim: int, index: Any, source: Operand) -> Array:
     """Copy the parts of `source` to indices along an axis; returns self. Raises as index_add_."""
     self[_along(xp, self, dim, index)] = source
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+@operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
 def index_fill_(xp: Module, self: Array, dim: int, index: Any, value: Operand) -> Array:
     """Fill the parts at indices along an axis with a value; returns self. Raises as index_add_."""
     self[_along(xp, self, dim, index)] = value
@@ -231,7 +259,8 @@ def put_(xp: Module, self: Array, index: Any, source: Operand, accumulate: bool 
 @operation()
 def masked_select(xp: Module, x: Array, mask: Any, /) -> Array:
     """The elements where a mask, which broadcasts, is true, on one axis. Raises InvalidArgument, DTypeError."""
-    return x[_mask(xp, x, mask)]
+    a, places = _broadcast_mask(xp, x, mask)
+    return a[places]
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
@@ -242,8 +271,9 @@ def masked_fill_(xp: Module, self: Array, mask: Any, value: Operand) -> Array:
 
 @composed()
 def masked_fill(x: Tensor, mask: Any, value: Any, /) -> Tensor:
-    """`masked_fill_` on a copy. Raises as that function does."""
-    return masked_fill_(clone(x), mask, value)
+    """`masked_fill_` on a copy of the broadcast shape. Raises as that function does."""
+    shape = np.broadcast_shapes(array_of(x).shape, np.shape(array_of(mask) if isinstance(mask, Tensor) else mask))
+    return masked_fill_(clone(x) if shape == x.shape else clone(broadcast_to(x, shape)), mask, value)
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
@@ -269,7 +299,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
 @operation(function=False, method=False, fails="choosing by")
 def _chosen(xp: Module, condition: Operand, x1: Operand, x2: Operand, /) -> Array:
     """What `where` is with three arguments."""
-    return xp.where(_array(xp, condition, "a condition"), x1, x2)
+    return xp.where(_array(xp, condition, "a condition"), *matched(xp, x1, x2))
 
 
 @operation("clamp", out=Out.COPIED, in_place=True, fails="clipping to {min} and {max}")
@@ -318,16 +348,51 @@ def argwhere(xp: Module, x: Array, /) -> Array:
     return xp.argwhere(x)
 
 
-@operation(method=False, fails="searching with side {side!r} in")
-def searchsorted(xp: Module, x1: Array, x2: Operand, /, *, side: str = "left", sorter: Array | None = None) -> Array:
-    """Where in the sorted `x1` (one axis) each of `x2` would go. Raises InvalidArgument, DTypeError."""
-    return xp.searchsorted(x1, x2, side, None if sorter is None else _indices(xp, sorter, "sorter"))
+@operation(method=False, out=Out.COPIED, fails="searching with side {side!r} in")
+def searchsorted(
+    xp: Module,
+    sorted_sequence: Array,
+    values: Operand,
+    /,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Array | None = None,
+) -> Array:
+    """Where each value would go among sorted values, so that these stay sorted: int64, or int32.
+
+    Args:
+        sorted_sequence: one axis; or rows on the last axis, with other axes as those of `values`.
+        right: after equal ones ("right" as `side`), not before them ("left").
+        sorter: indices that sort the sequence.
+
+    Raises InvalidArgument: shapes, a side; DTypeError.
+    """
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise InvalidArgument(f"searchsorted with right={right} and side {side!r}; give 'left' or 'right'")
+    where = "right" if right or side == "right" else "left"
+    rows = sorted_sequence
+    if sorter is not None:
+        rows = xp.take_along_axis(rows, _indices(xp, sorter, "sorter"), -1)
+    kind = xp.int32 if out_int32 else xp.int64
+    asked = xp.asarray(values)
+    if rows.ndim <= 1:
+        return xp.asarray(xp.searchsorted(rows.reshape(-1), asked, where)).astype(kind)
+    if rows.shape[:-1] != asked.shape[:-1]:
+        raise InvalidArgument(f"searchsorted of {asked.shape} in rows of {rows.shape}; all axes but the last must agree")
+    found = xp.empty(asked.shape, kind)
+    for at in np.ndindex(rows.shape[:-1]):
+        found[at] = xp.searchsorted(rows[at], asked[at], where)
+    return found
 
 
 @composed(method=False)
-def bucketize(x: Tensor, boundaries: Any, /, *, right: bool = False) -> Tensor:
+def bucketize(
+    x: Any, boundaries: Tensor, /, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None
+) -> Tensor:
     """The number of the part between sorted boundaries in which each value lies. Raises InvalidArgument."""
-    return searchsorted(boundaries, x, side="right" if right else "left")
+    return searchsorted(boundaries, x, right=right, out_int32=out_int32, out=out)
 
 
 @operation("array_equal", result=Result.VALUE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import InvalidArgument
 from .core import Tensor, array_of, axes_of, axis_of, given, index_of
 from .dispatch import Array, Module, composed, export, operation
@@ -68,7 +70,7 @@ def msort(x: Tensor, /, *, out: Any = None) -> Tensor:
     return values if out is None else given(array_of(values), out, "msort")
 
 
-@operation(results=Found)
+@operation(results=Found, lifts=True)
 def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found:
     """The `k` largest (or smallest) values along an axis, in order, and where they stand.
 
@@ -89,7 +91,7 @@ def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, s
     return xp.take_along_axis(x, at, axis), xp.ascontiguousarray(at)  # type: ignore[return-value]
 
 
-@operation(results=Found)
+@operation(results=Found, lifts=True)
 def kthvalue(xp: Module, x: Array, /, k: int, dim: int = -1, keepdim: bool = False) -> Found:
     """The `k`-th smallest value (from 1) along an axis, and where it is. Raises IndexOutOfRange, InvalidArgument."""
     axis = axis_of(x, dim)

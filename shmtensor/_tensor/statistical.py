@@ -5,6 +5,7 @@ Arguments have the array API's names (`axis`, `keepdims`) and torch's (`dim`, `k
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from functools import partial
@@ -56,6 +57,11 @@ def _dims(dim: Any, axis: Any) -> Any:
     return None if isinstance(dims, SEQUENCES) and not dims else dims
 
 
+def _whole(a: Array, dtype: Any) -> Any:
+    """The type of sums and products of an array: int64 for integers, unless one is given."""
+    return dtype_of(dtype) if dtype is not None else np.dtype(np.int64) if a.dtype.kind in "biu" else a.dtype
+
+
 def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
     def compute(
         xp: Module,
@@ -68,7 +74,7 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
         axis: Any = None,
         keepdims: bool = False,
     ) -> Array:
-        kind = dtype_of(dtype) if dtype is not None else xp.int64 if x.dtype.kind in "biu" else x.dtype
+        kind = _whole(x, dtype)
         return reduced_in_float32(xp, function, x, _dims(dim, axis), keepdims or keepdim, dtype=kind)
 
     text = f"{doc} over all axes or some, of type `dtype` (default: the tensor's, of integers int64)."
@@ -403,31 +409,31 @@ def cumulative_prod(
     return _accumulate(xp, "cumulative_prod", xp.multiply, x, axis, dtype, include_initial, 1)
 
 
-@operation(out=Out.COPIED, fails="{name} along axis {axis} of")
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True)
 def cumsum(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
     """`cumulative_sum` with torch's names. Raises as that function does."""
-    return _accumulate(xp, "cumsum", xp.add, x, dim, dtype, False, 0)
+    return _accumulate(xp, "cumsum", xp.add, x, dim, _whole(x, dtype), False, 0)
 
 
-@operation(out=Out.COPIED, fails="{name} along axis {axis} of")
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True)
 def cumprod(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
     """`cumulative_prod` with torch's names. Raises as that function does."""
-    return _accumulate(xp, "cumprod", xp.multiply, x, dim, dtype, False, 1)
+    return _accumulate(xp, "cumprod", xp.multiply, x, dim, _whole(x, dtype), False, 1)
 
 
-@operation(fails="{name} along axis {axis} of")
+@operation(fails="{name} along axis {axis} of", lifts=True)
 def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
     """Logarithms of the running sums of exp(x) along an axis. Raises IndexOutOfRange."""
     return xp.logaddexp.accumulate(inexact(xp, x), axis_of(x, dim))
 
 
-@operation(results=Found, fails="{name} along axis {axis} of")
+@operation(results=Found, fails="{name} along axis {axis} of", lifts=True)
 def cummax(xp: Module, x: Array, /, dim: int) -> Found:
     """Largest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.maximum)
 
 
-@operation(results=Found, fails="{name} along axis {axis} of")
+@operation(results=Found, fails="{name} along axis {axis} of", lifts=True)
 def cummin(xp: Module, x: Array, /, dim: int) -> Found:
     """Smallest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.minimum)
@@ -441,23 +447,27 @@ def _running(xp: Module, a: Array, dim: int, function: Any) -> Found:
     return Found(values, xp.maximum.accumulate(found, axis))
 
 
-@operation(fails="differences along axis {axis} of")
+@operation(out=Out.COPIED, fails="differences along axis {dim} of")
 def diff(
     xp: Module,
     x: Array,
     /,
-    *,
-    axis: int = -1,
     n: int = 1,
+    dim: int = -1,
     prepend: Array | None = None,
     append: Array | None = None,
 ) -> Array:
-    """Differences of neighbours along an axis, `n` times. Raises IndexOutOfRange, InvalidArgument."""
+    """Differences of neighbours along an axis, `n` times; of truth values exclusive or.
+
+    Raises IndexOutOfRange, InvalidArgument.
+    """
     ends = {name: end for name, end in (("prepend", prepend), ("append", append)) if end is not None}
-    return xp.diff(x, n, axis_of(x, axis), **ends)
+    along = axis_of(x, dim)
+    length = x.shape[along] + np.sum([end.shape[along] for end in ends.values()], dtype=int)
+    return xp.diff(x, builtins.min(index_of(n), int(length)), along, **ends)
 
 
-@operation(results=Found, fails="{name} along axis {axis} of")
+@operation(results=Found, fails="{name} along axis {axis} of", lifts=True)
 def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found:
     """The value met most often along an axis (the smallest of several), and where its last one stands.
 

@@ -1,18 +1,19 @@
 """The array API: a namespace that follows the standard, versions 2021.12 to 2025.12.
 
 `x.__array_namespace__()` gives this module to libraries that are written for the standard. Its tensors are those of
-`shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, `nonzero`, ...), `shmtensor` follows torch
-and this module the standard (`functions`); all other functions are the same.
+`shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, `nonzero`, ...), `shmtensor` follows
+torch and this module the standard (`functions`); all other functions are the same.
 """
 
 from __future__ import annotations
 
-from .. import _namespace, fft, linalg
-from .._tensor import inspection
+from .. import _namespace
+from .. import fft as fft
+from .. import linalg as linalg
 from .._tensor.inspection import __array_api_version__ as __array_api_version__
 from .._tensor.inspection import __array_namespace_info__ as __array_namespace_info__
 from . import functions
-from .functions import *
+from .functions import *  # noqa: F403
 
 _NAMES = """
 abs acos acosh add all any arange argmax argmin argsort asarray asin asinh astype atan atan2 atanh bitwise_and
