@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
 from .._native import TensorBase, overlaps
 from .._native import tensor as _tensor
 from ..allocators.default import again as allocate_again
@@ -299,12 +300,10 @@ class Tensor(TensorBase, Methods):
         return axis_of(self._array, dim)
 
     def __repr__(self) -> str:
-        array = self._live()
-        values = np.array2string(array, separator=", ", prefix="tensor(", threshold=1000)
-        return f"tensor({values}, shape={self.shape}, dtype={array.dtype.name}, memory={self.storage()._place()})"
+        return load("_tensor.printing").text_of(self)  # type: ignore[no-any-return]
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else str(self)
+        return format(self.item(), spec) if spec or not self._array.ndim else str(self)
 
     # -- to NumPy and Python ------------------------------------------------------------------------------------------
 

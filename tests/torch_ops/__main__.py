@@ -1,0 +1,75 @@
+"""Compare shmtensor with torch on the samples of torch's database of operations (`op_db`).
+
+Run as `python -m torch_ops` in an environment with torch. Prints what is present and agrees, and fails if an entry that
+`differences.toml` does not name disagrees, or one that it names agrees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+import tomllib
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from torch_ops.entries import entries, label, look
+
+DTYPES = ("float32", "float64", "complex64", "int64", "int32", "uint8", "bool")
+DIFFERENCES = Path(__file__).parent / "differences.toml"
+EXCLUDED = ("nn.functional.", "masked.", "sparse.", "signal.", "jiterator", "torch.ops.", "_")
+"""Entries of parts of torch that shmtensor does not have, and private ones."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m torch_ops", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to compare (default: all)")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help="element types, separated by commas")
+    parser.add_argument("--show", type=int, default=0, metavar="N", help="print N failures of each entry")
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    listed = entries()
+    numbers = [
+        number
+        for number, info in enumerate(listed)
+        if not info.name.startswith(EXCLUDED) or info.name.startswith("__")
+        if not asked.names or info.name in asked.names or label(info) in asked.names
+    ]
+    dtypes = tuple(asked.dtypes.split(","))
+    with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
+        results = list(
+            pool.map(look, numbers, [dtypes] * len(numbers), [max(asked.show, 1)] * len(numbers), chunksize=4)
+        )
+    return report(results, asked.show, is_whole=not asked.names and asked.dtypes == ",".join(DTYPES))
+
+
+def report(results: list[dict[str, Any]], show: int, is_whole: bool) -> int:
+    """Print the results. Returns the exit code."""
+    known = tomllib.loads(DIFFERENCES.read_text()) if DIFFERENCES.exists() else {}
+    counts: collections.Counter[str] = collections.Counter()
+    wrong = []
+    for row in results:
+        counts["entries"] += 1
+        counts["present"] += row["present"]
+        counts["samples"] += row["total"] if row["present"] else 0
+        counts["agree"] += row["agree"]
+        differs = not row["present"] or row["agree"] < row["total"]
+        if differs and (show or row["name"] not in known):
+            state = f"{row['agree']} of {row['total']}" if row["present"] else "absent"
+            print(f"{row['name']}: {state}")
+            for why in row["why"][:show]:
+                print(f"    {why}")
+        if differs is not (row["name"] in known):
+            wrong.append(row["name"])
+    share = counts["agree"] / max(1, counts["samples"])
+    print(f"{counts['present']} of {counts['entries']} entries present; {counts['agree']} of {counts['samples']} samples "
+          f"agree ({share:.2%})")  # fmt: skip
+    if is_whole and wrong:
+        print(f"{len(wrong)} entries differ without a reason in {DIFFERENCES.name}, or agree and have one: {wrong}")
+    return int(is_whole and bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
