@@ -34,6 +34,7 @@ from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from .arithmetic import FrexpResult
 from .core import Tensor
 from .statistical import Found, MinMax
 
@@ -53,6 +54,7 @@ from ..linalg.decompositions import EighResult, LUFactorResult, LUResult, QRResu
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from .arithmetic import FrexpResult
 from .core import Tensor
 from .inspection import FloatInfo, IntInfo, NamespaceInfo
 from .selection import UniqueAll, UniqueCounts, UniqueInverse

@@ -7,6 +7,7 @@ Those of `linalg` and `random` belong to it as far as they are functions of `shm
 from __future__ import annotations
 
 from ..linalg import routines as _routines
+from ..random import counts as _counts
 from ..random import distributions as _distributions
 from ..random import sampling as _sampling
 from . import methods as _methods  # noqa: F401  imports every module that has rows
@@ -19,7 +20,7 @@ _functions = {
     if row.function is not None and row.module.rpartition(".")[0] == _package
     for name in row.names
 }
-for _module in (_routines, _distributions, _sampling):
+for _module in (_routines, _counts, _distributions, _sampling):
     _functions |= {name: getattr(_module, name) for name in _module.FUNCTIONS}
 globals().update(_functions)
 __all__ = sorted(_functions)
