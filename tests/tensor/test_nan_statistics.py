@@ -15,7 +15,7 @@ NAN = float("nan")
 def with_nan(layout, dtype="float32"):
     a = tensor_of(layout, dtype).numpy().copy()
     if a.size > 1:
-        a.flat[::3] = NAN
+        a.flat[:2] = NAN
     return a
 
 
