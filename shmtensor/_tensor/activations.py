@@ -75,16 +75,33 @@ def threshold(xp: Module, input: Array, threshold: float, value: float) -> Array
     return xp.where(input <= threshold, xp.asarray(value).astype(input.dtype), input)
 
 
+@operation(method=False, out=Out.PLACED)
+def threshold_(xp: Module, input: Array, threshold: float, value: float) -> Array:
+    """`threshold` in place; returns the tensor. Raises as threshold does, and LayoutError."""
+    _require_numbers("threshold_", input)
+    return xp.where(input <= threshold, xp.asarray(value).astype(input.dtype), input)
+
+
 @operation(method=False)
 def celu(xp: Module, input: Array, alpha: float = 1.0) -> Array:
     """`x` above 0, else alpha * (exp(x / alpha) - 1).
 
     Raises InvalidArgument: alpha is 0; DTypeError: integers and complex numbers.
     """
-    require_floating("celu", input)
+    return _celu(xp, "celu", input, alpha)
+
+
+@operation(method=False, out=Out.PLACED)
+def celu_(xp: Module, input: Array, alpha: float = 1.0) -> Array:
+    """`celu` in place; returns the tensor. Raises as celu does, and LayoutError."""
+    return _celu(xp, "celu_", input, alpha)
+
+
+def _celu(xp: Module, name: str, a: Array, alpha: float) -> Array:
+    require_floating(name, a)
     if not alpha:
-        raise InvalidArgument("celu with alpha 0; give another number")
-    return _grown(xp, input, alpha, 1.0, 1 / alpha)
+        raise InvalidArgument(f"{name} with alpha 0; give another number")
+    return _grown(xp, a, alpha, 1.0, 1 / alpha)
 
 
 @operation(method=False)
@@ -94,6 +111,13 @@ def selu(xp: Module, input: Array) -> Array:
     Raises DTypeError: integers and complex numbers.
     """
     require_floating("selu", input)
+    return _grown(xp, input, _SELU_ALPHA, _SELU_SCALE, 1.0)
+
+
+@operation(method=False, out=Out.PLACED)
+def selu_(xp: Module, input: Array) -> Array:
+    """`selu` in place; returns the tensor. Raises as selu does, and LayoutError."""
+    require_floating("selu_", input)
     return _grown(xp, input, _SELU_ALPHA, _SELU_SCALE, 1.0)
 
 

@@ -24,6 +24,7 @@ from . import complex_parts as complex_parts
 from . import creation, elementwise
 from . import dlpack as dlpack
 from . import inspection as inspection
+from . import mapping as mapping
 from . import nan_statistics as nan_statistics
 from . import numpy_protocols as numpy_protocols
 from . import products as products

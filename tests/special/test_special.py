@@ -36,11 +36,15 @@ SAME = {
 }  # fmt: skip
 POLYNOMIALS = {
     "chebyshev_polynomial_t": scipy.eval_chebyt, "chebyshev_polynomial_u": scipy.eval_chebyu,
-    "chebyshev_polynomial_v": lambda n, x: scipy.eval_chebyu(n, x) - (n > 0) * scipy.eval_chebyu(np.maximum(n, 1) - 1.0, x),
-    "chebyshev_polynomial_w": lambda n, x: scipy.eval_chebyu(n, x) + (n > 0) * scipy.eval_chebyu(np.maximum(n, 1) - 1.0, x),
+    "chebyshev_polynomial_v": lambda n, x: scipy.eval_chebyu(n, x) - before(n, x),
+    "chebyshev_polynomial_w": lambda n, x: scipy.eval_chebyu(n, x) + before(n, x),
     "hermite_polynomial_h": scipy.eval_hermite, "hermite_polynomial_he": scipy.eval_hermitenorm,
     "laguerre_polynomial_l": scipy.eval_laguerre, "legendre_polynomial_p": scipy.eval_legendre,
 }  # fmt: skip
+
+
+def before(n, x):
+    return (n > 0) * scipy.eval_chebyu(np.maximum(n, 1) - 1.0, x)
 
 
 def test_every_function_has_a_case():

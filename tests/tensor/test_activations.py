@@ -69,6 +69,17 @@ def test_of_each_element(layout):
                 t.relu_()
 
 
+@pytest.mark.parametrize(("name", "more"), [("celu", (2.0,)), ("selu", ()), ("threshold", (0.5, 7))])
+def test_functions_in_place(name, more):
+    t = tensor_of("gaps", "float64")
+    expected = getattr(st, name)(t, *more).numpy()
+    assert getattr(st, f"{name}_")(t, *more) is t
+    same(t, expected)
+    assert not hasattr(t, name) and not hasattr(t, f"{name}_")
+    with pytest.raises(DTypeError):
+        getattr(st, f"{name}_")(st.tensor([1j]), *more)
+
+
 def test_weights_of_prelu_belong_to_axis_1():
     t = -st.ones(2, 3, 2)
     assert st.prelu(t, st.tensor([1.0, 2.0, 3.0]))[0, :, 0].tolist() == [-1, -2, -3]

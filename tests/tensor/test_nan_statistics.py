@@ -109,7 +109,8 @@ def test_moments_at_the_edges():
 def test_sums_to_a_size():
     t = st.arange(24).view(2, 3, 4).to("int32")
     assert t.sum_to_size(3, 1).tolist() == t.numpy().sum((0, 2))[:, None].tolist()
-    assert t.sum_to_size((1, 3, 4)).dtype == st.int64
+    for dtype in ("int8", "uint8", "bool"):
+        assert t.to(dtype).sum_to_size((1, 3, 4)).dtype == st.int64
     assert t.sum_to_size(2, 3, 4) is t and t.sum_to_size(()).item() == 276
     for wrong in ((2, 3), (1, 1, 1, 1), (24,)):
         with pytest.raises(InvalidArgument, match="broadcast"):
