@@ -20,7 +20,7 @@ LAYERS = [
     {"manager"},
     {"dtypes", "devices", "allocators"},
     {"storage"},
-    {"_tensor", "linalg", "random", "fft", "atomics", "accounts"},
+    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts"},
     {"files"},
     {"ipc"},
     {"multiprocessing", "_namespace"},

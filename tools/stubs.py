@@ -34,6 +34,7 @@ from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from .arithmetic import FrexpResult
 from .core import Tensor
 from .statistical import Found, MinMax
 
@@ -53,6 +54,7 @@ from ..linalg.decompositions import EighResult, LUFactorResult, LUResult, QRResu
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from .arithmetic import FrexpResult
 from .core import Tensor
 from .inspection import FloatInfo, IntInfo, NamespaceInfo
 from .selection import UniqueAll, UniqueCounts, UniqueInverse
@@ -129,6 +131,9 @@ def functions_stub(module: Any, head: str) -> str:
     rows = {name: row.function for row in ROWS if row.function is not None for name in row.names}
     names = [name for name in sorted(module.__all__) if name in rows]
     lines = [f"def {name}{signature(getattr(module, name), method=False)}: ..." for name in names]
+    for name in getattr(module, "IN_PLACE", ()):
+        shown = signature(getattr(module, name), method=False).replace(str(inspect.Parameter.empty), "Tensor")
+        lines.append(f"def {name}{shown.replace('-> Self', '-> Tensor')}: ...")
     return HEAD + head + "\n".join(lines) + "\n"
 
 

@@ -230,7 +230,7 @@ sqrt = unary("sqrt", np.sqrt)
 square = unary("square", np.square)
 tan = unary("tan", np.tan)
 tanh = unary("tanh", np.tanh)
-trunc = unary("trunc", np.trunc)
+trunc = unary("trunc", np.trunc, "fix")
 
 add = binary("add", np.add, operator="add")
 atan2 = binary("atan2", np.arctan2, "arctan2")

@@ -12,20 +12,29 @@ from typing import Any
 from ..dtypes import TABLE, ElementType
 from ..errors import DTypeError, tensor_advice, type_name
 from ..linalg import routines as routines  # these have rows
+from ..random import counts as counts
 from ..random import distributions as distributions
 from ..random import sampling as sampling
 from ..storage import Storage
 from ..storage.arguments import array_from, shape_from
+from . import activations as activations  # these have rows
+from . import arithmetic as arithmetic
+from . import bounds as bounds
+from . import complex_parts as complex_parts
 from . import creation, elementwise
-from . import dlpack as dlpack  # these have rows
+from . import dlpack as dlpack
 from . import inspection as inspection
+from . import mapping as mapping
+from . import nan_statistics as nan_statistics
 from . import numpy_protocols as numpy_protocols
 from . import products as products
 from . import selection as selection
 from . import shapes as shapes
 from . import sorting as sorting
 from . import special as special
+from . import spread as spread
 from . import statistical as statistical
+from . import to_size as to_size
 from .core import Tensor as Tensor
 from .core import array_of, index_of, indices_of
 from .dispatch import ROWS, Array, Module, Result, composed, export, operation

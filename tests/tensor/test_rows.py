@@ -69,9 +69,16 @@ def test_stubs_are_as_they_would_be_made():
     assert not made, f"{made}: run tools/stubs.py --write"
 
 
+@pytest.mark.parametrize("name", functions.IN_PLACE)
+def test_a_function_in_place_is_the_method(name):
+    assert getattr(st, name) is getattr(Tensor, name)
+
+
 def test_each_name_has_one_row():
     names = [(row.module, name) for row in ROWS if row.function is not None for name in row.names]
-    assert len(names) == len(set(names)) and set(functions.__all__) <= {name for _, name in names}
+    assert len(names) == len(set(names)) and set(functions.__all__) - set(functions.IN_PLACE) <= {
+        name for _, name in names
+    }
     every = [name for row in ROWS for name in row.methods]
     assert len(every) == len(set(every)) and set(every) == set(methods.table())
 
