@@ -16,16 +16,28 @@ from ..random import distributions as distributions
 from ..random import sampling as sampling
 from ..storage import Storage
 from ..storage.arguments import array_from, shape_from
+from . import combining as combining  # these have rows
+from . import copies as copies
 from . import creation, elementwise
-from . import dlpack as dlpack  # these have rows
+from . import distances as distances
+from . import dlpack as dlpack
+from . import histograms as histograms
+from . import in_place as in_place
+from . import indexing as indexing
 from . import inspection as inspection
+from . import integration as integration
+from . import layouts as layouts
 from . import numpy_protocols as numpy_protocols
+from . import parts as parts
 from . import products as products
+from . import qualities as qualities
+from . import scattering as scattering
 from . import selection as selection
 from . import shapes as shapes
 from . import sorting as sorting
 from . import special as special
 from . import statistical as statistical
+from . import uniques as uniques
 from .core import Tensor as Tensor
 from .core import array_of, index_of, indices_of
 from .dispatch import ROWS, Array, Module, Result, composed, export, operation

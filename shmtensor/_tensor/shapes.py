@@ -208,13 +208,18 @@ def permute_dims(xp: Module, x: Array, /, axes: Sequence[int]) -> Array:
     return _permuted(x, axes)
 
 
-@_view(function=False, fails="the order {dims} for the axes of")
-def permute(xp: Module, self: Array, *dims: Any) -> Array:
+def _permute_method(xp: Module, self: Array, *dims: Any) -> Array:
     """The view with its axes in another order, as `permute_dims(x, axes)`; `x.permute(1, 0)` or `x.permute((1, 0))`."""
     return _permuted(self, _sizes(dims))
 
 
-@_view("swapaxes")
+@_view(method=_permute_method, fails="the order {dims} for the axes of")
+def permute(xp: Module, x: Array, /, dims: Sequence[int]) -> Array:
+    """The view with its axes in another order. Raises IndexOutOfRange, InvalidArgument."""
+    return _permuted(x, dims)
+
+
+@_view("swapaxes", "swapdims")
 def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
     """The view with two axes exchanged. Raises IndexOutOfRange."""
     return x.swapaxes(axis_of(x, dim0), axis_of(x, dim1))
@@ -535,7 +540,7 @@ def contiguous(xp: Module, x: Array, /) -> Array:
     return x if x.flags.c_contiguous else x.copy()
 
 
-@_view(function=False)
+@_view()
 def detach(xp: Module, self: Array) -> Array:
     """A view of the same memory, of which no gradients are recorded."""
     return self.view()
@@ -562,7 +567,7 @@ def atleast_3d(xp: Module, x: Array, /) -> Array:
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-@operation(function=False, fails="copying")
+@operation(fails="copying")
 def clone(xp: Module, self: Array) -> Array:
     """A copy on the heap with a storage of its own."""
     return self.copy()
@@ -602,7 +607,7 @@ def hstack(xp: Module, tensors: Arrays) -> Array:
     return xp.hstack(tensors)
 
 
-@operation(method=False, fails="{name} of tensors, the first")
+@operation("row_stack", method=False, fails="{name} of tensors, the first")
 def vstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors as rows, one below the other. A copy. Raises InvalidArgument."""
     return xp.vstack(tensors)

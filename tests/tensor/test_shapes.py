@@ -39,7 +39,7 @@ VIEWS: dict[str, Any] = {
     "select": (lambda t: t.select(1, -1), lambda a: a[:, -1]),
     "split": (lambda t: t.split(2, 1)[1], lambda a: a[:, 2:4]),
     "squeeze": (lambda t: t[None].squeeze(), lambda a: a.squeeze()),
-    "swapaxes": (lambda t: t.swapaxes(0, 1), lambda a: a.T),
+    "swapaxes": (lambda t: t.swapaxes(0, 1), lambda a: a.T), "swapdims": (lambda t: t.swapdims(0, 1), lambda a: a.T),
     "t": (lambda t: t.t(), lambda a: a.T),
     "tensor_split": (lambda t: t.tensor_split((1, 2), 1)[1], lambda a: a[:, 1:2]),
     "transpose": (lambda t: t.transpose(0, 1), lambda a: a.T), "unbind": (lambda t: t.unbind(1)[1], lambda a: a[:, 1]),
@@ -68,6 +68,7 @@ COPIES: dict[str, Any] = {
     "roll": (lambda t: t.roll((1, 2), axis=(0, 1)), lambda a: np.roll(a, (1, 2), (0, 1))),
     "stack": (lambda t: st.stack([t, t], dim=1), lambda a: np.stack([a, a], 1)),
     "tile": (lambda t: t.tile(2, 1), lambda a: np.tile(a, (2, 1))),
+    "row_stack": (lambda t: st.row_stack([t, t]), lambda a: np.vstack([a, a])),
     "vstack": (lambda t: st.vstack([t, t]), lambda a: np.vstack([a, a])),
     "copied reshape": (lambda t: t.reshape(-1, copy=True), np.ravel), "clone": (lambda t: t.clone(), lambda a: a),
 }  # fmt: skip
