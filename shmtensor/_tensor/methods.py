@@ -161,8 +161,17 @@ def _convert(row: ElementType) -> None:
 
 
 def _create(make: Callable[..., Tensor]) -> None:
-    def create(self: Tensor, *content: Any, dtype: Any = None, shared: bool = False) -> Tensor:
-        return make(*content, dtype=self.dtype if dtype is None else dtype, shared=shared)
+    def create(
+        self: Tensor,
+        *content: Any,
+        dtype: Any = None,
+        device: Any = None,
+        shared: bool = False,
+        requires_grad: bool = False,
+        **named: Any,
+    ) -> Tensor:
+        kind = self.dtype if dtype is None else dtype
+        return make(*content, dtype=kind, device=device, shared=shared, requires_grad=requires_grad, **named)
 
     create.__name__ = f"new_{make.__name__}"
     create.__doc__ = (

@@ -512,6 +512,8 @@ def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[in
         IndexOutOfRange, InvalidArgument: no such axis; fewer than one part.
     """
     axis = axis_of(x, dim)
+    if hasattr(indices_or_sections, "tolist"):  # a tensor
+        indices_or_sections = indices_or_sections.tolist()
     one = isinstance(indices_or_sections, INTEGERS)
     cuts: Any = index_of(indices_or_sections) if one else list(indices_of(indices_or_sections, "indices"))
     return xp.array_split(x, cuts, axis)  # type: ignore[no-any-return]
@@ -665,9 +667,23 @@ def repeat(xp: Module, x: Array, repeats: Any, /, *, axis: int | None = None) ->
 
 
 @operation(fails="repeating {repeats} times")
-def repeat_interleave(xp: Module, x: Array, /, repeats: Any, dim: int | None = None) -> Array:
-    """`repeat` with torch's names. A copy. Raises IndexOutOfRange, InvalidArgument."""
-    return _repeated(xp, x, repeats, dim)
+def repeat_interleave(
+    xp: Module, x: Array, /, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Array:
+    """`repeat` with torch's names; of one tensor of integers, each index so many times. A copy.
+
+    Args:
+        output_size: the size that the axis gets, if it is known.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument: as repeat; another size.
+    """
+    a, times = (xp.arange(x.shape[0] if x.ndim else 1), x) if repeats is None else (x, repeats)
+    made = _repeated(xp, a, times, dim)
+    size = made.size if dim is None else made.shape[dim]
+    if output_size is not None and index_of(output_size) != size:
+        raise InvalidArgument(f"repeat_interleave with output_size {output_size}; the size is {size}")
+    return made
 
 
 def _tiled(xp: Module, a: Array, repetitions: Any) -> Array:

@@ -87,3 +87,15 @@ def test_functions_of_methods():
     assert st.detach(x).storage() is x.storage()
     assert st.permute(st.ones(2, 3), (1, 0)).shape == st.permute(st.ones(2, 3), dims=(-1, 0)).shape == (3, 2)
     assert st.swapdims(st.ones(2, 3), 0, 1).shape == (3, 2) and st.row_stack([x, x]).shape == (2, 3)
+
+
+def test_to_a_type_a_device_or_what_another_has():
+    x = st.ones(2)
+    assert x.to("cpu") is x.to(st.ones(1)) is x.to(dtype=None, device="cpu") is x.to("float32", True, False) is x
+    for y in (x.to("cpu", st.int64), x.to(dtype="int64"), x.to(st.ones(1, dtype="int64")), x.to(st.int64, copy=True)):
+        assert y.dtype == st.int64
+    for y in (x.to(x, False, True), x.to(copy=True), x.to("cpu", "float32", False, True)):
+        same(y, x.numpy())
+        memory_of_its_own(y, x)
+    with pytest.raises(InvalidArgument):
+        x.to("cuda")

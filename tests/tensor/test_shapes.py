@@ -262,3 +262,13 @@ def test_as_torch():
         lambda x: x.tile((2, 1, 1)), lambda x: x[0].diag_embed(1), lambda x: x.reshape(5, -1), lambda x: x[0].adjoint(),
     ):  # fmt: skip
         np.testing.assert_array_equal(call(ours).numpy(), call(theirs).numpy())
+
+
+def test_places_and_numbers_in_tensors():
+    x = st.arange(6)
+    assert [part.tolist() for part in x.tensor_split(st.tensor(3))] == [[0, 1], [2, 3], [4, 5]]
+    assert [part.numel() for part in st.tensor_split(x, st.tensor([1, 5]))] == [1, 4, 1]
+    assert st.repeat_interleave(st.tensor([2, 0, 1])).tolist() == [0, 0, 2]
+    assert x[:2].repeat_interleave(st.tensor([1, 2]), 0, output_size=3).tolist() == [0, 1, 1]
+    with pytest.raises(st.errors.InvalidArgument, match="the size is 3"):
+        x[:2].repeat_interleave(st.tensor([1, 2]), output_size=4)
