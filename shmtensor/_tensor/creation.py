@@ -386,7 +386,8 @@ def logspace(
 ) -> Tensor:
     """`base` to the power of `num` values from `start` to `stop`, equally far apart.
 
-    For integer types both are cut off before. `end` and `steps` are torch's names of `stop` and `num`. Errors as `linspace`.
+    For integer types both are cut off before. `end` and `steps` are torch's names of `stop` and `num`.
+    Errors as `linspace`.
     """
     refuse_grad(requires_grad)
     stop, num = end if stop is None else stop, num if steps is None else steps
