@@ -39,13 +39,10 @@ def take_along_dim(xp: Module, x: Array, /, indices: Array, dim: int | None = No
         raise InvalidArgument(
             f"take_along_dim with indices of shape {at.shape} of a tensor of shape {x.shape}; as many"
         )
-    key = [xp.arange(max(n, m)) if n == 1 or m == 1 or n == m else None for n, m in zip(a.shape, at.shape, strict=True)]
-    sizes = [max(n, m) if n and m else 0 for n, m in zip(a.shape, at.shape, strict=True)]
-    if any(part is None for i, part in enumerate(key) if i != axis):
+    others = [pair for i, pair in enumerate(zip(a.shape, at.shape, strict=True)) if i != axis]
+    if any(n != m and 1 not in (n, m) for n, m in others):
         raise InvalidArgument(f"take_along_dim with indices of shape {at.shape} of a tensor of shape {x.shape}")
-    sizes[axis] = at.shape[axis]
-    whole = [a.shape[i] if i == axis else n for i, n in enumerate(sizes)]
-    result = xp.take_along_axis(xp.broadcast_to(a, whole), xp.broadcast_to(at, sizes), axis)
+    result = xp.take_along_axis(a, at, axis)
     return result if x.ndim or indices.ndim else result.reshape(())
 
 

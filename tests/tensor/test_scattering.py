@@ -65,6 +65,8 @@ def test_reductions_of_other_types():
     assert np.isnan(nan.item())
     assert st.tensor(2.0).scatter_reduce(0, st.tensor(0), st.tensor(3.0), "prod").item() == 6
     assert st.tensor(2.0).index_reduce(-1, st.tensor([0]), st.tensor(3.0), "amin").item() == 2
+    y = st.tensor([5, 6])
+    assert y.scatter_reduce_(0, st.tensor([1, 0]), y, "sum", include_self=False).tolist() == [6, 5]
     y = st.arange(3.0)
     assert y.scatter_reduce_(0, st.tensor([1, 2]), y[:2], "sum").tolist() == [0, 1, 3]  # the source is not read again
 
