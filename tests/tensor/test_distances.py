@@ -25,7 +25,7 @@ def test_distances(p, monkeypatch):
     expected = norm(A[:, :, None] - B[None, None], p)
     same(st.cdist(st.tensor(A), st.tensor(B), p), expected, 1e-12)
     monkeypatch.setattr(distances, "_AT_ONCE", 30)  # a few rows at a time
-    same(st.cdist(st.tensor(A[:, ::-1].copy()), st.tensor(B), p), expected[:, ::-1], 1e-12)
+    same(st.cdist(st.tensor(np.roll(A, 1, 1)), st.tensor(B), p), np.roll(expected, 1, 1), 1e-12)
     pairs = [norm(B[i] - B[j][None], p)[0] for i in range(4) for j in range(i + 1, 4)]
     same(st.pdist(st.tensor(B), p), np.array(pairs), 1e-12)
 
