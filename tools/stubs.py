@@ -36,6 +36,7 @@ from ..linalg.solvers import SlogdetResult
 from ..random import Generator
 from .arithmetic import FrexpResult
 from .core import Tensor
+from .histograms import Histogram
 from .statistical import Found, MinMax
 
 class Methods:
@@ -56,6 +57,7 @@ from ..linalg.solvers import SlogdetResult
 from ..random import Generator
 from .arithmetic import FrexpResult
 from .core import Tensor
+from .histograms import Histogram, HistogramDD
 from .inspection import FloatInfo, IntInfo, NamespaceInfo
 from .selection import UniqueAll, UniqueCounts, UniqueInverse
 from .statistical import Found, MinMax
@@ -121,8 +123,8 @@ def methods_stub() -> str:
     """The whole of `_methods.pyi`."""
     every = methods.table()
     lines = [method(name, every[name]) for name in sorted(every)]
-    found = sorted(name for row in ROWS for name in row.properties)
-    lines += [f"    @property\n    def {name}(self) -> Tensor: ..." for name in found]
+    found = {name: value for row in ROWS for name, value in row.properties.items()}
+    lines += [f"    @property\n    def {name}{signature(found[name], method=True)}: ..." for name in sorted(found)]
     return HEAD + METHODS + "\n".join(lines) + "\n"
 
 

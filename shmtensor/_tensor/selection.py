@@ -5,6 +5,7 @@ Results are copies. Nothing in this module blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -308,16 +309,58 @@ def argwhere(xp: Module, x: Array, /) -> Array:
     return xp.argwhere(x)
 
 
-@operation(method=False, fails="searching with side {side!r} in")
-def searchsorted(xp: Module, x1: Array, x2: Operand, /, *, side: str = "left", sorter: Array | None = None) -> Array:
-    """Where in the sorted `x1` (one axis) each of `x2` would go. Raises InvalidArgument, DTypeError."""
-    return xp.searchsorted(x1, x2, side, None if sorter is None else _indices(xp, sorter, "sorter"))
+@operation(method=False, out=Out.COPIED, fails="searching with side {side!r} in")
+def searchsorted(
+    xp: Module,
+    x1: Array,
+    x2: Operand,
+    /,
+    *,
+    side: str | None = None,
+    sorter: Array | None = None,
+    right: bool = False,
+    out_int32: bool = False,
+) -> Array:
+    """Where in the sorted `x1` each of `x2` would go.
+
+    Args:
+        x1: of one axis, or with the sizes of `x2` but for the last axis, each row of which is searched in its own row.
+        side: "left" (the default): before equal values; "right": after them.
+        sorter: indices that put `x1` in order.
+        right: side is "right".
+        out_int32: indices as int32, not int64.
+
+    Raises:
+        InvalidArgument: shapes, side; DTypeError: a sorter that is not integers.
+    """
+    where = side or ("right" if right else "left")
+    if right and where != "right":
+        raise InvalidArgument(f"searchsorted with side {side!r} and right=True; give one of them")
+    order = None if sorter is None else _indices(xp, sorter, "sorter")
+    if x1.ndim < 2:
+        found = xp.searchsorted(x1, x2, where, order)
+    else:
+        found = _searched_by_row(xp, x1, xp.asarray(x2), where, order)
+    return found.astype(np.int32) if out_int32 else found
+
+
+def _searched_by_row(xp: Module, a: Array, values: Array, side: str, order: Array | None) -> Array:
+    if a.shape[:-1] != values.shape[:-1] or (order is not None and order.shape != a.shape):
+        raise InvalidArgument(f"searchsorted in shape {a.shape} for values of shape {values.shape}; give as many rows")
+    if order is not None:
+        a = xp.take_along_axis(a, order, -1)
+    count = math.prod(a.shape[:-1])
+    rows, wanted = a.reshape(count, a.shape[-1]), values.reshape(count, values.shape[-1])
+    made = xp.empty(wanted.shape, np.int64)
+    for i in range(count):
+        made[i] = xp.searchsorted(rows[i], wanted[i], side)
+    return made.reshape(values.shape)
 
 
 @composed(method=False)
-def bucketize(x: Tensor, boundaries: Any, /, *, right: bool = False) -> Tensor:
+def bucketize(x: Tensor, boundaries: Any, /, *, right: bool = False, out_int32: bool = False) -> Tensor:
     """The number of the part between sorted boundaries in which each value lies. Raises InvalidArgument."""
-    return searchsorted(boundaries, x, side="right" if right else "left")
+    return searchsorted(boundaries, x, right=right, out_int32=out_int32)
 
 
 @operation(result=Result.VALUE)

@@ -16,8 +16,13 @@ UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strid
 PROPERTIES = frozenset({"H", "T", "mH", "mT", "imag", "real"})
 IN_PLACE = frozenset({"cauchy", "exponential", "fill", "geometric", "log_normal", "uniform", "zero"})
 """torch's database calls the in-place method of a copy."""
-SWAPPED = {"polygamma": lambda n, x: st.polygamma(n, x), "special.polygamma": lambda n, x: st.special.polygamma(n, x)}
-"""torch's database changes the places of the two arguments."""
+ARRANGED: dict[str, Callable[..., Any]] = {
+    "einsum": lambda operands, equation: st.einsum(equation, operands),
+    "polygamma": lambda x, n: st.polygamma(n, x),
+    "special.polygamma": lambda x, n: st.special.polygamma(n, x),
+    "where": lambda x, condition, other: st.where(condition, x, other),
+}
+"""torch's database calls these with other arguments than the function takes."""
 TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (2e-4, 2e-5), "complex64": (5e-4, 5e-5)}
 """Relative and absolute; of other types EXACT or DOUBLE."""
 DOUBLE = (1e-7, 1e-8)
@@ -35,10 +40,12 @@ def find(name: str) -> Callable[..., Any] | None:
     """Our callable for an operation of torch's; None if there is none."""
     if name in PROPERTIES and hasattr(st.Tensor, name):
         return lambda x: getattr(x, name)
-    if name in SWAPPED:
-        return lambda x, n: SWAPPED[name](n, x)
     if name in IN_PLACE:
         return getattr(st.Tensor, f"{name}_", None)
+    if name in ARRANGED:
+        return ARRANGED[name]
+    if hasattr(st.Tensor, name) and not callable(getattr(torch, name, None)):
+        return getattr(st.Tensor, name)  # torch has the method only
     place: Any = st
     try:
         for part in name.split("."):
