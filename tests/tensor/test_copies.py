@@ -32,11 +32,9 @@ CASES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "unbind_copy": ((1,), (A[:, 0], A[:, 1], A[:, 2])),
     "unfold_copy": ((2, 2, 2), A.reshape(1, 3, 2, 2)),
     "unsqueeze_copy": ((0,), A[None]),
-    "view_as_complex_copy": ((), A.reshape(6, 2).view(np.complex64)[:, 0]),
-    "view_as_real_copy": ((), np.stack([Z.real, Z.imag], -1)),
     "view_copy": (((4, 3),), A.reshape(4, 3)),
 }  # fmt: skip
-SOURCES = {"t_copy": A[0], "view_as_complex_copy": A.reshape(6, 2), "view_as_real_copy": Z}
+SOURCES = {"t_copy": A[0]}
 
 
 def test_every_function_has_a_case():

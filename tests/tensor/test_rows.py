@@ -158,3 +158,14 @@ def test_the_array_module_is_that_of_the_arguments():
     form = st.sort.form
     assert form.module_of(Elsewhere([3, 1])) is sys.modules[__name__]
     assert form.module_of(Elsewhere([3, 1])).sort(Elsewhere([3, 1]), 0, True).values == [1, 3]
+
+
+def test_no_name_has_two_rows():
+    functions = [name for row in ROWS if row.function is not None for name in row.names if is_public(row)]
+    methods = [name for row in ROWS for name in (*row.methods, *row.properties)]
+    assert [name for names in (functions, methods) for name, count in Counter(names).items() if count > 1] == []
+
+
+def is_public(row: Row) -> bool:
+    """Whether its function is one of the namespace; those of modules such as `linalg` may have the same names."""
+    return row.module.startswith("shmtensor._tensor.")
