@@ -46,6 +46,8 @@ def is_key(value: Any) -> bool:
 
     Keys are bounded, because hashing an enormous one in a damaged file would take for ever, or overflow the stack.
     """
+    if type(value) is str:
+        return True
     left = [value]
     seen = 0
     while left:

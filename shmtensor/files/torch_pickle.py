@@ -141,6 +141,8 @@ class Reader:
     # -- stack and memo -----------------------------------------------------------------------------------------------
 
     def _mark(self) -> None:
+        if len(self._below) > 2 * MAX_DEPTH:
+            raise self._damaged(f"more than {MAX_DEPTH} containers are within each other")
         self._below.append(self._stack)
         self._stack = []
 

@@ -511,6 +511,6 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
 def test_examples_of_the_documentation_run(tmp_path: Path) -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "files.md").read_text()
     blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         subprocess.run([sys.executable, "-c", block], check=True, cwd=tmp_path)
