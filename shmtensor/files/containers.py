@@ -46,8 +46,8 @@ def is_key(value: Any) -> bool:
 
     Keys are bounded, because hashing an enormous one in a damaged file would take for ever, or overflow the stack.
     """
-    if type(value) is str:
-        return True
+    if type(value) is not tuple:
+        return _is_plain_key(value)
     left = [value]
     seen = 0
     while left:
@@ -57,11 +57,15 @@ def is_key(value: Any) -> bool:
             if seen + len(left) + len(one) > _MAX_KEY:
                 return False
             left.extend(one)
-        elif not (one is None or isinstance(one, bool | float | complex | str | bytes)) and not (
-            isinstance(one, int) and -(1 << 63) <= one < 1 << 64
-        ):
+        elif not _is_plain_key(one):
             return False
     return True
+
+
+def _is_plain_key(value: Any) -> bool:
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 64
+    return value is None or isinstance(value, str | float | complex | bytes)
 
 
 def filled(target: Any, items: list[tuple[Any, Any]], label: str) -> Any:
