@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import weakref
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import shmtensor as st
 from shmtensor import Tensor
 from shmtensor._native import Operation
 from shmtensor._tensor import dispatch, functions, methods
-from shmtensor._tensor.dispatch import ROWS
+from shmtensor._tensor.dispatch import ROWS, Row
 from shmtensor.errors import DTypeError, InvalidArgument
 
 ROOT = Path(dispatch.__file__).parent
