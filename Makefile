@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api lint tidy format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops lint tidy format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -20,6 +20,7 @@ help:
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
+	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; TESTFLAGS='--show 2')"
 	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
 	@echo "make lint      ruff, mypy --strict, clang-format; make tidy: clang-tidy (.clang-tidy) over TIDY=native/*/*.cpp, some minutes"
 
@@ -145,6 +146,12 @@ bench: native
 	  echo "$$peer cannot be installed: its rows stay empty" >&2; done
 	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
 	$(BENCH_VENV)/bin/python -P benchmarks $(BENCHFLAGS)
+
+# torch's own database of operations as the judge; NAMES chooses some.
+NAMES ?=
+torch-ops: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet "$(TORCH)" expecttest
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -P -m torch_ops $(NAMES) $(TESTFLAGS)
 
 # The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).
 SUITE ?= array-api-tests

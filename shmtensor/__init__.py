@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from . import manager as manager
     from . import multiprocessing as multiprocessing
     from . import random as random
+    from . import special as special
     from . import storage as storage
     from ._namespace import *
     from ._namespace import __array_api_version__ as __array_api_version__
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = ("allocators", "array_api", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager",
-            "multiprocessing", "random", "storage")  # fmt: skip
+            "multiprocessing", "random", "special", "storage")  # fmt: skip
 _API = ("__array_api_version__", "__array_namespace_info__")
 
 

@@ -28,10 +28,15 @@ from .storage import Storage as Storage
 from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
 
-_ON_DEMAND = {"load": "files", "save": "files", "pickling": "ipc.plain_pickle", "set_pickling": "ipc.plain_pickle"}
-# Those modules import many others and are rarely used.
+_ON_DEMAND = {
+    "load": "files", "save": "files", "pickling": "ipc.plain_pickle", "set_pickling": "ipc.plain_pickle",
+    "get_printoptions": "_tensor.printing", "set_printoptions": "_tensor.printing",
+}  # fmt: skip
+# Those modules are rarely used, and most of them import many others.
 # Names generated from the table of types: now for NumPy's types, on first use for others.
 if TYPE_CHECKING:
+    from ._tensor.printing import get_printoptions as get_printoptions
+    from ._tensor.printing import set_printoptions as set_printoptions
     from ._tensor.typed import *
     from .files import load as load
     from .files import save as save

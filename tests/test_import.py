@@ -20,7 +20,7 @@ LAYERS = [
     {"manager"},
     {"dtypes", "devices", "allocators"},
     {"storage"},
-    {"_tensor", "linalg", "random", "fft", "atomics", "accounts"},
+    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts"},
     {"files"},
     {"ipc"},
     {"multiprocessing", "_namespace"},
@@ -184,7 +184,7 @@ def test_every_public_name_is_seen_by_type_checkers():
                     module = importlib.import_module(f"shmtensor.{node.module}") if alias.name == "*" else None
                     seen |= {alias.asname or "dtypes"} if module is None else set(getattr(module, "__all__", ()))
     other = {row for row in shmtensor.dtypes.TABLE if row.package is not None}
-    lazy = {"load", "save", "pickling", "set_pickling"} | {
+    lazy = {"load", "save", "pickling", "set_pickling", "get_printoptions", "set_printoptions"} | {
         name for row in other for name in (row.name, f"{row.prefix}Storage", f"{row.prefix}Tensor")
     }
     assert set(dir(shmtensor)) | lazy == seen

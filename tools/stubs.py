@@ -34,7 +34,9 @@ from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from .arithmetic import FrexpResult
 from .core import Tensor
+from .histograms import Histogram
 from .statistical import Found, MinMax
 
 class Methods:
@@ -53,7 +55,9 @@ from ..linalg.decompositions import EighResult, LUFactorResult, LUResult, QRResu
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from .arithmetic import FrexpResult
 from .core import Tensor
+from .histograms import Histogram, HistogramDD
 from .inspection import FloatInfo, IntInfo, NamespaceInfo
 from .selection import UniqueAll, UniqueCounts, UniqueInverse
 from .statistical import Found, MinMax
@@ -119,8 +123,8 @@ def methods_stub() -> str:
     """The whole of `_methods.pyi`."""
     every = methods.table()
     lines = [method(name, every[name]) for name in sorted(every)]
-    found = sorted(name for row in ROWS for name in row.properties)
-    lines += [f"    @property\n    def {name}(self) -> Tensor: ..." for name in found]
+    found = {name: value for row in ROWS for name, value in row.properties.items()}
+    lines += [f"    @property\n    def {name}{signature(found[name], method=True)}: ..." for name in sorted(found)]
     return HEAD + METHODS + "\n".join(lines) + "\n"
 
 
@@ -129,6 +133,9 @@ def functions_stub(module: Any, head: str) -> str:
     rows = {name: row.function for row in ROWS if row.function is not None for name in row.names}
     names = [name for name in sorted(module.__all__) if name in rows]
     lines = [f"def {name}{signature(getattr(module, name), method=False)}: ..." for name in names]
+    for name in getattr(module, "IN_PLACE", ()):
+        shown = signature(getattr(module, name), method=False).replace(str(inspect.Parameter.empty), "Tensor")
+        lines.append(f"def {name}{shown.replace('-> Self', '-> Tensor')}: ...")
     return HEAD + head + "\n".join(lines) + "\n"
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
 from .._native import TensorBase, overlaps
 from .._native import tensor as _tensor
 from ..allocators.default import again as allocate_again
@@ -299,12 +300,10 @@ class Tensor(TensorBase, Methods):
         return axis_of(self._array, dim)
 
     def __repr__(self) -> str:
-        array = self._live()
-        values = np.array2string(array, separator=", ", prefix="tensor(", threshold=1000)
-        return f"tensor({values}, shape={self.shape}, dtype={array.dtype.name}, memory={self.storage()._place()})"
+        return load("_tensor.printing").text_of(self)  # type: ignore[no-any-return]
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else str(self)
+        return format(self.item(), spec) if spec or not self._array.ndim else str(self)
 
     # -- to NumPy and Python ------------------------------------------------------------------------------------------
 
@@ -402,14 +401,34 @@ class Tensor(TensorBase, Methods):
         except FAILURES as error:
             raise failed(error, f"writing to index {key!r} of", a) from error
 
-    def to(self, dtype: Any) -> Tensor:
-        """Itself when of this type, else a copy converted to it. Raises DTypeError."""
-        if isinstance(dtype, Device) or (isinstance(dtype, str) and dtype.partition(":")[0] in ("cpu", "cuda")):
-            return self.to_device(dtype)
-        wanted = dtype_of(dtype)
+    def to(
+        self, *what: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False
+    ) -> Tensor:
+        """Itself when of the wanted type, else a copy converted to it.
+
+        Args:
+            what: a type, a device, both, or a tensor that has them; then `non_blocking` and `copy`.
+            dtype: the type; None: its own.
+            device: "cpu", the only one.
+            non_blocking: of torch; without effect.
+            copy: True: always a copy.
+
+        Raises:
+            DTypeError: no such type; InvalidArgument: no such device.
+        """
+        flags = [one for one in what if isinstance(one, bool)]
+        for one in what:
+            if isinstance(one, Device) or (isinstance(one, str) and one.partition(":")[0] in ("cpu", "cuda")):
+                device = one
+            elif one is not None and not isinstance(one, bool):
+                dtype = one.dtype if isinstance(one, Tensor) else one
+        if device is not None:
+            self.to_device(device)
         a = self._live()
+        wanted = a.dtype if dtype is None else dtype_of(dtype)
+        always = copy or flags[1:2] == [True]
         try:
-            return self if wanted == a.dtype else wrap(a.astype(wanted))
+            return self if wanted == a.dtype and not always else wrap(a.astype(wanted))
         except MemoryError as error:
             return wrap(again(error, "converting", a, a.astype, wanted))
 

@@ -271,30 +271,44 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
 
 @composed(method=False)
 def arange(
-    start: Any,
+    start: Any = 0,
     /,
     stop: Any = None,
     step: Any = 1,
     *,
+    end: Any = None,
     dtype: Any = None,
     device: Any = None,
     shared: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Values from `start` (0 if only one is given) below `stop`, `step` apart.
 
-    Default type int64 when all are integers, else float32. Errors as `tensor`.
+    Default type int64 when all are integers, else float32. `end` is torch's name of `stop`. Errors as `tensor`.
     """
+    refuse_grad(requires_grad)
+    stop = end if stop is None else stop
     if stop is None:
         start, stop = 0, start
     kind: DType | None = None if dtype is None else dtype_of(dtype)
     device_of(device)
     try:
+        if kind is not None and kind.kind in "iu":
+            start, stop, step = _of_whole_numbers(kind, start, stop, step)
         values: NDArray[Any] = np.arange(start, stop, step, dtype=kind)
     except (*FAILURES, ZeroDivisionError) as error:
         raise failed(error, f"arange({start!r}, {stop!r}, {step!r}) for", np.empty(0, kind)) from error
     if kind is None and values.dtype.kind == "f":
         values = values.astype(DEFAULT)
     return _shared(values) if shared else _tensor(values)
+
+
+def _of_whole_numbers(kind: DType, start: Any, stop: Any, step: Any) -> tuple[int, int, int]:
+    """Arguments of an arange that gives integers. As in torch, int64 cuts them off before it counts, others after."""
+    first, by = int(start), int(step)
+    if kind == np.int64 or all(isinstance(one, int) for one in (start, stop, step)):
+        return first, int(stop), by
+    return first, first + by * max(0, math.ceil((float(stop) - float(start)) / float(step))), by
 
 
 @composed(method=False)
@@ -312,36 +326,80 @@ def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: boo
 @composed(method=False)
 def linspace(
     start: Any,
-    stop: Any,
+    stop: Any = None,
     /,
     num: int = 100,
     *,
+    end: Any = None,
+    steps: int | None = None,
     dtype: Any = None,
     device: Any = None,
     endpoint: bool = True,
     shared: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """`num` values from `start` to `stop`, equally far apart.
+    """`num` values from `start` to `stop`, equally far apart; for integer types both are cut off before.
 
-    Default type float32, or complex64. Errors as `tensor`.
+    Default type float32, or complex64. `end` and `steps` are torch's names of `stop` and `num`. Errors as `tensor`.
     """
+    refuse_grad(requires_grad)
+    stop, num = end if stop is None else stop, num if steps is None else steps
     whole = complex if isinstance(start, complex) or isinstance(stop, complex) else float
     kind = (np.dtype(np.complex64) if whole is complex else DEFAULT) if dtype is None else dtype_of(dtype)
     if whole is complex and kind.kind != "c":
         raise DTypeError(f"linspace({start!r}, {stop!r}) as {kind.name}; complex numbers need a complex type")
     device_of(device)
     try:
-        values = np.linspace(whole(start), whole(stop), index_of(num), endpoint=endpoint).astype(kind, copy=False)
+        if kind.kind in "iu" and endpoint:
+            values = _whole_steps(int(start), int(stop), index_of(num)).astype(kind)
+        else:
+            values = np.linspace(whole(start), whole(stop), index_of(num), endpoint=endpoint).astype(kind, copy=False)
     except FAILURES as error:
         raise failed(error, f"linspace({start!r}, {stop!r}, {num!r}) for", np.empty(0, kind)) from error
     return _shared(values) if shared else _tensor(values)
 
 
+def _whole_steps(start: int, stop: int, num: int) -> NDArray[Any]:
+    """Values from both ends to the middle, so that both are exact."""
+    if num < 2:
+        return np.linspace(start, start, num)
+    step = (stop - start) / (num - 1)
+    at = np.arange(num)
+    values: NDArray[Any] = np.where(at < num // 2, start + step * at, stop - step * (num - 1 - at))
+    return values
+
+
 @composed(method=False)
-def logspace(start: Any, stop: Any, /, num: int = 100, base: float = 10.0, *, dtype: Any = None) -> Tensor:
-    """`base` to the power of `num` values from `start` to `stop`, equally far apart. Errors as `linspace`."""
-    powers = linspace(start, stop, num, dtype=np.float64)
-    return tensor(base**powers._array, dtype=DEFAULT if dtype is None else dtype)
+def logspace(
+    start: Any,
+    stop: Any = None,
+    /,
+    num: int = 100,
+    base: float = 10.0,
+    *,
+    end: Any = None,
+    steps: int | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`base` to the power of `num` values from `start` to `stop`, equally far apart.
+
+    For integer types both are cut off before. `end` and `steps` are torch's names of `stop` and `num`.
+    Errors as `linspace`.
+    """
+    refuse_grad(requires_grad)
+    stop, num = end if stop is None else stop, num if steps is None else steps
+    kind = dtype_of(dtype)
+    if kind.kind not in "iu":
+        wide = np.complex128 if kind.kind == "c" else np.float64
+        powers = linspace(start, stop, num, dtype=wide, device=device)._array
+    else:
+        device_of(device)
+        powers = _whole_steps(int(start), int(stop), index_of(num))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return tensor((base**powers).astype(kind), shared=shared)
 
 
 @composed(method=False)

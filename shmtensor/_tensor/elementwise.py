@@ -253,7 +253,7 @@ sqrt = unary("sqrt", np.sqrt)
 square = unary("square", np.square)
 tan = unary("tan", np.tan)
 tanh = unary("tanh", np.tanh)
-trunc = unary("trunc", np.trunc)
+trunc = unary("trunc", np.trunc, "fix")
 
 
 

@@ -12,20 +12,41 @@ from typing import Any
 from ..dtypes import TABLE, ElementType
 from ..errors import DTypeError, tensor_advice, type_name
 from ..linalg import routines as routines  # these have rows
+from ..random import counts as counts
 from ..random import distributions as distributions
 from ..random import sampling as sampling
 from ..storage import Storage
 from ..storage.arguments import array_from, shape_from
+from . import activations as activations  # these have rows
+from . import arithmetic as arithmetic
+from . import bounds as bounds
+from . import combining as combining
+from . import complex_parts as complex_parts
+from . import copies as copies
 from . import creation, elementwise
-from . import dlpack as dlpack  # these have rows
+from . import distances as distances
+from . import dlpack as dlpack
+from . import histograms as histograms
+from . import in_place as in_place
+from . import indexing as indexing
 from . import inspection as inspection
+from . import integration as integration
+from . import layouts as layouts
+from . import mapping as mapping
+from . import nan_statistics as nan_statistics
 from . import numpy_protocols as numpy_protocols
+from . import parts as parts
 from . import products as products
+from . import qualities as qualities
+from . import scattering as scattering
 from . import selection as selection
 from . import shapes as shapes
 from . import sorting as sorting
 from . import special as special
+from . import spread as spread
 from . import statistical as statistical
+from . import to_size as to_size
+from . import uniques as uniques
 from .core import Tensor as Tensor
 from .core import array_of, index_of, indices_of
 from .dispatch import ROWS, Array, Module, Result, composed, export, operation
@@ -149,8 +170,17 @@ def _convert(row: ElementType) -> None:
 
 
 def _create(make: Callable[..., Tensor]) -> None:
-    def create(self: Tensor, *content: Any, dtype: Any = None, shared: bool = False) -> Tensor:
-        return make(*content, dtype=self.dtype if dtype is None else dtype, shared=shared)
+    def create(
+        self: Tensor,
+        *content: Any,
+        dtype: Any = None,
+        device: Any = None,
+        shared: bool = False,
+        requires_grad: bool = False,
+        **named: Any,
+    ) -> Tensor:
+        kind = self.dtype if dtype is None else dtype
+        return make(*content, dtype=kind, device=device, shared=shared, requires_grad=requires_grad, **named)
 
     create.__name__ = f"new_{make.__name__}"
     create.__doc__ = (

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import DTypeError, InvalidArgument
-from .core import axis_of
-from .dispatch import Array, Module, Out, Register, export, operation
+from .core import Tensor, axis_of
+from .dispatch import Array, Module, Out, Register, composed, export, operation
 from .elementwise import binary
 
 KINDS: Final = ("a scalar", "a vector (1 axis)", "a matrix (2 axes)", "a stack of matrices (3 axes)")
@@ -292,13 +292,35 @@ def kron(xp: Module, x: Array, other: Array, /) -> Array:
     return xp.kron(x, other)
 
 
-@operation(method=False)
-def einsum(xp: Module, equation: str, *operands: Array) -> Array:
+@composed(method=False)
+def einsum(equation: str, *operands: Any) -> Tensor:
     """The sum of products that an equation in Einstein's notation says ("ij,jk->ik"), in an order of little work.
 
-    A new tensor. Raises InvalidArgument: not an equation, or one that does not fit the shapes.
+    A new tensor.
+
+    Args:
+        operands: tensors, or one list of them.
+
+    Raises InvalidArgument: not an equation, or one that does not fit the shapes.
     """
+    listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
+    return _einsum(equation, *(operands[0] if listed else operands))
+
+
+def _sums(equation: str) -> bool:
+    """Whether an equation sums over an axis that only one operand has."""
+    given, arrow, kept = equation.partition("->")
+    parts = [set(part) for part in given.split(",")]
+    alone = [one for one in set(given) if one.isalpha() and sum(one in part for part in parts) == 1]
+    return any(one not in kept if arrow else given.count(one) > 1 for one in alone)
+
+
+@operation(name="einsum", function=False, method=False)
+def _einsum(xp: Module, equation: str, *operands: Array) -> Array:
+    """What `einsum` computes."""
     try:
+        if all(one.dtype.kind in "biu" for one in operands) and _sums(equation):
+            operands = tuple([one.astype(np.int64) for one in operands])  # as sum() does
         result = xp.einsum(equation, *operands, optimize=len(operands) > 1)
     except (IndexError, KeyError, TypeError, ValueError) as error:
         shapes = ", ".join(str(a.shape) for a in operands)

@@ -5,6 +5,7 @@ Results are copies. Nothing in this module blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 

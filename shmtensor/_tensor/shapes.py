@@ -208,13 +208,18 @@ def permute_dims(xp: Module, x: Array, /, axes: Sequence[int]) -> Array:
     return _permuted(x, axes)
 
 
-@_view(function=False, fails="the order {dims} for the axes of")
-def permute(xp: Module, self: Array, *dims: Any) -> Array:
+def _permute_method(xp: Module, self: Array, *dims: Any) -> Array:
     """The view with its axes in another order, as `permute_dims(x, axes)`; `x.permute(1, 0)` or `x.permute((1, 0))`."""
     return _permuted(self, _sizes(dims))
 
 
-@_view("swapaxes")
+@_view(method=_permute_method, fails="the order {dims} for the axes of")
+def permute(xp: Module, x: Array, /, dims: Sequence[int]) -> Array:
+    """The view with its axes in another order. Raises IndexOutOfRange, InvalidArgument."""
+    return _permuted(x, dims)
+
+
+@_view("swapaxes", "swapdims")
 def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
     """The view with two axes exchanged. Raises IndexOutOfRange."""
     return x.swapaxes(axis_of(x, dim0), axis_of(x, dim1))
@@ -512,6 +517,8 @@ def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[in
         IndexOutOfRange, InvalidArgument: no such axis; fewer than one part.
     """
     axis = axis_of(x, dim)
+    if hasattr(indices_or_sections, "tolist"):  # a tensor
+        indices_or_sections = indices_or_sections.tolist()
     one = isinstance(indices_or_sections, INTEGERS)
     cuts: Any = index_of(indices_or_sections) if one else list(indices_of(indices_or_sections, "indices"))
     return xp.array_split(x, cuts, axis)  # type: ignore[no-any-return]
@@ -540,7 +547,7 @@ def contiguous(xp: Module, x: Array, /) -> Array:
     return x if x.flags.c_contiguous else x.copy()
 
 
-@_view(function=False)
+@_view()
 def detach(xp: Module, self: Array) -> Array:
     """A view of the same memory, of which no gradients are recorded."""
     return self.view()
@@ -567,7 +574,7 @@ def atleast_3d(xp: Module, x: Array, /) -> Array:
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-@operation(function=False, fails="copying")
+@operation(fails="copying")
 def clone(xp: Module, self: Array) -> Array:
     """A copy on the heap with a storage of its own."""
     return self.copy()
@@ -607,7 +614,7 @@ def hstack(xp: Module, tensors: Arrays) -> Array:
     return xp.hstack(tensors)
 
 
-@operation(method=False, fails="{name} of tensors, the first")
+@operation("row_stack", method=False, fails="{name} of tensors, the first")
 def vstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors as rows, one below the other. A copy. Raises InvalidArgument."""
     return xp.vstack(tensors)
@@ -665,9 +672,23 @@ def repeat(xp: Module, x: Array, repeats: Any, /, *, axis: int | None = None) ->
 
 
 @operation(fails="repeating {repeats} times")
-def repeat_interleave(xp: Module, x: Array, /, repeats: Any, dim: int | None = None) -> Array:
-    """`repeat` with torch's names. A copy. Raises IndexOutOfRange, InvalidArgument."""
-    return _repeated(xp, x, repeats, dim)
+def repeat_interleave(
+    xp: Module, x: Array, /, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Array:
+    """`repeat` with torch's names; of one tensor of integers, each index so many times. A copy.
+
+    Args:
+        output_size: the size that the axis gets, if it is known.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument: as repeat; another size.
+    """
+    a, times = (xp.arange(x.shape[0] if x.ndim else 1), x) if repeats is None else (x, repeats)
+    made = _repeated(xp, a, times, dim)
+    size = made.size if dim is None else made.shape[dim]
+    if output_size is not None and index_of(output_size) != size:
+        raise InvalidArgument(f"repeat_interleave with output_size {output_size}; the size is {size}")
+    return made
 
 
 def _tiled(xp: Module, a: Array, repetitions: Any) -> Array:

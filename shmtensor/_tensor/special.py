@@ -1,18 +1,44 @@
-"""Elementwise special functions, computed by SciPy (the extra `scipy`), which is imported on first use."""
+"""Elementwise special functions that torch has beside sin and exp: those of gamma, error and entropy functions.
+
+Most are computed by SciPy (the extra `scipy`), which is imported on first use. Integers are computed as float32,
+narrower types in float32. Functions that torch has in `torch.special` alone are in `shmtensor.special`. Nothing in this
+module blocks.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from ..errors import MissingExtra
-from .dispatch import Array, Module, export, methods_of
+import numpy as np
+
+from ..errors import InvalidArgument, MissingExtra
+from .core import Tensor, index_of
+from .dispatch import Array, Module, Operand, Out, export, methods_of, operation
 from .elementwise import unary
+from .result_types import converted, floating_type, floats, widened
+
+DOMAIN: Final = "Raises DTypeError: complex numbers."
+BOTH: Final = "Raises DTypeError: complex numbers; InvalidArgument: shapes that do not go together."
+
+
+class OfOne(Protocol):
+    """A function of one tensor."""
+
+    def __call__(self, input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+
+class OfTwo(Protocol):
+    """A function of two tensors, or of a tensor and a number."""
+
+    def __call__(self, input: Any, other: Any, *, out: Tensor | None = None) -> Tensor: ...
 
 
 @cache
-def _scipys(name: str) -> Callable[..., Any]:
+def scipys(name: str) -> Callable[..., Any]:
+    """A function of `scipy.special`. Raises MissingExtra."""
     try:
         from scipy import special
     except ImportError as error:
@@ -24,19 +50,143 @@ def _scipys(name: str) -> Callable[..., Any]:
 
 def _lazy(name: str, doc: str) -> Callable[..., Any]:
     def compute(xp: Module, a: Array, out: Array | None = None) -> Array:
-        return _scipys(name)(a, out=out)
+        dtype = floating_type(a)
+        result = scipys(name)(a.astype(widened(xp, dtype), copy=False), out=out)
+        return result if out is not None or result.dtype == dtype else result.astype(dtype)
 
     compute.__doc__, compute.__module__ = doc, __name__
     return compute
+
+
+def of_one(
+    name: str, function: Callable[[Array], Array], doc: str, *aliases: str, module: str = __name__, method: bool = True
+) -> OfOne:
+    """Register a function of one real tensor, which gets an array of float32 or float64. Methods come in place, too."""
+
+    def compute(xp: Module, input: Array) -> Array:
+        dtype, (a,) = floats(xp, name, input)
+        with np.errstate(all="ignore"):
+            return xp.asarray(function(a)).astype(dtype, copy=False)
+
+    compute.__name__, compute.__module__, compute.__doc__ = name, module, f"{doc}\n\n{DOMAIN}"
+    return operation(*aliases, out=Out.COPIED, method=method, in_place=method)(compute)
+
+
+def of_two(
+    name: str,
+    function: Callable[[Array, Array], Array],
+    doc: str,
+    *aliases: str,
+    module: str = __name__,
+    method: bool = True,
+) -> OfTwo:
+    """Register a function of two real tensors or numbers, which gets arrays of one type, float32 or float64."""
+
+    def compute(xp: Module, input: Operand, other: Operand) -> Array:
+        dtype, (a, b) = floats(xp, name, input, other)
+        with np.errstate(all="ignore"):
+            return xp.asarray(function(a, b)).astype(dtype, copy=False)
+
+    compute.__name__, compute.__module__, compute.__doc__ = name, module, f"{doc}\n\n{BOTH}"
+    return operation(*aliases, out=Out.COPIED, method=method, in_place=method, fails="{name} with")(compute)
+
+
+def product(x: Array, y: Array, logarithm: Callable[[Array], Array]) -> Array:
+    """`x * logarithm(y)`, and 0 where x is 0, unless y is NaN."""
+    return np.where((x == 0) & ~np.isnan(y), x * 0, x * logarithm(y))
 
 
 digamma = unary("digamma", _lazy("psi", "The derivative of lgamma."))
 erf = unary("erf", _lazy("erf", "The error function."))
 erfc = unary("erfc", _lazy("erfc", "1 - erf(x)."))
 erfinv = unary("erfinv", _lazy("erfinv", "The inverse of erf."))
-i0 = unary("i0", _lazy("i0", "The modified Bessel function of order 0."), method=False)
+i0 = unary("i0", _lazy("i0", "The modified Bessel function of order 0."))
 lgamma = unary("lgamma", _lazy("gammaln", "log(|gamma(x)|)."))
 ndtri = unary("ndtri", _lazy("ndtri", "The inverse of the normal distribution."), method=False)
+igamma = of_two(
+    "igamma",
+    lambda a, x: scipys("gammainc")(a, x),
+    "The lower incomplete gamma function of `input` at `other`, divided by gamma(input).",
+)
+igammac = of_two(
+    "igammac",
+    lambda a, x: scipys("gammaincc")(a, x),
+    "The upper incomplete gamma function of `input` at `other`, divided by gamma(input).",
+)
+xlogy = of_two(
+    "xlogy",
+    lambda x, y: product(x, y, np.log),
+    "`input * log(other)`, and 0 where `input` is 0, unless `other` is NaN.",
+)
+
+
+@operation(out=Out.COPIED, in_place=True)
+def sinc(xp: Module, input: Array) -> Array:
+    """sin(pi x) / (pi x), and 1 at 0; integers give float32. Raises DTypeError (`out` of a lower kind)."""
+    dtype = floating_type(input)
+    (x,) = converted(xp, widened(xp, dtype), input)
+    with np.errstate(all="ignore"):
+        return xp.where(x == 0, 1, xp.sin(x * math.pi) / (x * math.pi)).astype(dtype, copy=False)
+
+
+@operation(out=Out.COPIED, in_place=True)
+def logit(xp: Module, input: Array, eps: float | None = None) -> Array:
+    """log(x / (1 - x)), of x clipped to [eps, 1 - eps] if `eps` is given; integers give float32.
+
+    Raises DTypeError: complex numbers.
+    """
+    dtype, (x,) = floats(xp, "logit", input)
+    if eps is not None:
+        low, high = x.dtype.type(eps), x.dtype.type(1 - eps)
+        x = xp.where(x < low, low, xp.where(x > high, high, x))
+    with np.errstate(all="ignore"):
+        return xp.log(x / (1 - x)).astype(dtype, copy=False)
+
+
+def _polygamma(xp: Module, n: int, input: Array) -> Array:
+    order = index_of(n, "order")
+    if order < 0:
+        raise InvalidArgument(f"polygamma of order {order}; give 0 or more")
+    dtype, (x,) = floats(xp, "polygamma", input)
+    with np.errstate(all="ignore"):
+        if order == 0:
+            return scipys("psi")(x).astype(dtype, copy=False)
+        wide = x.astype(xp.float64)  # the product can lie beyond float32 where its factors do not
+        values = (-1.0) ** (order + 1) * scipys("gamma")(order + 1.0) * scipys("zeta")(order + 1.0, wide)
+        return values.astype(dtype)
+
+
+def _polygamma_method(xp: Module, input: Array, n: int) -> Array:
+    """The derivative of order `n` of digamma. Raises InvalidArgument: a negative order; DTypeError: complex numbers."""
+    return _polygamma(xp, n, input)
+
+
+@operation(out=Out.COPIED, method=_polygamma_method)
+def polygamma(xp: Module, n: int, input: Array) -> Array:
+    """The derivative of order `n` of digamma. Raises InvalidArgument: a negative order; DTypeError: complex numbers."""
+    return _polygamma(xp, n, input)
+
+
+@operation(out=Out.PLACED, function=False, fails="polygamma of order {n} of")
+def polygamma_(xp: Module, input: Array, n: int) -> Array:
+    """`polygamma` in place; returns self. Raises as polygamma does, and LayoutError."""
+    return _polygamma(xp, n, input)
+
+
+@operation(out=Out.COPIED, in_place=True)
+def mvlgamma(xp: Module, input: Array, p: int) -> Array:
+    """The logarithm of the multivariate gamma function of dimension `p`.
+
+    Raises InvalidArgument: p below 1; DTypeError: complex numbers.
+    """
+    if index_of(p, "dimension") < 1:
+        raise InvalidArgument(f"mvlgamma of dimension {p}; give 1 or more")
+    dtype, (x,) = floats(xp, "mvlgamma", input)
+    with np.errstate(all="ignore"):
+        steps = x[..., None] - xp.arange(p, dtype=x.dtype) / 2
+        constant = p * (p - 1) / 4 * math.log(math.pi)
+        return (scipys("gammaln")(steps).sum(-1) + constant).astype(dtype, copy=False)
+
 
 __all__ = export(globals())
 METHODS: Final = methods_of(__name__)

@@ -16,19 +16,14 @@ from numpy.typing import NDArray
 
 from ..dtypes import BY_DTYPE, DType
 from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
-from .entries import Entry, checked_shape, read_exactly
+from . import archives
+from .entries import Entry, checked_shape
 
-ALIGNMENT: Final = 64
-"""Alignment in bytes of the elements of each array in a file, so that they can be mapped."""
 MAX_HEADER: Final = 10_000
 """Maximum length of a header in characters, as in NumPy."""
 _MAGIC: Final = b"\x93NUMPY"
 _LENGTHS: Final = {(1, 0): "<H", (2, 0): "<I", (3, 0): "<I"}
-_LOCAL: Final = struct.Struct("<4s22xHH")  # of a local header: signature, bytes of the name, bytes of the extra field
-_PADDING: Final = 0xD935  # the extra field that aligns what follows, as Android's tools have it
 _INFLATION: Final = 1032  # maximum compression ratio of deflate
-_PIECE: Final = 1 << 26  # bytes written at once
-_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 # -- npy --------------------------------------------------------------------------------------------------------------
@@ -46,12 +41,6 @@ def npy_header(array: NDArray[Any], label: str) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": array.shape})
     return file.getvalue()
-
-
-def write_npy(array: NDArray[Any], label: str, write: Callable[[Any], None]) -> None:
-    """Write an array. Blocks as writing does. Raises DTypeError, OSError."""
-    write(npy_header(array, label))
-    write(array.reshape(-1).view(np.uint8).data)
 
 
 def read_npy_header(read: Callable[[int], bytes], label: str) -> tuple[DType, tuple[int, ...], bool, int]:
@@ -99,7 +88,7 @@ def read_npy_header(read: Callable[[int], bytes], label: str) -> tuple[DType, tu
     return dtype, checked_shape(header["shape"], dtype.itemsize, label), fortran, 8 + width + length
 
 
-def npy_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
+def npy_entries(file: io.RawIOBase, size: int, path: str) -> list[Entry]:
     """Return the entry of a `.npy` file. Bytes after the array are ignored, as in NumPy. Blocks as reading does.
 
     Raises:
@@ -124,52 +113,28 @@ def check_key(key: str, label: str) -> str:
     return key
 
 
-def write_npz(file: io.FileIO, arrays: Mapping[str, NDArray[Any]], path: str) -> None:
+def write_npz(file: io.RawIOBase, arrays: Mapping[str, NDArray[Any]], path: str) -> None:
     """Write an uncompressed archive with aligned elements. Blocks as writing does.
 
     Raises:
         InvalidArgument, DTypeError: a key or type that the format does not allow.
         OSError: no room.
     """
-    buffered = io.BufferedRandom(file)  # zipfile does not check how much was written
-    with zipfile.ZipFile(buffered, "w") as archive:
+    with archives.writing(file) as archive:
         for key, array in arrays.items():
-            label = f"{path}: {key!r}"
-            header = npy_header(array, label)
-            info = zipfile.ZipInfo(f"{check_key(key, path)}.npy")
-            # The header of a member: 30 bytes, its name, our padding (4 and more), 20 for its size in 64 bits.
-            start = buffered.tell() + 30 + len(info.filename.encode()) + 4 + 20
-            padding = -start % ALIGNMENT
-            info.extra = struct.pack("<HH", _PADDING, padding) + bytes(padding)
-            info.external_attr = 0o600 << 16
-            with archive.open(info, "w", force_zip64=True) as member:
-                member.write(header)
-                data = array.reshape(-1).view(np.uint8).data
-                for at in range(0, len(data), _PIECE):
-                    member.write(data[at : at + _PIECE])
-    buffered.detach()
+            header = npy_header(array, f"{path}: {key!r}")
+            data = array.reshape(-1).view(np.uint8).data
+            archives.put(archive, f"{check_key(key, path)}.npy", (header, data))
 
 
-def npz_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
+def npz_entries(file: io.RawIOBase, size: int, path: str) -> list[Entry]:
     """Return the entries of a `.npz` file. Blocks as reading does.
 
     Raises:
         FileDamaged: not a zip archive, or members that overlap, are duplicated, invalid, or beyond the end.
         DTypeError: as read_npy_header.
     """
-    try:
-        archive = zipfile.ZipFile(file)
-        infos = archive.infolist()
-        places = [(_data_offset(archive, info, file, path), info) for info in infos]
-    except FileDamaged:
-        raise
-    except Exception as error:  # zipfile raises exceptions of many types
-        raise FileDamaged(f"{path}: not a zip archive of arrays: {error}") from error
-    before = 0
-    for offset, info in sorted(places, key=lambda place: place[1].header_offset):
-        if info.header_offset < before or offset + info.compress_size > size:
-            raise FileDamaged(f"{path}: {info.filename!r} overlaps another member or the end of the file")
-        before = offset + info.compress_size
+    archive, places = archives.members(file, size, path, "arrays")
     entries: dict[str, Entry] = {}
     for offset, info in places:
         try:
@@ -182,19 +147,8 @@ def npz_entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
     return list(entries.values())
 
 
-def _data_offset(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: io.FileIO, path: str) -> int:
-    """Return the offset of a member's bytes."""
-    if info.compress_type not in _METHODS or info.flag_bits & 0x1 or info.is_dir():
-        raise FileDamaged(f"{path}: {info.filename!r} is a directory, encrypted, or compressed in an unknown way")
-    archive.open(info).close()  # checks its local header
-    header = bytearray(_LOCAL.size)
-    read_exactly(file, info.header_offset, memoryview(header), path)
-    _, name, extra = _LOCAL.unpack(header)
-    return int(info.header_offset + _LOCAL.size + name + extra)
-
-
 def _member(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, offset: int, file: io.FileIO, label: str, name: str
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, offset: int, file: io.RawIOBase, label: str, name: str
 ) -> Entry:
     stored = info.compress_type == zipfile.ZIP_STORED
     if info.file_size > (info.compress_size if stored else (info.compress_size + 1) * _INFLATION):

@@ -6,7 +6,7 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,7 +69,7 @@ def _shown(value: Any) -> str:
     return text if len(text) < 100 else text[:97] + "..."
 
 
-def read_exactly(file: io.FileIO, offset: int, target: memoryview, label: str) -> None:
+def read_exactly(file: io.RawIOBase, offset: int, target: memoryview, label: str) -> None:
     """Fill `target` from an offset in a file. Blocks as reading does. Raises EndOfFile, OSError."""
     file.seek(offset)
     done = 0
@@ -80,7 +80,7 @@ def read_exactly(file: io.FileIO, offset: int, target: memoryview, label: str) -
         done += count
 
 
-def read_tensor(path: str, file: io.FileIO, entry: Entry, shared: bool) -> Tensor:
+def read_tensor(path: str, file: io.RawIOBase, entry: Entry, shared: bool) -> Tensor:
     """Read an entry into the memory of a new tensor. Blocks as reading does.
 
     Raises:
@@ -132,13 +132,12 @@ def _inflate(entry: Entry, data: memoryview, label: str) -> None:
         raise FileDamaged(f"{label}: the compressed data is damaged: {error}") from error
 
 
-def map_tensors(path: str, file: io.FileIO, entries: Sequence[Entry], writable: bool) -> dict[str, Tensor]:
-    """Map entries as tensors. Blocks only where pages have to be reserved.
+class Mapping:
+    """A file whose entries are mapped as tensors. Blocks only where pages have to be reserved.
 
     Args:
         path: absolute path, which processes that receive the tensors open themselves.
         file: the file at that path.
-        entries: the tensors to map.
         writable: whether the tensors can be written to.
 
     Raises:
@@ -146,34 +145,50 @@ def map_tensors(path: str, file: io.FileIO, entries: Sequence[Entry], writable: 
         FileDamaged: the file was replaced meanwhile.
         MappingError, OutOfMemory: the system refused.
     """
-    status = os.fstat(file.fileno())
-    flags = MapFlags.SHARED | MapFlags.NOCREATE
-    allocator = MapAllocator(path, flags if writable else flags | MapFlags.READONLY)
-    storages: dict[DType, Storage] = {}
-    tensors: dict[str, Tensor] = {}
-    for entry in entries:
+
+    def __init__(self, path: str, file: io.RawIOBase, writable: bool) -> None:
+        self._path = path
+        self._status = os.fstat(file.fileno())
+        self._writable = writable
+        flags = MapFlags.SHARED | MapFlags.NOCREATE
+        self._allocator = MapAllocator(path, flags if writable else flags | MapFlags.READONLY)
+        self._storages: dict[DType, Storage] = {}
+
+    def tensor(self, entry: Entry) -> Tensor:
+        """Return the tensor over an entry."""
         dtype = require_supported(entry.dtype.newbyteorder("="))
         if not entry.nbytes:
-            tensors[entry.name] = empty(entry.shape, dtype=dtype)
-            continue
-        problem = None
-        if entry.inflate is not None:
-            problem = "is compressed"
-        elif not entry.dtype.isnative:
-            problem = "is in the other byte order"
-        elif entry.offset % dtype.itemsize:
-            problem = f"begins at byte {entry.offset}, which is not a multiple of its item size {dtype.itemsize}"
-        elif writable and entry.checksum is not None:
-            problem = "has a checksum in its archive, which writes would not update"
+            return empty(entry.shape, dtype=dtype)
+        problem = self._problem(entry)
         if problem is not None:
-            raise LayoutError(f"{path}: {entry.name!r} {problem}; load it without mmap, or save it as .safetensors")
-        storage = storages.get(dtype)
-        if storage is None:
-            storage = storages[dtype] = STORAGE_CLASSES[dtype](status.st_size // dtype.itemsize, allocator=allocator)
-            if storage._region.identity != (status.st_dev, status.st_ino):
-                raise FileDamaged(f"{path} was replaced while it was being loaded; load it again")
+            raise LayoutError(
+                f"{self._path}: {entry.name!r} {problem}; load it without mmap, or save it as .safetensors"
+            )
         strides = np.cumprod([1, *(entry.shape if entry.fortran else entry.shape[::-1])])[:-1].tolist()
-        tensors[entry.name] = Tensor._rebuild(
-            storage, entry.offset // dtype.itemsize, entry.shape, tuple(strides if entry.fortran else strides[::-1])
+        return Tensor._rebuild(
+            self._storage(dtype),
+            entry.offset // dtype.itemsize,
+            entry.shape,
+            tuple(strides if entry.fortran else strides[::-1]),
         )
-    return tensors
+
+    def _problem(self, entry: Entry) -> str | None:
+        width = entry.dtype.itemsize
+        if entry.inflate is not None:
+            return "is compressed"
+        if not entry.dtype.isnative:
+            return "is in the other byte order"
+        if entry.offset % width:
+            return f"begins at byte {entry.offset}, which is not a multiple of its item size {width}"
+        if self._writable and entry.checksum is not None:
+            return "has a checksum in its file, which writes would not update"
+        return None
+
+    def _storage(self, dtype: DType) -> Storage:
+        storage = self._storages.get(dtype)
+        if storage is None:
+            storage = STORAGE_CLASSES[dtype](self._status.st_size // dtype.itemsize, allocator=self._allocator)
+            if storage._region.identity != (self._status.st_dev, self._status.st_ino):
+                raise FileDamaged(f"{self._path} was replaced while it was being loaded; load it again")
+            self._storages[dtype] = storage
+        return storage

@@ -21,14 +21,16 @@ from .entries import Entry, checked_shape, read_exactly
 
 MAX_HEADER: Final = 100_000_000
 """Maximum size of a header in bytes, as in the reference implementation."""
-_METADATA: Final = "__metadata__"
+METADATA: Final = "__metadata__"
+"""The key of a header that is not a tensor, but a table of strings."""
 _NAMES: Final = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3fn",
     "I16": "int16", "U16": "uint16", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32",
     "F32": "float32", "C64": "complex64", "F64": "float64", "I64": "int64", "U64": "uint64",
 }  # fmt: skip
 """Name in a file -> name of the dtype, in the order in which the reference sorts types."""
-_BY_DTYPE: Final = {name: short for short, name in _NAMES.items()}
+BY_DTYPE: Final = {name: short for short, name in _NAMES.items()}
+"""Name of a dtype -> name in a file."""
 _RANK: Final = {name: rank for rank, name in enumerate(_NAMES.values())}
 _EXTENDED: Final = ("bfloat16", "float8")  # types that NumPy does not have
 
@@ -55,7 +57,7 @@ def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], No
         OSError: no room.
     """
     for key, array in arrays.items():
-        if array.dtype.name not in _BY_DTYPE:
+        if array.dtype.name not in BY_DTYPE:
             raise DTypeError(f"{path}: safetensors does not have the type {array.dtype.name} of {key!r}; convert it")
     header: dict[str, Any] = {}
     order = sorted(arrays, key=lambda key: (-_RANK[arrays[key].dtype.name], key.encode("utf-8", "surrogatepass")))
@@ -63,7 +65,7 @@ def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], No
     for key in order:
         array = arrays[key]
         header[key] = {
-            "dtype": _BY_DTYPE[array.dtype.name],
+            "dtype": BY_DTYPE[array.dtype.name],
             "shape": list(array.shape),
             "data_offsets": [offset, offset + array.nbytes],
         }
@@ -75,8 +77,13 @@ def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], No
         put(arrays[key].reshape(-1).view(np.uint8).data)
 
 
-def entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
-    """Return the entries of a file. Blocks as reading does.
+def entries(file: io.RawIOBase, size: int, path: str) -> list[Entry]:
+    """Return the entries of a file. Blocks as reading does. Raises as `parse`."""
+    return parse(file, size, path)[0]
+
+
+def parse(file: io.RawIOBase, size: int, path: str) -> tuple[list[Entry], dict[str, str]]:
+    """Return the entries and the metadata of a file. Blocks as reading does.
 
     Raises:
         FileDamaged: the header is invalid, or tensors overlap, have gaps, exceed the file, do not match their shapes,
@@ -98,12 +105,12 @@ def entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
     try:
         if text[:1] != b"{":
             raise ValueError("it does not begin with '{'")
-        header = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        header = json.loads(text.decode(), object_pairs_hook=once, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise FileDamaged(f"{path}: the header is not JSON of tensors: {error}") from error
-    metadata = header.pop(_METADATA, {})
+    metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise FileDamaged(f"{path}: {_METADATA} is not a table of strings")
+        raise FileDamaged(f"{path}: {METADATA} is not a table of strings")
     found = [_entry(key, claim, path) for key, claim in header.items()]
     place = 0
     for entry in sorted(found, key=lambda entry: (entry.offset, entry.nbytes)):
@@ -114,17 +121,19 @@ def entries(file: io.FileIO, size: int, path: str) -> list[Entry]:
     if start + place != size:
         kind = EndOfFile if start + place > size else FileDamaged
         raise kind(f"{path}: the header describes {place} bytes of elements, and the file has {size - start}")
-    return [Entry(entry.name, entry.dtype, entry.shape, start + entry.offset) for entry in found]
+    return [Entry(entry.name, entry.dtype, entry.shape, start + entry.offset) for entry in found], metadata
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the table of an object in JSON. Does not block. Raises ValueError: a key is there twice."""
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("duplicate key")
     return table
 
 
-def _no_constant(name: str) -> Any:
+def no_constant(name: str) -> Any:
+    """Refuse NaN and Infinity in JSON. Raises ValueError."""
     raise ValueError(f"{name} is not valid JSON")
 
 

@@ -9,6 +9,7 @@ where they should differ. A spawned one starts with a seed from the system.
 from __future__ import annotations
 
 from .._tensor import methods as _methods  # noqa: F401  what is made here has all methods, whoever imported it
+from .counts import binomial, poisson
 from .distributions import (
     bernoulli,
     bernoulli_,
@@ -49,6 +50,7 @@ __all__ = [
     "Generator",
     "bernoulli",
     "bernoulli_",
+    "binomial",
     "cauchy_",
     "default_generator",
     "exponential_",
@@ -62,6 +64,7 @@ __all__ = [
     "multinomial_alias_setup",
     "normal",
     "normal_",
+    "poisson",
     "rand",
     "rand_like",
     "randint",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,10 @@ from .regions import OWN, StorageFlags, address_of, flat_bytes, owner_of, shared
 
 plain_reducer: Callable[[Storage], tuple[Any, ...] | None] | None = None
 """Reduces a storage to a handle for plain pickle; None: by value. Set by `plain_pickle` on first use."""
+LISTED: Final = 1000
+"""A storage of more elements is printed in part."""
+ENDS: Final = 3
+"""Elements of its beginning, and of its end, that are printed then."""
 
 
 class Conversions:
@@ -80,8 +84,12 @@ class Storage(Conversions, Content, Handles):
         return STORAGE_CLASSES[DEFAULT] if cls is Storage else cls
 
     def __repr__(self) -> str:
-        values = np.array2string(self._flat, threshold=20, separator=", ")
-        return f"{type(self).__name__}({values}, size={self.size()}, memory={self._place()})"
+        """Return a line for each element, of a long storage for the first and last ones, and then what it is."""
+        flat = self._flat
+        values = [*flat[:ENDS].tolist(), "...", *flat[-ENDS:].tolist()] if flat.size > LISTED else flat.tolist()
+        place = f", memory={self._place()}" if self.is_shared() else ""
+        lines = "\n ".join(map(str, values))
+        return f" {lines}\n[shmtensor.{type(self).__name__} of size {flat.size}{place}]"
 
     def to(self, dtype: Any) -> Storage:
         """Return this storage if it has that type, else a converted copy in private memory. Does not block.

@@ -296,8 +296,7 @@ def test_every_type_by_value(row, protocol):
     buffers = []
     data = pickle.dumps(storage, 5, buffer_callback=buffers.append)
     assert pickle.loads(data, buffers=buffers) == storage
-    for text in (repr(storage), repr(tensor)):
-        assert row.name in text or row.prefix in text
+    assert row.prefix in repr(storage)
 
 
 @pytest.mark.parametrize("row", EVERY_ROW)

@@ -12,7 +12,7 @@ from layouts import TYPES, same
 import shmtensor as st
 from shmtensor import _native
 from shmtensor._tensor import creation
-from shmtensor.errors import InvalidArgument
+from shmtensor.errors import InvalidArgument, NotSupported
 from shmtensor.manager import client
 
 CASES: dict[str, Any] = {
@@ -134,3 +134,30 @@ def test_empty_in_shared_memory(shape: Any):
     assert made.numpy().base is not None
     assert made.numpy().flags.carray
     assert (made.numpy() == 3).all()
+
+
+def test_torchs_names_of_ends_and_steps():
+    assert st.arange(end=3).tolist() == st.arange(0, end=3).tolist() == [0, 1, 2]
+    assert st.linspace(0, end=4, steps=3).tolist() == [0, 2, 4]
+    assert st.logspace(0, end=2, steps=3, device="cpu").tolist() == [1, 10, 100]
+    with pytest.raises(NotSupported):
+        st.arange(3, requires_grad=True)
+
+
+def test_ranges_of_integers_that_floats_describe():
+    assert st.linspace(4.3, -3, 5, dtype="int64").tolist() == [4, 2, 0, -1, -3]
+    assert st.linspace(4, 9, 1, dtype="int64").tolist() == [4]
+    assert st.logspace(0, 1.2, 4, dtype="int64").tolist() == [1, 2, 4, 10]
+    assert st.arange(0.0, -8.5, -4.0, dtype="int64").tolist() == [0, -4]
+    assert st.arange(0.0, -8.5, -4.0, dtype="int32").tolist() == [0, -4, -8]
+    assert st.logspace(0, 1j, 2, dtype="complex64").shape == (2,)
+
+
+def test_new_tensors_take_what_creators_take():
+    x = st.ones(1, dtype="int16")
+    assert x.new_zeros(2, device="cpu", requires_grad=False).dtype == st.int16
+    assert x.new_full((2,), fill_value=3, dtype="float64").tolist() == [3, 3]
+    with pytest.raises(InvalidArgument):
+        x.new_ones(2, device="cuda")
+    with pytest.raises(NotSupported):
+        x.new_empty(2, requires_grad=True)

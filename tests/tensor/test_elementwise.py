@@ -22,7 +22,7 @@ def _sigmoid(a: Any) -> Any:
 OTHER_NAMES = {
     "cinv": np.reciprocal, "div": np.divide, "eq": np.equal, "ge": np.greater_equal, "gt": np.greater,
     "le": np.less_equal, "lt": np.less, "mul": np.multiply, "ne": np.not_equal, "neg": np.negative,
-    "sub": np.subtract, "bitwise_not": np.invert,
+    "sub": np.subtract, "bitwise_not": np.invert, "fix": np.trunc,
     "frac": lambda a: a - np.trunc(a), "rsqrt": lambda a: 1 / np.sqrt(a), "sigmoid": _sigmoid,
     "imag": lambda a: a.imag.copy(), "real": lambda a: a.real.copy(),
     "round": lambda a: a.copy() if a.dtype.kind in "iub" else np.round(a),
@@ -229,7 +229,7 @@ def test_operands_that_are_none():
         st.ones(2, dtype="int64") ** -1
 
 
-@pytest.mark.parametrize("name", special.__all__)
+@pytest.mark.parametrize("name", ["digamma", "erf", "erfc", "erfinv", "i0", "lgamma", "ndtri"])
 def test_special_functions(name):
     scipy = pytest.importorskip("scipy.special")
     theirs = {"digamma": "psi", "lgamma": "gammaln"}.get(name, name)

@@ -288,3 +288,12 @@ def test_as_torch_has_it(name: str) -> None:
     theirs = getattr(torch, name)(*[torch.from_numpy(a) for a in arrays], **how)
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-12, atol=1e-12)
     assert ours.shape == tuple(theirs.shape)
+
+
+def test_einsum_of_a_list_and_of_integers() -> None:
+    x = shmtensor.tensor([[1, 2], [3, 4]], dtype="int32")
+    assert shmtensor.einsum("ij,jk->ik", [x, x]).tolist() == [[7, 10], [15, 22]]
+    assert shmtensor.einsum("ij,jk->ik", (x, x)).dtype == shmtensor.int32
+    for equation, expected in (("ij->i", [3, 7]), ("ii", 5), ("ij->", 10)):
+        found = shmtensor.einsum(equation, [x])
+        assert found.tolist() == expected and found.dtype == shmtensor.int64  # as sum() has it

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import weakref
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import shmtensor as st
 from shmtensor import Tensor
 from shmtensor._native import Operation
 from shmtensor._tensor import dispatch, functions, methods
-from shmtensor._tensor.dispatch import ROWS
+from shmtensor._tensor.dispatch import ROWS, Row
 from shmtensor.errors import DTypeError, InvalidArgument
 
 ROOT = Path(dispatch.__file__).parent
@@ -69,9 +70,16 @@ def test_stubs_are_as_they_would_be_made():
     assert not made, f"{made}: run tools/stubs.py --write"
 
 
+@pytest.mark.parametrize("name", functions.IN_PLACE)
+def test_a_function_in_place_is_the_method(name):
+    assert getattr(st, name) is getattr(Tensor, name)
+
+
 def test_each_name_has_one_row():
     names = [(row.module, name) for row in ROWS if row.function is not None for name in row.names]
-    assert len(names) == len(set(names)) and set(functions.__all__) <= {name for _, name in names}
+    assert len(names) == len(set(names)) and set(functions.__all__) - set(functions.IN_PLACE) <= {
+        name for _, name in names
+    }
     every = [name for row in ROWS for name in row.methods]
     assert len(every) == len(set(every)) and set(every) == set(methods.table())
 
@@ -151,3 +159,14 @@ def test_the_array_module_is_that_of_the_arguments():
     form = st.sort.form
     assert form.module_of(Elsewhere([3, 1])) is sys.modules[__name__]
     assert form.module_of(Elsewhere([3, 1])).sort(Elsewhere([3, 1]), 0, True).values == [1, 3]
+
+
+def test_no_name_has_two_rows():
+    functions = [name for row in ROWS if row.function is not None for name in row.names if is_public(row)]
+    methods = [name for row in ROWS for name in (*row.methods, *row.properties)]
+    assert [name for names in (functions, methods) for name, count in Counter(names).items() if count > 1] == []
+
+
+def is_public(row: Row) -> bool:
+    """Whether its function is one of the namespace; those of modules such as `linalg` may have the same names."""
+    return row.module.startswith("shmtensor._tensor.")

@@ -10,6 +10,7 @@ from layouts import memory_of_its_own, same, tensor_of
 
 import shmtensor as st
 from shmtensor._tensor import selection
+from shmtensor.errors import InvalidArgument
 
 LAYOUTS = ["dense", "transposed", "gaps", "backwards", "expanded", "shared", "shared view"]
 ROW = np.array([0, 2, 1])
@@ -183,3 +184,23 @@ def test_as_torch():
         one = call(st, st.tensor(a), st.tensor(at), st.tensor(b))
         other = call(torch, torch.tensor(a), torch.tensor(at), torch.tensor(b))
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+
+
+def test_searching_in_rows():
+    rows = np.array([[1.0, 3, 5], [2, 4, 4]])
+    values = np.array([[3.0, 0], [4, 9]])
+    for side in ("left", "right"):
+        expected = np.stack([np.searchsorted(a, v, side) for a, v in zip(rows, values, strict=True)])
+        same(st.searchsorted(st.tensor(rows), st.tensor(values), side=side), expected)
+        turned = st.tensor(rows[:, ::-1].copy())
+        order = turned.argsort(-1)
+        same(st.searchsorted(turned, st.tensor(values), side=side, sorter=order), expected)
+    same(st.searchsorted(st.tensor(rows), st.tensor(values), right=True), expected)
+    assert st.searchsorted(st.tensor([1, 2]), 2, out_int32=True).dtype == st.int32
+    assert st.bucketize(st.tensor([1, 3]), st.tensor([1, 2]), right=True, out_int32=True).tolist() == [1, 2]
+    assert st.searchsorted(st.empty(0, 2), st.empty(0, 3)).shape == (0, 3)
+    for how in ({"side": "left", "right": True}, {"side": "up"}, {"sorter": st.tensor([0, 1])}):
+        with pytest.raises(InvalidArgument):
+            st.searchsorted(st.tensor(rows), st.tensor(values), **how)
+    with pytest.raises(InvalidArgument, match="rows"):
+        st.searchsorted(st.tensor(rows), st.ones(3, 2))

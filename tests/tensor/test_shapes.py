@@ -39,7 +39,7 @@ VIEWS: dict[str, Any] = {
     "select": (lambda t: t.select(1, -1), lambda a: a[:, -1]),
     "split": (lambda t: t.split(2, 1)[1], lambda a: a[:, 2:4]),
     "squeeze": (lambda t: t[None].squeeze(), lambda a: a.squeeze()),
-    "swapaxes": (lambda t: t.swapaxes(0, 1), lambda a: a.T),
+    "swapaxes": (lambda t: t.swapaxes(0, 1), lambda a: a.T), "swapdims": (lambda t: t.swapdims(0, 1), lambda a: a.T),
     "t": (lambda t: t.t(), lambda a: a.T),
     "tensor_split": (lambda t: t.tensor_split((1, 2), 1)[1], lambda a: a[:, 1:2]),
     "transpose": (lambda t: t.transpose(0, 1), lambda a: a.T), "unbind": (lambda t: t.unbind(1)[1], lambda a: a[:, 1]),
@@ -68,6 +68,7 @@ COPIES: dict[str, Any] = {
     "roll": (lambda t: t.roll((1, 2), axis=(0, 1)), lambda a: np.roll(a, (1, 2), (0, 1))),
     "stack": (lambda t: st.stack([t, t], dim=1), lambda a: np.stack([a, a], 1)),
     "tile": (lambda t: t.tile(2, 1), lambda a: np.tile(a, (2, 1))),
+    "row_stack": (lambda t: st.row_stack([t, t]), lambda a: np.vstack([a, a])),
     "vstack": (lambda t: st.vstack([t, t]), lambda a: np.vstack([a, a])),
     "copied reshape": (lambda t: t.reshape(-1, copy=True), np.ravel), "clone": (lambda t: t.clone(), lambda a: a),
 }  # fmt: skip
@@ -261,3 +262,13 @@ def test_as_torch():
         lambda x: x.tile((2, 1, 1)), lambda x: x[0].diag_embed(1), lambda x: x.reshape(5, -1), lambda x: x[0].adjoint(),
     ):  # fmt: skip
         np.testing.assert_array_equal(call(ours).numpy(), call(theirs).numpy())
+
+
+def test_places_and_numbers_in_tensors():
+    x = st.arange(6)
+    assert [part.tolist() for part in x.tensor_split(st.tensor(3))] == [[0, 1], [2, 3], [4, 5]]
+    assert [part.numel() for part in st.tensor_split(x, st.tensor([1, 5]))] == [1, 4, 1]
+    assert st.repeat_interleave(st.tensor([2, 0, 1])).tolist() == [0, 0, 2]
+    assert x[:2].repeat_interleave(st.tensor([1, 2]), 0, output_size=3).tolist() == [0, 1, 1]
+    with pytest.raises(st.errors.InvalidArgument, match="the size is 3"):
+        x[:2].repeat_interleave(st.tensor([1, 2]), output_size=4)

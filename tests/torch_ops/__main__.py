@@ -64,8 +64,8 @@ def report(results: list[dict[str, Any]], show: int, is_whole: bool) -> int:
         if differs is not (row["name"] in known):
             wrong.append(row["name"])
     share = counts["agree"] / max(1, counts["samples"])
-    print(f"{counts['present']} of {counts['entries']} entries present; {counts['agree']} of {counts['samples']} samples "
-          f"agree ({share:.2%})")  # fmt: skip
+    print(f"{counts['present']} of {counts['entries']} entries present")
+    print(f"{counts['agree']} of {counts['samples']} samples of them agree ({share:.2%})")
     if is_whole and wrong:
         print(f"{len(wrong)} entries differ without a reason in {DIFFERENCES.name}, or agree and have one: {wrong}")
     return int(is_whole and bool(wrong))

@@ -47,6 +47,7 @@ def look(number: int, dtypes: tuple[str, ...], shown: int) -> dict[str, Any]:
             except Exception as problem:
                 if len(result["why"]) < shown:
                     where = traceback.extract_tb(problem.__traceback__)[-1]
-                    text = f"{type(problem).__name__}: {str(problem)[:200]} ({Path(where.filename).name}:{where.lineno})"
+                    place = f"{Path(where.filename).name}:{where.lineno}"
+                    text = f"{type(problem).__name__}: {str(problem)[:200]} ({place})"
                     result["why"].append(f"{dtype} {sample.summary()[:200]} -> {text}")
     return result

@@ -16,6 +16,13 @@ UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strid
 PROPERTIES = frozenset({"H", "T", "mH", "mT", "imag", "real"})
 IN_PLACE = frozenset({"cauchy", "exponential", "fill", "geometric", "log_normal", "uniform", "zero"})
 """torch's database calls the in-place method of a copy."""
+ARRANGED: dict[str, Callable[..., Any]] = {
+    "einsum": lambda operands, equation: st.einsum(equation, operands),
+    "polygamma": lambda x, n: st.polygamma(n, x),
+    "special.polygamma": lambda x, n: st.special.polygamma(n, x),
+    "where": lambda x, condition, other: st.where(condition, x, other),
+}
+"""torch's database calls these with other arguments than the function takes."""
 TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (2e-4, 2e-5), "complex64": (5e-4, 5e-5)}
 """Relative and absolute; of other types EXACT or DOUBLE."""
 DOUBLE = (1e-7, 1e-8)
@@ -35,11 +42,17 @@ def find(name: str) -> Callable[..., Any] | None:
         return lambda x: getattr(x, name)
     if name in IN_PLACE:
         return getattr(st.Tensor, f"{name}_", None)
+    if name in ARRANGED:
+        return ARRANGED[name]
+    if hasattr(st.Tensor, name) and not callable(getattr(torch, name, None)):
+        return getattr(st.Tensor, name)  # torch has the method only
     place: Any = st
     try:
         for part in name.split("."):
             place = getattr(place, part)
     except AttributeError:
+        place = None
+    if not callable(place):  # absent, or a type: `bool` is also a method
         place = getattr(st.Tensor, name, None)
     return place if callable(place) else None
 
@@ -113,7 +126,9 @@ def compare(expected: Any, found: Any, *, values: bool = True) -> None:
     """Compare a result of torch with ours: structure, types, shapes and, if wanted, values. Raises Disagreement."""
     wanted, got = list(_leaves(expected)), list(_leaves(found))
     if [path for path, _ in wanted] != [path for path, _ in got]:
-        raise Disagreement(f"structure: {type(expected).__name__} of {len(wanted)}, not {type(found).__name__} of {len(got)}")
+        raise Disagreement(
+            f"structure: {type(expected).__name__} of {len(wanted)}, not {type(found).__name__} of {len(got)}"
+        )
     for (path, theirs), (_, mine) in zip(wanted, got, strict=True):
         _compare_one(path, theirs, mine, values)
 

@@ -1,0 +1,98 @@
+"""Arithmetic that NumPy has no ufunc for with torch's types: powers in double, reversed differences, steps, exponents.
+
+Nothing in this module blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DTypeError
+from . import elementwise
+from .core import Tensor
+from .dispatch import Array, Module, Operand, Out, composed, export, operation
+from .result_types import COMPLEX, category, common_type, converted, require_floating, require_real
+
+
+class FrexpResult(NamedTuple):
+    """Mantissas, from 0.5 to below 1, and exponents of 2."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+@operation(out=Out.COPIED, in_place=True, fails="a power of")
+def float_power(xp: Module, input: Operand, exponent: Operand) -> Array:
+    """`input ** exponent` in float64, or complex128 if one of them is complex.
+
+    Raises InvalidArgument: shapes that do not go together.
+    """
+    dtype = xp.complex128 if category(common_type(input, exponent)) == COMPLEX else xp.float64
+    with np.errstate(all="ignore"):
+        return xp.power(*converted(xp, xp.dtype(dtype), input, exponent))
+
+
+@operation(method=False, fails="subtracting")
+def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Array:
+    """`other - alpha * input`; types promote as torch's do.
+
+    Raises DTypeError: bool, or an alpha of a higher kind than the tensors; InvalidArgument: shapes.
+    """
+    dtype = common_type(input, other)
+    if dtype.kind == "b" or input.dtype.kind == "b":
+        raise DTypeError("rsub of a tensor of bool; use logical_xor, or convert it by to()")
+    if category(np.asarray(alpha).dtype) > category(dtype):
+        raise DTypeError(f"rsub of a tensor of {dtype.name} with alpha {alpha!r}; convert the tensor by to()")
+    a, b, factor = converted(xp, dtype, input, other, alpha)
+    with np.errstate(all="ignore"):
+        return b - (a if alpha == 1 else factor * a)
+
+
+@operation(out=Out.COPIED, in_place=True, fails="heaviside with values of shape {values.shape} and")
+def heaviside(xp: Module, input: Array, values: Array) -> Array:
+    """0 below 0, 1 above 0, and an element of `values` at 0; 0 of NaN. Both have one type.
+
+    Raises DTypeError: two types, complex numbers; InvalidArgument: shapes that do not go together.
+    """
+    if input.dtype != values.dtype:
+        raise DTypeError(
+            f"heaviside of a tensor of {input.dtype.name} with values of {values.dtype.name}; convert one of them"
+        )
+    require_real("heaviside", input.dtype)
+    return xp.where(input == 0, values, (input > 0).astype(input.dtype))
+
+
+@operation(results=FrexpResult)
+def frexp(xp: Module, input: Array) -> FrexpResult:
+    """Mantissas, from 0.5 to below 1 (0 of 0), and exponents: `input = mantissa * 2 ** exponent`.
+
+    Raises DTypeError: integers and complex numbers.
+    """
+    require_floating("frexp", input)
+    return xp.frexp(input)  # type: ignore[no-any-return]
+
+
+# -- operators that are no operators of Python 3 -----------------------------------------------------------------------
+
+
+@composed(function=False)
+def __div__(self: Tensor, other: Any) -> Tensor:
+    """`divide`. Raises as that function does."""
+    return elementwise.divide(self, other)
+
+
+@composed(function=False)
+def __rdiv__(self: Tensor, other: Any) -> Tensor:
+    """`other / self`. Raises as `divide` does."""
+    return elementwise.divide(other, self)
+
+
+@composed(function=False)
+def __idiv__(self: Tensor, other: Any) -> Tensor:
+    """`divide` in place; returns self. Raises as divide does, and LayoutError."""
+    return elementwise.divide(self, other, out=self)
+
+
+__all__ = export(globals())

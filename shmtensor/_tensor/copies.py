@@ -1,0 +1,84 @@
+"""Copies of what the functions of views give: `transpose_copy` is `transpose`, as a tensor with memory of its own.
+
+Nothing in this module blocks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import shapes
+from .axes import part_of
+from .core import Tensor, given
+from .dispatch import Array, Module, Result, composed, export, operation
+from .parts import split_with_sizes
+from .shapes import clone
+
+_INTO = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+
+
+def _copy(name: str, view: Callable[..., Any], *, method: bool = False) -> Callable[..., Any]:
+    """The function `name`, which copies what `view` gives."""
+
+    def compute(*args: Any, out: Any = None, **how: Any) -> Any:
+        made = view(*args, **how)
+        if not isinstance(made, list | tuple):
+            return clone(made) if out is None else given(made._live(), out, name)
+        if out is None:
+            return tuple([clone(one) for one in made])
+        for one, into in zip(made, out, strict=True):
+            given(one._live(), into, name)
+        return None
+
+    found = inspect.signature(view)
+    compute.__name__ = compute.__qualname__ = name
+    compute.__doc__ = f"`{name.removesuffix('_copy')}` as a copy, with memory of its own. Raises as that does."
+    several = str(found.return_annotation).startswith(("list", "tuple"))
+    compute.__signature__ = found.replace(  # type: ignore[attr-defined]
+        parameters=[*found.parameters.values(), _INTO], return_annotation="Any" if several else "Tensor"
+    )
+    return composed(method=method)(compute)
+
+
+def _expanded(x: Tensor, /, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+    return x.expand(size)
+
+
+def _viewed(x: Tensor, /, size: Any) -> Tensor:
+    return x.view(size)
+
+
+def _sliced(x: Tensor, /, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+    return _slice(x, dim, start, end, step)
+
+
+@operation(result=Result.VIEW, function=False, method=False, fails="a slice of")
+def _slice(
+    xp: Module, x: Array, /, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Array:
+    """The view of the indices from `start` below `end`, `step` apart, of an axis. Raises IndexOutOfRange."""
+    return x[part_of(x, dim, start, end, step)]
+
+
+alias_copy = _copy("alias_copy", clone)
+as_strided_copy = _copy("as_strided_copy", shapes.as_strided)
+detach_copy = _copy("detach_copy", clone)
+diagonal_copy = _copy("diagonal_copy", shapes.diagonal)
+expand_copy = _copy("expand_copy", _expanded)
+narrow_copy = _copy("narrow_copy", shapes.narrow, method=True)
+permute_copy = _copy("permute_copy", shapes.permute_dims)
+select_copy = _copy("select_copy", shapes.select)
+slice_copy = _copy("slice_copy", _sliced)
+split_copy = _copy("split_copy", shapes.split)
+split_with_sizes_copy = _copy("split_with_sizes_copy", split_with_sizes)
+squeeze_copy = _copy("squeeze_copy", shapes.squeeze)
+t_copy = _copy("t_copy", shapes.t)
+transpose_copy = _copy("transpose_copy", shapes.transpose)
+unbind_copy = _copy("unbind_copy", shapes.unbind)
+unfold_copy = _copy("unfold_copy", shapes.unfold)
+unsqueeze_copy = _copy("unsqueeze_copy", shapes.unsqueeze)
+view_copy = _copy("view_copy", _viewed)
+
+__all__ = export(globals())

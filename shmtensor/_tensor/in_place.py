@@ -1,0 +1,110 @@
+"""In-place methods: other shapes for a tensor (which change its view of its storage), and other values.
+
+Nothing in this module blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InvalidArgument
+from . import shapes
+from .core import Tensor
+from .dispatch import Array, Module, Result, composed, export, operation
+from .selection import lerp, tril, triu
+from .statistical import cumprod, cumsum
+
+
+def _become(self: Tensor, other: Tensor) -> Tensor:
+    """Make a tensor the view that another one is."""
+    storage = other.storage()
+    self._array, self._storage, self._epoch = other._live(), storage, other._epoch
+    return self
+
+
+@composed(function=False)
+def unsqueeze_(self: Tensor, dim: int) -> Tensor:
+    """Get a new axis of size 1 at `dim`; returns self. Raises IndexOutOfRange, InvalidArgument."""
+    return _become(self, shapes.unsqueeze(self, dim))
+
+
+@composed(function=False)
+def squeeze_(self: Tensor, dim: Any = None) -> Tensor:
+    """Lose axes of size 1: all of them, or those named; returns self. Raises as squeeze does."""
+    return _become(self, shapes.squeeze(self, dim))
+
+
+@composed("swapaxes_", "swapdims_", function=False)
+def transpose_(self: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Exchange two axes; returns self. Raises IndexOutOfRange."""
+    return _become(self, shapes.transpose(self, dim0, dim1))
+
+
+@composed(function=False)
+def t_(self: Tensor) -> Tensor:
+    """Exchange the axes of a matrix; returns self. Raises InvalidArgument: more than two axes."""
+    return _become(self, shapes.t(self))
+
+
+@composed(function=False)
+def as_strided_(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """Get these sizes and strides (elements); returns self. Raises InvalidArgument: beyond the storage."""
+    return _become(self, shapes.as_strided(self, size, stride, storage_offset))
+
+
+@composed(function=False)
+def detach_(self: Tensor) -> Tensor:
+    """Itself: no gradients are recorded."""
+    return self
+
+
+@composed(function=False)
+def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
+    """`lerp` in place; returns self. Raises InvalidArgument: shapes."""
+    return self.copy_(lerp(self, end, weight))
+
+
+@composed(function=False)
+def cumsum_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """`cumsum` in place; returns self. Raises IndexOutOfRange."""
+    return self.copy_(cumsum(self, dim, dtype=dtype))
+
+
+@composed(function=False)
+def cumprod_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """`cumprod` in place; returns self. Raises IndexOutOfRange."""
+    return self.copy_(cumprod(self, dim, dtype=dtype))
+
+
+@composed(function=False)
+def tril_(self: Tensor, diagonal: int = 0) -> Tensor:
+    """Set what lies above a diagonal to zero; returns self. Raises InvalidArgument: fewer than two axes."""
+    return self.copy_(tril(self, diagonal=diagonal))
+
+
+@composed(function=False)
+def triu_(self: Tensor, diagonal: int = 0) -> Tensor:
+    """Set what lies below a diagonal to zero; returns self. Raises InvalidArgument: fewer than two axes."""
+    return self.copy_(triu(self, diagonal=diagonal))
+
+
+@operation(result=Result.SAME, function=False, fails="filling a diagonal of")
+def fill_diagonal_(xp: Module, self: Array, fill_value: Any, wrap: bool = False) -> Array:
+    """Set the main diagonal; returns self.
+
+    Args:
+        wrap: in a matrix with more rows than columns, the diagonal begins again after each square and one row.
+
+    Raises:
+        InvalidArgument: fewer than two axes; more than two that differ in size.
+    """
+    if self.ndim < 2:
+        raise InvalidArgument(f"fill_diagonal_ of a tensor of shape {self.shape}; it needs two axes")
+    if not self.flags.writeable:
+        raise ValueError("read-only")
+    if self.size:
+        xp.fill_diagonal(self, fill_value, wrap)
+
+
+__all__ = export(globals())

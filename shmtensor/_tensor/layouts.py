@@ -1,0 +1,124 @@
+"""Tensors with strides of the caller's choice, of one number, or over the memory of a buffer.
+
+Blocking and errors are those of `empty`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DEFAULT, dtype_of
+from ..errors import InvalidArgument
+from ..storage.arguments import array_from
+from .core import Tensor, array_of, index_of, indices_of, refuse_grad
+from .creation import empty, from_numpy, tensor
+from .dispatch import composed, export
+from .shapes import as_strided
+
+
+@composed(method=False)
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of arbitrary content with these sizes and strides (elements). Arguments and errors as `empty`.
+
+    Raises:
+        InvalidArgument: also not as many strides as sizes, or negative ones.
+    """
+    sizes, steps = indices_of(size), indices_of(stride, "strides")
+    if len(sizes) != len(steps) or min((*sizes, *steps), default=0) < 0:
+        raise InvalidArgument(f"sizes {sizes} and strides {steps}; give as many of both, from 0")
+    count = 1 + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True)) if 0 not in sizes else 0
+    whole = empty(count, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
+    return as_strided(whole, sizes, steps)
+
+
+@composed(method=False)
+def empty_permuted(
+    size: Sequence[int],
+    physical_layout: Sequence[int],
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of arbitrary content that is dense, with its axes in this order in memory, the last one closest.
+
+    Arguments and errors as `empty`. Raises InvalidArgument also for an order that is not one of its axes.
+    """
+    sizes, order = indices_of(size), indices_of(physical_layout, "axes")
+    if sorted(order) != list(range(len(sizes))):
+        raise InvalidArgument(f"the order {order} for the axes of sizes {sizes}; name each once")
+    steps, step = [1] * len(sizes), 1
+    for axis in reversed(order):
+        steps[axis] = step
+        step *= max(sizes[axis], 1)
+    return empty_strided(sizes, steps, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
+
+
+@composed(function=False)
+def new_empty_strided(
+    self: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    shared: bool = False,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """`empty_strided`, of this tensor's type unless another is given; blocks and raises as that."""
+    kind = array_of(self).dtype if dtype is None else dtype
+    return empty_strided(size, stride, dtype=kind, device=device, shared=shared, requires_grad=requires_grad)
+
+
+@composed(method=False)
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, device: Any = None, shared: bool = False, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of one number, without axes; default type float32, or complex64. Arguments and errors as `tensor`.
+
+    A number outside of the range of an integer type wraps around.
+    """
+    if dtype is None:
+        dtype = np.complex64 if isinstance(s, complex) else DEFAULT
+    return tensor(np.asarray(s), dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
+
+
+@composed(method=False)
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A tensor, with one axis, over the memory of an object with the buffer protocol, without a copy.
+
+    Args:
+        count: number of elements; -1: all.
+        offset: first byte.
+
+    Raises:
+        InvalidArgument: more elements than there are; DTypeError: no buffer; LayoutError: it cannot be written.
+    """
+    refuse_grad(requires_grad)
+    kind = dtype_of(dtype)
+    try:
+        found = np.frombuffer(buffer, kind, index_of(count, "count"), index_of(offset, "offset"))
+    except (TypeError, AttributeError):
+        array_from(buffer, kind)  # says what it is
+        raise
+    except ValueError as error:
+        raise InvalidArgument(f"{count} elements of {kind.name} from byte {offset} of a buffer: {error}") from error
+    return from_numpy(found)
+
+
+__all__ = export(globals())

@@ -1,0 +1,202 @@
+"""What a tensor is: its device, type and kind, and whether two are alike; and functions of methods that ask for these.
+
+Nothing in this module blocks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ..dtypes import BY_DTYPE
+from ..errors import InvalidArgument, NotSupported
+from ..storage import Storage
+from .core import Tensor, array_of, indices_of
+from .dispatch import Array, Module, Result, composed, export, operation
+from .shapes import clone, tile
+
+# -- device ------------------------------------------------------------------------------------------------------------
+
+
+@composed()
+def get_device(x: Tensor, /) -> int:
+    """The number of its device: -1, for the CPU has none."""
+    array_of(x)
+    return -1
+
+
+@operation(result=Result.VALUE, function=False, method=False, properties=("is_cuda", "is_sparse", "is_quantized"))
+def _never(xp: Module, self: Array) -> bool:
+    """False: there are only dense tensors of numbers in the memory of the CPU."""
+    return False
+
+
+@composed(function=False)
+def is_pinned(self: Tensor) -> bool:
+    """False: memory is not pinned for a GPU."""
+    return False
+
+
+@composed(function=False)
+def cpu(self: Tensor) -> Tensor:
+    """Itself: it is on the CPU."""
+    return self
+
+
+def _elsewhere(name: str) -> None:
+    def move(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+        raise NotSupported(
+            f"{name}(): this is shmtensor for the CPU; have torch copy it: torch.from_dlpack(x).{name}()"
+        )
+
+    move.__name__ = move.__qualname__ = name
+    move.__doc__ = f"Raises NotSupported: this version has tensors on the CPU only, not for {name}."
+    composed(function=False)(move)
+
+
+for _name in ("cuda", "xpu", "ipu", "pin_memory"):
+    _elsewhere(_name)
+
+
+# -- type --------------------------------------------------------------------------------------------------------------
+
+
+@composed()
+def is_complex(x: Tensor, /) -> bool:
+    """Whether its elements are complex numbers."""
+    return bool(array_of(x).dtype.kind == "c")
+
+
+@composed()
+def is_floating_point(x: Tensor, /) -> bool:
+    """Whether its elements are floating-point numbers (not complex)."""
+    kind = array_of(x).dtype
+    return kind.kind == "f" or kind.isbuiltin == 2
+
+
+@composed()
+def is_signed(x: Tensor, /) -> bool:
+    """Whether its elements have a sign."""
+    return array_of(x).dtype.kind not in "bu"
+
+
+@composed()
+def is_conj(x: Tensor, /) -> bool:
+    """False: no tensor is conjugated lazily."""
+    return False
+
+
+@composed()
+def is_neg(x: Tensor, /) -> bool:
+    """False: no tensor is negated lazily."""
+    return False
+
+
+@composed()
+def is_inference(x: Tensor, /) -> bool:
+    """False: no gradients are recorded, in any mode."""
+    return False
+
+
+@composed()
+def is_nonzero(x: Tensor, /) -> bool:
+    """Whether its only element is not zero. Raises InvalidArgument: other numbers of elements."""
+    a = array_of(x)
+    if a.size != 1:
+        raise InvalidArgument(f"is_nonzero of a tensor of shape {a.shape}; give one element, or use any() or all()")
+    return bool(a.reshape(-1)[0])
+
+
+@composed(method=False)
+def typename(obj: Any) -> str:
+    """The name of an object's class with its module; of a tensor, that of its class: "shmtensor.FloatTensor"."""
+    if isinstance(obj, Tensor):
+        return f"shmtensor.{BY_DTYPE[array_of(obj).dtype].prefix}Tensor"
+    kind = obj if inspect.isclass(obj) else obj.__class__
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+@composed(function=False)
+def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The name of its class ("shmtensor.FloatTensor"); with a type as `to` that type. Raises DTypeError."""
+    if dtype is None:
+        return typename(self)
+    name = dtype.rpartition(".")[2] if isinstance(dtype, str) else getattr(dtype, "__name__", "")
+    for kind, row in BY_DTYPE.items():
+        if name == f"{row.prefix}Tensor":
+            return self.to(kind)
+    return self.to(dtype)
+
+
+@composed(method=False)
+def is_storage(obj: Any) -> bool:
+    """Whether a value is a storage."""
+    return isinstance(obj, Storage)
+
+
+@composed(function=False)
+def ndimension(self: Tensor) -> int:
+    """Number of axes."""
+    return self.dim()
+
+
+@composed(method=False)
+def numel(x: Tensor, /) -> int:
+    """Number of elements."""
+    return int(array_of(x).size)
+
+
+# -- two tensors -------------------------------------------------------------------------------------------------------
+
+
+@composed(function=False)
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both are the same view of the same storage: offset, sizes, strides and type."""
+    array_of(tensor)
+    same = self.storage() is tensor.storage() and self.storage_offset() == tensor.storage_offset()
+    return same and (self.shape, self.stride(), self.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
+
+
+@composed()
+def is_same_size(x: Tensor, /, other: Tensor) -> bool:
+    """Whether two tensors have the same sizes."""
+    return bool(array_of(x).shape == array_of(other).shape)
+
+
+# -- others ------------------------------------------------------------------------------------------------------------
+
+
+@operation(result=Result.VIEW, function=False, method=False, properties=("data",))
+def _data(xp: Module, self: Array) -> Array:
+    """A view of the same memory, of which no gradients are recorded."""
+    return self.view()
+
+
+@composed(function=False)
+def new(self: Tensor, *content: Any) -> Tensor:
+    """A tensor of this one's type, as the constructor makes it: of sizes (arbitrary content), values or a storage.
+
+    Raises as Tensor() does.
+    """
+    return Tensor._construct(content, array_of(self).dtype)
+
+
+@composed(function=False)
+def repeat(self: Tensor, *repeats: Any) -> Tensor:
+    """The tensor so many times along each axis; more numbers than axes give new axes, first. A copy.
+
+    Raises InvalidArgument: fewer numbers than axes, or negative ones.
+    """
+    times = indices_of(repeats[0] if len(repeats) == 1 and isinstance(repeats[0], list | tuple) else repeats)
+    if len(times) < self.dim():
+        raise InvalidArgument(f"repeat {times} times of a tensor of shape {self.shape}; give a number for each axis")
+    return tile(self, times) if times else clone(self)
+
+
+@composed(method=False)
+def fill(x: Tensor, /, value: Any) -> Tensor:
+    """A copy with every element set to a number. Raises as fill_ does."""
+    return clone(x).fill_(value)
+
+
+__all__ = export(globals())

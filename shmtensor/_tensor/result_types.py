@@ -1,0 +1,96 @@
+"""Element types of results as torch finds them, and operands converted to these types.
+
+A tensor with axes has more say than one without, and that more than a Python number, unless the other is of a higher
+category (bool, integer, floating-point, complex). Nothing in this module blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ..dtypes import DEFAULT, DType
+from ..errors import DTypeError
+from .dispatch import Array, Module, Operand
+
+_CATEGORIES: Final = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}  # V: the types of ml_dtypes
+_OF_NUMBERS: Final = (np.dtype(bool), np.dtype(np.int64), DEFAULT, np.dtype(np.complex64))
+INTEGER: Final = 1
+FLOATING: Final = 2
+COMPLEX: Final = 3
+
+
+def category(dtype: DType) -> int:
+    """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones."""
+    return _CATEGORIES[dtype.kind]
+
+
+def common_type(*operands: Operand) -> DType:
+    """The type of the result of an operation on arrays, numbers and lists of numbers."""
+    found: list[DType | None] = [None, None, None]  # of arrays with axes, of those without, of numbers
+    for one in operands:
+        if isinstance(one, bool | int | float | complex | list | tuple):
+            level, dtype = 2, _OF_NUMBERS[category(np.asarray(one).dtype)]
+        else:
+            level, dtype = (0 if one.ndim else 1), one.dtype
+        found[level] = _promoted(found[level], dtype)
+    result = _combined(found[0], _combined(found[1], found[2]))
+    assert result is not None, "there are operands"
+    return result
+
+
+def _promoted(one: DType | None, other: DType | None) -> DType | None:
+    if one is None or other is None:
+        return other if one is None else one
+    first, second = category(one) >= FLOATING, category(other) >= FLOATING
+    if first != second:
+        return one if first else other
+    return np.promote_types(one, other)
+
+
+def _combined(higher: DType | None, lower: DType | None) -> DType | None:
+    """The type of two kinds of operands, of which one has more say."""
+    if higher is None or lower is None or category(lower) <= category(higher):
+        return lower if higher is None else higher
+    if category(higher) == FLOATING:  # with complex numbers
+        return np.promote_types(higher, np.complex64)
+    return _promoted(higher, lower)
+
+
+def floating_type(*operands: Operand) -> DType:
+    """`common_type`, with the default floating-point type for integers and bool."""
+    dtype = common_type(*operands)
+    return dtype if category(dtype) >= FLOATING else DEFAULT
+
+
+def converted(xp: Module, dtype: DType, *operands: Operand) -> list[Array]:
+    """Operands as arrays of a type; those of this type are not copied. Numbers outside it wrap around, as in C."""
+    return [xp.asarray(one).astype(dtype, copy=False) for one in operands]
+
+
+def widened(xp: Module, dtype: DType) -> DType:
+    """The type to compute in: float32 for narrower floating-point types."""
+    return xp.dtype(xp.float32) if dtype.itemsize < 4 else dtype
+
+
+def require_real(name: str, dtype: DType) -> None:
+    """Refuse complex types. Raises DTypeError."""
+    if dtype.kind == "c":
+        raise DTypeError(f"{name} of a tensor of {dtype.name}; it takes real numbers: use .real, .imag or abs")
+
+
+def require_floating(name: str, a: Array, *, complex_too: bool = False) -> None:
+    """Refuse types that are not floating-point. Raises DTypeError."""
+    found = category(a.dtype)
+    if found < FLOATING:
+        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type by to()")
+    if not complex_too:
+        require_real(name, a.dtype)
+
+
+def floats(xp: Module, name: str, *operands: Any) -> tuple[DType, list[Array]]:
+    """The type of the result, and real operands in the type to compute in. Raises DTypeError: complex ones."""
+    dtype = floating_type(*operands)
+    require_real(name, dtype)
+    return dtype, converted(xp, widened(xp, dtype), *operands)
