@@ -1,7 +1,8 @@
-"""Fourier transforms: the array API's extension `fft`, by NumPy's. Nothing in this module blocks.
+"""Fourier transforms, as `torch.fft` and the array API's extension `fft` have them, by NumPy's.
 
-Each computes in the precision of its argument: complex64 for float32 and complex64. `norm` is "backward" (divided by n
-on the way back), "ortho" (by the root of n both ways) or "forward".
+Each computes in the precision of its argument: complex64 for float32 and complex64, the default type for integers.
+`norm` is "backward" (divided by n on the way back; so None), "ortho" (by the root of n both ways) or "forward". Axes
+have torch's name (`dim`) and the array API's (`axis`, `axes`). Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -11,85 +12,170 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ._tensor.core import FAILURES, axes_of, failed, index_of, indices_of
+from ._tensor.core import FAILURES, axes_of, axis_of, failed, given, index_of, indices_of
 from ._tensor.creation import asarray
-from ._tensor.dispatch import Array, Module, composed, export, operation
+from ._tensor.dispatch import Array, Module, Out, composed, export, operation
 from ._tensor.methods import Tensor
 from .devices import device_of
-from .dtypes import DEFAULT, dtype_of
-from .errors import InvalidArgument
+from .dtypes import default_float, dtype_of
+from .errors import DTypeError, InvalidArgument
+from .storage.arguments import SEQUENCES
 
 NORMS: Final = ("backward", "ortho", "forward")
+OTHER_WAY: Final = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
+"""The norm of the transform in the other direction that divides as much."""
 
 
 class OneAxis(Protocol):
     """A transform along one axis."""
 
-    def __call__(self, x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor: ...
+    def __call__(
+        self,
+        x: Tensor,
+        /,
+        n: int | None = None,
+        dim: int = -1,
+        norm: str | None = None,
+        *,
+        axis: int | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
 
 
 class ManyAxes(Protocol):
     """A transform along several axes."""
 
     def __call__(
-        self, x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+        self,
+        x: Tensor,
+        /,
+        s: Sequence[int] | None = None,
+        dim: Any = None,
+        norm: str | None = None,
+        *,
+        axes: Sequence[int] | None = None,
+        out: Tensor | None = None,
     ) -> Tensor: ...
 
 
-def _require_norm(name: str, norm: str) -> None:
-    if norm not in NORMS:
+def _require_norm(name: str, norm: str | None) -> None:
+    if norm is not None and norm not in NORMS:
         raise InvalidArgument(f"{name} with norm {norm!r}; there is {', '.join(NORMS)}")
 
 
-def _one(name: str, function: Callable[..., Any], what: str) -> OneAxis:
-    def transform(xp: Module, x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-        points = None if n is None else index_of(n, "number of points")
-        _require_norm(name, norm)
-        return function(x, n=points, axis=index_of(axis, "axis"), norm=norm)
+def _transformable(name: str, x: Array, takes: str) -> Array:
+    """The array, of floating-point numbers; of complex ones where `takes` is "complex"."""
+    if x.dtype.kind in "biu":
+        x = x.astype(default_float())
+    if takes == "real" and x.dtype.kind == "c":
+        raise DTypeError(f"{name} of a tensor of {x.dtype.name}; it takes real numbers")
+    return x.astype(np.result_type(x.dtype, np.complex64)) if takes == "complex" and x.dtype.kind != "c" else x
 
-    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")
 
-
-def _many(name: str, function: Callable[..., Any], what: str) -> ManyAxes:
+def _one(name: str, function: Callable[..., Any], what: str, takes: str = "any") -> OneAxis:
     def transform(
         xp: Module,
         x: Array,
         /,
+        n: int | None = None,
+        dim: int = -1,
+        norm: str | None = None,
         *,
-        s: Sequence[int] | None = None,
-        axes: Sequence[int] | None = None,
-        norm: str = "backward",
+        axis: int | None = None,
     ) -> Array:
-        points = None if s is None else indices_of(s, "numbers of points")
-        if points is not None and axes is None:
-            axes = range(-len(points), 0)
+        points = None if n is None else index_of(n, "number of points")
         _require_norm(name, norm)
-        return function(x, s=points, axes=None if axes is None else indices_of(axes, "axes"), norm=norm)
+        along = axis_of(x, dim if axis is None else axis)
+        return function(_transformable(name, x, takes), n=points, axis=along, norm=norm)
+
+    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")
+
+
+def _many(name: str, function: Callable[..., Any], what: str, takes: str = "any", grows: bool = False) -> ManyAxes:
+    def transform(
+        xp: Module, x: Array, /, s: Any = None, dim: Any = None, norm: str | None = None, *, axes: Any = None
+    ) -> Array:
+        return _along(name, function, _transformable(name, x, takes), s, dim if axes is None else axes, norm, grows)
 
     return _described(
-        transform, name, f"{what} along axes (default all), of `s` points each (cut, or filled with zeros)."
+        transform, name, f"{what} along axes (default all), of `s` points each (cut, or filled with zeros; -1: all)."
     )
+
+
+def _two(name: str, function: Callable[..., Any], what: str, takes: str = "any", grows: bool = False) -> ManyAxes:
+    def transform(
+        xp: Module, x: Array, /, s: Any = None, dim: Any = (-2, -1), norm: str | None = None, *, axes: Any = None
+    ) -> Array:
+        return _along(name, function, _transformable(name, x, takes), s, dim if axes is None else axes, norm, grows)
+
+    return _described(
+        transform, name, f"{what} along axes (default the last two), of `s` points each (cut, or filled with zeros)."
+    )
+
+
+def _along(
+    name: str, function: Callable[..., Any], a: Array, s: Any, axes: Any, norm: str | None, grows: bool
+) -> Array:
+    """`function` along several axes. If it `grows`, it makes n points of n // 2 + 1 elements of the last one."""
+    points = None if s is None else indices_of(s if isinstance(s, SEQUENCES) else (s,), "numbers of points")
+    if axes is None:
+        axes = range(-a.ndim, 0) if points is None else range(-len(points), 0)
+    along = [axis_of(a, one) for one in indices_of(axes if isinstance(axes, (*SEQUENCES, range)) else (axes,), "axes")]
+    _require_norm(name, norm)
+    if len({*along}) < len(along) or (points is not None and len(points) != len(along)):
+        raise InvalidArgument(f"{name} of a tensor of shape {a.shape} along axes {along} of {points} points")
+    if not along:
+        if function not in (np.fft.fftn, np.fft.ifftn):
+            raise InvalidArgument(f"{name} of a tensor of shape {a.shape} along no axis; give one or more")
+        return a.astype(np.result_type(a.dtype, np.complex64))
+    if points is not None:
+        sizes = [a.shape[axis] for axis in along]
+        if grows:
+            sizes[-1] = 2 * (sizes[-1] - 1)
+        points = tuple([size if one == -1 else one for one, size in zip(points, sizes, strict=True)])
+    return function(a, s=points, axes=along, norm=norm)
 
 
 def _described(transform: Any, name: str, doc: str) -> Callable[..., Tensor]:
     transform.__name__ = transform.__qualname__ = name
     transform.__doc__ = f"{doc} Raises IndexOutOfRange, InvalidArgument (a number of points, a norm), DTypeError."
-    return operation(method=False)(transform)
+    return operation(method=False, out=Out.COPIED)(transform)
 
 
-fft = _one("fft", np.fft.fft, "The transform")
+def _hfftn(a: Array, *, s: Any, axes: Any, norm: str | None) -> Array:
+    return np.fft.irfftn(a.conj(), s=s, axes=axes, norm=OTHER_WAY[norm])  # type: ignore[arg-type]
+
+
+def _ihfftn(a: Array, *, s: Any, axes: Any, norm: str | None) -> Array:
+    return np.fft.rfftn(a, s=s, axes=axes, norm=OTHER_WAY[norm]).conj()  # type: ignore[arg-type]
+
+
+TRANSFORM, HALF, HERMITIAN = (
+    "The transform",
+    "The transform of real values, of which one half is given",
+    "The transform of a signal with Hermitian symmetry",
+)
+fft = _one("fft", np.fft.fft, TRANSFORM)
 ifft = _one("ifft", np.fft.ifft, "The inverse of fft")
-rfft = _one("rfft", np.fft.rfft, "The transform of real values, of which one half is given")
-irfft = _one("irfft", np.fft.irfft, "The inverse of rfft")
-hfft = _one("hfft", np.fft.hfft, "The transform of a signal with Hermitian symmetry")
-ihfft = _one("ihfft", np.fft.ihfft, "The inverse of hfft")
-fftn = _many("fftn", np.fft.fftn, "The transform")
+rfft = _one("rfft", np.fft.rfft, HALF, "real")
+irfft = _one("irfft", np.fft.irfft, "The inverse of rfft", "complex")
+hfft = _one("hfft", np.fft.hfft, HERMITIAN, "complex")
+ihfft = _one("ihfft", np.fft.ihfft, "The inverse of hfft", "real")
+fft2 = _two("fft2", np.fft.fftn, TRANSFORM)
+ifft2 = _two("ifft2", np.fft.ifftn, "The inverse of fft2")
+rfft2 = _two("rfft2", np.fft.rfftn, HALF, "real")
+irfft2 = _two("irfft2", np.fft.irfftn, "The inverse of rfft2", "complex", grows=True)
+hfft2 = _two("hfft2", _hfftn, HERMITIAN, "complex", grows=True)
+ihfft2 = _two("ihfft2", _ihfftn, "The inverse of hfft2", "real")
+fftn = _many("fftn", np.fft.fftn, TRANSFORM)
 ifftn = _many("ifftn", np.fft.ifftn, "The inverse of fftn")
-rfftn = _many("rfftn", np.fft.rfftn, "The transform of real values, of which one half is given")
-irfftn = _many("irfftn", np.fft.irfftn, "The inverse of rfftn")
+rfftn = _many("rfftn", np.fft.rfftn, HALF, "real")
+irfftn = _many("irfftn", np.fft.irfftn, "The inverse of rfftn", "complex", grows=True)
+hfftn = _many("hfftn", _hfftn, HERMITIAN, "complex", grows=True)
+ihfftn = _many("ihfftn", _ihfftn, "The inverse of hfftn", "real")
 
 
-def _frequencies(function: Callable[..., Any], n: int, d: float, dtype: Any, device: Any) -> Tensor:
+def _frequencies(function: Callable[..., Any], n: int, d: float, out: Tensor | None, dtype: Any, device: Any) -> Tensor:
     device_of(device)
     if index_of(n) < 1 or not d:
         raise InvalidArgument(f"frequencies of {n} points, {d} apart; give 1 or more, and a distance")
@@ -97,31 +183,34 @@ def _frequencies(function: Callable[..., Any], n: int, d: float, dtype: Any, dev
         values = function(n, d)
     except FAILURES as error:
         raise failed(error, f"frequencies of {n} points for", np.empty(0)) from error
-    return asarray(values.astype(DEFAULT if dtype is None else dtype_of(dtype)))
+    if out is not None and dtype is None:
+        return given(values.astype(out.dtype), out, "frequencies")
+    made = asarray(values.astype(default_float() if dtype is None else dtype_of(dtype)))
+    return made if out is None else given(made.numpy(), out, "frequencies")
 
 
 @composed(method=False)
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of `n` points, `d` apart, as fft orders them. Raises InvalidArgument."""
-    return _frequencies(np.fft.fftfreq, n, d, dtype, device)
+    return _frequencies(np.fft.fftfreq, n, d, out, dtype, device)
 
 
 @composed(method=False)
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of `n` points, `d` apart, as rfft orders them. Raises InvalidArgument."""
-    return _frequencies(np.fft.rfftfreq, n, d, dtype, device)
+    return _frequencies(np.fft.rfftfreq, n, d, out, dtype, device)
 
 
 @operation(method=False)
-def fftshift(xp: Module, x: Array, /, *, axes: Any = None) -> Array:
+def fftshift(xp: Module, x: Array, /, dim: Any = None, *, axes: Any = None) -> Array:
     """Frequency 0 in the middle of all axes or some. Raises IndexOutOfRange."""
-    return xp.fft.fftshift(x, axes_of(x, axes))
+    return xp.fft.fftshift(x, axes_of(x, dim if axes is None else axes))
 
 
 @operation(method=False)
-def ifftshift(xp: Module, x: Array, /, *, axes: Any = None) -> Array:
+def ifftshift(xp: Module, x: Array, /, dim: Any = None, *, axes: Any = None) -> Array:
     """The inverse of fftshift. Raises IndexOutOfRange."""
-    return xp.fft.ifftshift(x, axes_of(x, axes))
+    return xp.fft.ifftshift(x, axes_of(x, dim if axes is None else axes))
 
 
 __all__ = export(globals())

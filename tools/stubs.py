@@ -65,9 +65,11 @@ from .statistical import Found, MinMax
 """
 LINALG = """
 from .._tensor.core import Tensor
-from .decompositions import EighResult, EigResult, LUFactorResult, LUResult, QRResult, SVDResult
+from .decompositions import CholeskyExResult, EighResult, EigResult, LUFactorExResult, LUFactorResult, LUResult
+from .decompositions import QRResult, SVDResult
 from .lapack import LinAlgError as LinAlgError
-from .solvers import LstsqResult, SlogdetResult
+from .solvers import InvExResult, LstsqResult, SlogdetResult, SolveExResult
+from .symmetric import LDLFactorExResult, LDLFactorResult
 
 """
 RANDOM = """

@@ -24,28 +24,42 @@ KINDS: Final = ("a scalar", "a vector (1 axis)", "a matrix (2 axes)", "a stack o
 matmul = binary("matmul", np.matmul, module=__name__, in_place=False, operator="matmul")
 
 
-@operation(method=False, fails="the product over axes {axes} with a tensor of shape {x2.shape} of")
-def tensordot(xp: Module, x1: Array, x2: Array, /, *, axes: Any = 2) -> Array:
+@operation(method=False, out=Out.COPIED, fails="the product over axes {dims} with a tensor of shape {b.shape} of")
+def tensordot(xp: Module, x: Array, /, b: Array, dims: Any = 2, *, axes: Any = None) -> Array:
     """The sum of products over axes: so many last ones with as many first ones, or two sequences of them.
+
+    An axis of size 1 goes with one of any size, over which the other tensor is summed, as in torch.
 
     Raises InvalidArgument: sizes that differ, axes that are not there.
     """
+    over = dims if axes is None else axes
+    if hasattr(over, "tolist"):
+        over = over.tolist() if over.size != 1 else over.item()
     try:
-        return xp.tensordot(x1, x2, axes)
-    except IndexError as error:
+        if isinstance(over, int):
+            return xp.tensordot(x, b, over)
+        first, second = [[one] if isinstance(one, int) else list(one) for one in over]
+        for i, j in zip(first, second, strict=True):
+            if x.shape[i] != b.shape[j] and b.shape[j] == 1:
+                x = x.sum(i, dtype=x.dtype, keepdims=True)
+            elif x.shape[i] != b.shape[j] and x.shape[i] == 1:
+                b = b.sum(j, dtype=b.dtype, keepdims=True)
+        return xp.tensordot(x, b, (first, second))
+    except (IndexError, TypeError) as error:
         raise ValueError(str(error)) from error
 
 
-@operation(method=False, fails="the dot product with a tensor of shape {x2.shape} of")
-def vecdot(xp: Module, x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
+@operation(method=False, out=Out.COPIED, fails="the dot product with a tensor of shape {y.shape} of")
+def vecdot(xp: Module, x: Array, /, y: Array, *, dim: int = -1, axis: int | None = None) -> Array:
     """The dot product along an axis, the first conjugated; other axes broadcast.
 
     Raises IndexOutOfRange, InvalidArgument: sizes that differ.
     """
-    axis_of(x1, axis), axis_of(x2, axis)
-    if x1.shape[axis] != x2.shape[axis] or (axis >= 0 and x1.ndim != x2.ndim):
-        raise InvalidArgument(f"vecdot along axis {axis} of tensors of shapes {x1.shape} and {x2.shape}")
-    return xp.vecdot(x1, x2, axis=axis)
+    axis = dim if axis is None else axis
+    axis_of(x, axis), axis_of(y, axis)
+    if x.shape[axis] != y.shape[axis] or (axis >= 0 and x.ndim != y.ndim):
+        raise InvalidArgument(f"vecdot along axis {axis} of tensors of shapes {x.shape} and {y.shape}")
+    return xp.vecdot(x, y, axis=axis)
 
 
 # -- what goes in, and where the result goes ---------------------------------------------------------------------------
@@ -91,14 +105,14 @@ def _sum(
     alpha: Any,
     out: Array | None,
 ) -> Array:
-    """`beta * c + alpha * multiply(a`, b). With a beta of 0 nothing of c counts, not even NaN, as BLAS has it."""
+    """`beta * c + alpha * multiply(a, b)`. With a beta of 0 nothing of c counts, not even NaN, as BLAS has it."""
     if c.dtype != a.dtype:
         raise DTypeError(f"{name} of tensors of {c.dtype.name} and {a.dtype.name}; convert one by to()")
     try:
         added = xp.broadcast_to(c, shape)
     except ValueError as error:
         raise InvalidArgument(f"{name} of a tensor of shape {c.shape} and a product of shape {shape}") from error
-    beta, alpha = (one.item() if hasattr(one, "item") else one for one in (beta, alpha))
+    beta, alpha = _factor(beta, a.dtype), _factor(alpha, a.dtype)
     _require_place(name, out, shape, a.dtype)
     # Where the result goes over c, c must last until it is added.
     over = out if out is not None and beta != 0 and xp.may_share_memory(out, c) else None
@@ -111,6 +125,14 @@ def _sum(
     if beta != 0:
         return xp.add(result, added if beta == 1 else xp.multiply(added, beta, dtype=a.dtype), result)
     return result
+
+
+def _factor(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A factor as a number; of integers without its fraction, of truth values a truth value, as torch takes it."""
+    number = value.item() if hasattr(value, "item") else value
+    if dtype.kind == "b":
+        return bool(number)
+    return int(number) if dtype.kind in "iu" else number
 
 
 def _require_size(name: str, a: Array, b: Array, i: int, j: int) -> None:
@@ -137,18 +159,18 @@ _added: Register = partial(
 
 
 @_into()
-def dot(xp: Module, x: Array, other: Array, /, *, out: Array | None = None) -> Array:
+def dot(xp: Module, x: Array, /, tensor: Array, *, out: Array | None = None) -> Array:
     """The dot product of two vectors of one size and type; nothing is conjugated.
 
     Raises InvalidArgument (not vectors, other sizes), DTypeError (other types).
     """
-    _require_axes("dot", (x, 1), (other, 1))
-    _require_size("dot", x, other, 0, 0)
-    return _product("dot", xp.dot, x, other, out, ())
+    _require_axes("dot", (x, 1), (tensor, 1))
+    _require_size("dot", x, tensor, 0, 0)
+    return _product("dot", xp.dot, x, tensor, out, ())
 
 
 @_into()
-def vdot(xp: Module, x: Array, other: Array, /, *, out: Array | None = None) -> Array:
+def vdot(xp: Module, x: Array, /, other: Array, *, out: Array | None = None) -> Array:
     """The dot product of two vectors of one size and type, the first conjugated. Raises as dot does."""
     _require_axes("vdot", (x, 1), (other, 1))
     _require_size("vdot", x, other, 0, 0)
@@ -156,7 +178,7 @@ def vdot(xp: Module, x: Array, other: Array, /, *, out: Array | None = None) -> 
 
 
 @_into("ger")
-def outer(xp: Module, x: Array, vec2: Array, /, *, out: Array | None = None) -> Array:
+def outer(xp: Module, x: Array, /, vec2: Array, *, out: Array | None = None) -> Array:
     """All products of elements of two vectors: (n) and (m) give (n, m), of the type that both promote to.
 
     Raises InvalidArgument: not vectors.
@@ -169,13 +191,16 @@ def outer(xp: Module, x: Array, vec2: Array, /, *, out: Array | None = None) -> 
 
 @_added()
 def addr(
-    xp: Module, x: Array, vec1: Array, vec2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
+    xp: Module, x: Array, /, vec1: Array, vec2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
     """`beta * x + alpha * outer(vec1`, vec2), vectors (n) and (m). BLAS's ger.
 
     Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
     """
     _require_axes("addr", (vec1, 1), (vec2, 1))
+    for one in (beta, alpha):
+        if x.dtype.kind in "biu" and isinstance(one, float):
+            raise DTypeError(f"addr of integers with a factor of {one}; give a whole number")
     return _sum(xp, "addr", x, _outer, vec1, vec2, (vec1.size, vec2.size), beta, alpha, out)
 
 
@@ -183,7 +208,7 @@ def addr(
 
 
 @_into()
-def mv(xp: Module, x: Array, vec: Array, /, *, out: Array | None = None) -> Array:
+def mv(xp: Module, x: Array, /, vec: Array, *, out: Array | None = None) -> Array:
     """A matrix (n, m) times a vector (m). Raises InvalidArgument (shapes), DTypeError (types that differ)."""
     _require_axes("mv", (x, 2), (vec, 1))
     _require_size("mv", x, vec, 1, 0)
@@ -192,11 +217,11 @@ def mv(xp: Module, x: Array, vec: Array, /, *, out: Array | None = None) -> Arra
 
 @_added()
 def addmv(
-    xp: Module, x: Array, mat: Array, vec: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
+    xp: Module, x: Array, /, mat: Array, vec: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
     """`beta * x + alpha * (mat @ vec)`, a matrix (n, m) and a vector (m). BLAS's gemv.
 
-    Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
+    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("addmv", (mat, 2), (vec, 1))
     _require_size("addmv", mat, vec, 1, 0)
@@ -204,7 +229,7 @@ def addmv(
 
 
 @_into()
-def mm(xp: Module, x: Array, mat2: Array, /, *, out: Array | None = None) -> Array:
+def mm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Array:
     """A matrix (n, k) times a matrix (k, m). Raises InvalidArgument (shapes), DTypeError (types that differ)."""
     _require_axes("mm", (x, 2), (mat2, 2))
     _require_size("mm", x, mat2, 1, 0)
@@ -213,11 +238,11 @@ def mm(xp: Module, x: Array, mat2: Array, /, *, out: Array | None = None) -> Arr
 
 @_added()
 def addmm(
-    xp: Module, x: Array, mat1: Array, mat2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
+    xp: Module, x: Array, /, mat1: Array, mat2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
     """`beta * x + alpha * (mat1 @ mat2)`, matrices (n, k) and (k, m). BLAS's gemm.
 
-    Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
+    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("addmm", (mat1, 2), (mat2, 2))
     _require_size("addmm", mat1, mat2, 1, 0)
@@ -239,7 +264,7 @@ def chain_matmul(xp: Module, *matrices: Array) -> Array:
 
 
 @_into()
-def bmm(xp: Module, x: Array, mat2: Array, /, *, out: Array | None = None) -> Array:
+def bmm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Array:
     """Matrices (b, n, k) times matrices (b, k, m), pair by pair. Raises InvalidArgument (shapes), DTypeError."""
     _require_axes("bmm", (x, 3), (mat2, 3))
     _require_size("bmm", x, mat2, 0, 0)
@@ -249,11 +274,11 @@ def bmm(xp: Module, x: Array, mat2: Array, /, *, out: Array | None = None) -> Ar
 
 @_added()
 def baddbmm(
-    xp: Module, x: Array, batch1: Array, batch2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
+    xp: Module, x: Array, /, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
     """`beta * x + alpha * bmm(batch1`, batch2), stacks (b, n, k) and (b, k, m).
 
-    Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
+    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("baddbmm", (batch1, 3), (batch2, 3))
     _require_size("baddbmm", batch1, batch2, 0, 0)
@@ -264,11 +289,11 @@ def baddbmm(
 
 @_added()
 def addbmm(
-    xp: Module, x: Array, batch1: Array, batch2: Array, /, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
+    xp: Module, x: Array, /, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
     """`beta * x + alpha * the sum of bmm(batch1`, batch2) over the stack, stacks (b, n, k) and (b, k, m).
 
-    Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
+    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("addbmm", (batch1, 3), (batch2, 3))
     _require_size("addbmm", batch1, batch2, 0, 0)
@@ -281,13 +306,13 @@ def addbmm(
 
 
 @operation(fails="inner with a tensor of shape {other.shape} of")
-def inner(xp: Module, x: Array, other: Array, /) -> Array:
+def inner(xp: Module, x: Array, /, other: Array) -> Array:
     """Dot products of last axes: each of the first's with each of the second's. Raises InvalidArgument: sizes."""
     return xp.inner(x, other)
 
 
 @operation()
-def kron(xp: Module, x: Array, other: Array, /) -> Array:
+def kron(xp: Module, x: Array, /, other: Array) -> Array:
     """Kronecker's product: the second tensor times each element of the first, in the place of that element."""
     return xp.kron(x, other)
 
@@ -339,7 +364,7 @@ def trace(xp: Module, x: Array, /) -> Array:
 
 
 @operation(fails="cross along axis {dim} with a tensor of shape {other.shape} of")
-def cross(xp: Module, x: Array, other: Array, /, dim: int | None = None) -> Array:
+def cross(xp: Module, x: Array, /, other: Array, dim: int | None = None) -> Array:
     """The vector product along an axis of size 3 (None: the first of that size, as in TH); other axes broadcast.
 
     Raises IndexOutOfRange (no such axis), InvalidArgument (not of size 3).

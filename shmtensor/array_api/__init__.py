@@ -1,18 +1,18 @@
 """The array API: a namespace that follows the standard, versions 2021.12 to 2025.12.
 
 `x.__array_namespace__()` gives this module to libraries that are written for the standard. Its tensors are those of
-`shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, `nonzero`, ...), `shmtensor` follows
-torch and this module the standard (`functions`); all other functions are the same.
+`shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, ...), `shmtensor` follows torch and this
+module the standard (`functions`, `linalg`); all other functions are the same.
 """
 
 from __future__ import annotations
 
 from .. import _namespace
 from .. import fft as fft
-from .. import linalg as linalg
 from .._tensor.inspection import __array_api_version__ as __array_api_version__
 from .._tensor.inspection import __array_namespace_info__ as __array_namespace_info__
 from . import functions
+from . import linalg as linalg
 from .functions import *  # noqa: F403
 
 _NAMES = """

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
-from .._tensor.dispatch import Array, Module, operation
-from ..errors import DTypeError, InvalidArgument
-from .lapack import call, each, floating, matrices, numpys, same_type
+from .._tensor.dispatch import Array, Module, Out, operation
+from ..errors import DTypeError, InvalidArgument, NotSupported
+from .lapack import call, each, floating, matrices, numpys, reported, same_type
 
 __all__ = [
-    "cholesky", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lu", "lu_factor", "qr", "svd", "svdvals",
+    "cholesky", "cholesky_ex", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lu", "lu_factor",
+    "lu_factor_ex", "qr", "svd", "svdvals",
 ]  # fmt: skip
+DRIVERS: Final = (None, "gesvd", "gesvdj", "gesvda")
+"""Names of routines that torch's callers give to `svd`; here one routine computes all."""
+
+
+class CholeskyExResult(NamedTuple):
+    """The factor, and for each matrix an int32: 0, or the order of a leading minor that is not positive definite."""
+
+    L: Tensor
+    info: Tensor
 
 
 class EigResult(NamedTuple):
@@ -36,6 +46,14 @@ class LUFactorResult(NamedTuple):
 
     LU: Tensor
     pivots: Tensor
+
+
+class LUFactorExResult(NamedTuple):
+    """Both factors in one matrix, pivots, and for each matrix an int32: 0, or which element of U's diagonal is 0."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
 
 
 class LUResult(NamedTuple):
@@ -61,7 +79,7 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-@operation(method=False)
+@operation(method=False, out=Out.COPIED)
 def cholesky(xp: Module, x: Array, /, *, upper: bool = False) -> Array:
     """L with L @ L^H = x (upper: U with U^H @ U = x), of a positive definite matrix, of which one triangle is read.
 
@@ -71,38 +89,63 @@ def cholesky(xp: Module, x: Array, /, *, upper: bool = False) -> Array:
     return numpys("cholesky", "potrf", a, xp.linalg.cholesky, a, upper=upper)
 
 
+@operation(method=False, results=CholeskyExResult)
+def cholesky_ex(xp: Module, x: Array, /, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
+    """`cholesky` that reports in `info` what is not positive definite; of such a matrix the factor means nothing.
+
+    Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (not positive definite, if `check_errors`).
+    """
+    a = matrices("cholesky_ex", x, square=True)
+
+    def compute(matrix: NDArray[Any]) -> tuple[Any, ...]:
+        factor, info = reported("cholesky_ex", "potrf", check_errors, matrix, lower=not upper, clean=True)
+        return factor, info
+
+    return CholeskyExResult(*each(compute, ((a.shape[-2:], a.dtype), ((), np.int32)), a))
+
+
 @operation(method=False, results=QRResult)
-def qr(xp: Module, x: Array, /, *, mode: str = "reduced") -> QRResult:
-    """Q (..., m, k) and R (..., k, n) with k the smaller of m and n; mode "complete": k = m.
+def qr(xp: Module, x: Array, /, mode: str = "reduced") -> QRResult:
+    """Q (..., m, k) and R (..., k, n) with k the smaller of m and n; mode "complete": k = m; "r": Q has no elements.
 
     Raises InvalidArgument, DTypeError.
     """
     a = matrices("qr", x)
+    if mode == "r":
+        return QRResult(xp.empty(0, a.dtype), numpys("qr", "geqrf", a, xp.linalg.qr, a, mode))
     if mode not in ("reduced", "complete"):
-        raise InvalidArgument(f"qr with mode {mode!r}; there is 'reduced' and 'complete'")
+        raise InvalidArgument(f"qr with mode {mode!r}; there is 'reduced', 'complete' and 'r'")
     q, r = numpys("qr", "geqrf", a, xp.linalg.qr, a, mode)
     return QRResult(q, r)
 
 
+def require_driver(name: str, driver: str | None) -> None:
+    """Refuse the name of a routine that torch does not know. Raises InvalidArgument."""
+    if driver not in DRIVERS:
+        raise InvalidArgument(f"{name} with driver {driver!r}; there is {', '.join(map(repr, DRIVERS))}")
+
+
 @operation(method=False, results=SVDResult)
-def svd(xp: Module, x: Array, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(xp: Module, x: Array, /, full_matrices: bool = True, *, driver: str | None = None) -> SVDResult:
     """U (..., m, m), S (..., k) and Vh (..., n, n) with k the smaller of m and n; not full: (..., m, k), (..., k, n).
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
+    require_driver("svd", driver)
     a = matrices("svd", x)
     return SVDResult(*numpys("svd", "gesdd", a, xp.linalg.svd, a, full_matrices))
 
 
-@operation(method=False)
-def svdvals(xp: Module, x: Array, /) -> Array:
+@operation(method=False, out=Out.COPIED)
+def svdvals(xp: Module, x: Array, /, *, driver: str | None = None) -> Array:
     """Singular values (..., k), descending. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
+    require_driver("svdvals", driver)
     a = matrices("svdvals", x)
     return numpys("svdvals", "gesdd", a, xp.linalg.svd, a, compute_uv=False)
 
 
 @operation(method=False, results=EighResult)
-def eigh(xp: Module, x: Array, /, *, UPLO: str = "L") -> EighResult:
+def eigh(xp: Module, x: Array, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, of which the triangle "L" or "U" is read.
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
@@ -111,8 +154,8 @@ def eigh(xp: Module, x: Array, /, *, UPLO: str = "L") -> EighResult:
     return EighResult(*numpys("eigh", "syevd", a, xp.linalg.eigh, a, UPLO))
 
 
-@operation(method=False)
-def eigvalsh(xp: Module, x: Array, /, *, UPLO: str = "L") -> Array:
+@operation(method=False, out=Out.COPIED)
+def eigvalsh(xp: Module, x: Array, /, UPLO: str = "L") -> Array:
     """Eigenvalues (..., n), ascending, of a symmetric or Hermitian matrix. Raises as eigh does."""
     a = matrices("eigvalsh", x, square=True)
     return numpys("eigvalsh", "syevd", a, xp.linalg.eigvalsh, a, UPLO)
@@ -133,7 +176,7 @@ def eig(xp: Module, x: Array, /) -> EigResult:
     return EigResult(_complex(a, values), _complex(a, vectors))
 
 
-@operation(method=False)
+@operation(method=False, out=Out.COPIED)
 def eigvals(xp: Module, x: Array, /) -> Array:
     """Eigenvalues (..., n) of any square matrix, complex. Raises as eig does."""
     a = matrices("eigvals", x, square=True)
@@ -143,16 +186,21 @@ def eigvals(xp: Module, x: Array, /) -> Array:
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
 
-def factored(name: str, x: Array, *, strict: bool) -> tuple[Array, Array]:
-    """Both factors in one array, and pivots from 1. Raises LinAlgError (singular, when strict), MissingExtra."""
+def factored(name: str, x: Array, *, strict: bool, pivot: bool = True) -> tuple[Array, Array, Array]:
+    """Both factors in one array, pivots from 1, and the routine's reports.
+
+    Raises LinAlgError (singular, when strict), NotSupported (without pivots), MissingExtra.
+    """
     a = matrices(name, x)
+    if not pivot:
+        raise NotSupported(f"{name} with pivot=False; LAPACK has it with pivots only: leave pivot out")
 
-    def compute(matrix: NDArray[Any]) -> tuple[Any, Any]:
-        both, pivots = call(name, "getrf", matrix, strict=strict)
-        return both, pivots + 1
+    def compute(matrix: NDArray[Any]) -> tuple[Any, ...]:
+        both, pivots, info = reported(name, "getrf", strict, matrix)
+        return both, pivots + 1, info
 
-    both, pivots = each(compute, ((a.shape[-2:], a.dtype), ((min(a.shape[-2:]),), np.int32)), a)
-    return both, pivots
+    both, pivots, info = each(compute, ((a.shape[-2:], a.dtype), ((min(a.shape[-2:]),), np.int32), ((), np.int32)), a)
+    return both, pivots, info
 
 
 def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> tuple[Any, Any, Any]:
@@ -173,26 +221,35 @@ def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> tuple[Any, Any, Any]:
 
 
 @operation(method=False, results=LUFactorResult)
-def lu_factor(xp: Module, x: Array, /) -> LUFactorResult:
+def lu_factor(xp: Module, x: Array, /, *, pivot: bool = True) -> LUFactorResult:
     """L and U in one matrix, and the exchanges of rows that made them; `lu_solve` takes them.
 
-    Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
+    Raises LinAlgError (singular), InvalidArgument, DTypeError, NotSupported (pivot=False), MissingExtra (SciPy).
     """
-    both, pivots = factored("lu_factor", x, strict=True)
-    return LUFactorResult(both, pivots)
+    return LUFactorResult(*factored("lu_factor", x, strict=True, pivot=pivot)[:2])
+
+
+@operation(method=False, results=LUFactorExResult)
+def lu_factor_ex(xp: Module, x: Array, /, *, pivot: bool = True, check_errors: bool = False) -> LUFactorExResult:
+    """`lu_factor` that reports in `info` what is singular.
+
+    Raises InvalidArgument, DTypeError, NotSupported (pivot=False), MissingExtra (SciPy), LinAlgError (singular, if
+    `check_errors`).
+    """
+    return LUFactorExResult(*factored("lu_factor_ex", x, strict=check_errors, pivot=pivot))
 
 
 @operation(method=False, results=LUResult)
-def lu(xp: Module, x: Array, /) -> LUResult:
+def lu(xp: Module, x: Array, /, *, pivot: bool = True) -> LUResult:
     """P (..., m, m), L (..., m, k) and U (..., k, n) with x = P @ L @ U; of singular matrices too.
 
-    Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
+    Raises InvalidArgument, DTypeError, NotSupported (pivot=False), MissingExtra (SciPy).
     """
-    return LUResult(*unpacked(*factored("lu", x, strict=False)))
+    return LUResult(*unpacked(*factored("lu", x, strict=False, pivot=pivot)[:2]))
 
 
-@operation(method=False)
-def householder_product(xp: Module, x: Array, tau: Array, /) -> Array:
+@operation(method=False, out=Out.COPIED)
+def householder_product(xp: Module, x: Array, /, tau: Array) -> Array:
     """The first n columns of the product of k reflectors: x (..., m, n) has them below its diagonal, tau (..., k).
 
     Raises InvalidArgument (unless m >= n >= k), DTypeError, MissingExtra (SciPy).

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, index_of
-from .._tensor.dispatch import Array, Arrays, Module, operation
+from .._tensor.dispatch import Array, Arrays, Module, Out, operation
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
 from .lapack import LinAlgError, matrices, numpys, scipy_linalg
@@ -30,8 +30,8 @@ class MatrixFunction(Protocol):
     def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
-@operation()
-def matrix_power(xp: Module, x: Array, n: int, /) -> Array:
+@operation(out=Out.COPIED)
+def matrix_power(xp: Module, x: Array, /, n: int) -> Array:
     """A square matrix times itself; below 0 its inverse. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     n = index_of(n)
     a = x if n >= 0 else matrices("matrix_power", x)
@@ -41,7 +41,7 @@ def matrix_power(xp: Module, x: Array, n: int, /) -> Array:
     return result
 
 
-@operation(method=False)
+@operation(method=False, out=Out.COPIED)
 def multi_dot(xp: Module, tensors: Arrays, /) -> Array:
     """The product of matrices in the order of the least work; the first and the last may be vectors.
 
@@ -58,14 +58,19 @@ def multi_dot(xp: Module, tensors: Arrays, /) -> Array:
 
 @operation(method=False)
 def vander(xp: Module, x: Array, /, N: int | None = None) -> Array:
-    """Powers 0 to N - 1 (None: n) of each element of (..., n), as (..., n, N): Vandermonde's matrix."""
-    columns = x.shape[-1] if N is None and x.ndim else index_of(N)
-    if not x.ndim or columns < 0:
-        raise InvalidArgument(f"vander of a tensor of shape {x.shape} with {columns} columns; it takes vectors")
-    powers = xp.empty((*x.shape, columns), x.dtype)
+    """Powers 0 to N - 1 (None: n) of each element of (..., n), as (..., n, N): Vandermonde's matrix.
+
+    Integers give int64. Raises InvalidArgument.
+    """
+    x = xp.atleast_1d(x)
+    columns = x.shape[-1] if N is None else index_of(N)
+    if columns < 0:
+        raise InvalidArgument(f"vander of a tensor of shape {x.shape} with {columns} columns")
+    kind = np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
+    powers = xp.empty((*x.shape, columns), kind)
     powers[..., :1] = 1
     powers[..., 1:] = x[..., None]
-    return xp.multiply.accumulate(powers, -1, x.dtype, powers)
+    return xp.multiply.accumulate(powers, -1, kind, powers)
 
 
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ FAILURES: Final = {
     "potrf": "the leading minor of order {0} is not positive definite",
     "potri": "element ({0},{0}) of the factor is zero: the matrix is singular",
     "pstrf": "the matrix is rank deficient or not positive semidefinite",
+    "hetrf": "D({0},{0}) is zero: the matrix is singular",
+    "sytrf": "D({0},{0}) is zero: the matrix is singular",
     "trtrs": "A({0},{0}) is zero: the matrix is singular",
 }
 """What a routine means by a number above 0; indices count from 1, as in its manual."""
@@ -90,12 +92,24 @@ def scipy_linalg(name: str) -> Any:
         raise MissingExtra(f"{name} needs SciPy ({error}); pip install 'shmtensor[scipy]'") from error
 
 
-def call(name: str, routine: str, *args: Any, strict: bool = True, **how: Any) -> list[Any]:
-    """What LAPACK's `routine` gives, without its status. Does not block.
+def call(name: str, routine: str, *args: Any, **how: Any) -> list[Any]:
+    """What LAPACK's `routine` gives, without its report. Does not block.
 
     Args:
         args: as SciPy's wrapper takes them; the first array among them is the matrix.
-        strict: raise where it found a matrix singular; else give what it made.
+
+    Raises:
+        LinAlgError: no answer. MissingExtra: SciPy is not there.
+    """
+    return reported(name, routine, True, *args, **how)[:-1]
+
+
+def reported(name: str, routine: str, strict: bool, /, *args: Any, **how: Any) -> list[Any]:
+    """What LAPACK's `routine` gives; its report, 0 or what it found wrong, is the last. Does not block.
+
+    Args:
+        strict: raise where it found something wrong.
+        args: as SciPy's wrapper takes them; the first array among them is the matrix.
 
     Raises:
         LinAlgError: no answer. MissingExtra: SciPy is not there.
@@ -103,7 +117,7 @@ def call(name: str, routine: str, *args: Any, strict: bool = True, **how: Any) -
     a: NDArray[Any] = next(one for one in args if isinstance(one, np.ndarray))
     actual = UNITARY.get(routine, routine) if a.dtype.kind == "c" else routine
     results: list[Any] = list(scipy_linalg(name).get_lapack_funcs(actual, dtype=a.dtype)(*args, **how))
-    info = results.pop()
+    info = results[-1]
     if info < 0:
         raise InvalidArgument(f"{name}: LAPACK {actual}: argument {-info} has an illegal value")
     if info > 0 and strict:

@@ -1,4 +1,4 @@
-"""Functions of `shmtensor` with the axes that the array API has for `linalg`: the last ones. Nothing here blocks."""
+"""Functions of `shmtensor` that `linalg` has with other axes: the last ones. Nothing here blocks."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from typing import Any
 
 from .._tensor import products, shapes
 from .._tensor.core import Tensor, array_of, index_of
-from .._tensor.dispatch import Array, Module, composed, operation
+from .._tensor.dispatch import Array, Module, Out, composed, operation
 from ..dtypes import dtype_of
 from ..errors import InvalidArgument
 
 __all__ = ["cross", "diagonal", "trace"]
 
 
-@composed(method=False)
-def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+@operation(method=False, out=Out.COPIED, fails="cross along axis {dim} with a tensor of shape {other.shape} of")
+def cross(xp: Module, x: Array, /, other: Array, *, dim: int = -1, axis: int | None = None) -> Array:
     """The vector product along an axis of size 3; other axes broadcast. Raises IndexOutOfRange, InvalidArgument."""
-    return products.cross(x1, x2, axis)
+    return products.crossed(xp, x, other, dim if axis is None else axis)
 
 
 @composed(method=False)
-def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """The view of the diagonals of matrices, as a last axis. Raises InvalidArgument: not matrices."""
+def diagonal(x: Tensor, /, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The view of the diagonals of two axes, as a last axis.
+
+    Raises InvalidArgument (fewer than two axes), IndexOutOfRange.
+    """
     if array_of(x).ndim < 2:
         raise InvalidArgument(f"diagonal of a tensor of shape {x.shape}; it takes matrices, in the last two axes")
-    return shapes.diagonal(x, index_of(offset), -2, -1)
+    return shapes.diagonal(x, index_of(offset), dim1, dim2)
 
 
 @operation(method=False)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from .._tensor.core import axes_of
-from .._tensor.dispatch import Array, Module, operation
+from .._tensor.dispatch import Array, Module, Out, operation
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
-from ..storage.arguments import refused
+from ..storage.arguments import SEQUENCES, refused
 from .lapack import matrices, numpys
-from .solvers import relative
+from .solvers import smallest
 
 __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 
@@ -28,27 +28,80 @@ def measured(name: str, a: Array, function: Callable[..., Any], **how: Any) -> A
         raise IndexOutOfRange(f"{name} of a tensor of shape {a.shape}: {error}") from error
 
 
-@operation(method=False)
-def vector_norm(xp: Module, x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
+def _typed(x: Array, dtype: Any) -> Array:
+    return x if dtype is None else x.astype(dtype_of(dtype), copy=False)
+
+
+def _dims(dim: Any, axis: Any) -> Any:
+    """The axes that torch's `dim` and NumPy's `axis` name; None, or none of them, means all."""
+    dims = dim if axis is None else axis
+    return None if isinstance(dims, SEQUENCES) and not len(dims) else dims
+
+
+def _of_vectors(name: str, xp: Module, x: Array, ord: float, dims: Any, keepdims: bool) -> Array:
+    return measured(name, x, xp.linalg.vector_norm, axis=axes_of(x, dims), keepdims=keepdims, ord=ord)
+
+
+def _of_matrices(name: str, xp: Module, x: Array, ord: Any, dims: Any, keepdims: bool) -> Array:
+    if x.ndim < 2:
+        raise InvalidArgument(f"{name} of a tensor of shape {x.shape}; it takes matrices, in two axes")
+    rows, columns = axes_of(x, dims)
+    if rows == columns:
+        raise InvalidArgument(f"{name} over axes {tuple(dims)} of a tensor of shape {x.shape}; give two different axes")
+    found = measured(name, xp.moveaxis(x, (rows, columns), (-2, -1)), xp.linalg.matrix_norm, ord=ord)
+    return xp.expand_dims(found, sorted((rows, columns))) if keepdims else found
+
+
+@operation(method=False, out=Out.COPIED)
+def vector_norm(
+    xp: Module,
+    x: Array,
+    /,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    axis: Any = None,
+    keepdims: bool = False,
+) -> Array:
     """The norm of all elements, or over axes: sum(abs(x) ** ord) ** (1 / ord); 0 counts what is not 0; inf, -inf.
 
-    Raises IndexOutOfRange, InvalidArgument, DTypeError.
+    Args:
+        dtype: convert to that first.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument, DTypeError.
     """
-    return measured("vector_norm", x, xp.linalg.vector_norm, axis=axes_of(x, axis), keepdims=keepdims, ord=ord)
+    return _of_vectors("vector_norm", xp, _typed(x, dtype), ord, _dims(dim, axis), keepdims or keepdim)
 
 
-@operation(method=False)
-def matrix_norm(xp: Module, x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """The norm of matrices: "fro", "nuc" (the sum of singular values), 1, 2, inf and their negatives.
+@operation(method=False, out=Out.COPIED)
+def matrix_norm(
+    xp: Module,
+    x: Array,
+    /,
+    ord: Any = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    keepdims: bool = False,
+) -> Array:
+    """The norm of matrices in two axes: "fro", "nuc" (the sum of singular values), 1, 2, inf and their negatives.
 
-    Raises InvalidArgument, DTypeError, LinAlgError (no convergence).
+    Args:
+        dtype: convert to that first.
+
+    Raises:
+        IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
-    if x.ndim < 2:
-        raise InvalidArgument(f"matrix_norm of a tensor of shape {x.shape}; it takes matrices, in the last two axes")
-    return measured("matrix_norm", x, xp.linalg.matrix_norm, keepdims=keepdims, ord=ord)
+    if not isinstance(dim, SEQUENCES) or len(dim) != 2:
+        raise InvalidArgument(f"matrix_norm over axes {dim!r}; give two")
+    return _of_matrices("matrix_norm", xp, _typed(x, dtype), ord, dim, keepdims or keepdim)
 
 
-@operation(method=False)
+@operation(method=False, out=Out.COPIED)
 def norm(
     xp: Module, x: Array, /, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Array:
@@ -61,36 +114,64 @@ def norm(
     Raises:
         IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
-    x = x if dtype is None else x.astype(dtype_of(dtype), copy=False)
-    return measured("norm", x, xp.linalg.norm, ord=ord, axis=axes_of(x, dim), keepdims=keepdim)
+    a, dims = _typed(x, dtype), _dims(dim, None)
+    if ord is None:
+        return _of_vectors("norm", xp, a, 2, dims, keepdim)
+    if dims is None and a.ndim == 2:
+        dims = (0, 1)
+    if isinstance(dims, SEQUENCES) and len(dims) == 2:
+        return _of_matrices("norm", xp, a, ord, dims, keepdim)
+    if isinstance(ord, str) or (dims is None and a.ndim > 2) or (isinstance(dims, SEQUENCES) and len(dims) > 2):
+        raise InvalidArgument(f"norm with ord {ord!r} of a tensor of shape {a.shape}; give one or two axes as dim")
+    return _of_vectors("norm", xp, a, ord, dims, keepdim)
 
 
-@operation(method=False)
+@operation(method=False, out=Out.COPIED)
 def cond(xp: Module, x: Array, /, p: Any = None) -> Array:
-    """How much an inverse magnifies: norm(x, p) * norm(inv(x), p); None is 2, by singular values. inf: singular.
+    """How much an inverse magnifies: norm(x, p) * norm(inv(x), p); None is 2, by singular values.
+
+    inf where a matrix is singular, 0 where it has no elements.
+
 
     Raises InvalidArgument (not square, unless p is None, 2 or -2), DTypeError, LinAlgError (no convergence).
     """
     a = matrices("cond", x, square=p not in (None, 2, -2))
     if not a.size:
-        raise InvalidArgument(f"cond of a tensor of shape {a.shape}; it has no elements")
+        return xp.zeros(a.shape[:-2], a.real.dtype)
     return xp.asarray(numpys("cond", "gesdd", a, xp.linalg.cond, a, p)).astype(a.real.dtype, copy=False)
 
 
-@operation(method=False)
-def matrix_rank(xp: Module, x: Array, /, *, rtol: float | Array | None = None) -> Array:
+@operation(method=False, out=Out.COPIED)
+def matrix_rank(
+    xp: Module,
+    x: Array,
+    /,
+    tol: float | Array | None = None,
+    hermitian: bool = False,
+    *,
+    atol: float | Array | None = None,
+    rtol: float | Array | None = None,
+) -> Array:
     """How many singular values count, int64.
 
     Args:
-        rtol: up to this part of the largest they do not; None: max(m, n) * epsilon of the type.
+        tol: the same as `atol` with an `rtol` of 0.
+        hermitian: the matrices are so, and their lower triangles are read.
+        atol: up to this value they do not count.
+        rtol: up to this part of the largest they do not; None: max(m, n) * epsilon of the type, but 0 with an `atol`.
 
     Raises:
         InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
-    a = matrices("matrix_rank", x)
-    values = numpys("matrix_rank", "gesdd", a, xp.linalg.svd, a, compute_uv=False)
-    bound = xp.asarray(relative(rtol, a))
+    a = matrices("matrix_rank", x, square=hermitian)
+    if tol is not None:
+        atol, rtol = tol, 0
+    if hermitian:
+        values = xp.abs(numpys("matrix_rank", "syevd", a, xp.linalg.eigvalsh, a))
+    else:
+        values = numpys("matrix_rank", "gesdd", a, xp.linalg.svd, a, compute_uv=False)
     try:
-        return xp.count_nonzero(values > bound[..., None] * values.max(-1, keepdims=True, initial=0), axis=-1)
+        return xp.count_nonzero(values > smallest(xp, values, a, atol, rtol), axis=-1)
     except ValueError as error:
-        raise refused(error, f"matrix_rank with rtol of shape {bound.shape} of", a) from error
+        shapes = xp.shape(atol), xp.shape(rtol)
+        raise refused(error, f"matrix_rank with atol and rtol of shapes {shapes} of", a) from error

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
-from .._tensor.dispatch import Array, Module, composed, operation
+from .._tensor.dispatch import Array, Module, Out, composed, operation
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
 from . import decompositions, norms, solvers
@@ -123,14 +123,14 @@ def gels(xp: Module, b: Array, a: Array, /) -> SolveResult:
 
 @operation("trtrs", results=TriangularResult)
 def triangular_solve(
-    xp: Module, b: Array, a: Array, /, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    xp: Module, b: Array, /, A: Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularResult:
-    """X with a @ X = b (transpose: a^T), where one triangle of a counts, without its diagonal if `unitriangular`.
+    """X with A @ X = b (transpose: A^T), where one triangle of A counts, without its diagonal if `unitriangular`.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
-    found = triangular("triangular_solve", a, b, upper, True, transpose, unitriangular)
-    return TriangularResult(found, a.copy())
+    found = triangular("triangular_solve", A, b, upper, True, transpose, unitriangular)
+    return TriangularResult(found, A.copy())
 
 
 trtrs = triangular_solve
@@ -151,13 +151,13 @@ def potrf(x: Tensor, /, upper: bool = True) -> Tensor:
     return cholesky(x, upper)
 
 
-@operation()
-def cholesky_solve(xp: Module, b: Array, factor: Array, /, upper: bool = False) -> Array:
+@operation(out=Out.COPIED)
+def cholesky_solve(xp: Module, b: Array, /, input2: Array, upper: bool = False) -> Array:
     """X with A @ X = b, from the factor of A that `cholesky` gave.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
-    c, right = matrices("cholesky_solve", factor, square=True), floating("cholesky_solve", b)
+    c, right = matrices("cholesky_solve", input2, square=True), floating("cholesky_solve", b)
     same_type("cholesky_solve", c, right)
     columns = right_side("cholesky_solve", right, c.shape[-1])
 
@@ -174,7 +174,7 @@ def potrs(b: Tensor, factor: Tensor, /, upper: bool = True) -> Tensor:
     return cholesky_solve(b, factor, upper)
 
 
-@operation()
+@operation(out=Out.COPIED)
 def cholesky_inverse(xp: Module, factor: Array, /, upper: bool = False) -> Array:
     """The inverse of A, from the factor of A that `cholesky` gave.
 
@@ -233,10 +233,10 @@ getri = inverse
 @composed()
 def pinverse(x: Tensor, /, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv` with torch's bound. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
-    return solvers.pinv(x, rtol=rcond)
+    return solvers.pinv(x, rcond)
 
 
-@operation()
+@operation(out=Out.COPIED)
 def logdet(xp: Module, x: Array, /) -> Array:
     """Logarithms of determinants: NaN where one is negative, -inf where it is 0. Raises InvalidArgument, DTypeError."""
     a = matrices("logdet", x, square=True)
@@ -263,19 +263,19 @@ def geqrf(xp: Module, x: Array, /) -> GeqrfResult:
 
 
 @composed()
-def orgqr(x: Tensor, tau: Tensor, /) -> Tensor:
+def orgqr(x: Tensor, /, input2: Tensor) -> Tensor:
     """`linalg.householder_product` of what geqrf gave: the columns of Q. Raises as that function does."""
-    return decompositions.householder_product(x, tau)
+    return decompositions.householder_product(x, input2)
 
 
-@operation()
-def ormqr(xp: Module, x: Array, tau: Array, other: Array, /, left: bool = True, transpose: bool = False) -> Array:
-    """Q @ other (not left: other @ Q; transpose: Q^H), with the square Q of what geqrf gave.
+@operation(out=Out.COPIED)
+def ormqr(xp: Module, x: Array, /, input2: Array, input3: Array, left: bool = True, transpose: bool = False) -> Array:
+    """Q @ input3 (not left: input3 @ Q; transpose: Q^H), with the square Q of what geqrf gave: x and input2.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
-    a, scales = reflectors("ormqr", x, tau)
-    c = matrices("ormqr", other)
+    a, scales = reflectors("ormqr", x, input2)
+    c = matrices("ormqr", input3)
     same_type("ormqr", a, c)
     k = scales.shape[-1]
     if a.shape[-2] != c.shape[-2 if left else -1] or not k <= min(a.shape[-2:]):
@@ -347,11 +347,14 @@ def geev(xp: Module, x: Array, /, eigenvectors: bool = False) -> EigenResult:
 # -- triangular factors ------------------------------------------------------------------------------------------------
 
 
-@operation(results=LUFactorResult)
-def lu(xp: Module, x: Array, /) -> LUFactorResult:
-    """`linalg.lu_factor`, of singular matrices too. Raises InvalidArgument, DTypeError, MissingExtra (SciPy)."""
-    both, pivots = factored("lu", x, strict=False)
-    return LUFactorResult(both, pivots)
+@operation()
+def lu(xp: Module, x: Array, /, pivot: bool = True, get_infos: bool = False) -> tuple[Array, ...]:
+    """`linalg.lu_factor`, of singular matrices too: factors and pivots; with `get_infos` also int32, not 0 if singular.
+
+    Raises InvalidArgument, DTypeError, NotSupported (pivot=False), MissingExtra (SciPy).
+    """
+    both, pivots, infos = factored("lu", x, strict=False, pivot=pivot)
+    return (both, pivots, infos) if get_infos else (both, pivots)
 
 
 @composed()
@@ -361,18 +364,28 @@ def btrifact(x: Tensor, /) -> LUFactorResult:
 
 
 @composed("btrisolve")
-def lu_solve(b: Tensor, factors: Tensor, pivots: Tensor, /) -> Tensor:
+def lu_solve(b: Tensor, /, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` with the right side first. Raises as that function does."""
-    return solvers.lu_solve(factors, pivots, b)
+    return solvers.lu_solve(LU_data, LU_pivots, b)
 
 
 btrisolve = lu_solve
 
 
 @operation(method=False, results=LUResult)
-def lu_unpack(xp: Module, factors: Array, pivots: Array, /) -> LUResult:
-    """P, L and U from what `lu` gave. Raises InvalidArgument, DTypeError."""
-    return LUResult(*unpacked(matrices("lu_unpack", factors), pivots_of("lu_unpack", pivots)))
+def lu_unpack(
+    xp: Module, LU_data: Array, /, LU_pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True
+) -> LUResult:
+    """P, L and U from what `lu` gave; what is not to be unpacked has no elements.
+
+    Raises InvalidArgument, DTypeError.
+    """
+    both = matrices("lu_unpack", LU_data)
+    p, lower, upper = unpacked(both, pivots_of("lu_unpack", LU_pivots))
+    nothing = xp.empty(0, both.dtype)
+    if not unpack_data:
+        lower = upper = nothing
+    return LUResult(p if unpack_pivots else nothing, lower, upper)
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------

@@ -1,38 +1,59 @@
 """Systems of linear equations, inverses and determinants. All take stacks of matrices. Nothing in this module blocks.
 
-A right side with one axis is a vector, with more of them a stack of matrices, as in the array API.
+A right side with one axis is a vector; one of the shape of the stack of matrices, without its last axis, a stack of
+vectors; any other a stack of matrices.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, axis_of, index_of
-from .._tensor.dispatch import Array, Module, operation
+from .._tensor.dispatch import Array, Module, Out, operation
 from ..errors import InvalidArgument
+from ..storage.arguments import refused
 from .decompositions import pivots_of
-from .lapack import FAILURES, LinAlgError, call, each, floating, matrices, numpys, same_type
+from .lapack import FAILURES, LinAlgError, call, each, floating, matrices, numpys, reported, same_type
 
 __all__ = [
-    "det", "inv", "lstsq", "lu_solve", "pinv", "slogdet", "solve", "solve_triangular", "tensorinv", "tensorsolve",
+    "det", "inv", "inv_ex", "lstsq", "lu_solve", "pinv", "slogdet", "solve", "solve_ex", "solve_triangular",
+    "tensorinv", "tensorsolve",
 ]  # fmt: skip
 
 
-class LstsqResult(NamedTuple):
-    """What `lstsq` gives.
+DRIVERS: Final = ("gelsy", "gels", "gelsd", "gelss")
+"""What `lstsq` takes as `driver`. One routine of LAPACK computes all; they differ in what is given besides."""
 
-    Sums of squares (..., k) are there when all matrices have more rows than columns and full rank; else none are.
+
+class InvExResult(NamedTuple):
+    """The inverse, and for each matrix an int32: 0, or which element of U's diagonal is 0."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+class LstsqResult(NamedTuple):
+    """What `lstsq` gives; what a driver does not give has no elements.
+
+    Sums of squares (..., k) are there when all matrices have more rows than columns and full rank.
     """
 
     solution: Tensor
     residuals: Tensor
     rank: Tensor
     singular_values: Tensor
+
+
+class SolveExResult(NamedTuple):
+    """The solution, and for each matrix an int32: 0, or which element of U's diagonal is 0."""
+
+    result: Tensor
+    info: Tensor
 
 
 class SlogdetResult(NamedTuple):
@@ -52,25 +73,79 @@ def right_side(name: str, b: NDArray[Any], rows: int) -> NDArray[Any]:
     return columns
 
 
-@operation(method=False)
-def solve(xp: Module, x1: Array, x2: Array, /) -> Array:
-    """X with x1 @ X = x2: (..., n, n) and (n) or (..., n, k).
+def is_vector(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether a right side is a vector, or a stack with one for each matrix, as torch sees it."""
+    return b.ndim == 1 or b.shape == a.shape[:-1]
+
+
+def _system(name: str, A: Array, B: Array, left: bool) -> tuple[Array, Array]:
+    """The matrix and the right side, a matrix too, of a system with the unknown at the right."""
+    a, b = matrices(name, A, square=True), floating(name, B)
+    if left:
+        return a, right_side(name, b[..., None] if is_vector(a, b) else b, a.shape[-1])
+    if b.ndim < 2:
+        raise InvalidArgument(f"{name} from the right with a vector; give a matrix of one row")
+    return a.swapaxes(-1, -2), right_side(name, b.swapaxes(-1, -2), a.shape[-1])
+
+
+def _solution(found: Array, A: Array, B: Array, left: bool) -> Array:
+    """What was found for `_system`, in the shape of the right side."""
+    if not left:
+        return found.swapaxes(-1, -2)
+    return found[..., 0] if is_vector(A, B) else found
+
+
+@operation(method=False, out=Out.COPIED)
+def solve(xp: Module, A: Array, /, B: Array, *, left: bool = True) -> Array:
+    """X with A @ X = B (not left: X @ A = B), A (..., n, n).
+
+    B has one vector (n) for all matrices, a vector (..., n) for each, or matrices (..., n, k).
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError.
     """
-    a, b = matrices("solve", x1, square=True), floating("solve", x2)
-    right_side("solve", b, a.shape[-1])
-    return numpys("solve", "gesv", a, xp.linalg.solve, a, b)
+    a, b = _system("solve", A, B, left)
+    return _solution(numpys("solve", "gesv", a, xp.linalg.solve, a, b), A, B, left)
 
 
-@operation(method=False)
+@operation(method=False, results=SolveExResult)
+def solve_ex(xp: Module, A: Array, /, B: Array, *, left: bool = True, check_errors: bool = False) -> SolveExResult:
+    """`solve` that reports in `info` what is singular; of such a matrix the solution means nothing.
+
+    Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (singular, if `check_errors`).
+    """
+    a, b = _system("solve_ex", A, B, left)
+    same_type("solve_ex", a, b)
+
+    def compute(matrix: NDArray[Any], right: NDArray[Any]) -> Any:
+        return reported("solve_ex", "gesv", check_errors, matrix, right)[2:]
+
+    found, info = each(compute, ((b.shape[-2:], a.dtype), ((), np.int32)), a, b)
+    return SolveExResult(_solution(found, A, B, left), info)
+
+
+@operation(method=False, out=Out.COPIED)
 def inv(xp: Module, x: Array, /) -> Array:
     """The inverse of square matrices. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     a = matrices("inv", x, square=True)
     return numpys("inv", "gesv", a, xp.linalg.inv, a)
 
 
-@operation()
+@operation(method=False, results=InvExResult)
+def inv_ex(xp: Module, x: Array, /, *, check_errors: bool = False) -> InvExResult:
+    """`inv` that reports in `info` what is singular; of such a matrix the inverse means nothing.
+
+    Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (singular, if `check_errors`).
+    """
+    a = matrices("inv_ex", x, square=True)
+    one = np.eye(a.shape[-1], dtype=a.dtype)
+
+    def compute(matrix: NDArray[Any]) -> Any:
+        return reported("inv_ex", "gesv", check_errors, matrix, one)[2:]
+
+    return InvExResult(*each(compute, ((a.shape[-2:], a.dtype), ((), np.int32)), a))
+
+
+@operation(out=Out.COPIED)
 def det(xp: Module, x: Array, /) -> Array:
     """Determinants (...) of square matrices. Raises InvalidArgument, DTypeError."""
     a = matrices("det", x, square=True)
@@ -84,60 +159,98 @@ def slogdet(xp: Module, x: Array, /) -> SlogdetResult:
     return SlogdetResult(*numpys("slogdet", "getrf", a, xp.linalg.slogdet, a))
 
 
-def relative(rtol: float | Tensor | None, a: NDArray[Any]) -> Any:
-    """A bound for singular values, by the largest: `rtol` or, for None, the larger side times epsilon."""
+def smallest(xp: Module, values: Array, a: Array, atol: Any, rtol: Any) -> Array:
+    """The bound (..., 1) up to which singular values (..., k) of matrices do not count.
+
+    Args:
+        atol: that value; None: 0.
+        rtol: that part of the largest; None: the larger side times epsilon, but 0 where `atol` is above 0.
+    """
+    least = xp.asarray(0 if atol is None else atol)
     if rtol is None:
-        return max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
-    return rtol
+        rtol = xp.where(least > 0, 0, max(a.shape[-2:]) * float(np.finfo(a.dtype).eps))
+    return xp.maximum(least[..., None], xp.asarray(rtol)[..., None] * values.max(-1, keepdims=True, initial=0))
 
 
-@operation(method=False)
-def pinv(xp: Module, x: Array, /, *, rtol: float | Array | None = None) -> Array:
+@operation(method=False, out=Out.COPIED)
+def pinv(
+    xp: Module,
+    x: Array,
+    /,
+    rcond: float | Array | None = None,
+    hermitian: bool = False,
+    *,
+    atol: float | Array | None = None,
+    rtol: float | Array | None = None,
+) -> Array:
     """The pseudo-inverse (..., n, m) of matrices (..., m, n).
 
     Args:
-        rtol: singular values up to this part of the largest count as 0; None: max(m, n) * epsilon of the type.
+        rcond: another name of `rtol`.
+        hermitian: the matrices are so, and their lower triangles are read.
+        atol: singular values up to this count as 0.
+        rtol: so do those up to this part of the largest; None: max(m, n) * epsilon of the type, but 0 with an `atol`.
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
-    a = matrices("pinv", x)
-    return numpys("pinv", "gesdd", a, xp.linalg.pinv, a, rcond=relative(rtol, a))
+    a = matrices("pinv", x, square=hermitian)
+    relative = rcond if rtol is None else rtol
+    if hermitian:
+        values, u = numpys("pinv", "syevd", a, xp.linalg.eigh, a)
+        v = u
+    else:
+        u, values, vh = numpys("pinv", "gesdd", a, xp.linalg.svd, a, full_matrices=False)
+        v = vh.swapaxes(-1, -2).conj()
+    try:
+        counts = xp.abs(values) > smallest(xp, xp.abs(values), a, atol, relative)
+        scales = xp.where(counts, 1 / xp.where(counts, values, 1), 0).astype(values.dtype, copy=False)
+        return (v * scales[..., None, :]) @ u.swapaxes(-1, -2).conj()
+    except ValueError as error:
+        shapes = xp.shape(atol), xp.shape(relative)
+        raise refused(error, f"pinv with atol and rtol of shapes {shapes} of", a) from error
 
 
 @operation(method=False, results=LstsqResult)
-def lstsq(xp: Module, x1: Array, x2: Array, /, *, rcond: float | None = None) -> LstsqResult:
-    """X for which x1 @ X comes nearest to x2, the smallest where there are several: (..., m, n), (m) or (..., m, k).
+def lstsq(xp: Module, A: Array, /, b: Array, rcond: float | None = None, *, driver: str | None = None) -> LstsqResult:
+    """X for which A @ X comes nearest to b, the smallest where there are several: (..., m, n), (m) or (..., m, k).
 
     Args:
         rcond: singular values up to this part of the largest count as 0; None: max(m, n) * epsilon of the type.
+        driver: "gelsy" (None), "gels", "gelsd" or "gelss".
 
     Returns:
-        The solution (n) or (..., n, k), sums of squares of what is missing (...), ranks (...), singular values.
+        The solution (n) or (..., n, k), sums of squares of what is missing (all but gelsy), ranks (all but gels),
+        singular values (gelsd, gelss).
 
     Raises:
         LinAlgError (no convergence), InvalidArgument, DTypeError.
     """
-    a, b = matrices("lstsq", x1), floating("lstsq", x2)
-    same_type("lstsq", a, b)
-    columns = right_side("lstsq", b, a.shape[-2])
+    a, right = matrices("lstsq", A), floating("lstsq", b)
+    same_type("lstsq", a, right)
+    if driver is not None and driver not in DRIVERS:
+        raise InvalidArgument(f"lstsq with driver {driver!r}; there is {', '.join(DRIVERS)}")
+    is_one = is_vector(a, right)
+    columns = right_side("lstsq", right[..., None] if is_one else right, a.shape[-2])
     (m, n), k = a.shape[-2:], columns.shape[-1]
 
-    def compute(matrix: NDArray[Any], right: NDArray[Any]) -> tuple[Any, ...]:
-        found = numpys("lstsq", "gelsd", matrix, xp.linalg.lstsq, matrix, right, rcond)
+    def compute(matrix: NDArray[Any], its: NDArray[Any]) -> tuple[Any, ...]:
+        found = numpys("lstsq", "gelsd", matrix, xp.linalg.lstsq, matrix, its, rcond)
         return found[0], found[2], found[3]
 
     solution, rank, singular = each(
         compute, (((n, k), a.dtype), ((), np.int64), ((min(m, n),), a.real.dtype)), a, columns
     )
     residuals = xp.zeros(0, a.real.dtype)
-    if m > n and (rank == n).all():
+    if m > n and driver not in (None, "gelsy") and (driver == "gels" or (rank == n).all()):
         residuals = (xp.abs(columns - a @ solution) ** 2).sum(-2)
-    if b.ndim == 1:
-        solution, residuals = solution[..., 0], residuals[..., 0] if residuals.size else residuals
-    return LstsqResult(solution, residuals, rank, singular)
+    if driver == "gels":
+        rank = xp.zeros(0, np.int64)
+    if driver not in ("gelsd", "gelss"):
+        singular = xp.zeros(0, a.real.dtype)
+    return LstsqResult(solution[..., 0] if is_one else solution, residuals, rank, singular)
 
 
-@operation(method=False)
+@operation(method=False, out=Out.COPIED)
 def tensorinv(xp: Module, x: Array, /, ind: int = 2) -> Array:
     """The inverse by `tensordot(..., ind)`. Raises LinAlgError, InvalidArgument (not square so), DTypeError."""
     a, ind = floating("tensorinv", x), index_of(ind)
@@ -146,14 +259,14 @@ def tensorinv(xp: Module, x: Array, /, ind: int = 2) -> Array:
     return numpys("tensorinv", "gesv", a, xp.linalg.tensorinv, a, ind)
 
 
-@operation(method=False)
-def tensorsolve(xp: Module, x1: Array, x2: Array, /, dims: Sequence[int] | None = None) -> Array:
-    """X with tensordot(x1, X, axes=X.ndim) = x2; axes `dims` of x1 go to its end first.
+@operation(method=False, out=Out.COPIED)
+def tensorsolve(xp: Module, A: Array, /, other: Array, dims: Sequence[int] | None = None) -> Array:
+    """X with tensordot(A, X, axes=X.ndim) = other; axes `dims` of A go to its end first.
 
     Raises LinAlgError (singular), IndexOutOfRange, InvalidArgument, DTypeError.
     """
-    a, b = floating("tensorsolve", x1), floating("tensorsolve", x2)
-    axes = None if dims is None else [axis_of(x1, i) for i in dims]
+    a, b = floating("tensorsolve", A), floating("tensorsolve", other)
+    axes = None if dims is None else [axis_of(A, i) for i in dims]
     if a.size != b.size**2:
         raise InvalidArgument(
             f"tensorsolve of shapes {a.shape} and {b.shape}: {a.size} elements are not {b.size} squared"
@@ -164,20 +277,20 @@ def tensorsolve(xp: Module, x1: Array, x2: Array, /, dims: Sequence[int] | None 
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
 
-@operation(method=False)
+@operation(method=False, out=Out.COPIED)
 def solve_triangular(
-    xp: Module, x1: Array, x2: Array, /, *, upper: bool, left: bool = True, unitriangular: bool = False
+    xp: Module, A: Array, /, B: Array, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Array:
-    """X with x1 @ X = x2 (not left: X @ x1 = x2), where of x1 one triangle counts, without its diagonal if unit.
+    """X with A @ X = B (not left: X @ A = B), where of A one triangle counts, without its diagonal if unit.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
-    return triangular("solve_triangular", x1, x2, upper, left, False, unitriangular)
+    return triangular("solve_triangular", A, B, upper, left, False, unitriangular)
 
 
-def triangular(name: str, x1: Array, x2: Array, upper: bool, left: bool, turned: bool, unit: bool) -> Array:
-    """`solve_triangular`, with the transpose of x1 when `turned`. Raises as that function does."""
-    a, b = matrices(name, x1, square=True), floating(name, x2)
+def triangular(name: str, A: Array, B: Array, upper: bool, left: bool, turned: bool, unit: bool) -> Array:
+    """`solve_triangular`, with the transpose of A when `turned`. Raises as that function does."""
+    a, b = matrices(name, A, square=True), floating(name, B)
     same_type(name, a, b)
     if not left:  # X @ A = B is A^T @ X^T = B^T
         if b.ndim < 2:
@@ -195,17 +308,15 @@ def triangular(name: str, x1: Array, x2: Array, upper: bool, left: bool, turned:
     return found[..., 0] if b.ndim == 1 else found
 
 
-@operation(method=False)
-def lu_solve(
-    xp: Module, factors: Array, pivots: Array, x2: Array, /, *, left: bool = True, adjoint: bool = False
-) -> Array:
-    """X with A @ X = x2 (not left: X @ A = x2; adjoint: A^H), from the factors of A that `lu_factor` gave.
+@operation(method=False, out=Out.COPIED)
+def lu_solve(xp: Module, LU: Array, /, pivots: Array, B: Array, *, left: bool = True, adjoint: bool = False) -> Array:
+    """X with A @ X = B (not left: X @ A = B; adjoint: A^H), from the factors of A that `lu_factor` gave.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
     a, b, exchanged = (
-        matrices("lu_solve", factors, square=True),
-        floating("lu_solve", x2),
+        matrices("lu_solve", LU, square=True),
+        floating("lu_solve", B),
         pivots_of("lu_solve", pivots),
     )
     same_type("lu_solve", a, b)

@@ -212,7 +212,9 @@ def test_lu_and_what_uses_it(dtype: str, lead: tuple[int, ...]) -> None:
         near(a @ solve(tensor(b), both, pivots).numpy(), b)
         p, lower, upper = (one.numpy() for one in shmtensor.lu_unpack(both, pivots))
         near(p @ lower @ upper, a)
-    assert shmtensor.lu(shmtensor.zeros(2, 2)).pivots.tolist() == [1, 2]
+    assert shmtensor.lu(shmtensor.zeros(2, 2))[1].tolist() == [1, 2]
+    assert [one.shape for one in shmtensor.lu_unpack(both, pivots, unpack_data=False)[1:]] == [(0,), (0,)]
+    assert shmtensor.lu_unpack(both, LU_pivots=pivots, unpack_pivots=False).P.shape == (0,)
     with pytest.raises(LinAlgError, match="getrf"):
         shmtensor.btrifact(shmtensor.zeros(2, 2))
     with pytest.raises(InvalidArgument, match="pivots"):

@@ -211,9 +211,29 @@ def test_wrong_types(name: str) -> None:
         with pytest.raises(DTypeError, match=r"float64.*float32"):
             function(tensors[0].double(), *tensors[1:])
         whole = [t.long() for t in tensors]
-        for scales in ({"beta": 0.5}, {"alpha": 0.5}):
-            with pytest.raises(DTypeError):
-                function(*whole, **scales)
+        if name == "addr":
+            for scales in ({"beta": 0.5}, {"alpha": 0.5}):
+                with pytest.raises(DTypeError, match="whole number"):
+                    function(*whole, **scales)
+        else:  # as torch has it, without the fraction
+            for scales, rounded in (({"beta": 0.5}, {"beta": 0}), ({"alpha": 1.5}, {"alpha": 1})):
+                assert function(*whole, **scales).tolist() == function(*whole, **rounded).tolist()
+
+
+def test_arguments_as_torch_has_them() -> None:
+    x, y = shmtensor.ones(1, 3, 4), shmtensor.arange(24.0).reshape(2, 3, 4)
+    assert shmtensor.tensordot(y, y, dims=1 + 2).item() == float((y * y).sum().item())
+    assert shmtensor.tensordot(y, y, ([0, 1], [0, 1])).shape == shmtensor.tensordot(y, b=y, axes=([0, 1], [0, 1])).shape
+    assert shmtensor.tensordot(x, y, dims=((0, 1), (0, 1))).tolist() == [[60, 66, 72, 78]] * 4  # over the axis of 1
+    assert shmtensor.tensordot(y, y, shmtensor.tensor([3])).item() == shmtensor.tensordot(y, y, 3).item()
+    with pytest.raises(InvalidArgument):
+        shmtensor.tensordot(y, y, ([0], [1]))
+    assert shmtensor.vecdot(y, y=y, dim=1).shape == shmtensor.vecdot(y, y, axis=1).shape == (2, 4)
+    a = shmtensor.eye(2)
+    assert shmtensor.addmm(a, mat1=a, mat2=a, beta=2).tolist() == [[3, 0], [0, 3]]
+    assert a.addmm_(mat1=a, mat2=a) is a
+    true = shmtensor.ones(2, dtype="bool")
+    assert shmtensor.addr(~true, true, true, alpha=2).tolist() == [[True, True]] * 2
 
 
 def test_inner_kron_einsum() -> None:
