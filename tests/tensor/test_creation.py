@@ -65,10 +65,12 @@ def test_ranges():
 
 
 @pytest.mark.parametrize("call", [
-    lambda: st.arange(2, stop=8, step=3), lambda: st.arange(start=2, end=8, step=3), lambda: st.arange(st.tensor(2), 8, 3),
+    lambda: st.arange(2, stop=8, step=3), lambda: st.arange(start=2, end=8, step=3),
+    lambda: st.arange(st.tensor(2), 8, 3), lambda: st.range(2, 5.5, 3, dtype=st.long),
     lambda: st.linspace(2, 5, 2, dtype=st.long), lambda: st.linspace(start=2, end=5, steps=2, dtype=st.long),
-    lambda: st.linspace(2, stop=5, num=2, dtype=st.long), lambda: st.linspace(st.tensor(2.0), st.tensor(5), 2, dtype=st.long),
-    lambda: st.range(start=2, end=5, step=3, dtype=st.long), lambda: st.range(2, 5.5, 3, dtype=st.long),
+    lambda: st.linspace(2, stop=5, num=2, dtype=st.long),
+    lambda: st.linspace(st.tensor(2.0), st.tensor(5), 2, dtype=st.long),
+    lambda: st.range(start=2, end=5, step=3, dtype=st.long),
 ])  # fmt: skip
 def test_names_of_bounds(call):
     same(call(), np.array([2, 5]))
