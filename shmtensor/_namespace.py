@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import devices as _devices
 from . import dtypes
-from . import layouts as _layouts
 from ._loading import load as _load
-from ._tensor import core as _core
+from ._tensor.conversions import Size as Size
 from ._tensor.conversions import set_default_tensor_type as set_default_tensor_type
 from ._tensor.functions import *
 from ._tensor.functions import __array_namespace_info__ as __array_namespace_info__
@@ -21,11 +19,14 @@ from ._tensor.inspection import pi as pi
 from ._tensor.methods import Tensor as Tensor
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
+from .devices import device as device
 from .dtypes import get_default_dtype as get_default_dtype
 from .dtypes import set_default_dtype as set_default_dtype
 from .layouts import channels_last as channels_last
 from .layouts import channels_last_3d as channels_last_3d
 from .layouts import contiguous_format as contiguous_format
+from .layouts import layout as layout
+from .layouts import memory_format as memory_format
 from .layouts import preserve_format as preserve_format
 from .layouts import strided as strided
 from .random import Generator as Generator
@@ -40,11 +41,6 @@ from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
 from .threads import get_num_threads as get_num_threads
 from .threads import set_num_threads as set_num_threads
-
-device = _devices.Device
-layout = _layouts.Layout
-memory_format = _layouts.MemoryFormat
-Size = _core.Shape
 
 _ON_DEMAND = {"load": "files", "save": "files", "pickling": "ipc.plain_pickle", "set_pickling": "ipc.plain_pickle"}
 # Those modules import many others and are rarely used.

@@ -63,6 +63,8 @@ def _parse(text: Any) -> tuple[str, int | None]:
     return found[1], None if found[2] is None else int(found[2])
 
 
+device = Device
+"""Its name in `shmtensor`."""
 CPU: Final = Device("cpu")
 
 

@@ -33,6 +33,8 @@ class MemoryFormat(Named):
     __slots__ = ()
 
 
+layout = Layout
+memory_format = MemoryFormat
 strided: Final = Layout("strided")
 """Elements lie at a constant distance along each axis, as in all tensors here."""
 contiguous_format: Final = MemoryFormat("contiguous_format")

@@ -12,9 +12,12 @@ from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, DType, ElementType, dtype_of, s
 from ..errors import DTypeError, InvalidArgument
 from ..layouts import axes_in_memory, preserve_format
 from . import creation
-from .core import Tensor, TypedTensor, array_of, indices_of
+from .core import Shape, Tensor, TypedTensor, array_of, indices_of
 from .dispatch import composed, export
 from .options import Make, with_options
+
+Size = Shape
+"""Its name in `shmtensor`."""
 
 # -- types -------------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from ..errors import InvalidArgument, LayoutError, type_name
 from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
-from .core import SETTLED, Tensor, array_of, given, index_of
+from .core import SETTLED, Tensor, again, array_of, given, index_of, wrap
 from .dispatch import Array, Module, composed, export, operation
 from .dlpack import from_dlpack
 from .options import type_for, with_options
@@ -391,8 +391,13 @@ def made_of(values: NDArray[Any], shared: bool) -> Tensor:
 def formatted_as(x: Tensor, dtype: DType, memory_format: Any) -> Tensor:
     """A copy of a tensor in another type or memory format. Raises InvalidArgument: a format for other axes."""
     a = x._live()
-    made = formatted(a.shape, memory_format, a, dtype=dtype)
     with np.errstate(all="ignore"):  # what a type cannot hold is cut off, as in C
+        if memory_format in (None, preserve_format):
+            try:
+                return _tensor(a.astype(dtype))
+            except MemoryError as error:
+                return wrap(again(error, "converting", a, a.astype, dtype))
+        made = formatted(a.shape, memory_format, dtype=dtype)
         np.copyto(made._live(), a, casting="unsafe")
     return made
 
