@@ -80,6 +80,7 @@ def test_integers_are_truncated_in_ranges_as_in_torch():
     assert st.arange(-0.9, 2.1, 1, dtype="int64").tolist() == [0, 1]
     assert st.arange(-1, 2, 2, dtype="uint8").tolist() == [255, 1]
     assert st.arange(0.5, 3, dtype="int32").tolist() == [0, 1, 2]
+    assert st.arange(0.5, 4, 1.5, dtype="int32").tolist() == [0, 1, 2]
     assert st.linspace(0.9, 10.9, 4, dtype="int64").tolist() == [0, 3, 6, 10]
     assert st.logspace(0, 2, 4, dtype="int64").tolist() == [1, 4, 21, 100]
     assert st.logspace(2.5, 3, 1, dtype="int64").tolist() == [316]
