@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import dtypes
 from ._loading import load as _load
+from ._tensor.conversions import Size as Size
+from ._tensor.conversions import set_default_tensor_type as set_default_tensor_type
 from ._tensor.functions import *
 from ._tensor.functions import __array_namespace_info__ as __array_namespace_info__
 from ._tensor.inspection import __array_api_version__ as __array_api_version__
@@ -17,6 +19,16 @@ from ._tensor.inspection import pi as pi
 from ._tensor.methods import Tensor as Tensor
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
+from .devices import device as device
+from .dtypes import get_default_dtype as get_default_dtype
+from .dtypes import set_default_dtype as set_default_dtype
+from .layouts import channels_last as channels_last
+from .layouts import channels_last_3d as channels_last_3d
+from .layouts import contiguous_format as contiguous_format
+from .layouts import layout as layout
+from .layouts import memory_format as memory_format
+from .layouts import preserve_format as preserve_format
+from .layouts import strided as strided
 from .random import Generator as Generator
 from .random import default_generator as default_generator
 from .random import get_rng_state as get_rng_state
@@ -27,6 +39,8 @@ from .random import set_rng_state as set_rng_state
 from .storage import Storage as Storage
 from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
+from .threads import get_num_threads as get_num_threads
+from .threads import set_num_threads as set_num_threads
 
 _ON_DEMAND = {
     "load": "files", "save": "files", "pickling": "ipc.plain_pickle", "set_pickling": "ipc.plain_pickle",
@@ -53,5 +67,6 @@ else:
     for _row in dtypes.ELEMENT_TYPES:
         for _name in (_row.name, f"{_row.prefix}Storage", f"{_row.prefix}Tensor"):
             globals()[_name] = getattr(_typed, _name)
-    bool_ = _typed.bool_
+    for _name in dtypes.ALIASES:
+        globals()[_name] = getattr(_typed, _name)
     del annotations, Any, TYPE_CHECKING  # the names that are left are shmtensor's

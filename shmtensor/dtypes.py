@@ -126,21 +126,94 @@ def class_named(namespace: dict[str, Any], name: str, suffix: str) -> Any:
     return namespace[name]
 
 
+ALIASES: Final = {
+    "bool_": "bool", "short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
+    "double": "float64", "cfloat": "complex64", "cdouble": "complex128",
+}  # fmt: skip
+"""Other names of types: torch's, and NumPy's `bool_`."""
+
+
+def __getattr__(name: str) -> DType:
+    row = BY_NAME.get(ALIASES.get(name, name))
+    if row is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return row.dtype
+
+
+# -- the default type --------------------------------------------------------------------------------------------------
+
 DEFAULT: Final[DType] = np.dtype(np.float32)
-"""The type of a bare Storage or Tensor, as in TH and torch."""
+"""The type of a bare Storage, and of a bare Tensor unless the default is changed, as in TH and torch."""
 _default = DEFAULT
 
 
 def default_float() -> DType:
-    """Return the type that integers become where a result is inexact (`set_default_dtype`)."""
+    """Return the type of new tensors of floating-point numbers (`set_default_dtype`)."""
     return _default
 
 
-def __getattr__(name: str) -> DType:
-    row = BY_NAME.get("bool" if name == "bool_" else name)
-    if row is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return row.dtype
+def default_complex() -> DType:
+    """Return the type of new tensors of complex numbers: complex128 if the default type is float64, else complex64."""
+    return np.dtype(np.complex128 if _default == np.float64 else np.complex64)
+
+
+def get_default_dtype() -> DType:
+    """The type of new tensors of floating-point numbers where none is given: float32 unless it was changed."""
+    return _default
+
+
+def set_default_dtype(d: object) -> None:
+    """Change the type of new tensors of floating-point numbers where none is given. Does not block.
+
+    Functions that create tensors use it in all threads. What integers become in arithmetic stays float32.
+
+    Args:
+        d: a floating-point type.
+
+    Raises:
+        DTypeError: another type.
+    """
+    global _default
+    dtype = dtype_of(d)
+    if not is_float(dtype):
+        raise DTypeError(f"the default type cannot be {dtype.name}; use a floating-point type such as float32")
+    _default = dtype
+
+
+def is_float(dtype: DType) -> bool:
+    """Whether a supported type is floating-point, but not complex. Does not block."""
+    return dtype.kind == "f" or dtype.isbuiltin == 2
+
+
+# -- the type of two types ---------------------------------------------------------------------------------------------
+
+
+def category_of(dtype: DType) -> int:
+    """The rank of a supported type in promotion: 0 bool, 1 integers, 2 floating-point types, 3 complex types."""
+    return 2 if dtype.isbuiltin == 2 else {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}[dtype.kind]
+
+
+def promoted(first: DType, second: DType) -> DType:
+    """Return the type that holds two types, as in torch. Does not block.
+
+    The type of the higher category, whatever the width of the other: int64 and float16 give float16. Within a category
+    NumPy's rule holds. A complex type is as wide as a floating-point one beside it.
+
+    Raises:
+        DTypeError: NumPy knows no type for both.
+    """
+    if first == second:
+        return first
+    ranks = category_of(first), category_of(second)
+    if ranks[0] != ranks[1] and min(ranks) < 2:
+        return first if ranks[0] > ranks[1] else second
+    if ranks in ((2, 3), (3, 2)):
+        part, whole = (first, second) if ranks[0] == 2 else (second, first)
+        return np.dtype(np.complex128) if part.itemsize == 8 else whole
+    try:
+        return require_supported(np.result_type(first, second))
+    except TypeError as error:
+        raise DTypeError(f"{first.name} and {second.name} have no type in common: {error}") from error
 
 
 def supported_names() -> str:
@@ -153,7 +226,7 @@ def dtype_of(spec: object) -> DType:
 
     Args:
         spec: a dtype object of this module, anything that `numpy.dtype` accepts (a NumPy scalar type, `"float32"`,
-            `float`), or None for the default type, float32.
+            `float`), or None for the default type (`get_default_dtype`).
 
     Returns:
         The dtype, which is in the table.
@@ -163,7 +236,7 @@ def dtype_of(spec: object) -> DType:
         MissingExtra: the type needs a package that is not installed.
     """
     if spec is None:
-        return DEFAULT
+        return _default
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec].dtype
     try:

@@ -42,7 +42,7 @@ def test_type_checkers_see_every_row():
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     assert classes == {f"{row.prefix}{suffix}" for row in dtypes.TABLE for suffix in ("Storage", "Tensor")}
     names = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
-    assert names == {"bool_", *dtypes.BY_NAME}
+    assert names == {*dtypes.ALIASES, *dtypes.BY_NAME}
 
 
 def test_names_that_no_row_has():

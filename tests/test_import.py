@@ -18,9 +18,9 @@ ROOT = Path(shmtensor.__file__).parent
 LAYERS = [
     {"errors", "hooks", "_loading"},
     {"manager"},
-    {"dtypes", "devices", "allocators"},
+    {"dtypes", "devices", "layouts", "allocators"},
     {"storage"},
-    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts"},
+    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts", "threads"},
     {"files"},
     {"ipc"},
     {"multiprocessing", "_namespace"},

@@ -21,7 +21,7 @@ from shmtensor import linalg, random
 from shmtensor._native import Operation
 from shmtensor._tensor import functions, methods
 from shmtensor._tensor.dispatch import ROWS
-from shmtensor.dtypes import TABLE
+from shmtensor.dtypes import ALIASES, TABLE
 
 FOLDER = Path(methods.__file__).parent
 HEAD = """# Made by tools/stubs.py from the rows of operations; make it again rather than change it.
@@ -143,7 +143,7 @@ def functions_stub(module: Any, head: str) -> str:
 
 def typed_stub() -> str:
     """The whole of `typed.pyi`."""
-    lines = [TYPED, *[f"{row.name}: DType" for row in TABLE], "bool_: DType"]
+    lines = [TYPED, *[f"{row.name}: DType" for row in TABLE], *[f"{name}: DType" for name in ALIASES]]
     lines += [f"class {row.prefix}{kind}({kind}): ..." for kind in ("Storage", "Tensor") for row in TABLE]
     return "\n".join(lines) + "\n"
 

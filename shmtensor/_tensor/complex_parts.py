@@ -5,14 +5,11 @@ Conjugates are computed at once: no tensor has a conjugation that is still to be
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..errors import DTypeError, InvalidArgument, LayoutError
 from ..storage.regions import address_of
-from .core import Tensor
-from .dispatch import Array, Module, Out, Result, composed, export, operation
+from .dispatch import Array, Module, Out, Result, export, operation
 from .result_types import converted, floating_type, widened
 
 
@@ -141,18 +138,6 @@ def view_as_real_copy(xp: Module, input: Array) -> Array:
 def view_as_complex_copy(xp: Module, input: Array) -> Array:
     """`view_as_complex` with memory of its own. Raises as that function does."""
     return _of_pairs(input).copy()
-
-
-@composed(function=False)
-def cfloat(self: Tensor, memory_format: Any = None) -> Tensor:
-    """`to(shmtensor.complex64)`: itself when it is complex64, else a copy."""
-    return self.to(np.complex64)
-
-
-@composed(function=False)
-def cdouble(self: Tensor, memory_format: Any = None) -> Tensor:
-    """`to(shmtensor.complex128)`: itself when it is complex128, else a copy."""
-    return self.to(np.complex128)
 
 
 __all__ = export(globals())

@@ -10,6 +10,7 @@ rounding are NumPy's. Nothing in this module blocks, except `share_memory_`, whi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
@@ -25,8 +26,9 @@ from .._native import tensor as _tensor
 from ..allocators.default import again as allocate_again
 from ..allocators.default import out_of_heap
 from ..devices import CPU, Device, device_of
-from ..dtypes import BY_DTYPE, DEFAULT, DType, ElementType, class_named, dtype_of, each_type, require_supported
-from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, NotSupported, tensor_advice, type_name
+from ..dtypes import BY_DTYPE, DType, ElementType, class_named, default_float, dtype_of, each_type, require_supported
+from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
+from ..layouts import Layout, refuse_grad, strided
 from ..storage import Storage
 from ..storage.arguments import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from
 from ..storage.regions import address_of, array_over, moving
@@ -41,6 +43,19 @@ SETTLED: Final = -1
 _ndarray = np.ndarray
 
 
+class Shape(tuple[int, ...]):
+    """Sizes of all axes, as `x.size()` gives them: a tuple that `Tensor` takes as sizes, where others are values."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (tuple(self),)
+
+
 class Size(int):
     """`tensor.size`: the number of elements; called, the sizes of all axes or of one (the array API's and torch's)."""
 
@@ -48,7 +63,7 @@ class Size(int):
 
     def __call__(self, dim: int | None = None) -> Any:
         shape = self._tensor.shape
-        return shape if dim is None else shape[self._tensor._axis(dim)]
+        return Shape(shape) if dim is None else shape[self._tensor._axis(dim)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, (int(self),)  # without the tensor
@@ -57,12 +72,13 @@ class Size(int):
 class Tensor(TensorBase, Methods):
     """A view of a storage. A bare Tensor is of float32.
 
-    `Tensor(2, 3)` has these sizes and arbitrary content; `Tensor([[1, 2], [3, 4]])` has these values; `Tensor(storage)`
-    is all of a storage, of the storage's type (the constructors of torch).
+    `Tensor(2, 3)` and `Tensor(x.size())` have these sizes and arbitrary content; `Tensor([[1, 2], [3, 4]])` has these
+    values; `Tensor(storage)` is all of a storage, and `Tensor(x)` shares the memory of a tensor, of their types (the
+    constructors of torch).
 
     Raises:
         InvalidArgument: sizes that are negative or impossible.
-        DTypeError: values that do not convert, or (of a typed class) a storage of another type.
+        DTypeError: values that do not convert, or (of a typed class) a storage or tensor of another type.
         OutOfMemory: no memory for it.
     """
 
@@ -74,14 +90,20 @@ class Tensor(TensorBase, Methods):
     _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
 
     def __new__(cls, *content: Any) -> Self:
-        return cls._construct(content, None)
+        return cls._construct(content, None)  # type: ignore[no-any-return]
 
     @classmethod
-    def _construct(cls, content: tuple[Any, ...], dtype: DType | None) -> Self:
+    def _construct(cls, content: tuple[Any, ...], dtype: DType | None) -> Any:
+        first = content[0] if len(content) == 1 else None
+        if isinstance(first, Tensor):
+            if dtype is not None and first.dtype != dtype:
+                raise DTypeError(
+                    f"a tensor of {dtype.name} was asked for over a tensor of {first.dtype.name}; convert it with to()"
+                )
+            return first._alias()
         self = object.__new__(cls)
         self._storage = None
         self._epoch = 0
-        first = content[0] if len(content) == 1 else None
         if isinstance(first, Storage):
             if dtype is not None and first.dtype != dtype:
                 raise DTypeError(
@@ -91,11 +113,12 @@ class Tensor(TensorBase, Methods):
             self._storage = first
             self._epoch = first._epoch
             self._array = first._flat
-        elif first is None or isinstance(first, INTEGERS):
-            shape, _ = shape_from(content or (0,), (dtype or DEFAULT).itemsize)
-            self._array = empty_array(shape, dtype or DEFAULT)
+        elif first is None or isinstance(first, (*INTEGERS, Shape)):
+            dtype = dtype or default_float()
+            shape, _ = shape_from(content or (0,), dtype.itemsize)
+            self._array = empty_array(shape, dtype)
         else:
-            self._array = array_from(first, dtype or DEFAULT)
+            self._array = array_from(first, dtype or default_float())
         return self
 
     # -- the view -----------------------------------------------------------------------------------------------------
@@ -155,6 +178,10 @@ class Tensor(TensorBase, Methods):
             storage = self.storage()
             epoch = self._epoch if self._array is array else 0  # if it was moved meanwhile, then from its first place
         return _tensor(view, storage, epoch)
+
+    def _alias(self) -> Tensor:
+        place = self._located()
+        return self._share(place[0][...], *place)
 
     def _parts(self) -> tuple[Any, ...]:
         """(storage that owns the memory, offset, size, stride, requires_grad): what a pickle of a tensor holds.
@@ -261,6 +288,11 @@ class Tensor(TensorBase, Methods):
     def device(self) -> Device:
         """Where the memory is."""
         return CPU
+
+    @property
+    def layout(self) -> Layout:
+        """`shmtensor.strided`."""
+        return strided
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """Itself, which is on the only device that there is. Raises InvalidArgument: another one."""
@@ -401,37 +433,6 @@ class Tensor(TensorBase, Methods):
         except FAILURES as error:
             raise failed(error, f"writing to index {key!r} of", a) from error
 
-    def to(
-        self, *what: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False
-    ) -> Tensor:
-        """Itself when of the wanted type, else a copy converted to it.
-
-        Args:
-            what: a type, a device, both, or a tensor that has them; then `non_blocking` and `copy`.
-            dtype: the type; None: its own.
-            device: "cpu", the only one.
-            non_blocking: of torch; without effect.
-            copy: True: always a copy.
-
-        Raises:
-            DTypeError: no such type; InvalidArgument: no such device.
-        """
-        flags = [one for one in what if isinstance(one, bool)]
-        for one in what:
-            if isinstance(one, Device) or (isinstance(one, str) and one.partition(":")[0] in ("cpu", "cuda")):
-                device = one
-            elif one is not None and not isinstance(one, bool):
-                dtype = one.dtype if isinstance(one, Tensor) else one
-        if device is not None:
-            self.to_device(device)
-        a = self._live()
-        wanted = a.dtype if dtype is None else dtype_of(dtype)
-        always = copy or flags[1:2] == [True]
-        try:
-            return self if wanted == a.dtype and not always else wrap(a.astype(wanted))
-        except MemoryError as error:
-            return wrap(again(error, "converting", a, a.astype, wanted))
-
     # -- by value -----------------------------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -439,7 +440,8 @@ class Tensor(TensorBase, Methods):
         return Tensor._rebuild, self._parts()
 
     def __copy__(self) -> Tensor:
-        return self.clone()
+        """A tensor over the same memory, as in torch; `copy.deepcopy` and `clone` copy the elements."""
+        return self._alias()
 
     # -- changing it --------------------------------------------------------------------------------------------------
 
@@ -478,15 +480,6 @@ class Tensor(TensorBase, Methods):
 
 
 Tensor._rebuild.__module__ = Tensor.__module__
-
-
-def refuse_grad(requires_grad: Any) -> None:
-    """Refuse requires_grad=True. Raises NotSupported."""
-    if requires_grad:
-        raise NotSupported(
-            "asked for requires_grad=True; this version of shmtensor records no gradients: leave it out, or have torch "
-            "record them, over the same memory: torch.from_dlpack(x).requires_grad_()"
-        )
 
 
 def wrap(array: Any) -> Tensor:

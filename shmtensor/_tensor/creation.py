@@ -1,8 +1,10 @@
-"""Functions that make tensors, on the heap or (`shared=True`) in shared memory of this process's manager."""
+"""Functions that make tensors, on the heap or (`shared=True`) in shared memory of this process's manager.
+
+`ranges` has those of evenly spaced values.
+"""
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from typing import Any
 
@@ -13,13 +15,15 @@ from .._native import tensor as _tensor
 from ..allocators.default import out_of_heap
 from ..allocators.managed import allocate, allocate_tensor
 from ..devices import device_of
-from ..dtypes import BY_DTYPE, DEFAULT, DType, dtype_of
-from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
+from ..dtypes import BY_DTYPE, DType, default_float, dtype_of
+from ..errors import InvalidArgument, LayoutError, type_name
+from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
-from .core import FAILURES, SETTLED, Tensor, array_of, failed, index_of, refuse_grad
+from .core import SETTLED, Tensor, again, array_of, given, index_of, wrap
 from .dispatch import Array, Module, composed, export, operation
 from .dlpack import from_dlpack
+from .options import type_for, with_options
 
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
@@ -53,38 +57,51 @@ def from_numpy(array: NDArray[Any], shared: bool = False) -> Tensor:
 def empty(
     shape: Any = (),
     *more: Any,
+    size: Any = None,
+    out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
-    shared: bool = False,
     requires_grad: bool = False,
+    pin_memory: bool = False,
+    memory_format: Any = None,
+    shared: bool = False,
 ) -> Tensor:
     """A tensor of arbitrary content.
 
     Args:
-        shape: a sequence of integers from 0; or the sizes one by one: `empty(2, 3)`.
-        dtype: default float32.
+        shape, size: a sequence of integers from 0; or the sizes one by one: `empty(2, 3)`.
+        out: a tensor of these sizes, which is returned.
+        dtype: default float32, or what `set_default_dtype` was given.
+        layout: `shmtensor.strided`.
         device: "cpu", the only one.
+        requires_grad, pin_memory: False.
+        memory_format: in which order the elements lie: `channels_last` of four axes, `channels_last_3d` of five.
         shared: in shared memory of this process's manager (the first one blocks until the manager is ready) instead of
             the heap.
-        requires_grad: False.
 
     Raises:
-        InvalidArgument: sizes that are negative or impossible; no such device.
-        DTypeError: no such type.
+        InvalidArgument: sizes that are negative or impossible; no such device or memory format.
+        DTypeError: no such type, or not that of `out`.
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
-        NotSupported: requires_grad=True; gradients are not recorded yet.
+        NotSupported: requires_grad=True, for gradients are not recorded yet; pin_memory=True; another layout.
     """
-    if requires_grad:
-        refuse_grad(requires_grad)
-    kind = DEFAULT if dtype is None else dtype_of(dtype)
+    if requires_grad or pin_memory or layout is not None:
+        require_usual(requires_grad, layout, pin_memory)
+    if size is not None or out is not None or memory_format is not None:
+        sizes = _sizes(shape, more, size)
+        if out is None:
+            return formatted(sizes, memory_format, dtype=dtype, device=device, shared=shared)
+        return given(np.empty(sizes, type_for(out, dtype)), out, "empty")
+    kind = default_float() if dtype is None else dtype_of(dtype)
     if device is not None:
         device_of(device)
     if shared:
         made: Tensor | None = allocate_tensor(kind, (shape, *more) if more else shape)
         if made is not None:  # most are
             return made
-    sizes: tuple[int, ...] = (shape, *more)
+    sizes = (shape, *more)
     if type(shape) is int and not more and 0 <= shape <= _PLAIN:  # most are
         nbytes = shape * kind.itemsize
     else:
@@ -94,21 +111,42 @@ def empty(
     return _tensor(empty_array(sizes, kind), None, 0)
 
 
+def _sizes(shape: Any, more: tuple[Any, ...], size: Any) -> tuple[int, ...]:
+    if size is not None and (more or shape != ()):
+        raise InvalidArgument(f"asked for the sizes {(shape, *more)} and size={size!r}; give one of them")
+    return shape_from((shape, *more) if size is None else (size,), 1)[0]
+
+
+def formatted(sizes: tuple[int, ...], memory_format: Any, like: NDArray[Any] | None = None, **how: Any) -> Tensor:
+    """`empty` with its elements in the order that a memory format means; with that of `like` if it is kept."""
+    order = axes_in_memory(memory_format, len(sizes))
+    if like is not None and not like.flags.c_contiguous and memory_format in (None, preserve_format):
+        order = dense_axes(like.shape, like.strides)
+    if order is None:
+        return empty(sizes, **how)
+    place = array, _, _ = (made := empty([sizes[i] for i in order], **how))._located()
+    return made._share(array.transpose(np.argsort(order)), *place)
+
+
 @composed(method=False)
 def zeros(
     shape: Any = (),
     *more: Any,
+    size: Any = None,
+    out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
-    shared: bool = False,
     requires_grad: bool = False,
+    pin_memory: bool = False,
+    shared: bool = False,
 ) -> Tensor:
     """A tensor of zeros. Arguments, blocking and errors as `empty`."""
-    if shared:
-        made = empty(shape, *more, dtype=dtype, device=device, shared=True, requires_grad=requires_grad)
-        made._array.fill(0)
-        return made
-    refuse_grad(requires_grad)
+    if requires_grad or pin_memory or layout is not None:
+        require_usual(requires_grad, layout, pin_memory)
+    if size is not None or out is not None or shared:
+        made = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared)
+        return made.fill_(0)
     kind = dtype_of(dtype)
     device_of(device)
     sizes, nbytes = shape_from((shape, *more), kind.itemsize)
@@ -122,68 +160,93 @@ def zeros(
 def ones(
     shape: Any = (),
     *more: Any,
+    size: Any = None,
+    out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
-    shared: bool = False,
     requires_grad: bool = False,
+    pin_memory: bool = False,
+    shared: bool = False,
 ) -> Tensor:
     """A tensor of ones. Arguments, blocking and errors as `empty`."""
-    t = empty(shape, *more, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
-    t._array.fill(1)
+    if requires_grad or pin_memory or layout is not None:
+        require_usual(requires_grad, layout, pin_memory)
+    t = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared)
+    t._live().fill(1)
     return t
 
 
 @composed(method=False)
+@with_options
 def full(
-    shape: Any,
-    fill_value: Any,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    shared: bool = False,
-    requires_grad: bool = False,
+    size: Any = None, fill_value: Any = None, *, shape: Any = None, dtype: Any = None, shared: bool = False
 ) -> Tensor:
     """A tensor of one value. Arguments, blocking and errors as `empty`.
 
     Args:
-        shape: an integer, or a sequence of them.
+        size, shape: an integer, or a sequence of them.
+        fill_value: a number, or a tensor of one element.
         dtype: default by the value: bool, int64 for integers, float32, complex64.
 
     Raises:
         InvalidArgument: also a value outside the range of the type.
     """
+    if size is None or shape is not None:
+        if fill_value is None and shape is not None:  # full(value, shape=sizes)
+            size, fill_value = None, size
+        size = _sizes((), (), size if shape is None else shape)
+    if fill_value is None:
+        raise InvalidArgument("full without a value; give fill_value")
     if dtype is None:
         dtype = array_from(fill_value, None).dtype
-    t = empty(shape, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
-    t[...] = fill_value
-    return t
+    return _filled(empty(size, dtype=dtype, shared=shared), fill_value)
+
+
+def _filled(t: Tensor, value: Any) -> Tensor:
+    if isinstance(value, int) and value < 0 and t.dtype.kind == "u" and -value <= np.iinfo(t.dtype).max:
+        value += np.iinfo(t.dtype).max + 1  # as in torch, which wraps negative values here
+    return t.fill_(value)
 
 
 @composed(method=False)
-def tensor(
-    data: Any, dtype: Any = None, device: Any = None, shared: bool = False, requires_grad: bool = False
-) -> Tensor:
+@with_options(out=False)
+def scalar_tensor(s: Any, *, dtype: Any = None, shared: bool = False) -> Tensor:
+    """A tensor without axes of a number, float32 unless a type is given. Errors as `full`."""
+    return full((), s, dtype=dtype_of(dtype), shared=shared)
+
+
+@composed(method=False)
+@with_options(out=False)
+def tensor(data: Any, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
     """A tensor of a copy of values.
 
     Args:
         data: a number, nested sequences, an array or a tensor.
         dtype: default: an array's own, else bool, int64 for integers, float32, complex64.
-        device, shared, requires_grad: as `empty`.
+        device, shared, requires_grad, pin_memory, layout: as `empty`.
 
     Raises:
         InvalidArgument: ragged nesting, or values outside the range of the type.
         DTypeError: values that are not numbers, or of an unsupported type.
         OutOfMemory, ManagerError, NotSupported: as `empty`.
     """
-    refuse_grad(requires_grad)
     values = array_from(data, None if dtype is None else dtype_of(dtype))
     device_of(device)
-    return _shared(values) if shared else _tensor(values)
+    return made_of(values, shared)
 
 
-@composed("as_tensor", method=False)
+@composed(method=False)
+@with_options(out=False)
+def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, shared: bool = False) -> Tensor:
+    """`asarray` under torch's name."""
+    return asarray(data, dtype=dtype, device=device, shared=shared)
+
+
+@composed(method=False)
+@with_options(out=False)
 def asarray(
-    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None, shared: bool = False
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, shared: bool = False
 ) -> Tensor:
     """A tensor of values, over the same memory where that is possible.
 
@@ -208,7 +271,7 @@ def asarray(
     if found.is_shared() and not copy:
         return found
     _allow(copy, f"a {type_name(obj)} that is not in shared memory")
-    return _shared(found._live())
+    return made_of(found._live(), shared=True)
 
 
 def _over(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
@@ -241,180 +304,64 @@ def _allow(copy: bool | None, what: str) -> None:
         raise InvalidArgument(f"{what} cannot be this tensor without a copy, and copy=False was asked for")
 
 
-@composed(method=False)
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
-    """A tensor of arbitrary content, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
+def _like(x: Tensor, dtype: Any, memory_format: Any, shared: bool) -> Tensor:
     a = array_of(x)
-    return empty(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
+    return formatted(a.shape, memory_format, a, dtype=a.dtype if dtype is None else dtype, shared=shared)
 
 
 @composed(method=False)
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
-    """A tensor of zeros, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
-    a = array_of(x)
-    return zeros(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
+@with_options(out=False)
+def empty_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of arbitrary content, with the sizes and, unless given, the type of `input`.
 
+    Blocks and raises as empty.
 
-@composed(method=False)
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
-    """A tensor of ones, with the sizes and, unless given, the type of `x`. Blocks and raises as empty."""
-    a = array_of(x)
-    return ones(a.shape, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
-
-
-@composed(method=False)
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
-    """A tensor of one value, with the sizes and, unless given, the type of `x`. Blocks and raises as full."""
-    a = array_of(x)
-    return full(a.shape, fill_value, dtype=a.dtype if dtype is None else dtype, device=device, shared=shared)
-
-
-@composed(method=False)
-def arange(
-    start: Any = 0,
-    /,
-    stop: Any = None,
-    step: Any = 1,
-    *,
-    end: Any = None,
-    dtype: Any = None,
-    device: Any = None,
-    shared: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Values from `start` (0 if only one is given) below `stop`, `step` apart.
-
-    Default type int64 when all are integers, else float32. `end` is torch's name of `stop`. Errors as `tensor`.
+    Args:
+        memory_format: default `preserve_format`: axes lie in memory in the order of those of `input`, without gaps.
     """
-    refuse_grad(requires_grad)
-    stop = end if stop is None else stop
-    if stop is None:
-        start, stop = 0, start
-    kind: DType | None = None if dtype is None else dtype_of(dtype)
-    device_of(device)
-    try:
-        if kind is not None and kind.kind in "iu":
-            start, stop, step = _of_whole_numbers(kind, start, stop, step)
-        values: NDArray[Any] = np.arange(start, stop, step, dtype=kind)
-    except (*FAILURES, ZeroDivisionError) as error:
-        raise failed(error, f"arange({start!r}, {stop!r}, {step!r}) for", np.empty(0, kind)) from error
-    if kind is None and values.dtype.kind == "f":
-        values = values.astype(DEFAULT)
-    return _shared(values) if shared else _tensor(values)
-
-
-def _of_whole_numbers(kind: DType, start: Any, stop: Any, step: Any) -> tuple[int, int, int]:
-    """Arguments of an arange that gives integers. As in torch, int64 cuts them off before it counts, others after."""
-    first, by = int(start), int(step)
-    if kind == np.int64 or all(isinstance(one, int) for one in (start, stop, step)):
-        return first, int(stop), by
-    return first, first + by * max(0, math.ceil((float(stop) - float(start)) / float(step))), by
+    return _like(input, dtype, memory_format, shared)
 
 
 @composed(method=False)
-def range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:
-    """Values from `start` to `end`, which is one of them where the steps meet it (TH's). Errors as `tensor`."""
-    try:
-        count = max(0, math.floor((end - start) / step) + 1)
-        values = start + step * np.arange(count)
-    except (*FAILURES, ZeroDivisionError) as error:
-        raise failed(error, f"range({start!r}, {end!r}, {step!r}) for", np.empty(0)) from error
-    whole = all(isinstance(one, int) for one in (start, end, step))
-    return tensor(values, dtype=(np.int64 if whole else DEFAULT) if dtype is None else dtype, shared=shared)
+@with_options(out=False)
+def zeros_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of zeros, with the sizes and, unless given, the type of `input`. Arguments and errors as empty_like."""
+    a = array_of(input)
+    if a.flags.c_contiguous and memory_format is None:
+        return zeros(a.shape, dtype=a.dtype if dtype is None else dtype, shared=shared)
+    return _like(input, dtype, memory_format, shared).fill_(0)
 
 
 @composed(method=False)
-def linspace(
-    start: Any,
-    stop: Any = None,
-    /,
-    num: int = 100,
-    *,
-    end: Any = None,
-    steps: int | None = None,
-    dtype: Any = None,
-    device: Any = None,
-    endpoint: bool = True,
-    shared: bool = False,
-    requires_grad: bool = False,
+@with_options(out=False)
+def ones_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of ones, with the sizes and, unless given, the type of `input`. Arguments and errors as empty_like."""
+    return _like(input, dtype, memory_format, shared).fill_(1)
+
+
+@composed(method=False)
+@with_options(out=False)
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: Any = None, memory_format: Any = None, shared: bool = False
 ) -> Tensor:
-    """`num` values from `start` to `stop`, equally far apart; for integer types both are cut off before.
+    """A tensor of one value, with the sizes and, unless given, the type of `input`. Arguments and errors as empty_like.
 
-    Default type float32, or complex64. `end` and `steps` are torch's names of `stop` and `num`. Errors as `tensor`.
+    Raises:
+        InvalidArgument: also a value outside the range of the type.
     """
-    refuse_grad(requires_grad)
-    stop, num = end if stop is None else stop, num if steps is None else steps
-    whole = complex if isinstance(start, complex) or isinstance(stop, complex) else float
-    kind = (np.dtype(np.complex64) if whole is complex else DEFAULT) if dtype is None else dtype_of(dtype)
-    if whole is complex and kind.kind != "c":
-        raise DTypeError(f"linspace({start!r}, {stop!r}) as {kind.name}; complex numbers need a complex type")
-    device_of(device)
-    try:
-        if kind.kind in "iu" and endpoint:
-            values = _whole_steps(int(start), int(stop), index_of(num)).astype(kind)
-        else:
-            values = np.linspace(whole(start), whole(stop), index_of(num), endpoint=endpoint).astype(kind, copy=False)
-    except FAILURES as error:
-        raise failed(error, f"linspace({start!r}, {stop!r}, {num!r}) for", np.empty(0, kind)) from error
-    return _shared(values) if shared else _tensor(values)
-
-
-def _whole_steps(start: int, stop: int, num: int) -> NDArray[Any]:
-    """Values from both ends to the middle, so that both are exact."""
-    if num < 2:
-        return np.linspace(start, start, num)
-    step = (stop - start) / (num - 1)
-    at = np.arange(num)
-    values: NDArray[Any] = np.where(at < num // 2, start + step * at, stop - step * (num - 1 - at))
-    return values
+    return _filled(_like(input, dtype, memory_format, shared), fill_value)
 
 
 @composed(method=False)
-def logspace(
-    start: Any,
-    stop: Any = None,
-    /,
-    num: int = 100,
-    base: float = 10.0,
-    *,
-    end: Any = None,
-    steps: int | None = None,
-    dtype: Any = None,
-    device: Any = None,
-    shared: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
-    """`base` to the power of `num` values from `start` to `stop`, equally far apart.
+@with_options
+def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, shared: bool = False) -> Tensor:
+    """A matrix with ones on the diagonal `k` above the main one, zeros elsewhere. Blocks and raises as empty.
 
-    For integer types both are cut off before. `end` and `steps` are torch's names of `stop` and `num`.
-    Errors as `linspace`.
+    Args:
+        n: rows.
+        m: columns; as many as rows unless given.
     """
-    refuse_grad(requires_grad)
-    stop, num = end if stop is None else stop, num if steps is None else steps
-    kind = dtype_of(dtype)
-    if kind.kind not in "iu":
-        wide = np.complex128 if kind.kind == "c" else np.float64
-        powers = linspace(start, stop, num, dtype=wide, device=device)._array
-    else:
-        device_of(device)
-        powers = _whole_steps(int(start), int(stop), index_of(num))
-    with np.errstate(over="ignore", invalid="ignore"):
-        return tensor((base**powers).astype(kind), shared=shared)
-
-
-@composed(method=False)
-def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    /,
-    *,
-    k: int = 0,
-    dtype: Any = None,
-    device: Any = None,
-    shared: bool = False,
-) -> Tensor:
-    """A matrix with ones on the diagonal `k` above the main one, zeros elsewhere. Blocks and raises as empty."""
-    t = zeros(n_rows, n_rows if n_cols is None else n_cols, dtype=dtype, device=device, shared=shared)
+    t = zeros(n, n if m is None else m, dtype=dtype, shared=shared)
     a = t._array
     if -a.shape[0] < index_of(k) < a.shape[1]:  # NumPy wants to count within them
         np.fill_diagonal(a[:, k:] if k > 0 else a[-k:], 1)
@@ -432,10 +379,27 @@ def diag(xp: Module, x: Array, /, diagonal: int = 0) -> Array:
     return xp.array(xp.diag(x, index_of(diagonal)))
 
 
-def _shared(values: NDArray[Any]) -> Tensor:
+def made_of(values: NDArray[Any], shared: bool) -> Tensor:
+    """A tensor over a new array, or of a copy in shared memory."""
+    if not shared:
+        return _tensor(values)
     target = allocate(values.nbytes).array(values.dtype, values.shape)
     np.copyto(target, values)
     return _tensor(target, None, SETTLED)
+
+
+def formatted_as(x: Tensor, dtype: DType, memory_format: Any) -> Tensor:
+    """A copy of a tensor in another type or memory format. Raises InvalidArgument: a format for other axes."""
+    a = x._live()
+    with np.errstate(all="ignore"):  # what a type cannot hold is cut off, as in C
+        if memory_format in (None, preserve_format):
+            try:
+                return _tensor(a.astype(dtype))
+            except MemoryError as error:
+                return wrap(again(error, "converting", a, a.astype, dtype))
+        made = formatted(a.shape, memory_format, dtype=dtype)
+        np.copyto(made._live(), a, casting="unsafe")
+    return made
 
 
 __all__ = export(globals())

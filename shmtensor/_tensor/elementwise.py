@@ -256,7 +256,6 @@ tanh = unary("tanh", np.tanh)
 trunc = unary("trunc", np.trunc, "fix")
 
 
-
 def _add_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
     """The sum with a multiple of the second operand."""
     return add(x1, x2 if alpha == 1 else multiply(x2, alpha), out=out)

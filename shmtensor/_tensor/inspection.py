@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
 
 from ..devices import CPU, device_of
-from ..dtypes import BY_DTYPE, DEFAULT, DType, dtype_of, require_supported
+from ..dtypes import (
+    BY_DTYPE,
+    DType,
+    category_of,
+    default_complex,
+    default_float,
+    dtype_of,
+    is_float,
+    promoted,
+)
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import MAX_AXES
-from .core import Tensor
+from .core import Tensor, array_of
 from .dispatch import Array, Module, Result, composed, export, operation
 
 API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -35,22 +45,33 @@ KINDS: Final[dict[str, str]] = {
 class FloatInfo:
     """What `finfo` gives."""
 
-    bits: int
-    eps: float
-    max: float
+    resolution: float
     min: float
+    max: float
+    eps: float
     smallest_normal: float
-    dtype: DType
+    tiny: float
+    dtype: str
+    """Name of the type; of the parts of a complex one."""
+    bits: int
+
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        return f"finfo({', '.join(f'{name}={getattr(self, name):.6g}' for name in names)}, dtype={self.dtype})"
 
 
 @dataclass(frozen=True, slots=True)
 class IntInfo:
     """What `iinfo` gives."""
 
-    bits: int
-    max: int
     min: int
-    dtype: DType
+    max: int
+    dtype: str
+    """Name of the type."""
+    bits: int
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
 def _dtype(spec: Any) -> DType:
@@ -70,25 +91,43 @@ def astype(xp: Module, x: Array, dtype: Any, /, *, copy: bool = True, device: An
 
 
 @composed(method=False)
-def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether every value of a type (or a tensor's type) has its place in another. Raises DTypeError."""
-    return np.can_cast(_dtype(from_), dtype_of(to))
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether a type (or a tensor's type) may be converted to another in an operation, as in torch. Raises DTypeError.
+
+    Complex numbers may not become real, floating-point ones integers, nor anything bool. Narrower types are allowed.
+    """
+    source, target = category_of(_dtype(from_)), category_of(_dtype(to))
+    return not (source == 3 > target or (source == 2 and target == 1) or (source != 0 and target == 0))
 
 
 @composed(method=False)
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The type that tensors, types and numbers promote to. Raises DTypeError."""
-    parts = [one if isinstance(one, bool | int | float | complex) else _dtype(one) for one in arrays_and_dtypes]
-    try:
-        return require_supported(np.result_type(*parts))
-    except (TypeError, ValueError) as error:
-        raise DTypeError(f"{arrays_and_dtypes} have no type in common: {error}") from error
+    """The type that tensors, types and numbers promote to. Raises DTypeError.
+
+    As in torch integers take the type of a floating-point operand (int64 and float32: float32), and a Python number
+    changes the type only if it is of a higher kind: then to int64, the default type or its complex type. Tensors
+    without axes count like others, as in the array API.
+    """
+    numbers = [one for one in arrays_and_dtypes if isinstance(one, bool | int | float | complex)]
+    dtypes = [_dtype(one) for one in arrays_and_dtypes if not isinstance(one, bool | int | float | complex)]
+    if not arrays_and_dtypes:
+        raise DTypeError("result_type of nothing; give tensors, types or numbers")
+    found = reduce(promoted, dtypes) if dtypes else np.dtype(bool)
+    for rank in sorted({category_of(_type_of(one)) for one in numbers}):
+        if rank > category_of(found):
+            width = found if category_of(found) == 2 else default_float()
+            found = (np.dtype(np.int64), width, promoted(width, np.dtype(np.complex64)))[rank - 1]
+    return found
+
+
+def _type_of(number: complex) -> DType:
+    return np.dtype(type(number))
 
 
 @composed(method=False)
-def promote_types(type1: Any, type2: Any, /) -> DType:
-    """The type that two types promote to. Raises DTypeError."""
-    return result_type(type1, type2)
+def promote_types(type1: Any, type2: Any) -> DType:
+    """The type that two types promote to, as `result_type`. Raises DTypeError."""
+    return promoted(dtype_of(type1), dtype_of(type2))
 
 
 @composed(method=False)
@@ -105,10 +144,13 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 @composed(method=False)
-def finfo(type: Any, /) -> FloatInfo:
+def finfo(type: Any = None) -> FloatInfo:
     """Range and precision of a floating-point type, or of a tensor's, or of the parts of a complex one.
 
     Raises DTypeError: another kind of type.
+
+    Args:
+        type: default: the default type.
     """
     dtype = _dtype(type)
     try:
@@ -120,19 +162,57 @@ def finfo(type: Any, /) -> FloatInfo:
             info = np.finfo(dtype)
     except ValueError as error:
         raise DTypeError(f"{dtype.name} is not a floating-point type; use iinfo") from error
+    smallest = float(info.smallest_normal)
     return FloatInfo(
-        int(info.bits), float(info.eps), float(info.max), float(info.min), float(info.smallest_normal), info.dtype
-    )
+        float(f"1e-{info.precision}"), float(info.min), float(info.max), float(info.eps), smallest, smallest,
+        info.dtype.name, int(info.bits),
+    )  # fmt: skip
 
 
 @composed(method=False)
-def iinfo(type: Any, /) -> IntInfo:
+def iinfo(type: Any) -> IntInfo:
     """Range of an integer type, or of a tensor's. Raises DTypeError: another kind of type."""
     dtype = _dtype(type)
     if dtype.kind not in "iu":
         raise DTypeError(f"{dtype.name} is not an integer type; use finfo")
     info = np.iinfo(dtype)
-    return IntInfo(info.bits, int(info.max), int(info.min), dtype)
+    return IntInfo(int(info.min), int(info.max), dtype.name, info.bits)
+
+
+@composed()
+def is_floating_point(input: Tensor) -> bool:
+    """Whether a tensor is of a floating-point type; complex ones are not. Raises DTypeError: not a tensor."""
+    return is_float(array_of(input).dtype)
+
+
+@composed()
+def is_complex(input: Tensor) -> bool:
+    """Whether a tensor is of a complex type. Raises DTypeError: not a tensor."""
+    return array_of(input).dtype.kind == "c"
+
+
+@composed(function=False)
+def is_signed(self: Tensor) -> bool:
+    """Whether the type of a tensor has negative numbers."""
+    return self.dtype.kind not in "bu"
+
+
+@composed()
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element of a tensor is not zero.
+
+    Raises DTypeError: not a tensor; InvalidArgument: several elements, or none.
+    """
+    a = array_of(input)
+    if a.size != 1:
+        raise InvalidArgument(f"is_nonzero of a tensor of shape {a.shape}; it takes one element: use any() or all()")
+    return bool(a.item())
+
+
+@composed()
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape. Raises DTypeError: not tensors."""
+    return array_of(input).shape == array_of(other).shape
 
 
 @composed(method=False)
@@ -157,8 +237,11 @@ class NamespaceInfo:
         device_of(device)
         whole = np.dtype(np.int64)
         return {
-            "real floating": DEFAULT, "complex floating": np.dtype(np.complex64), "integral": whole, "indexing": whole,
-        }  # fmt: skip
+            "real floating": default_float(),
+            "complex floating": default_complex(),
+            "integral": whole,
+            "indexing": whole,
+        }
 
     def devices(self) -> tuple[Any, ...]:
         """Where tensors can be."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DEFAULT, dtype_of
+from ..dtypes import dtype_of
 from ..errors import InvalidArgument
 from ..storage.arguments import array_from
-from .core import Tensor, array_of, index_of, indices_of, refuse_grad
-from .creation import empty, from_numpy, tensor
+from .core import Tensor, index_of, indices_of, refuse_grad
+from .creation import empty, from_numpy
 from .dispatch import composed, export
 from .shapes import as_strided
 
@@ -66,36 +66,6 @@ def empty_permuted(
         steps[axis] = step
         step *= max(sizes[axis], 1)
     return empty_strided(sizes, steps, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
-
-
-@composed(function=False)
-def new_empty_strided(
-    self: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    shared: bool = False,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """`empty_strided`, of this tensor's type unless another is given; blocks and raises as that."""
-    kind = array_of(self).dtype if dtype is None else dtype
-    return empty_strided(size, stride, dtype=kind, device=device, shared=shared, requires_grad=requires_grad)
-
-
-@composed(method=False)
-def scalar_tensor(
-    s: Any, *, dtype: Any = None, device: Any = None, shared: bool = False, requires_grad: bool = False
-) -> Tensor:
-    """A tensor of one number, without axes; default type float32, or complex64. Arguments and errors as `tensor`.
-
-    A number outside of the range of an integer type wraps around.
-    """
-    if dtype is None:
-        dtype = np.complex64 if isinstance(s, complex) else DEFAULT
-    return tensor(np.asarray(s), dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
 
 
 @composed(method=False)

@@ -1,7 +1,6 @@
 """Methods of tensors: `x.add(y)`, `x.add_(y)`, `x + y`, `x.sum(dim)`.
 
-This module installs the methods of all rows, and defines those that are not functions. Nothing in it blocks, except
-`new_empty` and the like with `shared=True`, which may ask the manager for memory.
+This module installs the methods of all rows, and defines those that are not functions. Nothing in it blocks.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..dtypes import TABLE, ElementType
 from ..errors import DTypeError, tensor_advice, type_name
 from ..linalg import routines as routines  # these have rows
 from ..random import counts as counts
@@ -22,10 +20,11 @@ from . import arithmetic as arithmetic
 from . import bounds as bounds
 from . import combining as combining
 from . import complex_parts as complex_parts
+from . import conversions as conversions
 from . import copies as copies
-from . import creation, elementwise
 from . import distances as distances
 from . import dlpack as dlpack
+from . import elementwise
 from . import histograms as histograms
 from . import in_place as in_place
 from . import indexing as indexing
@@ -38,6 +37,7 @@ from . import numpy_protocols as numpy_protocols
 from . import parts as parts
 from . import products as products
 from . import qualities as qualities
+from . import ranges as ranges
 from . import scattering as scattering
 from . import selection as selection
 from . import shapes as shapes
@@ -48,7 +48,7 @@ from . import statistical as statistical
 from . import to_size as to_size
 from . import uniques as uniques
 from .core import Tensor as Tensor
-from .core import array_of, index_of, indices_of
+from .core import index_of, indices_of
 from .dispatch import ROWS, Array, Module, Result, composed, export, operation
 
 # -- methods alone -----------------------------------------------------------------------------------------------------
@@ -113,12 +113,6 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     return self
 
 
-@composed(function=False)
-def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """`to` the type of another tensor."""
-    return self.to(array_of(other).dtype)
-
-
 @operation(result=Result.SAME, function=False, fails="writing to")
 def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
     """Put `function(element)` in the place of each element; returns self. As slow as Python."""
@@ -158,41 +152,6 @@ def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> T
 def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`addcdiv` in place; returns self. Raises InvalidArgument: shapes."""
     return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
-
-
-def _convert(row: ElementType) -> None:
-    def convert(self: Tensor) -> Tensor:
-        return self.to(row.dtype)
-
-    convert.__name__ = row.method
-    convert.__doc__ = f"`to(shmtensor.{row.name})`: itself when it is {row.name}, else a copy."
-    composed(function=False)(convert)
-
-
-def _create(make: Callable[..., Tensor]) -> None:
-    def create(
-        self: Tensor,
-        *content: Any,
-        dtype: Any = None,
-        device: Any = None,
-        shared: bool = False,
-        requires_grad: bool = False,
-        **named: Any,
-    ) -> Tensor:
-        kind = self.dtype if dtype is None else dtype
-        return make(*content, dtype=kind, device=device, shared=shared, requires_grad=requires_grad, **named)
-
-    create.__name__ = f"new_{make.__name__}"
-    create.__doc__ = (
-        f"`shmtensor.{make.__name__}`, of this tensor's type unless another is given; blocks and raises as that."
-    )
-    composed(function=False)(create)
-
-
-for _row in TABLE:
-    _convert(_row)
-for _make in (creation.empty, creation.full, creation.ones, creation.tensor, creation.zeros):
-    _create(_make)
 
 
 # -- installed ---------------------------------------------------------------------------------------------------------

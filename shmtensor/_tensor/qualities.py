@@ -37,12 +37,6 @@ def is_pinned(self: Tensor) -> bool:
     return False
 
 
-@composed(function=False)
-def cpu(self: Tensor) -> Tensor:
-    """Itself: it is on the CPU."""
-    return self
-
-
 def _elsewhere(name: str) -> None:
     def move(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
         raise NotSupported(
@@ -59,25 +53,6 @@ for _name in ("cuda", "xpu", "ipu", "pin_memory"):
 
 
 # -- type --------------------------------------------------------------------------------------------------------------
-
-
-@composed()
-def is_complex(x: Tensor, /) -> bool:
-    """Whether its elements are complex numbers."""
-    return bool(array_of(x).dtype.kind == "c")
-
-
-@composed()
-def is_floating_point(x: Tensor, /) -> bool:
-    """Whether its elements are floating-point numbers (not complex)."""
-    kind = array_of(x).dtype
-    return kind.kind == "f" or kind.isbuiltin == 2
-
-
-@composed()
-def is_signed(x: Tensor, /) -> bool:
-    """Whether its elements have a sign."""
-    return array_of(x).dtype.kind not in "bu"
 
 
 @composed()
@@ -98,15 +73,6 @@ def is_inference(x: Tensor, /) -> bool:
     return False
 
 
-@composed()
-def is_nonzero(x: Tensor, /) -> bool:
-    """Whether its only element is not zero. Raises InvalidArgument: other numbers of elements."""
-    a = array_of(x)
-    if a.size != 1:
-        raise InvalidArgument(f"is_nonzero of a tensor of shape {a.shape}; give one element, or use any() or all()")
-    return bool(a.reshape(-1)[0])
-
-
 @composed(method=False)
 def typename(obj: Any) -> str:
     """The name of an object's class with its module; of a tensor, that of its class: "shmtensor.FloatTensor"."""
@@ -114,18 +80,6 @@ def typename(obj: Any) -> str:
         return f"shmtensor.{BY_DTYPE[array_of(obj).dtype].prefix}Tensor"
     kind = obj if inspect.isclass(obj) else obj.__class__
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-@composed(function=False)
-def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The name of its class ("shmtensor.FloatTensor"); with a type as `to` that type. Raises DTypeError."""
-    if dtype is None:
-        return typename(self)
-    name = dtype.rpartition(".")[2] if isinstance(dtype, str) else getattr(dtype, "__name__", "")
-    for kind, row in BY_DTYPE.items():
-        if name == f"{row.prefix}Tensor":
-            return self.to(kind)
-    return self.to(dtype)
 
 
 @composed(method=False)
@@ -157,12 +111,6 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     return same and (self.shape, self.stride(), self.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
 
 
-@composed()
-def is_same_size(x: Tensor, /, other: Tensor) -> bool:
-    """Whether two tensors have the same sizes."""
-    return bool(array_of(x).shape == array_of(other).shape)
-
-
 # -- others ------------------------------------------------------------------------------------------------------------
 
 
@@ -170,15 +118,6 @@ def is_same_size(x: Tensor, /, other: Tensor) -> bool:
 def _data(xp: Module, self: Array) -> Array:
     """A view of the same memory, of which no gradients are recorded."""
     return self.view()
-
-
-@composed(function=False)
-def new(self: Tensor, *content: Any) -> Tensor:
-    """A tensor of this one's type, as the constructor makes it: of sizes (arbitrary content), values or a storage.
-
-    Raises as Tensor() does.
-    """
-    return Tensor._construct(content, array_of(self).dtype)
 
 
 @composed(function=False)

@@ -5,7 +5,6 @@ Results are copies. Nothing in this module blocks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -381,7 +380,9 @@ def searchsorted(
     if rows.ndim <= 1:
         return xp.asarray(xp.searchsorted(rows.reshape(-1), asked, where)).astype(kind)
     if rows.shape[:-1] != asked.shape[:-1]:
-        raise InvalidArgument(f"searchsorted of {asked.shape} in rows of {rows.shape}; all axes but the last must agree")
+        raise InvalidArgument(
+            f"searchsorted of {asked.shape} in rows of {rows.shape}; all axes but the last must agree"
+        )
     found = xp.empty(asked.shape, kind)
     for at in np.ndindex(rows.shape[:-1]):
         found[at] = xp.searchsorted(rows[at], asked[at], where)

@@ -325,12 +325,6 @@ def median(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = 
 
 
 @composed()
-def nanmedian(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = None, out: Any = None) -> Any:
-    """`median` of what is a number. Raises as median does."""
-    return _median(x, dim, keepdim, axis, out, True)
-
-
-@composed()
 def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> MinMax:
     """Smallest and largest values over all axes or along one. Raises as max."""
     return into_pair(MinMax(amin(x, dim=dim, keepdim=keepdim), amax(x, dim=dim, keepdim=keepdim)), out)  # type: ignore[no-any-return]

@@ -11,13 +11,13 @@ from .. import dtypes, storage
 from . import core
 
 __all__ = [
-    "bool_",  # noqa: F822
+    *dtypes.ALIASES,
     *[name for row in dtypes.TABLE for name in (row.name, f"{row.prefix}Storage", f"{row.prefix}Tensor")],
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in dtypes.BY_NAME or name == "bool_":
+    if name in dtypes.BY_NAME or name in dtypes.ALIASES:
         return getattr(dtypes, name)
     for suffix, module in (("Storage", storage), ("Tensor", core)):
         if name.endswith(suffix) and name.removesuffix(suffix) in dtypes.BY_PREFIX:

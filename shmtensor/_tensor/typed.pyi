@@ -21,6 +21,14 @@ bfloat16: DType
 float8_e4m3fn: DType
 float8_e5m2: DType
 bool_: DType
+short: DType
+int: DType
+long: DType
+half: DType
+float: DType
+double: DType
+cfloat: DType
+cdouble: DType
 class ByteStorage(Storage): ...
 class CharStorage(Storage): ...
 class ShortStorage(Storage): ...

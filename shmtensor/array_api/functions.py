@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .._tensor import elementwise
-from .._tensor.core import axis_of
-from .._tensor.dispatch import Array, Module, Out, Register, export, operation
+from .._tensor import elementwise, inspection
+from .._tensor.core import Tensor, axis_of
+from .._tensor.dispatch import Array, Module, Out, Register, composed, export, operation
 from .._tensor.shapes import several_axes, squeezed
 from .._tensor.sorting import order_along
 from .._tensor.statistical import inexact, reduced, reduced_in_float32
-from ..dtypes import dtype_of
+from ..dtypes import DType, dtype_of
 from ..errors import InvalidArgument
 
 _reduction: Register = partial(operation, method=False, out=Out.COPIED, fails="{name} over axes {axis} of")
@@ -116,6 +117,52 @@ def meshgrid(xp: Module, *arrays: Array, indexing: str = "xy") -> tuple[Array, .
     if indexing not in ("xy", "ij"):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give 'xy' or 'ij'")
     return tuple(xp.meshgrid(*arrays, indexing=indexing))
+
+
+@composed(method=False)
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether every value of a type (or a tensor's type) has its place in another. Raises DTypeError."""
+    source = from_.dtype if isinstance(from_, Tensor) else dtype_of(from_)
+    return np.can_cast(source, dtype_of(to))
+
+
+@dataclass(frozen=True, slots=True)
+class FloatInfo:
+    """What `finfo` gives."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IntInfo:
+    """What `iinfo` gives."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+@composed(method=False)
+def finfo(type: Any, /) -> FloatInfo:
+    """Range and precision of a floating-point type, or of a tensor's, or of the parts of a complex one.
+
+    Raises DTypeError: another kind of type.
+    """
+    found = inspection.finfo(type)
+    return FloatInfo(found.bits, found.eps, found.max, found.min, found.smallest_normal, dtype_of(found.dtype))
+
+
+@composed(method=False)
+def iinfo(type: Any, /) -> IntInfo:
+    """Range of an integer type, or of a tensor's. Raises DTypeError: another kind of type."""
+    found = inspection.iinfo(type)
+    return IntInfo(found.bits, found.max, found.min, dtype_of(found.dtype))
 
 
 equal = elementwise.eq

@@ -19,6 +19,7 @@ from .._native import Twister
 from .._tensor.core import Tensor, array_of
 from .._tensor.creation import empty
 from .._tensor.dispatch import Array, Module, Result, composed, operation
+from .._tensor.options import with_options
 from ..dtypes import DType, float64, int64
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import empty_array, integer, read_only
@@ -112,15 +113,25 @@ def uniform_(
 
 
 @operation(result=Result.SAME)
-def normal_(xp: Module, t: Array, /, mean: Any = 0.0, stdv: Any = 1.0, *, generator: Generator | None = None) -> Array:
+def normal_(
+    xp: Module,
+    t: Array,
+    /,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    *,
+    stdv: Any = None,
+    generator: Generator | None = None,
+) -> Array:
     """Fill with values of the normal distribution; returns t.
 
     Blocks while another thread draws from the generator. Of complex numbers the two parts are drawn one after the
-    other, each with stdv / sqrt(2), as in torch.
+    other, each with std / sqrt(2), as in torch.
 
     Args:
-        mean, stdv: numbers, or tensors that broadcast to the shape of t. With a tensor among them the standard values
+        mean, std: numbers, or tensors that broadcast to the shape of t. With a tensor among them the standard values
             are rounded to t's type first, and scaled and moved in it, as in TH.
+        stdv: another name of `std`.
 
     Raises:
         DTypeError: a tensor that is not floating-point or complex, or arguments that are not numbers.
@@ -128,11 +139,12 @@ def normal_(xp: Module, t: Array, /, mean: Any = 0.0, stdv: Any = 1.0, *, genera
         LayoutError: memory that is read-only here.
     """
     _require_floats("normal_", t, "c")
+    std = std if stdv is None else stdv
     means = _along(xp, mean, t) if isinstance(mean, xp.ndarray) else None
-    stdvs = _along(xp, stdv, t) if isinstance(stdv, xp.ndarray) else None
+    stdvs = _along(xp, std, t) if isinstance(std, xp.ndarray) else None
     if stdvs is not None and not (stdvs >= 0).all():
         raise InvalidArgument("a standard deviation of the tensor of them is negative; give numbers from 0")
-    middle, width = deviation(0.0 if means is not None else mean, 1.0 if stdvs is not None else stdv)
+    middle, width = deviation(0.0 if means is not None else mean, 1.0 if stdvs is not None else std)
     if t.dtype.kind != "c" and means is None and stdvs is None:
         _fill(t, "normal", (middle, width), generator)
         return
@@ -155,41 +167,63 @@ def _along(xp: Module, given: Array, array: Array) -> Array:
 
 
 @composed(method=False)
-def normal(mean: Any, stdv: Any = 1.0, size: Any = None, *, generator: Generator | None = None) -> Tensor:
+@with_options
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    stdv: Any = None,
+    dtype: Any = None,
+    shared: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
     """A tensor of normal values, each with a mean and deviation of its own.
 
     Blocks while another thread draws from the generator.
 
     Args:
-        mean, stdv: tensors that broadcast with each other, or one of them a number; the result has the type of the
-            first tensor.
-        size: where both are numbers: the sizes of the result, which is float32.
+        mean, std: tensors that broadcast with each other, or one of them a number.
+        stdv: another name of `std`.
+        size: where both are numbers: the sizes of the result.
+        dtype: default that of the first tensor, and float32 without one.
 
     Raises:
         DTypeError, InvalidArgument: as normal_; no size for two numbers, or a size beside a tensor.
     """
-    shapes = [given.shape for given in (mean, stdv) if isinstance(given, Tensor)]
-    if (size is None) != bool(shapes):
+    std = std if stdv is None else stdv
+    tensors = [given for given in (mean, std) if isinstance(given, Tensor)]
+    if (size is None) != bool(tensors):
         raise InvalidArgument("normal takes a size where mean and deviation are numbers, and only there")
-    if not shapes:
-        return normal_(empty(size), mean, stdv, generator=generator)
+    if not tensors:
+        return normal_(empty(size, dtype=dtype, shared=shared), mean, std, generator=generator)
     try:
-        shape = np.broadcast_shapes(*shapes)
+        shape = np.broadcast_shapes(*[one.shape for one in tensors])
     except ValueError:
         raise InvalidArgument(
-            f"means of shape {shapes[0]} and deviations of shape {shapes[1]} do not go together"
+            f"means of shape {tensors[0].shape} and deviations of shape {tensors[1].shape} do not go together"
         ) from None
-    dtype = (mean if isinstance(mean, Tensor) else stdv).dtype
-    return normal_(empty(shape, dtype=dtype), mean, stdv, generator=generator)
+    made = empty(shape, dtype=tensors[0].dtype if dtype is None else dtype, shared=shared)
+    return normal_(made, mean, std, generator=generator)
 
 
 @operation(result=Result.SAME)
 def log_normal_(
-    xp: Module, t: Array, /, mean: float = 1.0, stdv: float = 2.0, *, generator: Generator | None = None
+    xp: Module,
+    t: Array,
+    /,
+    mean: float = 1.0,
+    std: float = 2.0,
+    *,
+    stdv: float | None = None,
+    generator: Generator | None = None,
 ) -> Array:
-    """Fill with exp of normal values; returns t. Blocks and raises as `uniform_`, for complex ones and stdv < 0 too."""
+    """Fill with exp of normal values; returns t. Blocks and raises as `uniform_`, for complex ones and std < 0 too.
+
+    `stdv` is another name of `std`.
+    """
     _require_floats("log_normal_", t)
-    _fill(t, "log_normal", deviation(mean, stdv), generator)
+    _fill(t, "log_normal", deviation(mean, std if stdv is None else stdv), generator)
 
 
 @operation(result=Result.SAME)
@@ -213,18 +247,20 @@ def cauchy_(
 
 @operation(result=Result.SAME)
 def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None = None) -> Array:
-    """Fill with integers i from 1, with probability (1 - p) * p**(i - 1); returns t.
+    """Fill with integers i from 1, with probability p * (1 - p)**(i - 1); returns t.
 
-    Blocks while another thread draws from the generator. p is TH's: the probability to go on (torch's p is 1 - p). What
-    an integer type cannot hold wraps around, as in C.
+    Blocks while another thread draws from the generator. p is torch's: the probability to stop (that of
+    `Generator.geometric` is TH's, to go on). What an integer type cannot hold wraps around, as in C.
 
     Raises:
         DTypeError: of a complex or bool tensor, or p that is not a number.
-        InvalidArgument: p not between 0 and 1.
+        InvalidArgument: p not between 0 and 1, or so small that 1 - p is 1.
         LayoutError: memory that is read-only here.
     """
     _require("geometric_", t, "iufV", "integer and floating-point types")
-    pair = between(p)
+    pair = 1 - between(p)[0], 0.0
+    if pair[0] == 1:
+        raise InvalidArgument(f"p {p!r} is too close to 0: 1 - p is 1")
     if t.dtype.kind not in "iu":
         _fill(t, "geometric", pair, generator)
         return
@@ -275,10 +311,19 @@ def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | 
 
 
 @composed()
-def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
-    """A tensor like that of probabilities: 1 with the probability that stands there, else 0. As `bernoulli_`."""
-    _require_floats("bernoulli", array_of(p))
-    return bernoulli_(empty(p.shape, dtype=p.dtype), p, generator=generator)
+@with_options
+def bernoulli(input: Tensor, p: Any = None, *, dtype: Any = None, generator: Generator | None = None) -> Tensor:
+    """A tensor like another of probabilities: 1 with the probability that stands there, else 0. As `bernoulli_`.
+
+    Args:
+        input: probabilities; with `p`, only its shape and type count.
+        p: a probability for all elements.
+        dtype: default that of `input`.
+    """
+    if p is None:
+        _require_floats("bernoulli", array_of(input))
+    made = empty(input.shape, dtype=array_of(input).dtype if dtype is None else dtype)
+    return bernoulli_(made, input if p is None else p, generator=generator)
 
 
 @operation(result=Result.SAME)

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
-from .._tensor.creation import empty
-from .._tensor.dispatch import Array, Module, composed, operation
+from .._tensor.creation import empty, empty_like
+from .._tensor.dispatch import Array, Module, Out, composed, operation
+from .._tensor.options import with_options
 from ..dtypes import int64
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import empty_array, integer, shape_from
@@ -26,85 +27,112 @@ METHODS: Final = ("multinomial",)
 
 
 @composed(method=False)
+@with_options
 def rand(
-    *size: Any,
-    dtype: Any = None,
-    shared: bool = False,
-    requires_grad: bool = False,
-    generator: Generator | None = None,
+    *shape: Any, size: Any = None, dtype: Any = None, shared: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """A tensor of values from 0 to below 1: `uniform_` of what `empty` gives, with the arguments and errors of both."""
-    return uniform_(empty(*size, dtype=dtype, shared=shared, requires_grad=requires_grad), generator=generator)
+    return uniform_(empty(*shape, size=size, dtype=dtype, shared=shared), generator=generator)
 
 
 @composed(method=False)
+@with_options
 def randn(
-    *size: Any,
-    dtype: Any = None,
-    shared: bool = False,
-    requires_grad: bool = False,
-    generator: Generator | None = None,
+    *shape: Any, size: Any = None, dtype: Any = None, shared: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """A tensor of normal values of mean 0 and deviation 1: `normal_` of what `empty` gives; arguments as `rand`."""
-    return normal_(empty(*size, dtype=dtype, shared=shared, requires_grad=requires_grad), generator=generator)
+    return normal_(empty(*shape, size=size, dtype=dtype, shared=shared), generator=generator)
 
 
 @composed(method=False)
+@with_options
 def randint(
-    low: Any,
-    high: Any,
+    low: Any = None,
+    high: Any = None,
     size: Any = None,
     *,
     dtype: Any = None,
     shared: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """A tensor of integers: `randint(to, size)` from 0, `randint(from, to, size)`; `to` itself is not drawn.
+    """A tensor of integers: `randint(high, size)` from 0, `randint(low, high, size)`; `high` itself is not drawn.
 
     `random_` of what `empty` gives, with the arguments and errors of both.
 
     Args:
+        size: an integer, or a sequence of them.
         dtype: default int64.
     """
     if size is None:
-        low, high, size = 0, low, high
-    return random_(empty(size, dtype=int64 if dtype is None else dtype, shared=shared), low, high, generator=generator)
+        low, high, size = None, low, high
+    if high is None:
+        low, high = None, low
+    if high is None or size is None:
+        raise InvalidArgument("randint without a bound or a size; give randint(high, size) or randint(low, high, size)")
+    made = empty(size, dtype=int64 if dtype is None else dtype, shared=shared)
+    return random_(made, 0 if low is None else low, high, generator=generator)
 
 
 @composed(method=False)
-def rand_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
-    """`rand` with the shape, and unless another is given the type, of t."""
-    return rand(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
-
-
-@composed(method=False)
-def randn_like(t: Tensor, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
-    """`randn` with the shape, and unless another is given the type, of t."""
-    return randn(_shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
-
-
-@composed(method=False)
-def randint_like(
-    t: Tensor,
-    low: Any,
-    high: Any = None,
+@with_options(out=False)
+def rand_like(
+    input: Tensor,
     *,
     dtype: Any = None,
+    memory_format: Any = None,
     shared: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """`randint` with the shape, and unless another is given the type, of t; one bound is that which is not drawn."""
-    low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, _shape(t), dtype=t.dtype if dtype is None else dtype, shared=shared, generator=generator)
-
-
-def _shape(t: Any) -> tuple[int, ...]:
-    if not isinstance(t, Tensor):
-        raise DTypeError(f"a {type_name(t)} has no shape to follow; {tensor_advice(t)}")
-    return t.shape
+    """`rand` with the shape, and unless another is given the type, of `input`. Other arguments as `empty_like`."""
+    return uniform_(_like(input, dtype, memory_format, shared), generator=generator)
 
 
 @composed(method=False)
+@with_options(out=False)
+def randn_like(
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    memory_format: Any = None,
+    shared: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """`randn` with the shape, and unless another is given the type, of `input`. Other arguments as `empty_like`."""
+    return normal_(_like(input, dtype, memory_format, shared), generator=generator)
+
+
+@composed(method=False)
+@with_options(out=False)
+def randint_like(
+    input: Tensor,
+    low: Any = None,
+    high: Any = None,
+    *,
+    dtype: Any = None,
+    memory_format: Any = None,
+    shared: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """`randint` with the shape, and unless another is given the type, of `input`.
+
+    Args:
+        low, high: one bound is that which is not drawn.
+        dtype, memory_format, shared: as `empty_like`.
+    """
+    low, high = (0, low) if high is None else (0 if low is None else low, high)
+    if high is None:
+        raise InvalidArgument("randint_like without a bound; give randint_like(input, high)")
+    return random_(_like(input, dtype, memory_format, shared), low, high, generator=generator)
+
+
+def _like(t: Any, dtype: Any, memory_format: Any, shared: bool) -> Tensor:
+    if not isinstance(t, Tensor):
+        raise DTypeError(f"a {type_name(t)} has no shape to follow; {tensor_advice(t)}")
+    return empty_like(t, dtype=dtype, memory_format=memory_format, shared=shared)
+
+
+@composed(method=False)
+@with_options
 def randperm(n: Any, *, dtype: Any = None, shared: bool = False, generator: Generator | None = None) -> Tensor:
     """0 to n - 1 in random order, (n,): TH's exchanges, n - 1 draws. Blocks while another thread draws.
 
@@ -167,10 +195,10 @@ def _weights(doing: str, weights: Array, axes: tuple[int, ...]) -> NDArray[np.fl
     return found
 
 
-@operation()
+@operation(out=Out.COPIED)
 def multinomial(
     xp: Module,
-    weights: Array,
+    input: Array,
     num_samples: Any,
     replacement: bool = False,
     *,
@@ -181,7 +209,7 @@ def multinomial(
     A category of weight 0 is never drawn. Without replacement each draw takes time in proportion to the categories.
 
     Args:
-        weights: (categories,) or (distributions, categories), floating-point, from 0; their sum need not be 1.
+        input: the weights, (categories,) or (distributions, categories), floating-point, from 0; of any sum.
         num_samples: draws from each distribution, from 1.
         replacement: whether a category can be drawn again.
 
@@ -196,10 +224,10 @@ def multinomial(
     count = _count("num_samples", num_samples)
     if count < 1:
         raise InvalidArgument("num_samples is 0; draw at least one")
-    rows = _weights("multinomial", weights, (1, 2))
+    rows = _weights("multinomial", input, (1, 2))
     if not replacement and len(rows) and (fewest := int((rows > 0).sum(axis=1).min())) < count:
         raise InvalidArgument(
-            f"{count} draws without replacement from weights of shape {weights.shape}; "
+            f"{count} draws without replacement from weights of shape {input.shape}; "
             f"a distribution has only {fewest} categories with a weight"
         )
     shape, _ = shape_from((len(rows), count), int64.itemsize)
@@ -217,7 +245,7 @@ def multinomial(
                 drawn[...] = categories[upto.searchsorted(shares)]
             else:
                 _draw_without(categories, upto, shares, drawn)
-    return result if weights.ndim == 2 else result[0]
+    return result if input.ndim == 2 else result[0]
 
 
 def _draw_without(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._native import overlaps
 from ..allocators.default import again
 from ..allocators.protocol import MAX_BYTES
-from ..dtypes import DEFAULT, DType, require_supported
+from ..dtypes import DType, default_complex, default_float, require_supported
 from ..errors import DTypeError, InvalidArgument, LayoutError
 
 SEQUENCES: Final = (tuple, list)
@@ -119,7 +119,7 @@ def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
 def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
     """Return a new array of the values of `content`, of type `dtype` or of their own type.
 
-    Python floats, and nested lists of them, get the default type float32; complex numbers get complex64.
+    Python floats, and nested lists of them, get the default type, float32; complex numbers get complex64.
 
     Raises:
         InvalidArgument: ragged nesting, or values out of the range of the type.
@@ -138,7 +138,7 @@ def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
         kind = InvalidArgument if ragged else DTypeError
         raise kind(f"cannot convert the values to a tensor of {dtype.name if dtype else 'numbers'}: {error}") from error
     if dtype is None and array.dtype.char in "dD" and not _has_types(content):
-        return array.astype(DEFAULT if array.dtype.char == "d" else np.complex64)
+        return array.astype(default_float() if array.dtype.char == "d" else default_complex())
     require_supported(array.dtype)
     return array
 

@@ -555,13 +555,18 @@ def test_pickle_is_by_value_and_keeps_sharing(t, protocol):
     assert pickle.loads(pickle.dumps(shmtensor.empty(0, 3), protocol)).shape == (0, 3)
 
 
-def test_copy_and_deepcopy_are_by_value(t):
-    shallow = copy.copy(t)
-    shallow.fill_(1)
+def test_deepcopy_is_by_value_and_copy_shares_the_memory(t):
+    shallow = copy.copy(t[1:])
+    assert shallow is not t and shallow.storage() is t.storage() and shallow.tolist() == t[1:].tolist()
     whole, part = copy.deepcopy([t, t[1:]])
     whole.fill_(2)
     assert part.tolist() == [[2] * 4] * 2
     assert t[2, 3].item() == 11
+    shallow.fill_(1)
+    assert t[1:].tolist() == [[1] * 4] * 2
+    t.share_memory_()
+    shallow[0, 0] = 7
+    assert t[1, 0].item() == 7
 
 
 def test_pickle_of_a_tensor_on_a_part_of_a_storage():

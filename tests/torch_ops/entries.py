@@ -26,7 +26,7 @@ def look(number: int, dtypes: tuple[str, ...], shown: int) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     info = entries()[number]
-    function = samples.find(info.name)
+    function = samples.find(f"{info.name}_" if info.variant_test_name == "in_place" else info.name)
     result: dict[str, Any] = {"name": label(info), "present": function is not None, "total": 0, "agree": 0, "why": []}
     for dtype in dtypes:
         kind = getattr(torch, dtype)

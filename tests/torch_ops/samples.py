@@ -13,6 +13,9 @@ import shmtensor as st
 
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 """Their values mean nothing."""
+RANDOM = frozenset({"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal",
+                    "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform"})  # fmt: skip
+"""torch's database seeds them itself, so that they are the same in each call."""
 PROPERTIES = frozenset({"H", "T", "mH", "mT", "imag", "real"})
 IN_PLACE = frozenset({"cauchy", "exponential", "fill", "geometric", "log_normal", "uniform", "zero"})
 """torch's database calls the in-place method of a copy."""
@@ -53,6 +56,8 @@ def find(name: str) -> Callable[..., Any] | None:
     except AttributeError:
         place = None
     if not callable(place):  # absent, or a type: `bool` is also a method
+        place = getattr(st.Tensor, name, None)
+    if not callable(place):  # a type, such as float, beside a method
         place = getattr(st.Tensor, name, None)
     return place if callable(place) else None
 
@@ -142,7 +147,10 @@ def _compare_one(path: str, theirs: Any, mine: Any, values: bool) -> None:
         if tuple(theirs.shape) != tuple(mine.shape):
             raise Disagreement(f"{path} shape: {tuple(mine.shape)}, not {tuple(theirs.shape)}")
         if values:
-            _compare_values(path, theirs.detach().resolve_conj().resolve_neg().numpy(), np.asarray(mine.numpy()))
+            plain, found = theirs.detach().resolve_conj().resolve_neg(), np.asarray(mine.numpy())
+            if theirs.dtype is torch.bfloat16:  # torch gives no array of it
+                plain, found = plain.float(), found.astype(np.float32)
+            _compare_values(path, plain.numpy(), found)
     elif isinstance(theirs, torch.dtype):
         if str(theirs).removeprefix("torch.") != _name(mine):
             raise Disagreement(f"{path}: {mine}, not {theirs}")
@@ -183,7 +191,7 @@ def judge(info: Any, function: Callable[..., Any], sample: Any, name: str) -> No
     expected = by_torch(1)
     arguments, named = [ours(one) for one in sample.args], {key: ours(value) for key, value in sample.kwargs.items()}
     found = function(ours(sample.input), *arguments, **named)
-    is_random = name in UNINITIALIZED
+    is_random = name in UNINITIALIZED | RANDOM
     if not is_random:
         try:
             again = by_torch(2)

@@ -1,0 +1,210 @@
+"""Methods that convert a tensor (`x.to`, `x.float()`, ...), and that make tensors of its type (`x.new_zeros`, ...).
+
+Nothing in this module blocks, except `new_empty` and the like with `shared=True`, which may ask the manager for memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..devices import device_of, names_device
+from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, DType, ElementType, dtype_of, set_default_dtype
+from ..errors import DTypeError, InvalidArgument
+from ..layouts import axes_in_memory, preserve_format
+from . import creation
+from .core import Shape, Tensor, TypedTensor, array_of, indices_of
+from .dispatch import composed, export
+from .options import Make, with_options
+
+Size = Shape
+"""Its name in `shmtensor`."""
+
+# -- types -------------------------------------------------------------------------------------------------------------
+
+
+def _converted(x: Tensor, dtype: Any, copy: Any, memory_format: Any) -> Tensor:
+    a = x._live()
+    wanted = a.dtype if dtype is None else dtype_of(dtype)
+    if not copy and wanted == a.dtype and (memory_format in (None, preserve_format) or _is_dense(x, memory_format)):
+        return x
+    return creation.formatted_as(x, wanted, memory_format)
+
+
+def _is_dense(x: Tensor, memory_format: Any) -> bool:
+    a = x._live()
+    order = axes_in_memory(memory_format, a.ndim)
+    return bool((a if order is None else a.transpose(order)).flags.c_contiguous)
+
+
+@composed(function=False)
+def to(
+    self: Tensor,
+    *target: Any,
+    dtype: Any = None,
+    device: Any = None,
+    other: Tensor | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """Itself if it has the wanted type already, else a copy converted to it.
+
+    `x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)`, `x.to(other)`, each with `non_blocking` and `copy` after it.
+
+    Args:
+        dtype: the type. Values are truncated where they must be.
+        device: "cpu".
+        other: a tensor whose type is wanted.
+        non_blocking: has no effect.
+        copy: a copy in any case.
+        memory_format: in which order the elements lie; default `preserve_format`.
+
+    Raises:
+        DTypeError: no such type.
+        InvalidArgument: no such device or memory format, or arguments that do not go together.
+    """
+    first, *rest = target or (other,)
+    if isinstance(first, Tensor):
+        dtype = first.dtype
+    elif first is None or names_device(first):
+        device = first if first is not None else device
+        if rest and not isinstance(rest[0], bool):
+            dtype = rest.pop(0)
+    else:
+        dtype = first
+    if len(rest) > 2 or not all(isinstance(one, bool | int) for one in rest):
+        raise InvalidArgument(f"to{target}: give a type, a device, both or a tensor, and then non_blocking and copy")
+    device_of(device)
+    return _converted(self, dtype, rest[1] if len(rest) > 1 else copy, memory_format)
+
+
+@composed(function=False)
+def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The name of its type, such as 'shmtensor.FloatTensor'; with a type, `to` that.
+
+    Args:
+        dtype: a type, a class such as `shmtensor.FloatTensor`, or the name of such a class.
+        non_blocking: has no effect.
+
+    Raises:
+        DTypeError: no such type.
+    """
+    if dtype is None:
+        return f"shmtensor.{BY_DTYPE[self._array.dtype].prefix}Tensor"
+    return _converted(self, type_named(dtype), False, None)
+
+
+def type_named(spec: Any) -> DType:
+    """The type that a type, a class of tensors or the name of such a class means. Raises DTypeError."""
+    if isinstance(spec, TypedTensor):
+        return spec._dtype
+    if isinstance(spec, str) and spec.endswith("Tensor"):
+        module, _, name = spec.rpartition(".")
+        row = BY_PREFIX.get(name.removesuffix("Tensor"))
+        if row is None or module not in ("", "shmtensor", "torch"):
+            raise DTypeError(f"{spec!r} is not a class of tensors; give a name such as 'shmtensor.FloatTensor'")
+        return row.dtype
+    return dtype_of(spec)
+
+
+@composed(function=False)
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """`to` the type of another tensor. Raises DTypeError: not a tensor."""
+    return _converted(self, array_of(other).dtype, False, None)
+
+
+@composed(function=False)
+def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Itself, for tensors are in the memory of the CPU; a copy if that needs another memory format."""
+    return _converted(self, None, False, memory_format)
+
+
+ALSO: Final = {"complex_float": "cfloat", "complex_double": "cdouble"}
+"""torch's names of methods that have TH's."""
+
+
+def _convert(row: ElementType) -> None:
+    def convert(self: Tensor, memory_format: Any = None) -> Tensor:
+        return _converted(self, row.dtype, False, memory_format)
+
+    convert.__name__ = row.method
+    convert.__doc__ = (
+        f"`to(shmtensor.{row.name})`: itself when it is {row.name}, else a copy. Raises InvalidArgument: memory_format."
+    )
+    composed(*[ALSO[row.method]] if row.method in ALSO else [], function=False)(convert)
+
+
+for _row in TABLE:
+    _convert(_row)
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Change the default type to that of a class such as `shmtensor.DoubleTensor`, or of its name. Does not block.
+
+    Raises:
+        DTypeError: no such class, or one of another than a floating-point type.
+    """
+    set_default_dtype(type_named(t))
+
+
+# -- tensors of its type -----------------------------------------------------------------------------------------------
+
+
+def _create(make: Make) -> None:
+    @with_options(out=False)
+    def create(self: Tensor, *shape: Any, size: Any = None, dtype: Any = None, shared: bool = False) -> Tensor:
+        return make(*shape, size=size, dtype=self.dtype if dtype is None else dtype, shared=shared)
+
+    create.__name__ = f"new_{make.__name__}"
+    create.__doc__ = (
+        f"`shmtensor.{make.__name__}`, of this tensor's type unless another is given; blocks and raises as that."
+    )
+    composed(function=False)(create)
+
+
+for _make in (creation.empty, creation.ones, creation.zeros):
+    _create(_make)
+
+
+@composed(function=False)
+@with_options(out=False)
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, shared: bool = False) -> Tensor:
+    """`shmtensor.full`, of this tensor's type unless another is given; blocks and raises as that."""
+    return creation.full(size, fill_value, dtype=self.dtype if dtype is None else dtype, shared=shared)
+
+
+@composed(function=False)
+@with_options(out=False)
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, shared: bool = False) -> Tensor:
+    """`shmtensor.tensor`, of this tensor's type unless another is given; blocks and raises as that."""
+    return creation.tensor(data, dtype=self.dtype if dtype is None else dtype, shared=shared)
+
+
+@composed(function=False)
+@with_options(out=False)
+def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None, shared: bool = False) -> Tensor:
+    """A tensor of arbitrary content, of this tensor's type unless another is given, with these strides.
+
+    Blocks and raises as empty.
+
+    Args:
+        size, stride: sizes, and steps in elements, of each axis.
+
+    Raises:
+        InvalidArgument: also strides that are negative, or more or fewer than sizes.
+    """
+    sizes, strides = indices_of(size), indices_of(stride, "strides")
+    if len(sizes) != len(strides) or min((*sizes, *strides), default=0) < 0:
+        raise InvalidArgument(f"sizes {sizes} and strides {strides}; give as many of each, from 0")
+    count = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)) if 0 not in sizes else 0
+    made = creation.empty(count, dtype=self.dtype if dtype is None else dtype, shared=shared)
+    return Tensor._rebuild(made.storage(), 0, sizes, strides)
+
+
+@composed(function=False)
+def new(self: Tensor, *content: Any) -> Tensor:
+    """What the class of this tensor's type makes: `x.new(2, 3)` of sizes, `x.new([2, 3])` of values. Raises as that."""
+    return Tensor._construct(content, self.dtype)  # type: ignore[no-any-return]
+
+
+__all__ = export(globals())

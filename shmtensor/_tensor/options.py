@@ -1,0 +1,77 @@
+"""The keywords that torch's functions that create tensors have in common. Nothing in this module blocks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Final, overload
+
+from ..devices import device_of
+from ..dtypes import DType, dtype_of
+from ..errors import DTypeError
+from ..layouts import require_usual
+from .core import Tensor, array_of, given
+
+Make = Callable[..., Tensor]
+_OPTIONS: Final = {
+    "out": (None, "Tensor | None"), "layout": (None, "Any"), "device": (None, "Any"),
+    "requires_grad": (False, "bool"), "pin_memory": (False, "bool"),
+}  # fmt: skip
+
+
+def type_for(out: Tensor, dtype: Any) -> DType:
+    """The type of values that go to `out`: its own. Raises DTypeError: another one is asked for."""
+    have = array_of(out).dtype
+    if dtype is not None and dtype_of(dtype) != have:
+        raise DTypeError(f"asked for {dtype_of(dtype).name} in an out of {have.name}; give one of that type")
+    return have
+
+
+@overload
+def with_options(make: Make) -> Make: ...
+
+
+@overload
+def with_options(*, out: bool) -> Callable[[Make], Make]: ...
+
+
+def with_options(make: Make | None = None, *, out: bool = True) -> Any:
+    """Give a function that creates tensors the keywords `out`, `layout`, `device`, `requires_grad` and `pin_memory`.
+
+    The function takes `dtype`. A keyword that it has itself stays its own. Values but the usual ones are refused.
+
+    Args:
+        make: the function.
+        out: whether there is `out`.
+    """
+    if make is None:
+        return partial(_with_options, has_out=out)
+    return _with_options(make, has_out=out)
+
+
+def _with_options(make: Make, has_out: bool) -> Make:
+    found = inspect.signature(make)
+    own_device = "device" in found.parameters
+    new = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (default, annotation) in _OPTIONS.items()
+        if name not in found.parameters and (has_out or name != "out")
+    ]
+
+    @wraps(make)
+    def create(
+        *args: Any, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False, **how: Any
+    ) -> Tensor:
+        if layout is not None or requires_grad or pin_memory:
+            require_usual(requires_grad, layout, pin_memory)
+        if not own_device and "device" in how:
+            device_of(how.pop("device"))
+        target = how.pop("out", None) if has_out else None
+        if target is None:
+            return make(*args, **how)
+        how["dtype"] = type_for(target, how.get("dtype"))
+        return given(make(*args, **how)._live(), target, make.__name__)
+
+    create.__signature__ = found.replace(parameters=[*found.parameters.values(), *new])  # type: ignore[attr-defined]
+    return create

@@ -1,0 +1,115 @@
+"""How elements lie in memory: torch's layouts and memory formats, as values of keyword arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .errors import InvalidArgument, NotSupported, type_name
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Named:
+    """A value that is known by its name in `shmtensor`. There is one object of each."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"shmtensor.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+class Layout(Named):
+    """How a tensor stores its elements. `strided` is the only one."""
+
+    __slots__ = ()
+
+
+class MemoryFormat(Named):
+    """In which order the elements of a new tensor lie in memory."""
+
+    __slots__ = ()
+
+
+layout = Layout
+memory_format = MemoryFormat
+strided: Final = Layout("strided")
+"""Elements lie at a constant distance along each axis, as in all tensors here."""
+contiguous_format: Final = MemoryFormat("contiguous_format")
+"""The last axis is dense, and each axis before it goes around those after it."""
+preserve_format: Final = MemoryFormat("preserve_format")
+"""Axes lie in the order of those of the tensor that is copied or followed, without gaps."""
+channels_last: Final = MemoryFormat("channels_last")
+"""Four axes (N, C, H, W), of which C is dense."""
+channels_last_3d: Final = MemoryFormat("channels_last_3d")
+"""Five axes (N, C, D, H, W), of which C is dense."""
+
+_CHANNELS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+
+
+def require_usual(requires_grad: Any, layout: Any, pin_memory: Any) -> None:
+    """Refuse what torch's keywords ask for and this version does not have. Does not block.
+
+    Raises:
+        NotSupported: requires_grad=True or pin_memory=True, or another layout than `strided`.
+    """
+    if requires_grad:
+        refuse_grad(requires_grad)
+    if pin_memory:
+        raise NotSupported(
+            "asked for pin_memory=True; pinned memory is for copies to a GPU, and this version has tensors of the CPU "
+            "only: leave it out"
+        )
+    if layout is not None and layout is not strided:
+        raise NotSupported(f"asked for layout {layout!r}; tensors are shmtensor.strided: leave it out")
+
+
+def refuse_grad(requires_grad: Any) -> None:
+    """Refuse requires_grad=True. Raises NotSupported."""
+    if requires_grad:
+        raise NotSupported(
+            "asked for requires_grad=True; this version of shmtensor records no gradients: leave it out, or have torch "
+            "record them, over the same memory: torch.from_dlpack(x).requires_grad_()"
+        )
+
+
+def axes_in_memory(memory_format: Any, ndim: int) -> tuple[int, ...] | None:
+    """Return the axes from the outermost in memory to the dense one; None: as they are numbered. Does not block.
+
+    Raises:
+        InvalidArgument: not a memory format, or one for another number of axes.
+    """
+    if memory_format is None or memory_format is contiguous_format or memory_format is preserve_format:
+        return None
+    order = _CHANNELS.get(memory_format) if isinstance(memory_format, MemoryFormat) else None
+    if order is None:
+        raise InvalidArgument(
+            f"memory_format is a {type_name(memory_format)}; give shmtensor.contiguous_format, preserve_format, "
+            "channels_last or channels_last_3d"
+        )
+    if len(order) != ndim:
+        raise InvalidArgument(f"{memory_format!r} is for {len(order)} axes, and the tensor has {ndim}")
+    return order
+
+
+def dense_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the axes of a tensor as `axes_in_memory` does, by their strides. Does not block.
+
+    Axes whose strides do not tell (0, or equal) stay in the order of their numbers.
+    """
+    order = list(reversed(range(len(shape))))  # from the dense one
+    for i in range(1, len(order)):
+        at = i
+        for before in range(i - 1, -1, -1):
+            inner, outer = order[before], order[at]
+            if not strides[inner] or not strides[outer]:
+                continue
+            if (strides[inner], shape[inner]) > (strides[outer], shape[outer]):
+                order[before], order[at] = outer, inner
+                at = before
+            elif strides[inner] < strides[outer]:
+                break
+    order.reverse()
+    return None if order == sorted(order) else tuple(order)
