@@ -598,11 +598,14 @@ def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
 
 
 def index_key(key: Any) -> Any:
-    """An index with its tensors as arrays."""
+    """An index with its tensors as arrays.
+
+    They are copies: NumPy checks indices before it uses them, and another process might change them in between.
+    """
     if isinstance(key, tuple):
-        return tuple([part._live() if isinstance(part, Tensor) else part for part in key])
+        return tuple([part._live().copy() if isinstance(part, Tensor) else part for part in key])
     if isinstance(key, Tensor):
-        return key._live()
+        return key._live().copy()
     return key
 
 
