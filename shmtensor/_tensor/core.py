@@ -366,9 +366,9 @@ class Tensor(TensorBase, Methods):
         """
         place = a, storage, epoch = self._located()
         kind = type(key)
-        if kind is not int and kind is not slice:
-            key = index_key(key)
         try:
+            if kind is not int and kind is not slice:
+                key = index_key(key)
             v = a[key]
             if type(v) is not _ndarray:  # NumPy made a scalar; a view without axes is wanted
                 v = a[(*key, ...)] if type(key) is tuple else a[key, ...]
@@ -394,9 +394,9 @@ class Tensor(TensorBase, Methods):
             DTypeError: a value that is not a number.
         """
         a = self._live()
-        if type(key) is not int and type(key) is not slice:
-            key = index_key(key)
         try:
+            if type(key) is not int and type(key) is not slice:
+                key = index_key(key)
             a[key] = value._live() if isinstance(value, Tensor) else value
         except FAILURES as error:
             raise failed(error, f"writing to index {key!r} of", a) from error

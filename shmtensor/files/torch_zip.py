@@ -166,7 +166,7 @@ class _File:
         dtype = dtype_of(kind.dtype)
         if type(count) is not int or count * dtype.itemsize != info.file_size:
             raise FileDamaged(
-                f"{self._label}: {kind.name} {key!r} of {brief(count)} elements, and its file has {info.file_size} "
+                f"{self._label}: {kind.name} {key!r} of {brief(count)} elements, and the file has {info.file_size} "
                 "bytes"
             )
         if self._foreign and kind == _UNTYPED:
