@@ -60,8 +60,8 @@ def _replaced(xp: Module, a: Array, nan: Any, posinf: Any, neginf: Any) -> Array
         largest = _largest(xp, a)
         posinf = largest if posinf is None else posinf
         neginf = -largest if neginf is None else neginf
-    a = xp.where(xp.isnan(a), of_type(0 if nan is None else nan), a)
-    return xp.where(a == xp.inf, of_type(posinf), xp.where(a == -xp.inf, of_type(neginf), a))
+    replaced = xp.where(a == xp.inf, of_type(posinf), xp.where(a == -xp.inf, of_type(neginf), a))
+    return xp.where(xp.isnan(a), of_type(0 if nan is None else nan), replaced)
 
 
 def _largest(xp: Module, a: Array) -> Any:

@@ -398,9 +398,9 @@ class Tensor(TensorBase, Methods):
         """
         place = a, storage, epoch = self._located()
         kind = type(key)
-        if kind is not int and kind is not slice:
-            key = index_key(key)
         try:
+            if kind is not int and kind is not slice:
+                key = index_key(key)
             v = a[key]
             if type(v) is not _ndarray:  # NumPy made a scalar; a view without axes is wanted
                 v = a[(*key, ...)] if type(key) is tuple else a[key, ...]
@@ -426,9 +426,9 @@ class Tensor(TensorBase, Methods):
             DTypeError: a value that is not a number.
         """
         a = self._live()
-        if type(key) is not int and type(key) is not slice:
-            key = index_key(key)
         try:
+            if type(key) is not int and type(key) is not slice:
+                key = index_key(key)
             a[key] = value._live() if isinstance(value, Tensor) else value
         except FAILURES as error:
             raise failed(error, f"writing to index {key!r} of", a) from error
@@ -599,11 +599,14 @@ def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
 
 
 def index_key(key: Any) -> Any:
-    """An index with its tensors as arrays."""
+    """An index with its tensors as arrays.
+
+    They are copies: NumPy checks indices before it uses them, and another process might change them in between.
+    """
     if isinstance(key, tuple):
-        return tuple([part._live() if isinstance(part, Tensor) else part for part in key])
+        return tuple([part._live().copy() if isinstance(part, Tensor) else part for part in key])
     if isinstance(key, Tensor):
-        return key._live()
+        return key._live().copy()
     return key
 
 

@@ -14,6 +14,7 @@ from ..errors import DTypeError, InvalidArgument
 from .axes import along, dim_of, lined, part_of
 from .core import Tensor, array_of, axis_of, index_key, index_of
 from .dispatch import Array, Module, Operand, Result, composed, export, operation
+from .inspection import finfo
 from .selection import _indices, _place, _source, masked_scatter_, put_
 from .shapes import as_strided, broadcast_to, clone
 
@@ -31,7 +32,7 @@ def _key(a: Array, indices: Any) -> tuple[Any, ...]:
     key: list[Any] = []
     axes = 0
     for one in parts:
-        at: Any = slice(None) if one is None else np.asarray(one)
+        at: Any = slice(None) if one is None else np.array(one)  # a copy, as in `_indices`
         is_mask = one is not None and at.dtype.char in "?B"
         key.append(at.astype(bool) if is_mask else at)
         axes += max(at.ndim, 1) if is_mask else 1
@@ -51,6 +52,9 @@ def index_put_(xp: Module, self: Array, indices: Any, values: Operand, accumulat
         IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
     """
     key = _key(self, indices)
+    kind = getattr(values, "dtype", self.dtype)
+    if not np.can_cast(kind, self.dtype, "same_kind"):
+        raise DTypeError(f"index_put_ of {kind.name} to a tensor of {self.dtype.name}; convert the values by to()")
     if accumulate:
         _require_writable(self)
         xp.add.at(self, key, xp.asarray(values).astype(self.dtype))
@@ -97,7 +101,7 @@ def _neutral(kind: np.dtype[Any], reduce: str) -> Any:
             return reduce == "amin"
         if kind.kind in "iu":
             return np.iinfo(kind).min if reduce == "amax" else np.iinfo(kind).max
-        return sign * np.inf
+        return sign * (np.inf if kind.isbuiltin == 1 else finfo(kind).max)
     return 1 if reduce == "prod" else 0
 
 

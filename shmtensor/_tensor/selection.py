@@ -26,7 +26,7 @@ def _indices(xp: Module, index: Any, what: str = "index") -> Array:
         raise DTypeError(f"{what} of {a.dtype.name}; give integers")
     if a.dtype == np.uint64 and a.size and a.max() > _LAST:
         raise IndexOutOfRange(f"{what} of {a.max()}; no tensor has so many elements")
-    return a.astype(np.int64, copy=False)
+    return a.astype(np.int64)  # a copy: the index may be the target, or change in another process after it was checked
 
 
 def _array(xp: Module, values: Any, what: str) -> Array:

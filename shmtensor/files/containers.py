@@ -41,6 +41,11 @@ def kind_of(value: Any) -> str | None:
     return next((name for base, name in _BASES if isinstance(value, base)), None)
 
 
+def brief(value: Any) -> str:
+    """A value of a file, for a message; containers, which may be enormous, by their type."""
+    return f"{value!r:.50}" if isinstance(value, str | bytes | int | float | None) else f"a {type_name(value)}"
+
+
 def is_key(value: Any) -> bool:
     """Whether a value may be a key of a dict. Does not block.
 

@@ -17,7 +17,7 @@ from .._tensor.methods import Tensor
 from ..devices import Device
 from ..errors import FileDamaged, NotSupported, ShmTensorError, type_name
 from ..storage import Storage
-from .containers import ORDERED_ATTRIBUTE, filled, is_key
+from .containers import ORDERED_ATTRIBUTE, brief, filled, is_key
 
 MAX_DEPTH: Final = 1000
 """Maximum number of containers within each other in a file."""
@@ -98,6 +98,8 @@ class Reader:
                     deeper.extend(value)
                     if isinstance(value, dict):
                         deeper.extend(value.values())
+                    if type(value) is OrderedDict:
+                        deeper.extend(vars(value).values())
             level = deeper
             if not level:
                 return
@@ -304,10 +306,14 @@ def _encode(text: Any, encoding: Any) -> bytes:
 
 
 def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
+    if not isinstance(items, list | tuple):
+        raise ValueError("other than a list of pairs")
     return OrderedDict(filled({}, [(key, value) for key, value in items], "collections.OrderedDict"))
 
 
 def _counter(items: Any = None) -> Counter[Any]:
+    if items is not None and not isinstance(items, dict):
+        raise ValueError("other than a dict")
     made: Counter[Any] = filled(Counter(), list((items or {}).items()), "collections.Counter")
     return made
 
@@ -338,7 +344,7 @@ def _bytearray(content: Any = b"", encoding: Any = None) -> bytearray:
 
 def _device(kind: Any, index: Any = None) -> Device:
     if not isinstance(kind, str) or not (index is None or type(index) is int):
-        raise ValueError(f"the device {kind!r:.50}")
+        raise ValueError(f"the device {brief(kind)}")
     name, colon, number = kind.partition(":")
     return Device(name, int(number) if colon else index)
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from .._tensor.core import wrap
+from .._tensor.creation import asarray
 from .._tensor.methods import Tensor
 from ..devices import Device
 from ..dtypes import BY_DTYPE, BY_NAME, BY_PREFIX, DType, dtype_of
@@ -25,7 +26,7 @@ from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument, NotSup
 from ..storage import Storage
 from . import archives
 from .blocks import Blocks, Loaded, Loader, Place
-from .containers import ORDERED_ATTRIBUTE, Walk
+from .containers import ORDERED_ATTRIBUTE, Walk, brief
 from .entries import Entry, read_exactly
 from .torch_pickle import PLAIN, Function, Reader
 
@@ -152,7 +153,7 @@ class _File:
             raise FileDamaged(f"{self._label}: the pickle refers to an object other than a storage")
         _, kind, key, _, count, *_ = given
         if not isinstance(key, str) or f"data/{key}" not in self._records:
-            raise FileDamaged(f"{self._label}: there is no storage {key!r:.50}")
+            raise FileDamaged(f"{self._label}: there is no storage {brief(key)}")
         if key not in self._storages:
             self._storages[key] = kind, self._load(key, kind, count)
         known, storage = self._storages[key]
@@ -165,7 +166,8 @@ class _File:
         dtype = dtype_of(kind.dtype)
         if type(count) is not int or count * dtype.itemsize != info.file_size:
             raise FileDamaged(
-                f"{self._label}: {kind.name} {key!r} of {count!r:.50} elements, and the file has {info.file_size} bytes"
+                f"{self._label}: {kind.name} {key!r} of {brief(count)} elements, and the file has {info.file_size} "
+                "bytes"
             )
         if self._foreign and kind == _UNTYPED:
             raise NotSupported(f"{self._label}: untyped elements in the other byte order; {_CONVERT}")
@@ -200,11 +202,17 @@ class _File:
         if id(storage) not in self._loaded or not isinstance(dtype, np.dtype):
             raise FileDamaged(f"{self._label}: a tensor without a storage or type")
         tensor = self._loaded[id(storage)][1].tensor(dtype, offset, size, stride, self._label)
-        if isinstance(extra, dict) and extra.get("conj"):
-            tensor = wrap(np.conj(tensor._live()))
-        if isinstance(extra, dict) and extra.get("neg"):
-            tensor = wrap(np.negative(tensor._live()))
+        for flag, compute in (("conj", np.conj), ("neg", np.negative)):
+            if isinstance(extra, dict) and extra.get(flag):
+                tensor = self._computed(compute, tensor, storage)
         return tensor
+
+    def _computed(self, compute: Callable[..., Any], tensor: Tensor, storage: Storage) -> Tensor:
+        """A copy of a tensor that torch wrote with a computation that is still to be done."""
+        if tensor.numel() > len(storage):  # many elements of little memory, which a copy would make large
+            raise NotSupported(f"{self._label}: a conjugated or negated tensor whose elements overlap; {_CONVERT}")
+        made = compute(tensor._live())
+        return asarray(made, shared=True) if storage.is_shared() else wrap(made)
 
     def _parameter(self, data: Any, _grad: Any, _hooks: Any) -> Tensor:
         if not isinstance(data, Tensor):

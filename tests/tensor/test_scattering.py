@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -173,3 +175,45 @@ def test_into_a_strided_view_of_a_copy():
         x.as_strided_scatter(st.zeros(2), (2,), (12,))
     with pytest.raises(InvalidArgument):
         x.as_strided_scatter(st.zeros(3), (2,), (1,))
+
+
+def test_an_index_that_is_the_target():
+    x = st.tensor([2, 0, 1])
+    x.scatter_reduce_(0, x, st.tensor([10, 20, 30]), "sum", include_self=False)
+    assert x.tolist() == [20, 30, 10]
+    y = st.tensor([2, 0, 1])
+    y[y] = st.tensor([10, 20, 30])
+    assert y.tolist() == [20, 30, 10]
+
+
+WRITES = [
+    "x.index_put_((i,), v)", "x.scatter_(0, i, v)", "x.index_add_(0, i, v)", "x[i] = v", "x.put_(i, v)",
+    "x.scatter_reduce_(0, i, v, 'sum')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_indices_that_another_process_changes_meanwhile(write):
+    """NumPy checks indices, and then uses them: it must not read them from memory that others write to."""
+    program = (
+        "import os, shmtensor as st, shmtensor.multiprocessing as mp\n"
+        "from shmtensor.errors import IndexOutOfRange\n"
+        "def change(i):\n"
+        "    parent = os.getppid()\n"
+        "    while os.getppid() == parent: i.numpy()[-1000:] = 1 << 40; i.numpy()[-1000:] = 0\n"
+        "i = st.zeros(200_000, dtype=st.int64, shared=True)\n"
+        "x, v = st.zeros(10), st.ones(200_000)\n"
+        "other = mp.get_context('fork').Process(target=change, args=(i,), daemon=True)\n"
+        "other.start()\n"
+        "for _ in range(100):\n"
+        f"    try: {write}\n"
+        "    except IndexOutOfRange: pass\n"
+        "other.kill(); other.join()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_values_of_another_kind_are_refused():
+    with pytest.raises(DTypeError, match="index_put_ of float32"):
+        st.tensor([1, 2]).index_put_((st.tensor([0]),), st.tensor([1.7]))
