@@ -72,7 +72,7 @@ def check_name(name: bytes) -> None:
 
 @dataclass_transform(frozen_default=True)
 class Message:
-    """Base of all messages: an immutable record of the annotated fields of its class, with their defaults.
+    """Base of all messages: a record of the annotated fields of its class, which is not to be changed.
 
     Its class is not a dataclass, whose generated code costs 15 ms at every start of a manager.
 
