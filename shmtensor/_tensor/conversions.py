@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..devices import device_of, names_device
-from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, DType, ElementType, dtype_of, set_default_dtype
+from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, ElementType, NumpyType, dtype_of, set_default_dtype
 from ..errors import DTypeError, InvalidArgument
 from ..layouts import axes_in_memory, preserve_format
 from . import creation
@@ -94,7 +94,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return _converted(self, type_named(dtype), False, None)
 
 
-def type_named(spec: Any) -> DType:
+def type_named(spec: Any) -> NumpyType:
     """The type that a type, a class of tensors or the name of such a class means. Raises DTypeError."""
     if isinstance(spec, TypedTensor):
         return spec._dtype
@@ -204,7 +204,7 @@ def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None
 @composed(function=False)
 def new(self: Tensor, *content: Any) -> Tensor:
     """What the class of this tensor's type makes: `x.new(2, 3)` of sizes, `x.new([2, 3])` of values. Raises as that."""
-    return Tensor._construct(content, self.dtype)  # type: ignore[no-any-return]
+    return Tensor._construct(content, self._array.dtype)  # type: ignore[no-any-return]
 
 
 __all__ = export(globals())

@@ -15,7 +15,7 @@ from .._native import tensor as _tensor
 from ..allocators.default import out_of_heap
 from ..allocators.managed import allocate, allocate_tensor
 from ..devices import device_of
-from ..dtypes import BY_DTYPE, DType, default_float, dtype_of
+from ..dtypes import BY_DTYPE, NumpyType, default_float, dtype_of
 from ..errors import InvalidArgument, LayoutError, type_name
 from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
 from ..storage.arguments import array_from, empty_array, shape_from
@@ -274,7 +274,7 @@ def asarray(
     return made_of(found._live(), shared=True)
 
 
-def _over(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
+def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
     if isinstance(obj, Tensor):
         if copy or (wanted is not None and wanted != obj.dtype):
             _allow(copy, f"a tensor of {obj.dtype.name} as {wanted}")
@@ -388,7 +388,7 @@ def made_of(values: NDArray[Any], shared: bool) -> Tensor:
     return _tensor(target, None, SETTLED)
 
 
-def formatted_as(x: Tensor, dtype: DType, memory_format: Any) -> Tensor:
+def formatted_as(x: Tensor, dtype: NumpyType, memory_format: Any) -> Tensor:
     """A copy of a tensor in another type or memory format. Raises InvalidArgument: a format for other axes."""
     a = x._live()
     with np.errstate(all="ignore"):  # what a type cannot hold is cut off, as in C

@@ -8,7 +8,7 @@ from functools import partial, wraps
 from typing import Any, Final, overload
 
 from ..devices import device_of
-from ..dtypes import DType, dtype_of
+from ..dtypes import NumpyType, dtype_of
 from ..errors import DTypeError
 from ..layouts import require_usual
 from .core import Tensor, array_of, given
@@ -20,7 +20,7 @@ _OPTIONS: Final = {
 }  # fmt: skip
 
 
-def type_for(out: Tensor, dtype: Any) -> DType:
+def type_for(out: Tensor, dtype: Any) -> NumpyType:
     """The type of values that go to `out`: its own. Raises DTypeError: another one is asked for."""
     have = array_of(out).dtype
     if dtype is not None and dtype_of(dtype) != have:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..devices import CPU
-from ..dtypes import BY_DTYPE, DEFAULT, DType
+from ..dtypes import BY_DTYPE, DEFAULT, NumpyType
 from ..errors import InvalidArgument
 from ..storage.arguments import integer
 from .core import Tensor
@@ -35,7 +35,7 @@ class Options:
 PROFILES: Final = {
     "default": Options(), "short": Options(precision=2, edgeitems=2), "full": Options(threshold=math.inf),
 }  # fmt: skip
-UNNAMED: Final[tuple[DType, ...]] = (DEFAULT, np.dtype(np.complex64), np.dtype(np.int64), np.dtype(np.bool_))
+UNNAMED: Final[tuple[NumpyType, ...]] = (DEFAULT, np.dtype(np.complex64), np.dtype(np.int64), np.dtype(np.bool_))
 """Types that values are taken to be of: the text does not name them."""
 
 _options = PROFILES["default"]
