@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import IO, Any, Final, Self, overload
 
 import numpy as np
@@ -299,7 +298,8 @@ class Content(StorageBase):
         """
         data = flat_bytes(self).data
         if isinstance(file, str | PathLike):
-            Path(file).write_bytes(data)
+            with open(file, "wb") as target:  # noqa: PTH123 - pathlib costs time at the first tensor
+                target.write(data)
         elif hasattr(file, "write"):
             file.write(data)
         else:
