@@ -224,22 +224,23 @@ def _dtype_named(name: str) -> DType:
 
 DEFAULT: Final[NumpyType] = np.dtype(np.float32)
 """The type of a bare Storage, and of a bare Tensor unless the default is changed, as in TH and torch."""
-_default = DEFAULT
+default = DEFAULT
+"""The type of new tensors of floating-point numbers; `set_default_dtype` changes it."""
 
 
 def default_float() -> NumpyType:
     """Return the type of new tensors of floating-point numbers (`set_default_dtype`)."""
-    return _default
+    return default
 
 
 def default_complex() -> NumpyType:
     """Return the type of new tensors of complex numbers: complex128 if the default type is float64, else complex64."""
-    return np.dtype(np.complex128 if _default == np.float64 else np.complex64)
+    return np.dtype(np.complex128 if default == np.float64 else np.complex64)
 
 
 def get_default_dtype() -> DType:
     """The type of new tensors of floating-point numbers where none is given: float32 unless it was changed."""
-    return DTYPES[_default]
+    return DTYPES[default]
 
 
 def set_default_dtype(d: object) -> None:
@@ -253,11 +254,11 @@ def set_default_dtype(d: object) -> None:
     Raises:
         DTypeError: another type.
     """
-    global _default
+    global default
     dtype = dtype_of(d)
     if not is_float(dtype):
         raise DTypeError(f"the default type cannot be {dtype.name}; use a floating-point type such as float32")
-    _default = dtype
+    default = dtype
 
 
 def is_float(dtype: NumpyType) -> bool:
@@ -318,7 +319,7 @@ def dtype_of(spec: object) -> NumpyType:
     if isinstance(spec, DType):
         return spec.dtype
     if spec is None:
-        return _default
+        return default
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec].dtype
     try:

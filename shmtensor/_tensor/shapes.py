@@ -286,10 +286,9 @@ def moveaxis(xp: Module, x: Array, source: Any, destination: Any, /) -> Array:
     return x.transpose(order)
 
 
-def squeezed(a: Array, axes: tuple[int, ...] | None) -> Array:
-    """A view without these axes, or without all axes, of size 1."""
-    found = a.squeeze() if axes is None else a.squeeze(axes) if axes else a
-    return a.view() if found is a else found
+def squeezed(a: Array, axes: tuple[int, ...]) -> Array:
+    """A view without these axes, which are of size 1."""
+    return a.squeeze(axes) if axes else a.view()
 
 
 @_view()
@@ -300,7 +299,8 @@ def squeeze(xp: Module, x: Array, /, dim: Any = None, *, axis: Any = None) -> Ar
     """
     dims = axis if dim is None else dim
     if dims is None:
-        return squeezed(x, None)
+        found = x.squeeze()
+        return x.view() if found is x else found
     if not x.ndim:
         axes_of(x, dims)
         return x.view()
