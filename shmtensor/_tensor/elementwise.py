@@ -145,8 +145,29 @@ def _source(compute: Callable[..., Any]) -> str:
 # -- functions that NumPy has under another shape ----------------------------------------------------------------------
 
 
+def _widened(xp: Module, a: Array) -> Array:
+    """Integers of one byte, and bool, as float32, where NumPy computes them as float16."""
+    return a.astype(xp.float32) if a.dtype.itemsize == 1 and a.dtype.kind in "biu" else a
+
+
+def _exp2(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """2 ** x; float32 at least for integers."""
+    return xp.exp2(_widened(xp, a), out)
+
+
+def _expm1(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """exp(x) - 1; float32 at least for integers."""
+    return xp.expm1(_widened(xp, a), out)
+
+
+def _log1p(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """log(1 + x); float32 at least for integers."""
+    return xp.log1p(_widened(xp, a), out)
+
+
 def _sigmoid(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)); float32 at least for integers."""
+    a = _widened(xp, a)
     kind = a.dtype if a.dtype.isbuiltin == 2 else np.result_type(a.dtype, np.float16)
     with np.errstate(over="ignore"):  # exp(-x) is inf where the result is 0
         grown = xp.exp(xp.negative(a, dtype=kind)) + 1
@@ -201,8 +222,8 @@ cos = unary("cos", np.cos)
 cosh = unary("cosh", np.cosh)
 deg2rad = unary("deg2rad", np.deg2rad)
 exp = unary("exp", np.exp)
-exp2 = unary("exp2", np.exp2)
-expm1 = unary("expm1", np.expm1)
+exp2 = unary("exp2", _exp2)
+expm1 = unary("expm1", _expm1)
 floor = unary("floor", np.floor)
 frac = unary("frac", _frac)
 imag = unary("imag", _imag, method=False)
@@ -211,7 +232,7 @@ isinf = unary("isinf", np.isinf, in_place=False)
 isnan = unary("isnan", np.isnan, in_place=False)
 log = unary("log", np.log)
 log10 = unary("log10", np.log10)
-log1p = unary("log1p", np.log1p)
+log1p = unary("log1p", _log1p)
 log2 = unary("log2", np.log2)
 logical_not = unary("logical_not", np.logical_not)
 negative = unary("negative", np.negative, "neg", operator="__neg__")

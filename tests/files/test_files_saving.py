@@ -511,14 +511,14 @@ def test_a_pipe_is_not_waited_for_and_not_replaced(tmp_path: Path, suffix: str) 
         values = [1, 2]
     with pytest.raises(InvalidArgument, match="is a pipe, not a regular file, and would be replaced"):
         save(values, path)
-    assert path.is_fifo() and os.listdir(tmp_path) == [path.name]
+    assert path.is_fifo() and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_pipe_is_written_to_as_a_file_object(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with open(tmp_path / "pipe", "wb") as writer:
+        with (tmp_path / "pipe").open("wb") as writer:
             save([1, 2], writer)
         (tmp_path / "copy.shmt").write_bytes(os.read(reader, 1 << 16))
     finally:
