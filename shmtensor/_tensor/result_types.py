@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..dtypes import DEFAULT, NumpyType
-from ..errors import DTypeError
+from ..errors import DTypeError, InvalidArgument, type_name
 from .dispatch import Array, Module, Operand
 
 _CATEGORIES: Final = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}  # V: the types of ml_dtypes
@@ -72,6 +72,41 @@ def converted(xp: Module, dtype: NumpyType, *operands: Operand) -> list[Array]:
 def widened(xp: Module, dtype: NumpyType) -> NumpyType:
     """The type to compute in: float32 for narrower floating-point types."""
     return xp.dtype(xp.float32) if dtype.itemsize < 4 else dtype
+
+
+def number_of(what: str, value: Any) -> Any:
+    """A number of Python, also of a tensor or array without axes. Raises InvalidArgument: another object."""
+    number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    if isinstance(number, int | float | complex):
+        return number
+    raise InvalidArgument(f"{what} {value!r:.100}, a {type_name(value)}; give a number")
+
+
+def element_of(what: str, value: Any, dtype: NumpyType) -> Array:
+    """A real number as an element of a type: what is behind the point is cut off, negative integers wrap around.
+
+    Raises InvalidArgument: not a real number, or the type does not have it.
+    """
+    number = number_of(what, value)
+    if isinstance(number, complex):
+        raise InvalidArgument(f"{what} {value!r:.100}; give a real number")
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        whole = isinstance(number, int)
+        least = -int(bounds.max) if whole and dtype.kind == "u" else int(bounds.min)
+        if not least <= number <= int(bounds.max):
+            raise InvalidArgument(
+                f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor by to()"
+            )
+        return np.asarray(int(number) & (1 << bounds.bits) - 1, f"u{dtype.itemsize}").astype(dtype)
+    try:
+        with np.errstate(all="ignore"):
+            element = np.asarray(float(number)).astype(dtype)
+    except OverflowError:
+        element = np.asarray(np.inf)
+    if np.isinf(element) and abs(number) != np.inf:
+        raise InvalidArgument(f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor by to()")
+    return element
 
 
 def require_real(name: str, dtype: NumpyType) -> None:
