@@ -506,6 +506,11 @@ class Supervisor:
         if not findings.quiet:
             self._renew_workers()
             time.sleep(RELEASE_BOUND)
+            self.wait_until(
+                lambda: audit.Holdings.of(self.manager).dead == 0,
+                SLOTS_BOUND,
+                "slots of the dead to be free",
+            )
             findings.quiet.append(audit.Holdings.of(self.manager))
             return
         first = findings.quiet[0]
