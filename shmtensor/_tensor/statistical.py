@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from ..dtypes import default_float, dtype_of
-from ..errors import DTypeError, InvalidArgument
+from ..errors import DTypeError, InvalidArgument, type_name
 from ..storage.arguments import SEQUENCES
 from .axes import dim_of
 from .core import Tensor, array_of, axes_of, axis_of, given, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .elementwise import maximum, minimum
+from .result_types import require_floating
 from .spread import moments
 
 RAISES: Final = "Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
@@ -274,6 +275,10 @@ def into_pair(found: Any, out: Any) -> Any:
     """Named results, or copied to a pair of tensors. Raises InvalidArgument, DTypeError."""
     if out is None:
         return found
+    if not isinstance(out, SEQUENCES):
+        raise DTypeError(f"out is a {type_name(out)}; give a pair of tensors, for {' and '.join(found._fields)}")
+    if len(out) != len(found):
+        raise InvalidArgument(f"out has {len(out)} tensors; give a pair, for {' and '.join(found._fields)}")
     return type(found)(*[given(array_of(one), into, "results") for one, into in zip(found, out, strict=True)])
 
 
@@ -326,14 +331,19 @@ def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False, out: Any = 
     return into_pair(MinMax(amin(x, dim=dim, keepdim=keepdim), amax(x, dim=dim, keepdim=keepdim)), out)  # type: ignore[no-any-return]
 
 
-@operation(fails="quantile {q} of")
+@operation(out=Out.COPIED, fails="quantile {q} of")
 def quantile(
     xp: Module, x: Array, q: Any, /, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
-    """The value below which a part `q` (0 to 1, or several) of the values lies. Raises as max."""
+    """The value below which a part `q` (0 to 1, or several) of the values lies.
+
+    Raises IndexOutOfRange, InvalidArgument (no elements, another part or interpolation), DTypeError (integers).
+    """
+    require_floating("quantile", x)
     if not x.size:
         raise InvalidArgument(f"quantile {q} of a tensor of shape {x.shape}: it has no elements")
-    return xp.quantile(x, q, axis=axes_of(x, dim), keepdims=keepdim, method=interpolation)
+    parts = xp.asarray(q, x.dtype)
+    return xp.quantile(x, parts, axis=axes_of(x, dim), keepdims=keepdim, method=interpolation).astype(x.dtype)
 
 
 # -- along an axis -----------------------------------------------------------------------------------------------------
