@@ -13,7 +13,17 @@ from ..errors import DTypeError
 from . import elementwise
 from .core import Tensor
 from .dispatch import Array, Module, Operand, Out, composed, export, operation
-from .result_types import COMPLEX, category, common_type, converted, number_of, require_floating, require_real
+from .result_types import (
+    COMPLEX,
+    category,
+    common_type,
+    converted,
+    floating_type,
+    number_of,
+    require_floating,
+    require_real,
+    widened,
+)
 
 
 class FrexpResult(NamedTuple):
@@ -32,6 +42,15 @@ def float_power(xp: Module, input: Operand, exponent: Operand) -> Array:
     dtype = xp.complex128 if category(common_type(input, exponent)) == COMPLEX else xp.float64
     with np.errstate(all="ignore"):
         return xp.power(*converted(xp, xp.dtype(dtype), input, exponent))
+
+
+@operation(out=Out.COPIED, in_place=True, fails="ldexp of")
+def ldexp(xp: Module, input: Operand, other: Operand) -> Array:
+    """`input * 2 ** other`; float32 for integers. Raises InvalidArgument: shapes that do not go together."""
+    dtype = floating_type(input, other)
+    a, power = converted(xp, widened(xp, dtype), input, other)
+    with np.errstate(all="ignore"):
+        return (a * xp.power(xp.asarray(2, a.dtype), power)).astype(dtype, copy=False)
 
 
 @operation(method=False, fails="subtracting")

@@ -14,7 +14,20 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from .core import Tensor, require_shape
-from .dispatch import Array, Module, Operand, Out, Promotion, Result, Row, export, make_form, register, takes_module
+from .dispatch import (
+    Array,
+    Module,
+    Operand,
+    Out,
+    Promotion,
+    Result,
+    Row,
+    export,
+    make_form,
+    operation,
+    register,
+    takes_module,
+)
 
 _ndarray = np.ndarray
 BINARY: Final[set[Callable[..., Any]]] = set()
@@ -200,11 +213,19 @@ def _imag(xp: Module, a: Array, out: Array | None = None) -> Array:
     return _copied(xp, a.imag, out)
 
 
-def _round(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """The nearest whole number, the even one of two."""
-    if a.dtype.kind in "iub":
-        return _copied(xp, a, out)
-    return xp.round(a, out=out) if a.dtype.kind == "c" else xp.rint(a, out)
+def _conj(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """The conjugate."""
+    return xp.conjugate(a, out) if a.dtype.kind == "c" else _copied(xp, a, out)
+
+
+def _sign(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """-1, 0 or 1; of a complex number the number of size 1 in its direction, or 0."""
+    return xp.sign(a, out) if a.dtype.kind != "b" else _copied(xp, a, out)
+
+
+def _square(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """The product with itself; of truth values as int64."""
+    return xp.square(a if a.dtype.kind != "b" else a.astype(xp.int64), out)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -219,7 +240,7 @@ atanh = unary("atanh", np.arctanh, "arctanh")
 bitwise_invert = unary("bitwise_invert", np.invert, "bitwise_not", operator="__invert__")
 cbrt = unary("cbrt", np.cbrt)
 ceil = unary("ceil", np.ceil)
-conj = unary("conj", np.conjugate)
+conj = unary("conj", _conj)
 cos = unary("cos", np.cos)
 cosh = unary("cosh", np.cosh)
 deg2rad = unary("deg2rad", np.deg2rad)
@@ -242,18 +263,28 @@ positive = unary("positive", np.positive, operator="__pos__")
 rad2deg = unary("rad2deg", np.rad2deg)
 real = unary("real", _real, method=False)
 reciprocal = unary("reciprocal", np.reciprocal, "cinv", floats=True)
-round = unary("round", _round)
 rsqrt = unary("rsqrt", _rsqrt, floats=True)
 sigmoid = unary("sigmoid", _sigmoid, floats=True)
-sign = unary("sign", np.sign)
+sign = unary("sign", _sign)
 signbit = unary("signbit", np.signbit, in_place=False)
 sin = unary("sin", np.sin)
 sinh = unary("sinh", np.sinh)
 sqrt = unary("sqrt", np.sqrt)
-square = unary("square", np.square)
+square = unary("square", _square)
 tan = unary("tan", np.tan)
 tanh = unary("tanh", np.tanh)
 trunc = unary("trunc", np.trunc, "fix")
+
+
+@operation(out=Out.COPIED, in_place=True, fails="rounding to {decimals} decimals")
+def round(xp: Module, x: Array, /, *, decimals: int = 0) -> Array:
+    """The nearest number of so many decimals, the even one of two; `decimals` below 0: of powers of ten.
+
+    Raises DTypeError: types that cannot be rounded so.
+    """
+    if decimals or x.dtype.kind == "c":
+        return xp.round(x, decimals)
+    return xp.rint(x) if x.dtype.kind not in "iub" else x.copy()
 
 
 def _add_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
@@ -307,7 +338,6 @@ greater = binary("greater", np.greater, "gt", compares="gt")
 greater_equal = binary("greater_equal", np.greater_equal, "ge", compares="ge")
 hypot = binary("hypot", np.hypot)
 lcm = binary("lcm", np.lcm)
-ldexp = binary("ldexp", np.ldexp)
 less = binary("less", np.less, "lt", compares="lt")
 less_equal = binary("less_equal", np.less_equal, "le", compares="le")
 logaddexp = binary("logaddexp", np.logaddexp)

@@ -11,10 +11,10 @@ from .dispatch import Array, Module, export, operation
 from .result_types import converted, number_of, require_floating, widened
 
 
-def _moments(
+def moments(
     xp: Module, name: str, a: Array, dim: Any, unbiased: bool | None, keepdim: bool, correction: float | None
 ) -> tuple[Array, Array]:
-    """Variance and mean over axes, in the type to compute in."""
+    """Variance and mean over axes, in the type to compute in. Raises IndexOutOfRange; DTypeError: integers."""
     require_floating(name, a, complex_too=True)
     if isinstance(dim, bool):  # var_mean(input, unbiased)
         dim, unbiased = None, dim
@@ -33,9 +33,12 @@ def _moments(
     with np.errstate(all="ignore"):
         mean = xp.sum(x, axis=axes, keepdims=True) / x.real.dtype.type(count)
         apart = x - mean
-        squares = apart.real * apart.real + (apart.imag * apart.imag if x.dtype.kind == "c" else 0)
+        if x.dtype.kind == "c":
+            apart = apart.real * apart.real + apart.imag * apart.imag
+        else:
+            xp.multiply(apart, apart, out=apart)
         divisor = x.real.dtype.type(max(count - taken, 0))
-        variance = xp.sum(squares, axis=axes, keepdims=True) / divisor
+        variance = xp.sum(apart, axis=axes, keepdims=True) / divisor
     if not kept:
         variance, mean = xp.squeeze(variance, axes), xp.squeeze(mean, axes)
     return variance, mean
@@ -58,7 +61,7 @@ def var_mean(
 
     Raises IndexOutOfRange; DTypeError: integers; InvalidArgument: a correction that is no number.
     """
-    variance, mean = _moments(xp, "var_mean", input, dim, unbiased, keepdim, correction)
+    variance, mean = moments(xp, "var_mean", input, dim, unbiased, keepdim, correction)
     return variance.astype(input.real.dtype), mean.astype(input.dtype)
 
 
@@ -73,7 +76,7 @@ def std_mean(
     correction: float | None = None,
 ) -> tuple[Array, Array]:
     """Standard deviation and mean over all axes or some. Arguments and errors are those of var_mean."""
-    variance, mean = _moments(xp, "std_mean", input, dim, unbiased, keepdim, correction)
+    variance, mean = moments(xp, "std_mean", input, dim, unbiased, keepdim, correction)
     return xp.sqrt(variance).astype(input.real.dtype), mean.astype(input.dtype)
 
 

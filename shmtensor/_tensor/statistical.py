@@ -14,11 +14,14 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from ..dtypes import default_float, dtype_of
-from ..errors import DTypeError, InvalidArgument
+from ..errors import DTypeError, InvalidArgument, type_name
 from ..storage.arguments import SEQUENCES
-from .core import Tensor, array_of, axes_of, axis_of, given, index_of, wrap
+from .axes import dim_of
+from .core import Tensor, array_of, axes_of, axis_of, given, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .elementwise import maximum, minimum
+from .result_types import require_floating
+from .spread import moments
 
 _INT64: Final = np.dtype(np.int64)
 RAISES: Final = "Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
@@ -86,17 +89,20 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
     return _reduction(compute, name, text)
 
 
-def _plain(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+def _plain(name: str, function: Callable[..., Any], doc: str, *, keeps_bytes: bool = False) -> Callable[..., Tensor]:
+    """A reduction by a function of NumPy; `keeps_bytes`: of uint8 it gives uint8."""
+
     def compute(
         xp: Module, x: Array, /, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False
     ) -> Array:
-        return reduced(function, x, _dims(dim, axis), keepdims or keepdim)
+        result = reduced(function, x, _dims(dim, axis), keepdims or keepdim)
+        return result.astype(x.dtype) if keeps_bytes and x.dtype == np.uint8 else result
 
     return _reduction(compute, name, f"{doc} over all axes or some.")
 
 
-def _own(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
-    """A reduction that is inexact for integers."""
+def _own(name: str, function: Callable[..., Any], doc: str, *, integers: bool = False) -> Callable[..., Tensor]:
+    """A reduction of floating-point types; of `integers` inexact."""
 
     def compute(
         xp: Module,
@@ -110,13 +116,21 @@ def _own(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Ten
         keepdims: bool = False,
     ) -> Array:
         along = _dims(dim, axis)
-        a = inexact(xp, x) if dtype is None else x.astype(dtype_of(dtype))
+        a = x if dtype is None else x.astype(dtype_of(dtype))
+        if a.dtype.kind in "biu":
+            if not integers:
+                raise DTypeError(
+                    f"{name} of a tensor of {a.dtype.name}; give a floating-point dtype or convert it by to()"
+                )
+            a = inexact(xp, a)
         return reduced_in_float32(xp, function, a, along, keepdims or keepdim)
 
     return _reduction(compute, name, f"{doc} over all axes or some.")
 
 
-def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+def _corrected(name: str, function: Callable[[Array], Array], doc: str) -> Callable[..., Tensor]:
+    """A reduction by a function of the variance."""
+
     def compute(
         xp: Module,
         x: Array,
@@ -129,14 +143,10 @@ def _corrected(name: str, function: Callable[..., Any], doc: str) -> Callable[..
         axis: Any = None,
         keepdims: bool = False,
     ) -> Array:
-        if isinstance(dim, bool):  # std(x, unbiased)
-            dim, unbiased = None, dim
         if unbiased is not None and correction is not None:
             raise InvalidArgument(f"{name} with unbiased={unbiased} and correction={correction}; give one of them")
-        taken = (0 if unbiased is False else 1) if correction is None else correction
-        along = _dims(dim, axis)
-        with np.errstate(divide="ignore", invalid="ignore"):  # NaN where there are too few elements
-            return reduced_in_float32(xp, function, inexact(xp, x), along, keepdims or keepdim, ddof=taken)
+        variance, _ = moments(xp, name, x, _dims(dim, axis), unbiased, keepdims or keepdim, correction)
+        return function(variance).astype(x.real.dtype)
 
     text = f"{doc} over all axes or some. `correction` (default 1: of a sample) is taken from the number of elements."
     return _reduction(compute, name, text)
@@ -154,10 +164,9 @@ def _one_axis(name: str, function: Callable[..., Any], doc: str) -> Callable[...
         keepdims: bool = False,
     ) -> Array:
         along = axis if dim is None else dim
-        if along is not None and not x.ndim:
-            axis_of(x, along)
-            along = None
-        return function(x, axis=None if along is None else axis_of(x, along), keepdims=keepdims or keepdim)
+        if along is not None:
+            along = dim_of(x, along)
+        return function(x, axis=along if x.ndim else None, keepdims=keepdims or keepdim)
 
     return _reduction(compute, name, f"{doc}, in flat order or along an axis.", out=Out.NONE)
 
@@ -169,7 +178,7 @@ def _reduction(compute: Callable[..., Any], name: str, doc: str, out: Out = Out.
 
 
 def _logsumexp(a: Array, axis: Any, keepdims: bool) -> Any:
-    top = np.max(a, axis=axis, keepdims=True)
+    top = np.max(a.real, axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
     with np.errstate(divide="ignore"):  # the log of 0, where every value is -inf
         summed = np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top
@@ -183,11 +192,11 @@ mean = _own("mean", np.mean, "Mean")
 nanmean = _own("nanmean", np.nanmean, "Mean of what is a number")
 amin = _plain("amin", np.minimum.reduce, "Smallest value")
 amax = _plain("amax", np.maximum.reduce, "Largest value")
-all = _plain("all", np.logical_and.reduce, "Whether every value is true")
-any = _plain("any", np.logical_or.reduce, "Whether some value is true")
-logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))")
-std = _corrected("std", np.std, "Standard deviation")
-var = _corrected("var", np.var, "Variance")
+all = _plain("all", np.logical_and.reduce, "Whether every value is true (uint8 of uint8)", keeps_bytes=True)
+any = _plain("any", np.logical_or.reduce, "Whether some value is true (uint8 of uint8)", keeps_bytes=True)
+logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))", integers=True)
+std = _corrected("std", np.sqrt, "Standard deviation")
+var = _corrected("var", np.asarray, "Variance")
 count_nonzero = _plain("count_nonzero", np.count_nonzero, "How many values are not zero")
 argmax = _one_axis("argmax", np.argmax, "Index of the largest value")
 argmin = _one_axis("argmin", np.argmin, "Index of the smallest value")
@@ -219,13 +228,13 @@ def _along_one(xp: Module, a: Array, dim: Any, keepdim: bool, place: Callable[[A
     return tuple([xp.moveaxis(one, -1, axis) if keepdim else one[..., 0] for one in found])  # type: ignore[return-value]
 
 
-@operation(results=Found, function=False, method=False, fails="largest values along axis {dim} of")
+@operation(name="max", results=Found, function=False, method=False, fails="largest values along axis {dim} of")
 def _max_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
     """Largest values along an axis and where the first of each is."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmax(rows, -1))
 
 
-@operation(results=Found, function=False, method=False, fails="smallest values along axis {dim} of")
+@operation(name="min", results=Found, function=False, method=False, fails="smallest values along axis {dim} of")
 def _min_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
     """Smallest values along an axis and where the first of each is."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmin(rows, -1))
@@ -266,6 +275,10 @@ def into_pair(found: Any, out: Any) -> Any:
     """Named results, or copied to a pair of tensors. Raises InvalidArgument, DTypeError."""
     if out is None:
         return found
+    if not isinstance(out, SEQUENCES):
+        raise DTypeError(f"out is a {type_name(out)}; give a pair of tensors, for {' and '.join(found._fields)}")
+    if len(out) != len(found):
+        raise InvalidArgument(f"out has {len(out)} tensors; give a pair, for {' and '.join(found._fields)}")
     return type(found)(*[given(array_of(one), into, "results") for one, into in zip(found, out, strict=True)])
 
 
@@ -285,30 +298,19 @@ def _middle(xp: Module, rows: Array) -> Array:
     return xp.where(nans.any(-1), xp.argmax(nans, -1), middle)
 
 
-def _nan_middle(xp: Module, rows: Array) -> Array:
-    """Where the middle of the numbers of each row stands; the first element, if there are none."""
-    if not rows.shape[-1]:
-        raise ValueError("there are no elements")
-    count = rows.shape[-1] - (0 if rows.dtype.kind in "iub" else xp.isnan(rows).sum(-1))
-    order = xp.argsort(rows, -1, stable=True)  # NaN is sorted to the end
-    place = xp.broadcast_to(xp.asarray(xp.maximum(count - 1, 0) // 2), rows.shape[:-1])
-    return xp.take_along_axis(order, xp.expand_dims(place, -1), -1)[..., 0]
-
-
-@operation(results=Found, function=False, method=False, fails="the median along axis {dim} of")
-def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool, nan: bool) -> Found:
+@operation(name="median", results=Found, function=False, method=False, fails="the median along axis {dim} of")
+def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool) -> Found:
     """Middle values along an axis and where they stand."""
-    return _along_one(xp, x, dim, keepdim, partial(_nan_middle if nan else _middle, xp))
+    return _along_one(xp, x, dim, keepdim, partial(_middle, xp))
 
 
-def _median(x: Tensor, dim: Any, keepdim: bool, axis: Any, out: Any, nan: bool) -> Any:
-    dims = axis if dim is None else dim
-    if dims is not None:
-        return into_pair(_median_along(x, dims, keepdim, nan), out)
-    a = array_of(x)
-    if not a.size:
-        return wrap(np.full((), np.nan if a.dtype.kind == "f" else np.iinfo(a.dtype).min, a.dtype))
-    return _median_along(wrap(a.reshape(-1)), 0, False, nan).values
+@operation(name="median", out=Out.COPIED, function=False, method=False, fails="the median of")
+def _median_of_all(xp: Module, x: Array, /) -> Array:
+    """The middle value of all; without elements NaN, or the least integer."""
+    rows = x.reshape(-1)
+    if not rows.size:
+        return xp.full((), xp.nan if x.dtype.kind not in "biu" else xp.iinfo(x.dtype).min, x.dtype)
+    return rows[_middle(xp, rows)]
 
 
 @composed()
@@ -317,7 +319,10 @@ def median(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = 
 
     Raises IndexOutOfRange, InvalidArgument (an axis without elements), DTypeError.
     """
-    return _median(x, dim, keepdim, axis, out, False)
+    dims = axis if dim is None else dim
+    if dims is None:
+        return _median_of_all(x, out=out)
+    return into_pair(_median_along(x, dims, keepdim), out)
 
 
 @composed()
@@ -326,14 +331,19 @@ def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False, out: Any = 
     return into_pair(MinMax(amin(x, dim=dim, keepdim=keepdim), amax(x, dim=dim, keepdim=keepdim)), out)  # type: ignore[no-any-return]
 
 
-@operation(fails="quantile {q} of")
+@operation(out=Out.COPIED, fails="quantile {q} of")
 def quantile(
     xp: Module, x: Array, q: Any, /, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
-    """The value below which a part `q` (0 to 1, or several) of the values lies. Raises as max."""
+    """The value below which a part `q` (0 to 1, or several) of the values lies.
+
+    Raises IndexOutOfRange, InvalidArgument (no elements, another part or interpolation), DTypeError (integers).
+    """
+    require_floating("quantile", x)
     if not x.size:
         raise InvalidArgument(f"quantile {q} of a tensor of shape {x.shape}: it has no elements")
-    return xp.quantile(x, q, axis=axes_of(x, dim), keepdims=keepdim, method=interpolation)
+    parts = xp.asarray(q, x.dtype)
+    return xp.quantile(x, parts, axis=axes_of(x, dim), keepdims=keepdim, method=interpolation).astype(x.dtype)
 
 
 # -- along an axis -----------------------------------------------------------------------------------------------------

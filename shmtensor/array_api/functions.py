@@ -63,6 +63,12 @@ def any(xp: Module, x: Array, /, *, axis: Any = None, keepdims: bool = False) ->
 
 
 @_reduction()
+def count_nonzero(xp: Module, x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """How many values over all axes or some are not zero. Raises IndexOutOfRange."""
+    return reduced(xp.count_nonzero, x, axis, keepdims)
+
+
+@_reduction()
 def mean(xp: Module, x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The mean over all axes or some. Raises IndexOutOfRange."""
     return reduced_in_float32(xp, xp.mean, inexact(xp, x), axis, keepdims)

@@ -1,4 +1,4 @@
-"""What many elements come to, against NumPy, formulas and torch; on every layout, `dim` and `keepdim`, `out=`."""
+"""What many elements come to, against NumPy in torch's types, and torch; each layout, `dim`, `keepdim`, `out=`."""
 
 from __future__ import annotations
 
@@ -7,67 +7,92 @@ from typing import Any
 import numpy as np
 import pytest
 from layouts import LAYOUTS, close, memory_of_its_own, same, tensor_of
+from torch_types import rank, real
 
 import shmtensor as st
 from shmtensor import Tensor
 from shmtensor._tensor import statistical
-from shmtensor.errors import InvalidArgument
+from shmtensor.errors import DTypeError, InvalidArgument
 
 TYPES = ("int8", "uint8", "int64", "float16", "float32", "float64", "complex64", "bool")
 
 
-def lower(a, axis=None, keepdims=False):
-    """The median of torch and TH: of two in the middle the smaller one."""
-    return a.copy() if axis == () else np.quantile(a, 0.5, axis=axis, keepdims=keepdims, method="lower").astype(a.dtype)
+def variance(a, axis=None, keepdims=False):
+    """Of a sample, computed in double precision; NaN of one element."""
+    wide = a.astype("complex128" if a.dtype.kind == "c" else "float64")
+    squares = np.abs(wide - wide.mean(axis=axis, keepdims=True)) ** 2
+    total = squares.sum(axis=axis, keepdims=keepdims)
+    with np.errstate(invalid="ignore"):
+        return total / np.float64(a.size / total.size - 1)
 
 
 REDUCED = {
-    "all": np.all, "amax": np.max, "amin": np.min, "any": np.any, "max": np.max, "mean": np.mean, "median": lower,
-    "min": np.min, "nanmean": np.nanmean, "nansum": np.nansum, "prod": np.prod, "std": np.std, "sum": np.sum,
-    "var": np.var, "argmax": np.argmax, "argmin": np.argmin, "count_nonzero": np.count_nonzero,
+    "all": np.all, "amax": np.max, "amin": np.min, "any": np.any, "mean": np.mean, "nanmean": np.nanmean,
+    "nansum": np.nansum, "prod": np.prod, "std": lambda *a, **how: np.sqrt(variance(*a, **how)), "sum": np.sum,
+    "var": variance, "argmax": np.argmax, "argmin": np.argmin, "count_nonzero": np.count_nonzero,
 }  # fmt: skip
+INEXACT = ("mean", "nanmean", "std", "var")
+"""What torch does not compute of integers."""
+
+
 OTHERS = {
     "aminmax", "bhistc", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist",
-    "histc", "logcumsumexp", "logsumexp", "match", "mode", "quantile", "renorm",
+    "histc", "logcumsumexp", "logsumexp", "match", "max", "median", "min", "mode", "quantile", "renorm",
 }  # fmt: skip
 
 
 def test_every_function_has_a_case():
-    assert set(REDUCED) | OTHERS == set(statistical.__all__)
+    assert {*REDUCED, *OTHERS} == set(statistical.__all__)
+
+
+def result_type(name: str, dtype: str) -> str:
+    """The type that torch gives."""
+    if name.startswith("arg") or name == "count_nonzero":
+        return "int64"
+    if name in ("all", "any"):
+        return "uint8" if dtype == "uint8" else "bool"
+    if name in ("nansum", "prod", "sum"):
+        return dtype if rank(dtype) > 1 else "int64"
+    return real(dtype) if name in ("std", "var") else dtype
+
+
+def expected(name: str, a: Any, dim: Any, keepdim: bool) -> Any:
+    """What NumPy gives, in torch's type: a tensor without axes has an axis 0, and no axes in `dim` are all."""
+    rows = a if a.ndim else a.reshape(1)
+    result = np.asarray(REDUCED[name](rows, axis=None if dim == () else dim, keepdims=keepdim))
+    return (result if a.ndim else result.reshape(())).astype(result_type(name, a.dtype.name))
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "empty"])
 @pytest.mark.parametrize("name", REDUCED)
 def test_reductions(name, layout):
-    function, reference = getattr(st, name), REDUCED[name]
+    function = getattr(st, name)
     for dtype in TYPES:
-        if dtype == "complex64" and name in ("median",):
-            continue
         t = tensor_of(layout, dtype)
         a = t.numpy()
-        dims: list[Any] = [None, *range(-a.ndim, a.ndim)]
+        if name in INEXACT and rank(dtype) < 2:
+            with pytest.raises(DTypeError, match=f"{name}.*{dtype}"):
+                function(t)
+            continue
+        near = 1e-2 if dtype == "float16" else 1e-6
+        dims: list[Any] = [None, *(range(-a.ndim, a.ndim) if a.ndim else (0, -1))]
         if not name.startswith("arg"):
             dims += [tuple(range(a.ndim)), ()]
         for dim in dims:
             for keep in (False, True):
-                expect = np.asarray(reference(a, axis=dim, keepdims=keep))
+                expect = expected(name, a, dim, keep)
                 ours = function(t, axis=dim, keepdims=keep)
-                same(ours, expect, 1e-2 if dtype == "float16" else 1e-6)
+                same(ours, expect, near)
                 memory_of_its_own(ours, t)
-                same(getattr(t, name)(dim, keep), expect, 1e-2 if dtype == "float16" else 1e-6)
+                placed = (dim, True, keep) if name in ("std", "var") else (dim, keep)
+                same(getattr(t, name)(*placed), expect, near)
                 same(getattr(t, name)(dim=dim, keepdim=keep), ours.numpy())
             if name in ("count_nonzero", "argmax", "argmin"):
                 continue
-            out = st.empty(function(t, axis=dim).shape, dtype=function(t, axis=dim).dtype, shared=True)
+            plain = function(t, axis=dim)
+            out = st.empty(plain.shape, dtype=plain.dtype, shared=True)
             assert function(t, axis=dim, out=out) is out
-            same(out, function(t, axis=dim).numpy())
-
-
-def test_medians_are_torchs():
-    assert st.tensor([1.0, 4, 2, 3]).median().item() == 2
-    assert st.tensor([4, 1, 3, 2]).median().dtype == st.int64
-    assert np.isnan(st.tensor([1.0, float("nan"), 3]).median().item())
-    assert st.tensor([[3.0, 1, 2], [6, 5, 4]]).median((0, 1), True).tolist() == [[3]]
+            same(out, plain.numpy())
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
@@ -86,7 +111,8 @@ def test_axes_by_place_and_by_either_name():
     t = st.tensor(np.arange(6.0).reshape(2, 3))
     for found in (st.sum(t, 0), st.sum(t, axis=0), st.sum(t, dim=0), t.sum(0), t.sum(axis=0), t.sum(dim=0)):
         assert found.tolist() == [3, 5, 7]
-    assert t.max(1, True).shape == st.max(t, dim=1, keepdim=True).shape == (2, 1)
+    for pair in (t.max(1, True), st.max(t, dim=1, keepdim=True), t.max(axis=1, keepdims=True)):
+        assert pair.values.shape == pair.indices.shape == (2, 1)
     assert t.argmax(1).tolist() == st.argmax(t, dim=1).tolist() == [2, 2]
 
 
@@ -95,8 +121,13 @@ def test_options_of_reductions():
     a = t.numpy()
     same(t.sum(dtype="float64"), a.sum(dtype="float64"))
     same(st.prod(t, axis=0, dtype=st.float64), a.prod(0, dtype="float64"))
-    same(t.std(1, correction=1), a.std(1, ddof=1))
-    same(t.var(correction=1), a.var(ddof=1))
+    for how, ddof in (({}, 1), ({"correction": 0}, 0), ({"unbiased": False}, 0), ({"correction": 1.5}, 1.5)):
+        same(t.std(1, **how), a.std(1, ddof=ddof), 1e-6)
+        same(st.var(t, **how), a.var(ddof=ddof), 1e-6)
+    same(t.var(False), a.var(), 1e-6)
+    with pytest.raises(InvalidArgument, match="unbiased"):
+        t.var(unbiased=True, correction=1)
+    same(st.mean(st.tensor([1, 2]), dtype="float64"), np.float64(1.5))
     assert st.sum(st.ones(300, dtype="uint8")).item() == 300
     assert st.empty(0).sum().item() == 0
     t = st.tensor([1.0, float("nan")])
@@ -114,6 +145,7 @@ def test_logsumexp():
             close(t.logsumexp(dim).numpy(), np.logaddexp.reduce(a, axis=dim), 1e-6)
             assert t.logsumexp(dim, True).shape == a.sum(dim, keepdims=True).shape
     assert st.tensor([1e30, 1e30]).logsumexp().item() == pytest.approx(1e30)
+    assert st.tensor([1 + 9j, 2]).logsumexp(0).item() == pytest.approx(np.log(np.exp(1 + 9j) + np.exp(2)))
     assert st.tensor([-np.inf, -np.inf]).logsumexp().item() == -np.inf
     assert st.tensor([1.0, np.inf]).logsumexp().item() == np.inf
     a = np.random.default_rng(0).normal(size=(3, 4))
@@ -126,10 +158,11 @@ def test_accumulations(dtype):
     for layout in ("dense", "gaps", "backwards", "shared view", "empty"):
         t = tensor_of(layout, dtype)
         a = t.numpy().copy()
+        whole = dtype if rank(dtype) > 1 else "int64"
         for dim in (0, 1, -1):
-            expect = np.cumsum(a, dim)
-            same(t.cumsum(dim), expect, 1e-5)
-            same(t.cumprod(dim), np.cumprod(a, dim), 1e-5)
+            same(t.cumsum(dim), np.cumsum(a, dim, whole), 1e-5)
+            same(t.cumprod(dim), np.cumprod(a, dim, whole), 1e-5)
+            expect = np.cumsum(a, dim)  # NumPy's type, which is the array API's
             begun = st.cumulative_sum(t, axis=dim, include_initial=True)
             same(begun.narrow(dim, 1, a.shape[dim]), expect, 1e-5)
             assert not begun.narrow(dim, 0, 1).any()
@@ -160,6 +193,11 @@ def test_quantile():
             same(t.quantile(q, dim), np.quantile(a, q, dim))
     same(t.quantile(st.tensor(0.5), 1, True), np.median(a, 1, keepdims=True))
     same(t.quantile(0.4, interpolation="nearest"), np.quantile(a, 0.4, method="nearest"))
+    out = st.empty(2, dtype="float32")
+    assert st.quantile(st.tensor([1.0, 2, 4]), [0, 0.75], out=out) is out and out.tolist() == [1, 3]
+    same(st.tensor([1.0, 2]).quantile([0, 0.5]), np.array([1, 1.5], "float32"))
+    with pytest.raises(DTypeError, match="int64"):
+        st.tensor([1, 2]).quantile(0.5)
 
 
 def test_mode():
@@ -205,6 +243,22 @@ def test_renorm():
             before = np.linalg.norm(t.numpy(), p, axis=1 - dim)
             np.testing.assert_allclose(norms, np.minimum(before, 1), rtol=1e-6)
     assert st.tensor([3.0, 0.5]).renorm(2, 0, 1).tolist() == pytest.approx([1, 0.5])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", REDUCED)
+def test_types_are_torchs(name):
+    """What `test_reductions` expects is what torch gives, wherever torch computes at all."""
+    torch: Any = pytest.importorskip("torch")
+    for dtype in TYPES:
+        x = torch.ones(2, dtype=getattr(torch, dtype))
+        try:
+            theirs = getattr(torch, name)(x).dtype
+        except (RuntimeError, NotImplementedError):
+            assert dtype in ("bool", "complex64") or (rank(dtype) < 2 and name in INEXACT)
+        else:
+            assert not (name in INEXACT and rank(dtype) < 2)
+            assert str(theirs) == f"torch.{result_type(name, dtype)}"
 
 
 @pytest.mark.torch
