@@ -383,6 +383,7 @@ Register: TypeAlias = Callable[..., Callable[[Callable[..., Any]], Callable[...,
 @overload
 def operation(
     *aliases: str,
+    name: str = ...,
     results: type[Made],
     out: Out = ...,
     fails: str = ...,
@@ -439,7 +440,7 @@ def operation(
     def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
         doc = compute.__doc__ or ""
         row = Row(name or compute.__name__, compute, result, out, compute.__module__, doc, fails, aliases)
-        computes = {"compute": lifted(compute)} if lifts else {}
+        computes: dict[str, Any] = {"compute": lifted(compute)} if lifts else {}
         made = make_form(row, row.name, method=not function, results=results, shown_by=compute, **computes)
         if function:
             row.function = made

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from ..dtypes import default_float, dtype_of
-from ..errors import DTypeError, InvalidArgument
+from ..errors import DTypeError, InvalidArgument, type_name
 from ..storage.arguments import SEQUENCES
-from .core import Tensor, array_of, axes_of, axis_of, given, index_of, wrap
+from .core import Tensor, array_of, axes_of, axis_of, given, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .elementwise import maximum, minimum
 
@@ -223,13 +223,13 @@ def _along_one(xp: Module, a: Array, dim: Any, keepdim: bool, place: Callable[[A
     return tuple([xp.moveaxis(one, -1, axis) if keepdim else one[..., 0] for one in found])  # type: ignore[return-value]
 
 
-@operation(results=Found, function=False, method=False, fails="largest values along axis {dim} of")
+@operation(name="max", results=Found, function=False, method=False, fails="largest values along axis {dim} of")
 def _max_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
     """Largest values along an axis and where the first of each is."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmax(rows, -1))
 
 
-@operation(results=Found, function=False, method=False, fails="smallest values along axis {dim} of")
+@operation(name="min", results=Found, function=False, method=False, fails="smallest values along axis {dim} of")
 def _min_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
     """Smallest values along an axis and where the first of each is."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmin(rows, -1))
@@ -270,6 +270,9 @@ def into_pair(found: Any, out: Any) -> Any:
     """Named results, or copied to a pair of tensors. Raises InvalidArgument, DTypeError."""
     if out is None:
         return found
+    if not isinstance(out, SEQUENCES) or len(out) != len(found):
+        names = " and ".join(found._fields)
+        raise InvalidArgument(f"{names} into a {type_name(out)}; give {len(found)} tensors as out")
     return type(found)(*[given(array_of(one), into, "results") for one, into in zip(found, out, strict=True)])
 
 
@@ -289,30 +292,19 @@ def _middle(xp: Module, rows: Array) -> Array:
     return xp.where(nans.any(-1), xp.argmax(nans, -1), middle)
 
 
-def _nan_middle(xp: Module, rows: Array) -> Array:
-    """Where the middle of the numbers of each row stands; the first element, if there are none."""
-    if not rows.shape[-1]:
-        raise ValueError("there are no elements")
-    count = rows.shape[-1] - (0 if rows.dtype.kind in "iub" else xp.isnan(rows).sum(-1))
-    order = xp.argsort(rows, -1, stable=True)  # NaN is sorted to the end
-    place = xp.broadcast_to(xp.asarray(xp.maximum(count - 1, 0) // 2), rows.shape[:-1])
-    return xp.take_along_axis(order, xp.expand_dims(place, -1), -1)[..., 0]
-
-
-@operation(results=Found, function=False, method=False, fails="the median along axis {dim} of")
-def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool, nan: bool) -> Found:
+@operation(name="median", results=Found, function=False, method=False, fails="the median along axis {dim} of")
+def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool) -> Found:
     """Middle values along an axis and where they stand."""
-    return _along_one(xp, x, dim, keepdim, partial(_nan_middle if nan else _middle, xp))
+    return _along_one(xp, x, dim, keepdim, partial(_middle, xp))
 
 
-def _median(x: Tensor, dim: Any, keepdim: bool, axis: Any, out: Any, nan: bool) -> Any:
-    dims = axis if dim is None else dim
-    if dims is not None:
-        return into_pair(_median_along(x, dims, keepdim, nan), out)
-    a = array_of(x)
-    if not a.size:
-        return wrap(np.full((), np.nan if a.dtype.kind == "f" else np.iinfo(a.dtype).min, a.dtype))
-    return _median_along(wrap(a.reshape(-1)), 0, False, nan).values
+@operation(name="median", function=False, method=False, out=Out.COPIED, fails="the median of")
+def _median(xp: Module, x: Array, /) -> Array:
+    """The middle value of all; of none NaN or, of integers, the least that there is."""
+    if not x.size:
+        return xp.full((), xp.iinfo(x.dtype).min if x.dtype.kind in "iu" else xp.nan, x.dtype)
+    flat = x.reshape(-1)
+    return flat[_middle(xp, flat)]
 
 
 @composed()
@@ -321,7 +313,8 @@ def median(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = 
 
     Raises IndexOutOfRange, InvalidArgument (an axis without elements), DTypeError.
     """
-    return _median(x, dim, keepdim, axis, out, False)
+    dims = axis if dim is None else dim
+    return _median(x, out=out) if dims is None else into_pair(_median_along(x, dims, keepdim), out)
 
 
 @composed()
@@ -455,6 +448,11 @@ def diff(
 
     Raises IndexOutOfRange, InvalidArgument.
     """
+    return differences(xp, x, n, dim, prepend, append)
+
+
+def differences(xp: Module, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
+    """What `diff` gives."""
     ends = {name: end for name, end in (("prepend", prepend), ("append", append)) if end is not None}
     along = axis_of(x, dim)
     length = x.shape[along] + np.sum([end.shape[along] for end in ends.values()], dtype=int)
