@@ -159,7 +159,7 @@ EXAMPLES ?= 20
 array-api: $(VENV)/.test
 	@test -d $(SUITE)/array_api_tests || { echo "SUITE=$(SUITE) is no checkout of array-api-tests" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet "ndindex>=1.8" pytest-json-report
-	cd $(SUITE) && ARRAY_API_TESTS_MODULE=shmtensor $(abspath $(BIN))/python -m pytest -q --disable-warnings --tb=no -rf \
+	cd $(SUITE) && ARRAY_API_TESTS_MODULE=shmtensor.array_api $(abspath $(BIN))/python -m pytest -q --disable-warnings --tb=no -rf \
 	  -p no:cacheprovider --max-examples $(EXAMPLES) array_api_tests
 
 # ------------------------------------------------------------------------------------------------------------- quality

@@ -1,4 +1,4 @@
-"""The names of `shmtensor` that are not modules: the array API's namespace and torch's names."""
+"""The names of `shmtensor` that are not modules: torch's, and names of the array API that torch lacks."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ assert_type(st.linalg.svd(st.eye(3)).Vh, st.Tensor)
 assert_type(st.svd(st.eye(3)).V, st.Tensor)
 assert_type(st.eye(3).gesv(st.eye(3)).solution, st.Tensor)
 assert_type(st.random.uniform_(st.eye(3)), st.Tensor)
+assert_type(st.fft.fft(st.eye(3)), st.Tensor)
+assert_type(st.fft.fftn(st.eye(3), s=(2, 2)), st.Tensor)
+assert_type(st.fft.fftshift(st.fft.fftfreq(3)), st.Tensor)
+assert_type(st.special.bessel_j0(st.eye(3)), st.Tensor)
+assert_type(st.special.expit(st.eye(3)), st.Tensor)
+assert_type(st.array_api.sum(st.eye(3), axis=0), st.Tensor)
+assert_type(st.array_api.nonzero(st.eye(3)), tuple[st.Tensor, ...])
+assert_type(st.array_api.unique_all(st.eye(3)).values, st.Tensor)
+assert_type(st.array_api.finfo(st.array_api.float32).bits, int)
+assert_type(st.array_api.linalg.solve(st.eye(3), st.eye(3)), st.Tensor)
+assert_type(st.array_api.linalg.svd(st.eye(3)).Vh, st.Tensor)
+assert_type(st.array_api.fft.fft(st.array_api.linspace(0, 1, 3)), st.Tensor)
 
 numbers: mp.Queue[int] = mp.Queue()
 assert_type(numbers.get(), int)
@@ -80,6 +93,10 @@ import shmtensor.multiprocessing as mp
 
 st.zeroes(3)  # wrong
 st.Tensr  # wrong
+st.fft.fftt  # wrong
+st.array_api.summ  # wrong
+st.array_api.sort(st.eye(3), dim=0)  # wrong
+st.array_api.linalg.solv  # wrong
 mp.Quueue()  # wrong
 mp.Queue(maxsize="3")  # wrong
 mp.Queue(maxlen=3)  # wrong
@@ -100,6 +117,8 @@ SUBMODULES = [
 def names() -> str:
     """A program that uses every name there is."""
     lines = [f"st.{name}" for name in dir(shmtensor)]
+    for module in ("array_api", "array_api.linalg", "fft", "linalg", "random", "special"):
+        lines += [f"st.{module}.{name}" for name in attrgetter(module)(shmtensor).__all__]
     lines += [f"mp.{name}" for name in [*mp.__all__, *SUBMODULES, "SUBDEBUG", "SUBWARNING"]]
     return "\n".join(["import shmtensor as st", "import shmtensor.multiprocessing as mp", *lines, ""])
 

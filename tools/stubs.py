@@ -1,8 +1,8 @@
 """Writes what type checkers and editors read of operations on tensors, from their rows (shmtensor/_tensor/dispatch.py).
 
-`_methods.pyi` has the methods, `functions.pyi` the functions of the namespace, `linalg/__init__.pyi` and
-`random/__init__.pyi` those of these packages; `typed.pyi` what is generated from the table of element types
-(shmtensor/dtypes.py).
+`_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; the stubs of `linalg`, `random`,
+`special`, `array_api` and `array_api.linalg` have those of these modules; `typed.pyi` what is generated from the table
+of element types (shmtensor/dtypes.py).
 
 python tools/stubs.py            print the methods
 python tools/stubs.py --write    write all; a test wants them as they would be written now
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shmtensor import linalg, random
+from shmtensor import _namespace, array_api, linalg, random, special
 from shmtensor._native import Operation
 from shmtensor._tensor import functions, methods
 from shmtensor._tensor.dispatch import ROWS
@@ -85,6 +85,16 @@ from .generator import set_rng_state as set_rng_state
 
 """
 
+ARRAY_API = """
+from .. import fft as fft
+from .._tensor.core import Tensor
+from . import linalg as linalg
+from .functions import FloatInfo, IntInfo
+"""
+TENSOR = """
+from .._tensor.core import Tensor
+"""
+
 
 class Shown(str):
     """An annotation, which `inspect` prints by its repr."""
@@ -141,6 +151,16 @@ def functions_stub(module: Any, head: str) -> str:
     return HEAD + head + "\n".join(lines) + "\n"
 
 
+def partial_stub(module: Any, source: Any, head: str) -> str:
+    """The whole of the stub of a module that has some functions of its own, and the rest from `source`."""
+    place = f"..{source.__name__.removeprefix('shmtensor.')}"
+    shared = [name for name in module.__all__ if getattr(source, name, head) is getattr(module, name)]
+    lines = [f"from {place} import {name} as {name}" for name in sorted(shared)]
+    own = sorted({*module.__all__} - {*shared, "fft", "linalg"})
+    lines += ["", *[f"def {name}{signature(getattr(module, name), method=False)}: ..." for name in own]]
+    return HEAD + head + "\n".join(lines) + "\n"
+
+
 def typed_stub() -> str:
     """The whole of `typed.pyi`."""
     lines = [TYPED, *[f"{row.name}: DType" for row in TABLE], *[f"{name}: DType" for name in ALIASES]]
@@ -155,7 +175,10 @@ def stubs() -> dict[Path, str]:
         FOLDER / "functions.pyi": functions_stub(functions, FUNCTIONS),
         FOLDER / "typed.pyi": typed_stub(),
         Path(linalg.__file__).with_suffix(".pyi"): functions_stub(linalg, LINALG),
+        Path(array_api.__file__).with_suffix(".pyi"): partial_stub(array_api, _namespace, ARRAY_API),
+        Path(array_api.linalg.__file__).with_suffix(".pyi"): partial_stub(array_api.linalg, linalg, TENSOR),
         Path(random.__file__).with_suffix(".pyi"): functions_stub(random, RANDOM),
+        Path(special.__file__).with_suffix(".pyi"): partial_stub(special, _namespace, TENSOR),
     }
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from ..dtypes import dtype_of
 from ..errors import InvalidArgument
+from ..layouts import refuse_grad
 from ..storage.arguments import array_from
-from .core import Tensor, index_of, indices_of, refuse_grad
+from .core import Tensor, index_of, indices_of
 from .creation import empty, from_numpy
 from .dispatch import composed, export
 from .shapes import as_strided

@@ -180,12 +180,12 @@ def _between(start: Any, end: Any, count: int, endpoint: bool) -> NDArray[Any]:
     """`count` values, the second half counted from the end, as torch computes them."""
     if count < 0:
         raise ValueError(f"the number of steps, {count}, is negative")
+    if not endpoint:
+        return _between(start, end, count + 1, True)[:-1]
     if count == 1:
         return np.full(1, start + 0.0)
-    step = (end - start) / max(count - endpoint, 1)
+    step = (end - start) / max(count - 1, 1)
     at = np.arange(count)
-    if not endpoint:
-        return start + step * at  # type: ignore[no-any-return]
     result: NDArray[Any] = np.where(at < count // 2, start + step * at, end - step * (count - 1 - at))
     return result
 

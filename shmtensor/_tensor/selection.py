@@ -296,7 +296,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     return nonzero(condition, as_tuple=True) if x1 is None and x2 is None else _chosen(condition, x1, x2)
 
 
-@operation(function=False, method=False, fails="choosing by")
+@operation(name="where", function=False, method=False, fails="choosing by")
 def _chosen(xp: Module, condition: Operand, x1: Operand, x2: Operand, /) -> Array:
     """What `where` is with three arguments."""
     return xp.where(_array(xp, condition, "a condition"), *matched(xp, x1, x2))
@@ -324,7 +324,7 @@ def lerp(xp: Module, x: Array, end: Operand, weight: Operand, /) -> Array:
 # -- where -------------------------------------------------------------------------------------------------------------
 
 
-@operation(function=False, method=False, fails="nonzero of")
+@operation(name="nonzero", function=False, method=False)
 def _nonzero(xp: Module, x: Array, as_tuple: bool) -> Any:
     """What nonzero gives."""
     if not as_tuple:
@@ -374,6 +374,8 @@ def searchsorted(
     where = "right" if right or side == "right" else "left"
     rows = sorted_sequence
     if sorter is not None:
+        if sorter.shape != rows.shape:
+            raise InvalidArgument(f"a sorter of shape {sorter.shape} for values of shape {rows.shape}; give that shape")
         rows = xp.take_along_axis(rows, _indices(xp, sorter, "sorter"), -1)
     kind = xp.int32 if out_int32 else xp.int64
     asked = xp.asarray(values)
@@ -420,9 +422,15 @@ def allclose(
 
 
 @operation(method=False)
-def isin(xp: Module, x: Array, test: Operand, /, *, invert: bool = False) -> Array:
-    """Which elements are among those of `test`."""
-    return xp.isin(x, test, invert=invert)
+def isin(
+    xp: Module, elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False
+) -> Array:
+    """Which elements are among `test_elements` (or not, with `invert`); one of both may be a number.
+
+    Args:
+        assume_unique: both have no element twice.
+    """
+    return xp.isin(elements, test_elements, assume_unique, invert)
 
 
 @operation(fails="counting in")

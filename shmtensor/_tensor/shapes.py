@@ -724,9 +724,18 @@ def diag_embed(xp: Module, x: Array, /, offset: int = 0) -> Array:
     return made
 
 
-@operation(method=False, fails="a grid, the first axis of which is")
-def meshgrid(xp: Module, *arrays: Array, indexing: str = "ij") -> tuple[Array, ...]:
-    """Grids of coordinates from tensors of one axis. Copies. Raises InvalidArgument."""
+@composed(method=False)
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Grids of coordinates from tensors of one axis, or of a list of them. Copies. Raises InvalidArgument."""
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], SEQUENCES) else tensors
+    if not given:
+        raise InvalidArgument("meshgrid of no tensors; give one or more")
+    return _meshgrid(*given, indexing=indexing)  # type: ignore[return-value]
+
+
+@operation(name="meshgrid", function=False, method=False, fails="a grid, the first axis of which is")
+def _meshgrid(xp: Module, *arrays: Array, indexing: str) -> tuple[Array, ...]:
+    """What meshgrid gives."""
     if indexing not in ("xy", "ij") or any(x.ndim > 1 for x in arrays):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")
     return tuple(xp.meshgrid(*arrays, indexing=indexing))

@@ -18,7 +18,7 @@ def order_along(xp: Module, a: Array, axis: int, descending: bool, stable: bool)
     return a.shape[axis] - 1 - order
 
 
-@operation(results=Found, function=False, method=False, fails="sorting")
+@operation(name="sort", results=Found, function=False, method=False, fails="sorting")
 def _sorted(xp: Module, x: Array, /, dim: Any, descending: bool, stable: bool) -> Found:
     """The values in order, and where they stood."""
     if not x.ndim:

@@ -304,13 +304,13 @@ def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool) -> Found:
     return _along_one(xp, x, dim, keepdim, partial(_middle, xp))
 
 
-@operation(name="median", out=Out.COPIED, function=False, method=False, fails="the median of")
-def _median_of_all(xp: Module, x: Array, /) -> Array:
-    """The middle value of all; without elements NaN, or the least integer."""
-    rows = x.reshape(-1)
-    if not rows.size:
-        return xp.full((), xp.nan if x.dtype.kind not in "biu" else xp.iinfo(x.dtype).min, x.dtype)
-    return rows[_middle(xp, rows)]
+@operation(name="median", function=False, method=False, out=Out.COPIED, fails="the median of")
+def _median(xp: Module, x: Array, /) -> Array:
+    """The middle value of all; of none NaN or, of integers, the least that there is."""
+    if not x.size:
+        return xp.full((), xp.iinfo(x.dtype).min if x.dtype.kind in "iu" else xp.nan, x.dtype)
+    flat = x.reshape(-1)
+    return flat[_middle(xp, flat)]
 
 
 @composed()
@@ -320,9 +320,7 @@ def median(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = 
     Raises IndexOutOfRange, InvalidArgument (an axis without elements), DTypeError.
     """
     dims = axis if dim is None else dim
-    if dims is None:
-        return _median_of_all(x, out=out)
-    return into_pair(_median_along(x, dims, keepdim), out)
+    return _median(x, out=out) if dims is None else into_pair(_median_along(x, dims, keepdim), out)
 
 
 @composed()
@@ -461,6 +459,11 @@ def diff(
 
     Raises IndexOutOfRange, InvalidArgument.
     """
+    return differences(xp, x, n, dim, prepend, append)
+
+
+def differences(xp: Module, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
+    """What `diff` gives."""
     ends = {name: end for name, end in (("prepend", prepend), ("append", append)) if end is not None}
     along = axis_of(x, dim)
     length = x.shape[along] + np.sum([end.shape[along] for end in ends.values()], dtype=int)

@@ -2,7 +2,7 @@
 
 `x.__array_namespace__()` gives this module to libraries that are written for the standard. Its tensors are those of
 `shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, ...), `shmtensor` follows torch and this
-module the standard (`functions`, `linalg`); all other functions are the same.
+module the standard (`creation`, `elementwise`, `functions`, `linalg`); all other functions are the same.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from .. import _namespace
 from .. import fft as fft
 from .._tensor.inspection import __array_api_version__ as __array_api_version__
 from .._tensor.inspection import __array_namespace_info__ as __array_namespace_info__
-from . import functions
+from . import creation, elementwise, functions
 from . import linalg as linalg
+from .creation import *  # noqa: F403
+from .elementwise import *  # noqa: F403
 from .functions import *  # noqa: F403
 
 _NAMES = """
@@ -30,5 +32,6 @@ e inf nan newaxis pi
 bool complex64 complex128 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
 """.split()  # noqa: SIM905
 
-globals().update({name: getattr(_namespace, name) for name in _NAMES if name not in functions.__all__})
-__all__ = sorted([*_NAMES, "__array_api_version__", "fft", "linalg"])
+_OWN = {*creation.__all__, *elementwise.__all__, *functions.__all__}
+globals().update({name: getattr(_namespace, name) for name in _NAMES if name not in _OWN})
+__all__ = sorted([*_NAMES, "__array_api_version__", "__array_namespace_info__", "fft", "linalg"])

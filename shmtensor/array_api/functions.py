@@ -10,10 +10,10 @@ import numpy as np
 
 from .._tensor import elementwise, inspection
 from .._tensor.core import Tensor, array_of, axis_of
-from .._tensor.dispatch import Array, Module, Out, Register, composed, export, operation
+from .._tensor.dispatch import Array, Module, Operand, Out, Register, composed, export, operation
 from .._tensor.shapes import several_axes, squeezed
 from .._tensor.sorting import order_along
-from .._tensor.statistical import inexact, reduced, reduced_in_float32
+from .._tensor.statistical import differences, inexact, reduced, reduced_in_float32
 from ..dtypes import DTYPES, DType, dtype_of
 from ..errors import InvalidArgument
 
@@ -123,6 +123,30 @@ def meshgrid(xp: Module, *arrays: Array, indexing: str = "xy") -> tuple[Array, .
     if indexing not in ("xy", "ij"):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give 'xy' or 'ij'")
     return tuple(xp.meshgrid(*arrays, indexing=indexing))
+
+
+@_plain()
+def isin(xp: Module, x1: Operand, x2: Operand, /, *, invert: bool = False) -> Array:
+    """Which elements of `x1` are among those of `x2` (or not, with `invert`). Raises DTypeError."""
+    return xp.isin(x1, x2, invert=invert)
+
+
+@operation(method=False, out=Out.COPIED, fails="differences along axis {axis} of")
+def diff(
+    xp: Module,
+    x: Array,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Array | None = None,
+    append: Array | None = None,
+) -> Array:
+    """Differences of neighbours along an axis, `n` times; of truth values exclusive or.
+
+    Raises IndexOutOfRange, InvalidArgument.
+    """
+    return differences(xp, x, n, axis, prepend, append)
 
 
 @composed(method=False)

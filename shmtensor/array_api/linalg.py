@@ -5,9 +5,12 @@ All other functions are those of `shmtensor.linalg`. Nothing in this module bloc
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import linalg
-from .._tensor.dispatch import Array, Module, export, operation
+from .._tensor.dispatch import Array, Module, Out, export, operation
 from ..linalg.lapack import floating, matrices, numpys
+from ..linalg.norms import of_vectors
 from ..linalg.solvers import right_side
 
 
@@ -20,6 +23,15 @@ def solve(xp: Module, x1: Array, x2: Array, /) -> Array:
     a, b = matrices("solve", x1, square=True), floating("solve", x2)
     right_side("solve", b, a.shape[-1])
     return numpys("solve", "gesv", a, xp.linalg.solve, a, b)
+
+
+@operation(method=False, out=Out.COPIED)
+def vector_norm(xp: Module, x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
+    """The norm of all elements, or over axes; over none, `axis=()`, that of each element: its absolute value.
+
+    Raises IndexOutOfRange, InvalidArgument, DTypeError.
+    """
+    return of_vectors("vector_norm", xp, x, ord, axis, keepdims)
 
 
 _OWN = export(globals())

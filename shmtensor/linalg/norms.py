@@ -38,7 +38,8 @@ def _dims(dim: Any, axis: Any) -> Any:
     return None if isinstance(dims, SEQUENCES) and not len(dims) else dims
 
 
-def _of_vectors(name: str, xp: Module, x: Array, ord: float, dims: Any, keepdims: bool) -> Array:
+def of_vectors(name: str, xp: Module, x: Array, ord: float, dims: Any, keepdims: bool) -> Array:
+    """The norm over axes, of which there may be none; None: all."""
     return measured(name, x, xp.linalg.vector_norm, axis=axes_of(x, dims), keepdims=keepdims, ord=ord)
 
 
@@ -73,7 +74,7 @@ def vector_norm(
     Raises:
         IndexOutOfRange, InvalidArgument, DTypeError.
     """
-    return _of_vectors("vector_norm", xp, _typed(x, dtype), ord, _dims(dim, axis), keepdims or keepdim)
+    return of_vectors("vector_norm", xp, _typed(x, dtype), ord, _dims(dim, axis), keepdims or keepdim)
 
 
 @operation(method=False, out=Out.COPIED)
@@ -116,14 +117,14 @@ def norm(
     """
     a, dims = _typed(x, dtype), _dims(dim, None)
     if ord is None:
-        return _of_vectors("norm", xp, a, 2, dims, keepdim)
+        return of_vectors("norm", xp, a, 2, dims, keepdim)
     if dims is None and a.ndim == 2:
         dims = (0, 1)
     if isinstance(dims, SEQUENCES) and len(dims) == 2:
         return _of_matrices("norm", xp, a, ord, dims, keepdim)
     if isinstance(ord, str) or (dims is None and a.ndim > 2) or (isinstance(dims, SEQUENCES) and len(dims) > 2):
         raise InvalidArgument(f"norm with ord {ord!r} of a tensor of shape {a.shape}; give one or two axes as dim")
-    return _of_vectors("norm", xp, a, ord, dims, keepdim)
+    return of_vectors("norm", xp, a, ord, dims, keepdim)
 
 
 @operation(method=False, out=Out.COPIED)

@@ -203,13 +203,18 @@ def test_errors_of_functions_are_ours_but_for_what_others_raise():
 
 def test_array_api():
     t = st.ones(2, 3)
-    assert t.__array_namespace__() is st
-    assert t.__array_namespace__(api_version="2024.12") is st
+    assert t.__array_namespace__() is st.array_api
+    for version in ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12", None):
+        assert t.__array_namespace__(api_version=version) is st.array_api
+    for version in ("2020.12", "2026.12", 2025):
+        with pytest.raises(InvalidArgument, match=r"2025\.12"):
+            t.__array_namespace__(api_version=version)
+    assert st.array_api.__array_api_version__ == "2025.12"
     assert t.device == "cpu" and str(t.device) == "cpu" and hash(t.device) == hash("cpu")
     assert t.device != "cuda" and t.device != 5
     assert t.to_device("cpu") is t and t.to_device(t.device) is t
     assert pickle.loads(pickle.dumps(t.device)) == t.device
-    info = st.__array_namespace_info__()
+    info = st.array_api.__array_namespace_info__()
     assert info.default_device() == "cpu" and info.devices() == (t.device,)
     assert info.default_dtypes()["real floating"] == st.float32
     assert set(info.dtypes(kind="real floating")) == {"float32", "float64"}
@@ -240,7 +245,7 @@ def test_kinds_and_promotion():
     assert standard.can_cast(st.int8, st.int16) and not standard.can_cast(st.int16, st.int8)
     assert not standard.can_cast(st.ones(1), st.int16)
     for found, dtype in ((standard.finfo(st.complex64), st.float32), (standard.iinfo("int8"), st.int8)):
-        assert found.dtype is dtype and found.bits == 8 * dtype.itemsize and found.min < 0 < found.max
+        assert found.dtype == dtype and found.bits == 8 * dtype.itemsize and found.min < 0 < found.max
     assert st.iinfo(st.ones(1, dtype="uint8")).min == 0
     t = st.ones(2)
     assert st.astype(t, "float32", copy=False) is t and st.astype(t, "float32") is not t

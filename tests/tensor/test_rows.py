@@ -106,6 +106,8 @@ def test_wrong_calls_say_so_as_functions_do():
         st.sort()
     with pytest.raises(DTypeError, match="sort of a list"):
         st.sort([1, 2])
+    with pytest.raises(DTypeError, match="nonzero of a str"):
+        st.nonzero("a")
     with pytest.raises(InvalidArgument, match="cat of no tensors"):
         st.cat([])
     with pytest.raises(DTypeError, match="clip of a str"):
@@ -156,7 +158,7 @@ def sort(array, axis, stable):
 
 
 def test_the_array_module_is_that_of_the_arguments():
-    form = st.sort.form
+    form = st.argsort.form
     assert form.module_of(Elsewhere([3, 1])) is sys.modules[__name__]
     assert form.module_of(Elsewhere([3, 1])).sort(Elsewhere([3, 1]), 0, True).values == [1, 3]
 

@@ -44,8 +44,8 @@ CASES: dict[str, Any] = {
     "isin": (lambda t: st.isin(t, t[0]), lambda a: np.isin(a, a[0])),
     "lerp": (lambda t: t.lerp(1, 0.25), lambda a: a + 0.25 * (1 - a)),
     "masked_select": (lambda t: t.masked_select(t > 0), lambda a: a[a > 0]),
-    "nonzero": (lambda t: st.nonzero(t > 0)[1], lambda a: np.nonzero(a > 0)[1]),
-    "searchsorted": (lambda t: st.searchsorted(st.sort(t[0]), t, side="right"),
+    "nonzero": (lambda t: st.nonzero(t > 0), lambda a: np.argwhere(a > 0)),
+    "searchsorted": (lambda t: st.searchsorted(st.sort(t[0]).values, t, side="right"),
                      lambda a: np.searchsorted(np.sort(a[0]), a, "right")),
     "take": (lambda t: t.take(st.tensor([2, 1], dtype="uint64"), axis=0), lambda a: a[[2, 1]]),
     "take_along_axis": (lambda t: t.take_along_axis(t.argsort(axis=0), axis=0), lambda a: np.sort(a, 0)),
@@ -57,6 +57,7 @@ CASES: dict[str, Any] = {
     "unique_values": (st.unique_values, np.unique),
     "where": (lambda t: st.where(t > 0, t, 0), lambda a: np.where(a > 0, a, 0)),
     "array_equal": (lambda t: st.asarray(st.array_equal(t, t.clone())), lambda a: np.array(True)),
+    "equal": (lambda t: st.asarray(st.equal(t, t + 1)), lambda a: np.array(False)),
 }  # fmt: skip
 
 
@@ -175,7 +176,8 @@ def test_as_torch():
         lambda m, x, i, y: x.clone().masked_scatter_(x > 0, y), lambda m, x, i, y: x.clamp(-0.5, 0.5),
         lambda m, x, i, y: x.lerp(y, 0.3),
         lambda m, x, i, y: x.clone().put_(i[0], y[0, :5]), lambda m, x, i, y: x.tril(diagonal=1),
-        lambda m, x, i, y: x.argwhere(),
+        lambda m, x, i, y: x.argwhere(), lambda m, x, i, y: (x > y).nonzero(),
+        lambda m, x, i, y: m.nonzero(x > y, as_tuple=True)[1], lambda m, x, i, y: m.isin(2, i),
         lambda m, x, i, y: x.addcmul(x, y, value=2), lambda m, x, i, y: x.addcdiv(x, y, value=0.5),
         lambda m, x, i, y: m.bucketize(x, m.tensor([-1.0, 0, 1])), lambda m, x, i, y: m.where(x > 0, x, y),
         lambda m, x, i, y: m.isin(i, i[0]),
@@ -184,6 +186,28 @@ def test_as_torch():
         one = call(st, st.tensor(a), st.tensor(at), st.tensor(b))
         other = call(torch, torch.tensor(a), torch.tensor(at), torch.tensor(b))
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+
+
+def test_indices_of_what_is_not_zero():
+    t = st.tensor([[0, 2, 0], [3, 0, 4]])
+    assert st.nonzero(t).tolist() == t.nonzero().tolist() == [[0, 1], [1, 0], [1, 2]]
+    for each in (t.nonzero(as_tuple=True), st.where(t)):
+        assert type(each) is tuple and [one.tolist() for one in each] == [[0, 1, 1], [1, 0, 2]]
+    out = st.zeros(3, 2, dtype=st.int64)
+    assert st.nonzero(t, out=out) is out and out.tolist() == t.argwhere().tolist()
+    for value, rows in ((5, 1), (0, 0)):
+        number = st.tensor(value)
+        assert number.nonzero().shape == number.argwhere().shape == (rows, 0)
+        assert [one.tolist() for one in number.nonzero(as_tuple=True)] == [[0] * rows]
+
+
+def test_which_are_in():
+    t = st.tensor([[1, 2], [3, 1]])
+    assert st.isin(t, st.tensor([1, 3])).tolist() == [[True, False], [True, True]]
+    assert st.isin(t, 1, invert=True).tolist() == [[False, True], [True, False]]
+    assert st.isin(elements=st.arange(2), test_elements=st.tensor([2, 0]), assume_unique=True).tolist() == [True, False]
+    one = st.isin(3, t)
+    assert one.shape == () and one.item() is True
 
 
 def test_searching_in_rows():

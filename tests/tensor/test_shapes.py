@@ -61,7 +61,7 @@ COPIES: dict[str, Any] = {
     "diag_embed": (lambda t: t[0].diag_embed(-1), lambda a: np.diag(a[0], -1)),
     "dstack": (lambda t: st.dstack([t, t]), lambda a: np.dstack([a, a])),
     "hstack": (lambda t: st.hstack([t, t]), lambda a: np.hstack([a, a])),
-    "meshgrid": (lambda t: st.meshgrid(t[0], t[1])[1], lambda a: np.meshgrid(a[0], a[1])[1]),
+    "meshgrid": (lambda t: st.meshgrid(t[0], t[1])[1], lambda a: np.meshgrid(a[0], a[1], indexing="ij")[1]),
     "repeat": (lambda t: st.repeat(t, 2, axis=0), lambda a: np.repeat(a, 2, 0)),
     "repeat_interleave": (lambda t: t.repeat_interleave(st.arange(t.size(1)), 1),
                           lambda a: np.repeat(a, np.arange(a.shape[1]), 1)),
@@ -123,6 +123,22 @@ def test_copies(name, layout):
         memory_of_its_own(made, t)
     else:
         assert np.may_share_memory(made.numpy(), t.numpy()) == (made.storage() is t.storage())
+
+
+def test_grids():
+    x, y = st.arange(2), st.arange(3)
+    for made in (st.meshgrid(x, y), st.meshgrid([x, y]), st.meshgrid((x, y), indexing="ij")):
+        assert [one.tolist() for one in made] == [[[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]
+    assert [one.tolist() for one in st.meshgrid(x, y, indexing="xy")] == [[[0, 1]] * 3, [[0, 0], [1, 1], [2, 2]]]
+    assert [one.tolist() for one in st.meshgrid(st.tensor(5), y)] == [[[5, 5, 5]], [[0, 1, 2]]]
+
+
+def test_squeeze_leaves_axes_of_other_sizes():
+    t = st.zeros(1, 3, 1)
+    assert (t.squeeze().shape, t.squeeze(0).shape, t.squeeze(1).shape) == ((3,), (3, 1), (1, 3, 1))
+    assert t.squeeze((0, 1)).shape == (3, 1)
+    assert t.squeeze(1).storage() is t.storage()
+    assert st.tensor(1).squeeze(0).shape == ()
 
 
 def test_flips_and_views_of_nothing():

@@ -23,21 +23,39 @@ def test_every_function_has_a_case():
 def test_sort(layout, dtype):
     t = tensor_of(layout, dtype)
     a = t.numpy()
-    for axis in (0, 1, -1):
-        same(st.sort(t, axis=axis), np.sort(a, axis))
-        same(st.argsort(t, axis=axis), np.argsort(a, axis, stable=True))
-        memory_of_its_own(st.sort(t, axis=axis), t)
-        down, order = st.sort(t, axis=axis, descending=True), st.argsort(t, axis=axis, descending=True)
-        same(down, np.flip(np.sort(a, axis), axis))
-        assert down.is_contiguous()
-        same(t.take_along_axis(order, axis=axis), down.numpy())
+    for dim in (0, 1, -1):
+        values, order = st.sort(t, dim)
+        same(values, np.sort(a, dim))
+        memory_of_its_own(values, t)
+        same(st.sort(t, dim, stable=True).indices, np.argsort(a, dim, stable=True))
+        same(st.argsort(t, dim), np.argsort(a, dim, stable=True))
+        same(t.take_along_axis(order, axis=dim), values.numpy())
+        down, order = t.sort(dim, descending=True)
+        same(down, np.flip(np.sort(a, dim), dim))
+        assert down.is_contiguous() and order.is_contiguous()
+        same(t.take_along_axis(st.argsort(t, dim, descending=True), axis=dim), down.numpy())
+        same(t.take_along_axis(order, axis=dim), down.numpy())
     same(st.msort(t), np.sort(a, 0))
 
 
 def test_equal_ones_keep_their_order():
     t = st.tensor([2, 1, 2, 1, 2])
-    assert t.argsort().tolist() == [1, 3, 0, 2, 4]
-    assert t.argsort(descending=True).tolist() == [0, 2, 4, 1, 3]
+    assert t.argsort(stable=True).tolist() == t.sort(stable=True).indices.tolist() == [1, 3, 0, 2, 4]
+    assert t.argsort(-1, True, True).tolist() == t.sort(-1, True, True).indices.tolist() == [0, 2, 4, 1, 3]
+
+
+def test_sort_gives_a_pair_and_writes_to_one():
+    t = st.tensor([3.0, 1, 2])
+    found = t.sort()
+    assert found._fields == ("values", "indices")
+    out = st.zeros(3), st.zeros(3, dtype=st.int64)
+    into = st.sort(t, out=out)
+    assert into.values is out[0] and into.indices is out[1]
+    for pair in (found, out):
+        assert [one.tolist() for one in pair] == [[1, 2, 3], [1, 2, 0]]
+    for dim in (0, -1):
+        values, indices = st.tensor(5.0).sort(dim)
+        assert (values.shape, values.item(), indices.shape, indices.item()) == ((), 5, (), 0)
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -71,5 +89,7 @@ def test_as_torch():
         one, other = ours.topk(*arguments), theirs.topk(*arguments)
         np.testing.assert_array_equal(one.values.numpy(), other.values.numpy())
     np.testing.assert_array_equal(ours.kthvalue(4, 0).values.numpy(), theirs.kthvalue(4, 0).values.numpy())
-    np.testing.assert_array_equal(st.sort(ours).numpy(), theirs.sort().values.numpy())
+    one, other = st.sort(ours, stable=True), theirs.sort(stable=True)
+    np.testing.assert_array_equal(one.values.numpy(), other.values.numpy())
+    np.testing.assert_array_equal(one.indices.numpy(), other.indices.numpy())
     np.testing.assert_array_equal(st.msort(ours).numpy(), theirs.msort().numpy())
