@@ -13,7 +13,16 @@ from ..errors import DTypeError
 from . import elementwise
 from .core import Tensor
 from .dispatch import Array, Module, Operand, Out, composed, export, operation
-from .result_types import COMPLEX, category, common_type, converted, require_floating, require_real
+from .result_types import (
+    COMPLEX,
+    category,
+    common_type,
+    converted,
+    floating_type,
+    multiple,
+    require_floating,
+    require_real,
+)
 
 
 class FrexpResult(NamedTuple):
@@ -43,11 +52,16 @@ def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Arr
     dtype = common_type(input, other)
     if dtype.kind == "b" or input.dtype.kind == "b":
         raise DTypeError("rsub of a tensor of bool; use logical_xor, or convert it by to()")
-    if category(np.asarray(alpha).dtype) > category(dtype):
-        raise DTypeError(f"rsub of a tensor of {dtype.name} with alpha {alpha!r}; convert the tensor by to()")
-    a, b, factor = converted(xp, dtype, input, other, alpha)
     with np.errstate(all="ignore"):
-        return b - (a if alpha == 1 else factor * a)
+        return converted(xp, dtype, other)[0] - multiple(xp, "rsub", dtype, input, alpha)
+
+
+@operation(out=Out.COPIED, in_place=True, fails="a product with powers of 2 of")
+def ldexp(xp: Module, input: Array, other: Operand) -> Array:
+    """`input * 2 ** other`; integers give the default floating-point type. Raises InvalidArgument: shapes."""
+    with np.errstate(all="ignore"):
+        power = xp.power(2, *converted(xp, floating_type(other), other))
+        return xp.multiply(*converted(xp, common_type(input, power), input, power))
 
 
 @operation(out=Out.COPIED, in_place=True, fails="heaviside with values of shape {values.shape} and")

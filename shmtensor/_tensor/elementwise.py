@@ -13,10 +13,25 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ..errors import InvalidArgument
-from .core import Tensor, require_shape
-from .dispatch import Array, Module, Operand, Out, Promotion, Result, Row, export, make_form, register, takes_module
+from .core import Tensor, index_of, require_shape
+from .dispatch import (
+    Array,
+    Module,
+    Operand,
+    Out,
+    Promotion,
+    Result,
+    Row,
+    export,
+    make_form,
+    operation,
+    register,
+    takes_module,
+)
+from .result_types import common_type, multiple
 
 _ndarray = np.ndarray
+_BOOL: Final = np.dtype(bool)
 BINARY: Final[set[Callable[..., Any]]] = set()
 """The functions of two operands."""
 RAISES: Final = "Raises InvalidArgument (shapes), DTypeError (types), LayoutError (memory that cannot be written)."
@@ -54,6 +69,7 @@ def unary(
     in_place: bool = True,
     operator: str = "",
     floats: bool = False,
+    wider: Callable[..., Any] | None = None,
 ) -> Unary:
     """The operation `name` on one tensor, computed by `compute(array)` and `compute(array, out=array)`.
 
@@ -61,6 +77,7 @@ def unary(
         compute: a ufunc of NumPy, or an implementation that takes the array module first.
         floats: integers give the default floating-point type, as they do where NumPy computes with such numbers only.
         operator: the method that is Python's operator.
+        wider: the implementation, for callers, of calls with more keyword arguments: takes (x, out, **them).
     """
     module = takes_module(compute)
 
@@ -77,15 +94,15 @@ def unary(
             return compute(a, out)
 
     row = _row(name, compute, aliases, "{name} of", compute.__module__ if module else __name__)
-    how: dict[str, Any] = {"tensors": 1, "module": module, "shown": one_operand}
+    how: dict[str, Any] = {"tensors": 1, "module": module, "shown": wider or one_operand}
     if floats or _gives_floats(compute):
         how["promotion"] = Promotion.FLOATS
-    row.function = make_form(row, name, into=into, **how)
+    row.function = make_form(row, name, into=into, wider=wider, **how)
     if method:
         row.methods.update(dict.fromkeys(row.names, row.function))
     if method and in_place:
         doc = f"{_source(compute)}, in place. Returns self."
-        place = make_form(row, f"{name}_", method=True, doc=doc, out=Out.PLACE, **how)
+        place = make_form(row, f"{name}_", method=True, doc=doc, out=Out.PLACE, wider=_placed(wider), **how)
         row.methods.update({f"{one}_": place for one in row.names})
     if operator:
         row.methods[operator] = row.function
@@ -101,15 +118,17 @@ def binary(
     in_place: bool = True,
     operator: str = "",
     compares: str = "",
+    floats: bool = False,
     wider: Callable[..., Any] | None = None,
 ) -> Binary:
     """The operation `name` on two operands, computed by `compute(array, array)` and `compute(array, array, out=array)`.
 
     Args:
-        compute: a ufunc of NumPy.
+        compute: a ufunc of NumPy, or a function that takes the same arguments.
         module: where the function is to be found.
         operator: "add" for `__add__`, `__radd__` and `__iadd__`.
         compares: "lt" for `__lt__`, which has no such other forms.
+        floats: as of `unary`.
         wider: the implementation, for callers, of calls with more keyword arguments: takes (x1, x2, out, **them).
     """
     elementwise = getattr(compute, "signature", None) is None
@@ -120,7 +139,7 @@ def binary(
         return compute(a, b, out=out)
 
     row = _row(name, compute, aliases, "{name} with", module)
-    promotion = Promotion.FLOATS if _gives_floats(compute) else Promotion.MIXED
+    promotion = Promotion.FLOATS if floats or _gives_floats(compute) else Promotion.MIXED
     how: dict[str, Any] = {
         "operands": 0b11, "shown": two_operands, "rejects": "of a tensor and a", "promotion": promotion
     }  # fmt: skip
@@ -147,7 +166,7 @@ def binary(
 
 def _placed(wider: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """The in-place form of a function with more keyword arguments."""
-    return wider and (lambda x, other, **how: wider(x, other, out=x, **how))
+    return wider and (lambda x, *others, **how: wider(x, *others, out=x, **how))
 
 
 def _gives_floats(compute: Callable[..., Any]) -> bool:
@@ -207,6 +226,52 @@ def _round(xp: Module, a: Array, out: Array | None = None) -> Array:
     return xp.round(a, out=out) if a.dtype.kind == "c" else xp.rint(a, out)
 
 
+def _conj(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """The conjugate; a copy of what is real."""
+    return xp.conjugate(a, out) if a.dtype.kind == "c" else _copied(xp, a, out)
+
+
+def _sign(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """-1, 0 or 1; of a complex number it divided by its size."""
+    return _copied(xp, a, out) if a.dtype.kind == "b" else xp.sign(a, out)
+
+
+def _square(xp: Module, a: Array, out: Array | None = None) -> Array:
+    """The product with itself; of bool as int64."""
+    return xp.square(a.astype(xp.int64) if a.dtype.kind == "b" else a, out)
+
+
+def _rounded(x: Array, /, *, decimals: int = 0, out: Array | None = None) -> Array:
+    """Rounded to so many digits behind the point, or before it if `decimals` is negative."""
+    return round(x, out=out) if decimals == 0 else _round_to(x, decimals, out=out)
+
+
+def _power(a: Any, b: Any, out: Any = None) -> Any:
+    """The first to the power of the second; of integers 0 where it is a fraction."""
+    try:
+        return np.power(a, b, out)
+    except ValueError:  # negative powers of integers, or shapes
+        if getattr(b, "dtype", _BOOL).kind != "i" or np.all(b >= 0):
+            raise
+    whole = np.power(a, np.maximum(b, 0))
+    kept = np.where(np.equal(a, -1), 1 - 2 * (b & 1), np.equal(a, 1)).astype(whole.dtype)
+    return np.positive(np.where(b < 0, kept, whole), out)
+
+
+def log_of_sum(a: Any, b: Any, out: Any = None) -> Any:
+    """log(exp(a) + exp(b))."""
+    if np.result_type(a, b).kind != "c":
+        return np.logaddexp(a, b, out)
+    is_larger = np.real(a) >= np.real(b)
+    top, low = np.where(is_larger, a, b), np.where(is_larger, b, a)
+    with np.errstate(all="ignore"):
+        found = np.log1p(np.exp(low - top)) + top
+        endless = (top.real == low.real) & ~np.isfinite(top.real)
+        if endless.any():
+            found = np.where(endless, np.where(top.real < 0, low, np.log(np.exp(low) + np.exp(top))), found)
+    return np.positive(found, out)
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 abs = unary("abs", np.absolute, "absolute", operator="__abs__")
@@ -219,7 +284,7 @@ atanh = unary("atanh", np.arctanh, "arctanh")
 bitwise_invert = unary("bitwise_invert", np.invert, "bitwise_not", operator="__invert__")
 cbrt = unary("cbrt", np.cbrt)
 ceil = unary("ceil", np.ceil)
-conj = unary("conj", np.conjugate)
+conj = unary("conj", _conj)
 cos = unary("cos", np.cos)
 cosh = unary("cosh", np.cosh)
 deg2rad = unary("deg2rad", np.deg2rad)
@@ -242,28 +307,40 @@ positive = unary("positive", np.positive, operator="__pos__")
 rad2deg = unary("rad2deg", np.rad2deg)
 real = unary("real", _real, method=False)
 reciprocal = unary("reciprocal", np.reciprocal, "cinv", floats=True)
-round = unary("round", _round)
+round = unary("round", _round, wider=_rounded)
 rsqrt = unary("rsqrt", _rsqrt, floats=True)
 sigmoid = unary("sigmoid", _sigmoid, floats=True)
-sign = unary("sign", np.sign)
+sign = unary("sign", _sign)
 signbit = unary("signbit", np.signbit, in_place=False)
 sin = unary("sin", np.sin)
 sinh = unary("sinh", np.sinh)
 sqrt = unary("sqrt", np.sqrt)
-square = unary("square", np.square)
+square = unary("square", _square)
 tan = unary("tan", np.tan)
 tanh = unary("tanh", np.tanh)
 trunc = unary("trunc", np.trunc, "fix")
 
 
+@operation(function=False, method=False, out=Out.COPIED, fails="rounding to {decimals} digits")
+def _round_to(xp: Module, x: Array, decimals: int) -> Array:
+    """`round` with digits. Raises InvalidArgument: not an integer."""
+    return xp.round(x, index_of(decimals, "number of digits"))
+
+
 def _add_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
     """The sum with a multiple of the second operand."""
-    return add(x1, x2 if alpha == 1 else multiply(x2, alpha), out=out)
+    return add(x1, x2 if alpha == 1 else _multiple("add", x1, x2, alpha), out=out)
 
 
 def _subtract_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
     """The difference from a multiple of the second operand."""
-    return subtract(x1, x2 if alpha == 1 else multiply(x2, alpha), out=out)
+    return subtract(x1, x2 if alpha == 1 else _multiple("subtract", x1, x2, alpha), out=out)
+
+
+@operation(function=False, method=False, fails="a multiple of")
+def _multiple(xp: Module, name: str, x1: Operand, x2: Operand, alpha: complex) -> Array:
+    """`alpha * x2`, in the type that results have. Raises DTypeError."""
+    return multiple(xp, name, common_type(x1, x2), x2, alpha)
 
 
 def _truncated(x1: Operand, x2: Operand, out: Any) -> Array:
@@ -307,10 +384,9 @@ greater = binary("greater", np.greater, "gt", compares="gt")
 greater_equal = binary("greater_equal", np.greater_equal, "ge", compares="ge")
 hypot = binary("hypot", np.hypot)
 lcm = binary("lcm", np.lcm)
-ldexp = binary("ldexp", np.ldexp)
 less = binary("less", np.less, "lt", compares="lt")
 less_equal = binary("less_equal", np.less_equal, "le", compares="le")
-logaddexp = binary("logaddexp", np.logaddexp)
+logaddexp = binary("logaddexp", log_of_sum, floats=True)
 logaddexp2 = binary("logaddexp2", np.logaddexp2)
 logical_and = binary("logical_and", np.logical_and)
 logical_or = binary("logical_or", np.logical_or)
@@ -320,7 +396,7 @@ minimum = binary("minimum", np.minimum)
 multiply = binary("multiply", np.multiply, "mul", operator="mul")
 nextafter = binary("nextafter", np.nextafter)
 not_equal = binary("not_equal", np.not_equal, "ne", compares="ne")
-pow = binary("pow", np.power, operator="pow")
+pow = binary("pow", _power, operator="pow")
 remainder = binary("remainder", np.remainder, operator="mod")
 subtract = binary("subtract", np.subtract, "sub", operator="sub", wider=_subtract_scaled)
 
