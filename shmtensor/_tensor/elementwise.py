@@ -8,6 +8,7 @@ Nothing in this module blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -102,7 +103,9 @@ def unary(
         row.methods.update(dict.fromkeys(row.names, row.function))
     if method and in_place:
         doc = f"{_source(compute)}, in place. Returns self."
-        place = make_form(row, f"{name}_", method=True, doc=doc, out=Out.PLACE, wider=_placed(wider), **how)
+        place = make_form(
+            row, f"{name}_", method=True, doc=doc, out=Out.PLACE, wider=wider and partial(_replaced, wider), **how
+        )
         row.methods.update({f"{one}_": place for one in row.names})
     if operator:
         row.methods[operator] = row.function
@@ -166,7 +169,12 @@ def binary(
 
 def _placed(wider: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """The in-place form of a function with more keyword arguments."""
-    return wider and (lambda x, *others, **how: wider(x, *others, out=x, **how))
+    return wider and (lambda x, other, **how: wider(x, other, out=x, **how))
+
+
+def _replaced(wider: Callable[..., Any], x: Tensor, **how: Any) -> Any:
+    """The same of a function of one tensor."""
+    return wider(x, out=x, **how)
 
 
 def _gives_floats(compute: Callable[..., Any]) -> bool:
