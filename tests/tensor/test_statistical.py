@@ -27,9 +27,9 @@ def truth(function):
 
 
 REDUCED = {
-    "all": truth(np.all), "amax": np.max, "amin": np.min, "any": truth(np.any), "max": np.max, "mean": np.mean, "median": lower,
-    "min": np.min, "nanmean": np.nanmean, "nansum": np.nansum, "prod": np.prod, "std": np.std, "sum": np.sum,
-    "var": np.var, "argmax": np.argmax, "argmin": np.argmin, "count_nonzero": np.count_nonzero,
+    "all": truth(np.all), "amax": np.max, "amin": np.min, "any": truth(np.any), "max": np.max, "mean": np.mean,
+    "median": lower, "min": np.min, "nanmean": np.nanmean, "nansum": np.nansum, "prod": np.prod, "std": np.std,
+    "sum": np.sum, "var": np.var, "argmax": np.argmax, "argmin": np.argmin, "count_nonzero": np.count_nonzero,
 }  # fmt: skip
 OTHERS = {
     "aminmax", "bhistc", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist",
