@@ -19,6 +19,7 @@ from .result_types import (
     common_type,
     converted,
     floating_type,
+    multiple,
     number_of,
     require_floating,
     require_real,
@@ -63,11 +64,8 @@ def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Arr
     if dtype.kind == "b" or input.dtype.kind == "b":
         raise DTypeError("rsub of a tensor of bool; use logical_xor, or convert it by to()")
     number_of("rsub with alpha", alpha)
-    if category(np.asarray(alpha).dtype) > category(dtype):
-        raise DTypeError(f"rsub of a tensor of {dtype.name} with alpha {alpha!r}; convert the tensor by to()")
-    a, b, factor = converted(xp, dtype, input, other, alpha)
     with np.errstate(all="ignore"):
-        return b - (a if alpha == 1 else factor * a)
+        return converted(xp, dtype, other)[0] - multiple(xp, "rsub", dtype, input, alpha)
 
 
 @operation(out=Out.COPIED, in_place=True, fails="heaviside with values of shape {values.shape} and")

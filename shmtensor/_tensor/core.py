@@ -552,11 +552,28 @@ def given(result: Any, out: Tensor | None, doing: str) -> Tensor:
         return wrap(result)
     a = target_of(out)
     require_shape(a, np.shape(result), doing)
+    both_whole = a.dtype.kind in "iu" and np.asarray(result).dtype.kind in "iu"
     try:
-        np.copyto(a, result, casting="same_kind")
+        np.copyto(a, result, casting="unsafe" if both_whole else "same_kind")
     except TypeError as error:
         raise failed(error, f"{doing} into", a) from error
     return out
+
+
+def placed(result: Tensor, out: Tensor | None, doing: str) -> Tensor:
+    """A tensor as it is, or copied to `out`. Raises as `given`."""
+    return result if out is None else given(array_of(result), out, doing)
+
+
+def given_each(results: Any, outs: Any, doing: str) -> Any:
+    """Several tensors as they are, or copied to as many others. Raises as `given`; InvalidArgument: not as many."""
+    if outs is None:
+        return results
+    if not isinstance(outs, SEQUENCES) or len(outs) != len(results):
+        found = len(outs) if isinstance(outs, SEQUENCES) else type_name(outs)
+        raise InvalidArgument(f"{doing} gives {len(results)} tensors, and out is {found}; give as many tensors")
+    made = [given(array_of(one), into, doing) for one, into in zip(results, outs, strict=True)]
+    return type(results)(*made) if hasattr(results, "_fields") else tuple(made)
 
 
 def require_shape(a: NDArray[Any], shape: tuple[int, ...], doing: str) -> None:

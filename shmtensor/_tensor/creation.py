@@ -22,7 +22,7 @@ from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
 from .core import SETTLED, Tensor, again, array_of, given, index_of, wrap
-from .dispatch import Array, Module, composed, export, operation
+from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
 from .options import type_for, with_options
 
@@ -373,7 +373,7 @@ def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, shared: 
     return t
 
 
-@operation(method=False, fails="diagonal {diagonal} of")
+@operation(out=Out.COPIED, fails="diagonal {diagonal} of")
 def diag(xp: Module, x: Array, /, diagonal: int = 0) -> Array:
     """A copy of the diagonal of a matrix, or a matrix with the tensor (one axis) on its diagonal.
 

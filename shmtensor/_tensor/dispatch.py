@@ -21,7 +21,7 @@ import numpy as np
 from .._native import Operation
 from ..errors import DTypeError, InvalidArgument, ShmTensorError, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
-from .core import FAILURES, Tensor, again, failed, given, wrap
+from .core import FAILURES, Tensor, again, failed, given, given_each, wrap
 
 Array: TypeAlias = Any
 """Annotation of a parameter or result: a tensor for the caller, its array for the implementation."""
@@ -168,7 +168,7 @@ class Form:
             renamed = self._renamed(how)
             if renamed is not None:
                 return compute(*args, **renamed)
-            if "other" in how and isinstance(compute, np.ufunc):  # of an in-place form; ufuncs have no such name
+            if "other" in how and not takes_module(compute):  # of an in-place form; ufuncs have no such name
                 return compute(*args, how.pop("other"), **how)
             if inspect.isfunction(compute):
                 self.require_arguments(*args[takes_module(self.shown) :], **how)
@@ -427,7 +427,7 @@ def operation(
         *aliases: other names.
         name: the name, if not the implementation's.
         result: how the result is returned.
-        results: the class of named results.
+        results: the class of named results. They may be copied to `out`, as many tensors.
         out: COPIED if the result is copied to `out`, PASSED if the implementation takes it.
         fails: format for messages of NumPy's errors: what was being done.
         function: whether there is a function of the namespace.
@@ -442,6 +442,8 @@ def operation(
         row = Row(name or compute.__name__, compute, result, out, compute.__module__, doc, fails, aliases)
         computes: dict[str, Any] = {"compute": lifted(compute)} if lifts else {}
         made = make_form(row, row.name, method=not function, results=results, shown_by=compute, **computes)
+        if results is not None and (function or method):
+            made = _filling(made, compute)
         if function:
             row.function = made
         if callable(method):
@@ -465,6 +467,22 @@ def operation(
         return made  # type: ignore[no-any-return]
 
     return decorate
+
+
+def _filling(made: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A form with several results, which are copied to the tensors of `out` if these are given."""
+
+    @wraps(compute)
+    def fill(*args: Any, out: Any = None, **how: Any) -> Any:
+        return given_each(made(*args, **how), out, compute.__name__)
+
+    found = signature_of(compute, Out.COPIED)
+    parameters = [
+        one.replace(annotation="Sequence[Tensor] | None") if one.name == "out" else one
+        for one in found.parameters.values()
+    ]
+    fill.__signature__ = found.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return fill
 
 
 def composed(*aliases: str, function: bool = True, method: bool = True) -> Callable[[Compute], Compute]:

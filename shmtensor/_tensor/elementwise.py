@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ..errors import InvalidArgument
-from .core import Tensor, require_shape
+from .core import Tensor, index_of, require_shape
 from .dispatch import (
     Array,
     Module,
@@ -28,8 +28,10 @@ from .dispatch import (
     register,
     takes_module,
 )
+from .result_types import common_type, multiple
 
 _ndarray = np.ndarray
+_BOOL: Final = np.dtype(bool)
 BINARY: Final[set[Callable[..., Any]]] = set()
 """The functions of two operands."""
 RAISES: Final = "Raises InvalidArgument (shapes), DTypeError (types), LayoutError (memory that cannot be written)."
@@ -114,15 +116,17 @@ def binary(
     in_place: bool = True,
     operator: str = "",
     compares: str = "",
+    floats: bool = False,
     wider: Callable[..., Any] | None = None,
 ) -> Binary:
     """The operation `name` on two operands, computed by `compute(array, array)` and `compute(array, array, out=array)`.
 
     Args:
-        compute: a ufunc of NumPy.
+        compute: a ufunc of NumPy, or a function that takes the same arguments.
         module: where the function is to be found.
         operator: "add" for `__add__`, `__radd__` and `__iadd__`.
         compares: "lt" for `__lt__`, which has no such other forms.
+        floats: as of `unary`.
         wider: the implementation, for callers, of calls with more keyword arguments: takes (x1, x2, out, **them).
     """
     elementwise = getattr(compute, "signature", None) is None
@@ -133,7 +137,7 @@ def binary(
         return compute(a, b, out=out)
 
     row = _row(name, compute, aliases, "{name} with", module)
-    promotion = Promotion.FLOATS if _gives_floats(compute) else Promotion.MIXED
+    promotion = Promotion.FLOATS if floats or _gives_floats(compute) else Promotion.MIXED
     how: dict[str, Any] = {
         "operands": 0b11, "shown": two_operands, "rejects": "of a tensor and a", "promotion": promotion
     }  # fmt: skip
@@ -214,18 +218,44 @@ def _imag(xp: Module, a: Array, out: Array | None = None) -> Array:
 
 
 def _conj(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """The conjugate."""
+    """The conjugate; a copy of what is real."""
     return xp.conjugate(a, out) if a.dtype.kind == "c" else _copied(xp, a, out)
 
 
 def _sign(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """-1, 0 or 1; of a complex number the number of size 1 in its direction, or 0."""
-    return xp.sign(a, out) if a.dtype.kind != "b" else _copied(xp, a, out)
+    """-1, 0 or 1; of a complex number it divided by its size."""
+    return _copied(xp, a, out) if a.dtype.kind == "b" else xp.sign(a, out)
 
 
 def _square(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """The product with itself; of truth values as int64."""
-    return xp.square(a if a.dtype.kind != "b" else a.astype(xp.int64), out)
+    """The product with itself; of bool as int64."""
+    return xp.square(a.astype(xp.int64) if a.dtype.kind == "b" else a, out)
+
+
+def _power(a: Any, b: Any, out: Any = None) -> Any:
+    """The first to the power of the second; of integers 0 where it is a fraction."""
+    try:
+        return np.power(a, b, out)
+    except ValueError:  # negative powers of integers, or shapes
+        if getattr(b, "dtype", _BOOL).kind != "i" or np.all(b >= 0):
+            raise
+    whole = np.power(a, np.maximum(b, 0))
+    kept = np.where(np.equal(a, -1), 1 - 2 * (b & 1), np.equal(a, 1)).astype(whole.dtype)
+    return np.positive(np.where(b < 0, kept, whole), out)
+
+
+def log_of_sum(a: Any, b: Any, out: Any = None) -> Any:
+    """log(exp(a) + exp(b))."""
+    if np.result_type(a, b).kind != "c":
+        return np.logaddexp(a, b, out)
+    is_larger = np.real(a) >= np.real(b)
+    top, low = np.where(is_larger, a, b), np.where(is_larger, b, a)
+    with np.errstate(all="ignore"):
+        found = np.log1p(np.exp(low - top)) + top
+        endless = (top.real == low.real) & ~np.isfinite(top.real)
+        if endless.any():
+            found = np.where(endless, np.where(top.real < 0, low, np.log(np.exp(low) + np.exp(top))), found)
+    return np.positive(found, out)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -280,21 +310,27 @@ trunc = unary("trunc", np.trunc, "fix")
 def round(xp: Module, x: Array, /, *, decimals: int = 0) -> Array:
     """The nearest number of so many decimals, the even one of two; `decimals` below 0: of powers of ten.
 
-    Raises DTypeError: types that cannot be rounded so.
+    Raises InvalidArgument: decimals that are not an integer; DTypeError: types that cannot be rounded so.
     """
     if decimals or x.dtype.kind == "c":
-        return xp.round(x, decimals)
+        return xp.round(x, index_of(decimals, "number of decimals"))
     return xp.rint(x) if x.dtype.kind not in "iub" else x.copy()
 
 
 def _add_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
     """The sum with a multiple of the second operand."""
-    return add(x1, x2 if alpha == 1 else multiply(x2, alpha), out=out)
+    return add(x1, x2 if alpha == 1 else _multiple("add", x1, x2, alpha), out=out)
 
 
 def _subtract_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
     """The difference from a multiple of the second operand."""
-    return subtract(x1, x2 if alpha == 1 else multiply(x2, alpha), out=out)
+    return subtract(x1, x2 if alpha == 1 else _multiple("subtract", x1, x2, alpha), out=out)
+
+
+@operation(function=False, method=False, fails="a multiple of")
+def _multiple(xp: Module, name: str, x1: Operand, x2: Operand, alpha: complex) -> Array:
+    """`alpha * x2`, in the type that results have. Raises DTypeError."""
+    return multiple(xp, name, common_type(x1, x2), x2, alpha)
 
 
 def _truncated(x1: Operand, x2: Operand, out: Any) -> Array:
@@ -340,7 +376,7 @@ hypot = binary("hypot", np.hypot)
 lcm = binary("lcm", np.lcm)
 less = binary("less", np.less, "lt", compares="lt")
 less_equal = binary("less_equal", np.less_equal, "le", compares="le")
-logaddexp = binary("logaddexp", np.logaddexp)
+logaddexp = binary("logaddexp", log_of_sum, floats=True)
 logaddexp2 = binary("logaddexp2", np.logaddexp2)
 logical_and = binary("logical_and", np.logical_and)
 logical_or = binary("logical_or", np.logical_or)
@@ -350,7 +386,7 @@ minimum = binary("minimum", np.minimum)
 multiply = binary("multiply", np.multiply, "mul", operator="mul")
 nextafter = binary("nextafter", np.nextafter)
 not_equal = binary("not_equal", np.not_equal, "ne", compares="ne")
-pow = binary("pow", np.power, operator="pow")
+pow = binary("pow", _power, operator="pow")
 remainder = binary("remainder", np.remainder, operator="mod")
 subtract = binary("subtract", np.subtract, "sub", operator="sub", wider=_subtract_scaled)
 

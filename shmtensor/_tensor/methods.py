@@ -123,15 +123,21 @@ def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
 
 
 @composed()
-def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
     """`self + value * tensor1 * tensor2`. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value))
+    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=out)
 
 
 @composed()
-def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
     """`self + value * tensor1 / tensor2`. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value))
+    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=out)
+
+
+@composed(function=False)
+def where(self: Tensor, condition: Any, other: Any) -> Tensor:
+    """Its elements where a condition is true, those of `other` elsewhere. Raises InvalidArgument, DTypeError."""
+    return selection.where(condition, self, other)  # type: ignore[no-any-return]
 
 
 @composed(function=False)

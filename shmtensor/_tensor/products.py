@@ -305,13 +305,13 @@ def addbmm(
 # -- other sums of products --------------------------------------------------------------------------------------------
 
 
-@operation(fails="inner with a tensor of shape {other.shape} of")
+@operation(out=Out.COPIED, fails="inner with a tensor of shape {other.shape} of")
 def inner(xp: Module, x: Array, /, other: Array) -> Array:
     """Dot products of last axes: each of the first's with each of the second's. Raises InvalidArgument: sizes."""
     return xp.inner(x, other)
 
 
-@operation()
+@operation(out=Out.COPIED)
 def kron(xp: Module, x: Array, /, other: Array) -> Array:
     """Kronecker's product: the second tensor times each element of the first, in the place of that element."""
     return xp.kron(x, other)
@@ -363,7 +363,7 @@ def trace(xp: Module, x: Array, /) -> Array:
     return xp.trace(x, dtype=np.int64 if counted else None)
 
 
-@operation(fails="cross along axis {dim} with a tensor of shape {other.shape} of")
+@operation(out=Out.COPIED, fails="cross along axis {dim} with a tensor of shape {other.shape} of")
 def cross(xp: Module, x: Array, /, other: Array, dim: int | None = None) -> Array:
     """The vector product along an axis of size 3 (None: the first of that size, as in TH); other axes broadcast.
 

@@ -69,6 +69,14 @@ def converted(xp: Module, dtype: NumpyType, *operands: Operand) -> list[Array]:
     return [xp.asarray(one).astype(dtype, copy=False) for one in operands]
 
 
+def multiple(xp: Module, name: str, dtype: NumpyType, values: Operand, alpha: complex) -> Array:
+    """`alpha * values` in a type, in which integers wrap around. Raises DTypeError: alpha is of a higher category."""
+    if category(np.asarray(alpha).dtype) > category(dtype):
+        raise DTypeError(f"{name} of tensors of {dtype.name} with alpha {alpha!r}; convert them by to()")
+    scaled, factor = converted(xp, dtype, values, alpha)
+    return scaled if alpha == 1 else xp.multiply(scaled, factor)
+
+
 def widened(xp: Module, dtype: NumpyType) -> NumpyType:
     """The type to compute in: float32 for narrower floating-point types."""
     return xp.dtype(xp.float32) if dtype.itemsize < 4 else dtype

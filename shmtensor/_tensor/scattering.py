@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import DTypeError, InvalidArgument
 from .axes import along, dim_of, lined, part_of
-from .core import Tensor, array_of, axis_of, index_key, index_of
-from .dispatch import Array, Module, Operand, Result, composed, export, operation
+from .core import Tensor, array_of, axis_of, index_key, index_of, placed
+from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
 from .inspection import finfo
 from .selection import _indices, _place, _source, masked_scatter_, put_
 from .shapes import as_strided, broadcast_to, clone
@@ -150,9 +150,11 @@ def scatter_reduce_(
 
 
 @composed()
-def scatter_reduce(x: Tensor, /, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+def scatter_reduce(
+    x: Tensor, /, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True, out: Any = None
+) -> Tensor:
     """`scatter_reduce_` on a copy. Raises as that function does."""
-    return scatter_reduce_(clone(x), dim, index, src, reduce, include_self=include_self)
+    return placed(scatter_reduce_(clone(x), dim, index, src, reduce, include_self=include_self), out, "scatter_reduce")
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
@@ -178,9 +180,11 @@ def index_reduce_(
 
 
 @composed()
-def index_reduce(x: Tensor, /, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+def index_reduce(
+    x: Tensor, /, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True, out: Any = None
+) -> Tensor:
     """`index_reduce_` on a copy. Raises as that function does."""
-    return index_reduce_(clone(x), dim, index, source, reduce, include_self=include_self)
+    return placed(index_reduce_(clone(x), dim, index, source, reduce, include_self=include_self), out, "index_reduce")
 
 
 # -- into a view of a copy ---------------------------------------------------------------------------------------------
@@ -212,7 +216,7 @@ def select_scatter(xp: Module, x: Array, /, src: Array, dim: int, index: int) ->
     return _filled(made, made[(*along(axis_of(x, dim), index_of(index)), ...)], src, "select_scatter")
 
 
-@operation(fails="writing to a slice of")
+@operation(out=Out.COPIED, fails="writing to a slice of")
 def slice_scatter(
     xp: Module, x: Array, /, src: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:

@@ -12,8 +12,10 @@ import numpy as np
 
 from ..dtypes import default_float
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
-from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of
+from .axes import dim_of, lined
+from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of, placed
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
+from .result_types import multiple
 from .shapes import broadcast_to, clone
 
 _LAST: Final = np.iinfo(np.int64).max
@@ -77,7 +79,7 @@ def _broadcast_mask(xp: Module, x: Array, mask: Any) -> tuple[Array, Array]:
 # -- by index ----------------------------------------------------------------------------------------------------------
 
 
-@operation(fails="taking elements along axis {axis} of")
+@operation(out=Out.COPIED, fails="taking elements along axis {axis} of")
 def take(xp: Module, x: Array, indices: Any, /, *, axis: int | None = None) -> Array:
     """What stands at the indices along an axis, or (without one) in flat order.
 
@@ -105,7 +107,7 @@ def take_along_axis(xp: Module, x: Array, indices: Any, /, *, axis: int = -1) ->
         raise
 
 
-@operation(fails="taking elements along axis {dim} of", lifts=True)
+@operation(out=Out.COPIED, fails="taking elements along axis {dim} of", lifts=True)
 def index_select(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     """What stands at indices (a tensor of one axis) along an axis. Raises IndexOutOfRange, DTypeError."""
     at = _indices(xp, index)
@@ -132,27 +134,40 @@ def _place(xp: Module, a: Array, dim: int, index: Any, doing: str) -> tuple[Any,
     return tuple(key)
 
 
-@operation(lifts=True)
+@operation(out=Out.COPIED)
 def gather(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     """`out[i][j] = x[index[i][j]][j]` for dim 0, and so on: as take_along_axis, but indices may cover a part.
 
     Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError.
     """
-    return x[_place(xp, x, dim, index, "gather")]
+    at = _indices(xp, index)
+    if not at.size:  # of any number of axes
+        dim_of(x, dim)
+        return xp.empty(at.shape, x.dtype)
+    return lined(x)[_place(xp, lined(x), dim, lined(at), "gather")].reshape(at.shape)
 
 
 @operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
-def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand) -> Array:
+def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand, *, reduce: str | None = None) -> Array:
     """`self[index[i][j]][j] = src[i][j]` for dim 0, and so on; of several for one place the last. Gives self.
 
     Args:
         src: a number, or a tensor at least as large as `index`.
+        reduce: "add" or "multiply": to what is there; all of several for one place count.
 
     Raises:
-        IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
+        IndexOutOfRange, InvalidArgument (shapes, reduce), DTypeError, LayoutError.
     """
+    if reduce not in (None, "add", "multiply"):
+        raise InvalidArgument(f"scatter with reduce {reduce!r}; give 'add' or 'multiply', or use scatter_reduce")
     key = _place(xp, self, dim, index, "scatter")
-    self[key] = _source(src, key)
+    values = _source(src, key)
+    if reduce is None:
+        self[key] = values
+    else:
+        if not hasattr(values, "ndim"):
+            values = xp.asarray(values).astype(self.dtype)
+        _combine_at(self, key, xp.add if reduce == "add" else xp.multiply, values)
 
 
 @operation(result=Result.SAME, function=False, fails="adding to", lifts=True)
@@ -162,7 +177,7 @@ def scatter_add_(xp: Module, self: Array, dim: int, index: Any, src: Operand) ->
     Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
     """
     key = _place(xp, self, dim, index, "scatter_add")
-    _add_at(xp, self, key, _source(src, key))
+    _combine_at(self, key, xp.add, _source(src, key))
 
 
 def _source(values: Any, key: tuple[Any, ...]) -> Any:
@@ -174,16 +189,17 @@ def _source(values: Any, key: tuple[Any, ...]) -> Any:
     return values[tuple(slice(n) for n in shape)]
 
 
-def _add_at(xp: Module, a: Array, key: Any, values: Any) -> None:
-    if not a.flags.writeable:  # add.at does not look
+def _combine_at(a: Array, key: Any, function: Any, values: Any) -> None:
+    """Combine the elements at a key with values by a ufunc of two operands, in place; each of several counts."""
+    if not a.flags.writeable:  # ufunc.at does not look
         raise ValueError("read-only")
     if isinstance(values, list):
-        values = xp.asarray(values)
+        values = np.asarray(values)
     # What `a += values` would refuse, NumPy cuts off here.
-    kind = values.dtype if hasattr(values, "ndim") else xp.add(xp.zeros((), a.dtype), values).dtype
+    kind = values.dtype if hasattr(values, "ndim") else function(np.zeros((), a.dtype), values).dtype
     if not np.can_cast(kind, a.dtype, "same_kind"):
         raise TypeError(f"values of {kind.name} would be cut off")
-    xp.add.at(a, key, values)
+    function.at(a, key, values)
 
 
 def _along(xp: Module, a: Array, dim: int, index: Any) -> tuple[Any, ...]:
@@ -200,7 +216,8 @@ def index_add_(xp: Module, self: Array, dim: int, index: Any, source: Operand, *
     Not atomic (`index_add_atomic_` is). Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
     """
     key = _along(xp, self, dim, index)
-    _add_at(xp, self, key, source if alpha == 1 else xp.multiply(source, alpha))
+    scaled = source if alpha == 1 else multiple(xp, "index_add", self.dtype, source, alpha)
+    _combine_at(self, key, xp.add, scaled)
 
 
 @operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
@@ -216,8 +233,8 @@ def index_fill_(xp: Module, self: Array, dim: int, index: Any, value: Operand) -
 
 
 def _on_a_copy(in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def compute(x: Tensor, /, dim: int, index: Any, source: Any, **how: Any) -> Tensor:
-        return in_place(clone(x), dim, index, source, **how)
+    def compute(x: Tensor, /, dim: int, index: Any, source: Any, *, out: Any = None, **how: Any) -> Tensor:
+        return placed(in_place(clone(x), dim, index, source, **how), out, name)
 
     name = in_place.__name__.removesuffix("_")
     compute.__name__ = compute.__qualname__ = name
@@ -226,9 +243,9 @@ def _on_a_copy(in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @composed()
-def scatter(x: Tensor, /, dim: int, index: Any, src: Any) -> Tensor:
+def scatter(x: Tensor, /, dim: int, index: Any, src: Any, *, reduce: str | None = None, out: Any = None) -> Tensor:
     """`scatter_` on a copy. Raises as that function does."""
-    return scatter_(clone(x), dim, index, src)
+    return placed(scatter_(clone(x), dim, index, src, reduce=reduce), out, "scatter")
 
 
 scatter_add = _on_a_copy(scatter_add_)
@@ -248,7 +265,7 @@ def put_(xp: Module, self: Array, index: Any, source: Operand, accumulate: bool 
     if getattr(source, "ndim", 0) and source.size == at.size:
         source = source.reshape(at.shape)
     if accumulate:
-        _add_at(xp, a, key, source)
+        _combine_at(a, key, xp.add, source)
     else:
         a[key] = source
 
@@ -256,7 +273,7 @@ def put_(xp: Module, self: Array, index: Any, source: Operand, accumulate: bool 
 # -- by mask -----------------------------------------------------------------------------------------------------------
 
 
-@operation()
+@operation(out=Out.COPIED)
 def masked_select(xp: Module, x: Array, mask: Any, /) -> Array:
     """The elements where a mask, which broadcasts, is true, on one axis. Raises InvalidArgument, DTypeError."""
     a, places = _broadcast_mask(xp, x, mask)
@@ -288,15 +305,15 @@ def masked_scatter_(xp: Module, self: Array, mask: Any, source: Operand) -> Arra
 
 
 @composed(method=False)
-def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+def where(condition: Any, x1: Any = None, x2: Any = None, /, *, out: Any = None) -> Any:
     """Elements of `x1` where a condition is true, of `x2` elsewhere; with the condition alone as `nonzero`.
 
     Raises InvalidArgument: shapes that do not go together; DTypeError.
     """
-    return nonzero(condition, as_tuple=True) if x1 is None and x2 is None else _chosen(condition, x1, x2)
+    return nonzero(condition, as_tuple=True) if x1 is None and x2 is None else _chosen(condition, x1, x2, out=out)
 
 
-@operation(name="where", function=False, method=False, fails="choosing by")
+@operation(name="where", function=False, method=False, out=Out.COPIED, fails="choosing by")
 def _chosen(xp: Module, condition: Operand, x1: Operand, x2: Operand, /) -> Array:
     """What `where` is with three arguments."""
     return xp.where(_array(xp, condition, "a condition"), *matched(xp, x1, x2))
@@ -314,7 +331,7 @@ def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | Non
     return result
 
 
-@operation(fails="interpolating")
+@operation(out=Out.COPIED, fails="interpolating")
 def lerp(xp: Module, x: Array, end: Operand, weight: Operand, /) -> Array:
     """`x + weight * (end - x)`. Raises InvalidArgument: shapes."""
     start = x.astype(np.float64) if x.dtype.kind in "biu" else x  # differences may be negative
@@ -421,7 +438,7 @@ def allclose(
     return bool(xp.isclose(x1, x2, rtol, atol, equal_nan).all())
 
 
-@operation(method=False)
+@operation(out=Out.COPIED, method=False)
 def isin(
     xp: Module, elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False
 ) -> Array:
@@ -439,13 +456,13 @@ def bincount(xp: Module, x: Array, /, weights: Array | None = None, minlength: i
     return xp.bincount(x, weights, minlength)
 
 
-@operation()
+@operation(out=Out.COPIED)
 def tril(xp: Module, x: Array, /, k: int = 0, *, diagonal: int | None = None) -> Array:
     """Matrices with zeros above a diagonal. Raises InvalidArgument: fewer than two axes."""
     return _triangle(xp.tril, x, k if diagonal is None else diagonal)
 
 
-@operation()
+@operation(out=Out.COPIED)
 def triu(xp: Module, x: Array, /, k: int = 0, *, diagonal: int | None = None) -> Array:
     """Matrices with zeros below a diagonal. Raises InvalidArgument: fewer than two axes."""
     return _triangle(xp.triu, x, k if diagonal is None else diagonal)

@@ -20,8 +20,10 @@ from ..dtypes import BY_DTYPE, DType, dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
 from ..storage.arguments import INTEGERS, SEQUENCES, check_axes, shape_from, view_shape
 from ..storage.regions import address_of
+from .axes import dim_of, lined
 from .core import Tensor, array_of, axes_of, axis_of, index_of, indices_of
 from .dispatch import Array, Arrays, Module, Out, Register, Result, composed, export, operation
+from .result_types import common_type
 
 _BACK: Final = slice(None, None, -1)
 _view: Register = partial(operation, result=Result.VIEW)
@@ -222,7 +224,8 @@ def permute(xp: Module, x: Array, /, dims: Sequence[int]) -> Array:
 @_view("swapaxes", "swapdims")
 def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
     """The view with two axes exchanged. Raises IndexOutOfRange."""
-    return x.swapaxes(axis_of(x, dim0), axis_of(x, dim1))
+    first, second = dim_of(x, dim0), dim_of(x, dim1)
+    return x.swapaxes(first, second) if x.ndim else x.view()
 
 
 @_view()
@@ -410,15 +413,15 @@ def unfold(xp: Module, x: Array, /, dimension: int, size: int, step: int) -> Arr
 
     Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
     """
-    axis = axis_of(x, dimension)
-    sizes, steps = x.shape, x.strides
+    axis = dim_of(x, dimension)
+    sizes, steps = lined(x).shape, lined(x).strides
     have = sizes[axis]
     size, step = index_of(size), index_of(step)
     if not 0 <= size <= have or step < 1:
         raise InvalidArgument(f"windows of {size}, {step} apart, of axis {dimension}, which has {have}")
     shape = (*sizes[:axis], (have - size) // step + 1, *sizes[axis + 1 :], size)
     strides = (*steps[:axis], steps[axis] * step, *steps[axis + 1 :], steps[axis])
-    return strided(x, shape, strides)
+    return strided(x, shape, strides) if x.ndim else strided(x, shape[1:], strides[1:])
 
 
 def _flipped(a: Array, axis: Any) -> Array:
@@ -433,10 +436,9 @@ def _flipped(a: Array, axis: Any) -> Array:
     return a[(*key, ...)]
 
 
-def _flip_method(xp: Module, self: Array, *axes: Any, dims: Any = ()) -> Array:
+def _flip_method(xp: Module, self: Array, *axes: Any, dims: Any = None) -> Array:
     """The view with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
-    given = axes or dims
-    return _flipped(self, given[0] if len(given) == 1 else given or None)
+    return _flipped(self, (axes[0] if len(axes) == 1 else axes) if axes else dims)
 
 
 @_view(method=_flip_method)
@@ -467,7 +469,7 @@ def rot90(xp: Module, x: Array, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> 
 
 
 @_view()
-def chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> list[Array]:
+def chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> tuple[Array, ...]:
     """At most `chunks` views of equal sizes along an axis, the last of which may be smaller.
 
     Raises:
@@ -480,7 +482,7 @@ def chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> list[Array]:
 
 
 @_view()
-def split(xp: Module, x: Array, /, split_size: int | Sequence[int], dim: int = 0) -> list[Array]:
+def split(xp: Module, x: Array, /, split_size: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
     """Views along an axis: all of one size but perhaps the last, or of the given sizes.
 
     Raises:
@@ -489,7 +491,7 @@ def split(xp: Module, x: Array, /, split_size: int | Sequence[int], dim: int = 0
     return _parts(x, axis_of(x, dim), split_size)
 
 
-def _parts(a: Array, axis: int, split_size: Any) -> list[Array]:
+def _parts(a: Array, axis: int, split_size: Any) -> tuple[Array, ...]:
     have = a.shape[axis]
     if isinstance(split_size, SEQUENCES):
         sizes = [index_of(n) for n in split_size]
@@ -506,11 +508,11 @@ def _parts(a: Array, axis: int, split_size: Any) -> list[Array]:
     for size in sizes:
         parts.append(_narrowed(a, axis, start, size))
         start += size
-    return parts
+    return tuple(parts)
 
 
 @_view(fails="splitting at {indices_or_sections}")
-def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int], dim: int = 0) -> list[Array]:
+def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
     """Views along an axis: so many of nearly equal sizes, or cut before the given indices.
 
     Raises:
@@ -521,7 +523,7 @@ def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[in
         indices_or_sections = indices_or_sections.tolist()
     one = isinstance(indices_or_sections, INTEGERS)
     cuts: Any = index_of(indices_or_sections) if one else list(indices_of(indices_or_sections, "indices"))
-    return xp.array_split(x, cuts, axis)  # type: ignore[no-any-return]
+    return tuple(xp.array_split(x, cuts, axis))
 
 
 def _unstacked(a: Array, axis: int) -> tuple[Array, ...]:
@@ -553,22 +555,35 @@ def detach(xp: Module, self: Array) -> Array:
     return self.view()
 
 
-@_view(method=False)
-def atleast_1d(xp: Module, x: Array, /) -> Array:
-    """With one axis at least; a view."""
-    return xp.atleast_1d(x.view())
+@_view(function=False, method=False, fails="more axes for")
+def _with_axes(xp: Module, x: Array, ndim: int) -> Array:
+    """A view with so many axes at least."""
+    return (xp.atleast_1d, xp.atleast_2d, xp.atleast_3d)[ndim - 1](x.view())
 
 
-@_view(method=False)
-def atleast_2d(xp: Module, x: Array, /) -> Array:
-    """With two axes at least; a view."""
-    return xp.atleast_2d(x.view())
+def _each_with_axes(ndim: int, tensors: tuple[Any, ...]) -> Any:
+    """Of one tensor a tensor; of several, or of a list, a tuple."""
+    if len(tensors) == 1 and not isinstance(tensors[0], SEQUENCES):
+        return _with_axes(tensors[0], ndim)
+    return tuple([_with_axes(x, ndim) for x in _sizes(tensors)])
 
 
-@_view(method=False)
-def atleast_3d(xp: Module, x: Array, /) -> Array:
-    """With three axes at least; a view."""
-    return xp.atleast_3d(x.view())
+@composed(method=False)
+def atleast_1d(*tensors: Any) -> Any:
+    """A view with one axis at least; of several tensors, or a list, a tuple of views. Raises DTypeError."""
+    return _each_with_axes(1, tensors)
+
+
+@composed(method=False)
+def atleast_2d(*tensors: Any) -> Any:
+    """A view with two axes at least, (1, n) of one; otherwise as `atleast_1d`."""
+    return _each_with_axes(2, tensors)
+
+
+@composed(method=False)
+def atleast_3d(*tensors: Any) -> Any:
+    """A view with three axes at least, (1, n, 1) of one and (m, n, 1) of two; otherwise as `atleast_1d`."""
+    return _each_with_axes(3, tensors)
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -583,8 +598,17 @@ def clone(xp: Module, self: Array) -> Array:
 def _joined(function: Callable[..., Array], arrays: Any, out: Any, **how: Any) -> Array:
     # NumPy writes while it reads, so that results go elsewhere first where that is the same memory.
     if out is None or any(np.may_share_memory(out, a) for a in arrays):
-        return function(arrays, **how)
+        return function(arrays, dtype=common_type(*arrays), **how)
     return function(arrays, out=out, **how)
+
+
+def _one_after_the_other(xp: Module, arrays: Any, axis: Any, out: Any) -> Array:
+    """The arrays along an axis. Those of shape (0,) may be among others, as in torch."""
+    kept = [a for a in arrays if a.shape != (0,)]
+    if len(kept) == len(arrays) or not kept or axis is None:
+        return _joined(xp.concatenate, arrays, out, axis=axis)
+    kind = common_type(*arrays)
+    return _joined(xp.concatenate, [a.astype(kind, copy=False) for a in kept], out, axis=axis)
 
 
 @operation("concatenate", out=Out.PASSED, method=False, fails="{name} of tensors, the first")
@@ -593,13 +617,13 @@ def concat(xp: Module, arrays: Arrays, /, axis: int | None = 0, *, out: Array | 
 
     A copy, of the type that they promote to. Raises InvalidArgument (shapes), IndexOutOfRange.
     """
-    return _joined(xp.concatenate, arrays, out, axis=axis)
+    return _one_after_the_other(xp, arrays, axis, out)
 
 
 @operation(out=Out.PASSED, method=False, fails="{name} of tensors, the first")
 def cat(xp: Module, tensors: Arrays, dim: int = 0, *, out: Array | None = None) -> Array:
     """`concat` with torch's names. A copy. Raises InvalidArgument (shapes), IndexOutOfRange."""
-    return _joined(xp.concatenate, tensors, out, axis=dim)
+    return _one_after_the_other(xp, tensors, dim, out)
 
 
 @operation(out=Out.PASSED, method=False, fails="{name} of tensors, the first")
@@ -608,25 +632,25 @@ def stack(xp: Module, arrays: Arrays, /, axis: int = 0, *, dim: int | None = Non
     return _joined(xp.stack, arrays, out, axis=axis if dim is None else dim)
 
 
-@operation(method=False, fails="{name} of tensors, the first")
+@operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def hstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors side by side: along the second axis, or the only one. A copy. Raises InvalidArgument."""
     return xp.hstack(tensors)
 
 
-@operation("row_stack", method=False, fails="{name} of tensors, the first")
+@operation("row_stack", out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def vstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors as rows, one below the other. A copy. Raises InvalidArgument."""
     return xp.vstack(tensors)
 
 
-@operation(method=False, fails="{name} of tensors, the first")
+@operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def dstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors along the third axis. A copy. Raises InvalidArgument."""
     return xp.dstack(tensors)
 
 
-@operation(method=False, fails="{name} of tensors, the first")
+@operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def column_stack(xp: Module, tensors: Arrays) -> Array:
     """Tensors as columns, side by side. A copy. Raises InvalidArgument."""
     return xp.column_stack(tensors)
@@ -711,8 +735,8 @@ def tile(xp: Module, x: Array, repetitions: Sequence[int], /) -> Array:
 
 
 @operation()
-def diag_embed(xp: Module, x: Array, /, offset: int = 0) -> Array:
-    """Matrices of zeros with the last axis on a diagonal. A copy. Raises InvalidArgument."""
+def diag_embed(xp: Module, x: Array, /, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
+    """Zeros with the last axis on a diagonal of two new axes. A copy. Raises InvalidArgument, IndexOutOfRange."""
     if not x.ndim:
         raise InvalidArgument("diag_embed of a tensor without axes; it needs one")
     offset = index_of(offset)
@@ -721,12 +745,13 @@ def diag_embed(xp: Module, x: Array, /, offset: int = 0) -> Array:
     made = xp.zeros(shape, x.dtype)
     at = xp.arange(x.shape[-1])
     made[..., at + max(0, -offset), at + max(0, offset)] = x
-    return made
+    places = several_axes(made, (dim1, dim2))
+    return xp.ascontiguousarray(xp.moveaxis(made, (-2, -1), places))
 
 
 @composed(method=False)
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Grids of coordinates from tensors of one axis, or of a list of them. Copies. Raises InvalidArgument."""
+    """Grids of coordinates from tensors of one axis, or a list of them. Copies. Raises InvalidArgument, DTypeError."""
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], SEQUENCES) else tensors
     if not given:
         raise InvalidArgument("meshgrid of no tensors; give one or more")

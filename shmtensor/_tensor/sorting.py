@@ -63,7 +63,7 @@ def argsort(
     return xp.ascontiguousarray(order_along(xp, x, axis_of(x, wanted), descending, stable))
 
 
-@composed(method=False)
+@composed()
 def msort(x: Tensor, /, *, out: Any = None) -> Tensor:
     """The values in order along the first axis. Raises IndexOutOfRange."""
     values = sort(x, 0).values

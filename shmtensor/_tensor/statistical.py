@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from ..dtypes import default_float, dtype_of
-from ..errors import DTypeError, InvalidArgument, type_name
+from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import SEQUENCES
 from .axes import dim_of
-from .core import Tensor, array_of, axes_of, axis_of, given, index_of
+from .core import Tensor, axes_of, axis_of, given_each, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
-from .elementwise import maximum, minimum
+from .elementwise import log_of_sum, maximum, minimum
 from .result_types import require_floating
 from .spread import moments
 
@@ -168,13 +168,13 @@ def _one_axis(name: str, function: Callable[..., Any], doc: str) -> Callable[...
             along = dim_of(x, along)
         return function(x, axis=along if x.ndim else None, keepdims=keepdims or keepdim)
 
-    return _reduction(compute, name, f"{doc}, in flat order or along an axis.", out=Out.NONE)
+    return _reduction(compute, name, f"{doc}, in flat order or along an axis.")
 
 
-def _reduction(compute: Callable[..., Any], name: str, doc: str, out: Out = Out.COPIED) -> Callable[..., Tensor]:
+def _reduction(compute: Callable[..., Any], name: str, doc: str) -> Callable[..., Tensor]:
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = f"{doc}\n\n{RAISES}"
-    return operation(out=out, fails="{name} over axes {axis} of")(compute)
+    return operation(out=Out.COPIED, fails="{name} over axes {axis} of")(compute)
 
 
 def _logsumexp(a: Array, axis: Any, keepdims: bool) -> Any:
@@ -200,6 +200,24 @@ var = _corrected("var", np.asarray, "Variance")
 count_nonzero = _plain("count_nonzero", np.count_nonzero, "How many values are not zero")
 argmax = _one_axis("argmax", np.argmax, "Index of the largest value")
 argmin = _one_axis("argmin", np.argmin, "Index of the smallest value")
+
+
+@operation(fails="a hash of", out=Out.COPIED)
+def hash_tensor(xp: Module, x: Array, /, dim: Any = None, *, keepdim: bool = False, mode: int = 0) -> Array:
+    """Exclusive or of the bits of all elements as float64 or int64, over all axes or some; uint64.
+
+    Args:
+        mode: 0, the only one.
+
+    Raises:
+        IndexOutOfRange (axes), DTypeError (complex numbers), InvalidArgument (mode).
+    """
+    if mode != 0:
+        raise InvalidArgument(f"hash_tensor with mode {mode!r}; there is 0")
+    if x.dtype.kind == "c":
+        raise DTypeError(f"hash_tensor of a tensor of {x.dtype.name}; it takes real numbers: use view_as_real")
+    bits = x.astype(xp.int64 if x.dtype.kind in "biu" else xp.float64).view(xp.uint64)
+    return reduced(xp.bitwise_xor.reduce, bits, _dims(dim, None), keepdim)
 
 
 class MinMax(NamedTuple):
@@ -273,13 +291,7 @@ def _extreme(
 
 def into_pair(found: Any, out: Any) -> Any:
     """Named results, or copied to a pair of tensors. Raises InvalidArgument, DTypeError."""
-    if out is None:
-        return found
-    if not isinstance(out, SEQUENCES):
-        raise DTypeError(f"out is a {type_name(out)}; give a pair of tensors, for {' and '.join(found._fields)}")
-    if len(out) != len(found):
-        raise InvalidArgument(f"out has {len(out)} tensors; give a pair, for {' and '.join(found._fields)}")
-    return type(found)(*[given(array_of(one), into, "results") for one, into in zip(found, out, strict=True)])
+    return given_each(found, out, "results")
 
 
 max = _extreme("max", _max_along, amax, maximum, "largest")
@@ -419,10 +431,17 @@ def cumprod(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = Non
     return _accumulate(xp, "cumprod", xp.multiply, x, dim, _whole(x, dtype), False, 1)
 
 
-@operation(fails="{name} along axis {axis} of", lifts=True)
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True)
 def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
     """Logarithms of the running sums of exp(x) along an axis. Raises IndexOutOfRange."""
-    return xp.logaddexp.accumulate(inexact(xp, x), axis_of(x, dim))
+    a, axis = inexact(xp, x), axis_of(x, dim)
+    if a.dtype.kind != "c":
+        return xp.logaddexp.accumulate(a, axis)
+    made = a.copy()
+    rows = xp.moveaxis(made, axis, 0)
+    for i in range(1, len(rows)):
+        rows[i] = log_of_sum(rows[i - 1], rows[i])
+    return made
 
 
 @operation(results=Found, fails="{name} along axis {axis} of", lifts=True)
@@ -499,7 +518,7 @@ def dist(xp: Module, x: Array, other: Array, /, p: float = 2) -> Array:
     return xp.linalg.norm(xp.subtract(inexact(xp, x), inexact(xp, other)).reshape(-1), p)
 
 
-@operation()
+@operation(out=Out.COPIED, in_place=True)
 def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array:
     """A copy whose parts along an axis have a p-norm of at most `maxnorm`.
 
@@ -515,7 +534,7 @@ def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array
     return xp.where(norms > maxnorm, x * (maxnorm / (norms + 1e-7)), x).astype(x.dtype)
 
 
-@operation(fails="a histogram of {bins} parts of")
+@operation(out=Out.COPIED, fails="a histogram of {bins} parts of")
 def histc(xp: Module, x: Array, /, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """How many values lie in each of `bins` equal parts of [min, max] (both the same: the smallest and largest value).
 

@@ -11,12 +11,22 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor
+from .._tensor.core import Tensor, given_each
 from .._tensor.dispatch import Array, Module, Out, composed, operation
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
 from . import decompositions, norms, solvers
-from .decompositions import EighResult, LUFactorResult, LUResult, QRResult, factored, pivots_of, reflectors, unpacked
+from .decompositions import (
+    EighResult,
+    LUFactorExResult,
+    LUFactorResult,
+    LUResult,
+    QRResult,
+    factored,
+    pivots_of,
+    reflectors,
+    unpacked,
+)
 from .functions import matrix_exp, matrix_power
 from .lapack import call, each, floating, matrices, numpys, same_type
 from .solvers import det, right_side, slogdet, triangular
@@ -140,9 +150,9 @@ trtrs = triangular_solve
 
 
 @composed()
-def cholesky(x: Tensor, /, upper: bool = False) -> Tensor:
+def cholesky(x: Tensor, /, upper: bool = False, *, out: Any = None) -> Tensor:
     """`linalg.cholesky`: L, or U. Raises LinAlgError (not positive definite), InvalidArgument, DTypeError."""
-    return decompositions.cholesky(x, upper=upper)
+    return decompositions.cholesky(x, upper=upper, out=out)
 
 
 @composed()
@@ -249,9 +259,9 @@ def logdet(xp: Module, x: Array, /) -> Array:
 
 
 @composed()
-def qr(x: Tensor, /, some: bool = True) -> QRResult:
+def qr(x: Tensor, /, some: bool = True, *, out: Any = None) -> QRResult:
     """`linalg.qr`; not `some`: a square Q. Raises InvalidArgument, DTypeError."""
-    return decompositions.qr(x, mode="reduced" if some else "complete")
+    return decompositions.qr(x, mode="reduced" if some else "complete", out=out)
 
 
 @operation(results=GeqrfResult)
@@ -347,14 +357,20 @@ def geev(xp: Module, x: Array, /, eigenvectors: bool = False) -> EigenResult:
 # -- triangular factors ------------------------------------------------------------------------------------------------
 
 
-@operation()
-def lu(xp: Module, x: Array, /, pivot: bool = True, get_infos: bool = False) -> tuple[Array, ...]:
+@operation(function=False, method=False)
+def _factored(xp: Module, x: Array, pivot: bool) -> tuple[Array, ...]:
+    """Factors, pivots and infos."""
+    return factored("lu", x, strict=False, pivot=pivot)
+
+
+@composed()
+def lu(x: Tensor, /, pivot: bool = True, get_infos: bool = False, *, out: Any = None) -> Any:
     """`linalg.lu_factor`, of singular matrices too: factors and pivots; with `get_infos` also int32, not 0 if singular.
 
     Raises InvalidArgument, DTypeError, NotSupported (pivot=False), MissingExtra (SciPy).
     """
-    both, pivots, infos = factored("lu", x, strict=False, pivot=pivot)
-    return (both, pivots, infos) if get_infos else (both, pivots)
+    found = tuple(_factored(x, pivot))
+    return given_each(LUFactorExResult(*found) if get_infos else found[:2], out, "lu")
 
 
 @composed()
@@ -364,9 +380,9 @@ def btrifact(x: Tensor, /) -> LUFactorResult:
 
 
 @composed("btrisolve")
-def lu_solve(b: Tensor, /, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+def lu_solve(b: Tensor, /, LU_data: Tensor, LU_pivots: Tensor, *, out: Any = None) -> Tensor:
     """`linalg.lu_solve` with the right side first. Raises as that function does."""
-    return solvers.lu_solve(LU_data, LU_pivots, b)
+    return solvers.lu_solve(LU_data, LU_pivots, b, out=out)
 
 
 btrisolve = lu_solve
@@ -392,7 +408,9 @@ def lu_unpack(
 
 
 @composed()
-def norm(x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def norm(
+    x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Tensor:
     """The p-norm of all elements, or over axes; "fro" is the 2-norm, "nuc" the sum of a matrix's singular values.
 
     Raises IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
@@ -402,7 +420,7 @@ def norm(x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *
     x = x if dtype is None else x.to(dtype)
     named = p if isinstance(p, str) else None
     if named == "nuc":
-        return norms.norm(x, "nuc", tuple(range(x.ndim)) if dim is None else dim, keepdim)
+        return norms.norm(x, "nuc", tuple(range(x.ndim)) if dim is None else dim, keepdim, out=out)
     if dim is not None and isinstance(dim, SEQUENCES) and not len(dim):
         dim = None
-    return norms.vector_norm(x, axis=dim, keepdims=keepdim, ord=2 if p is None or named == "fro" else p)
+    return norms.vector_norm(x, axis=dim, keepdims=keepdim, ord=2 if p is None or named == "fro" else p, out=out)

@@ -26,6 +26,11 @@ def variance(a, axis=None, keepdims=False):
         return total / np.float64(a.size / total.size - 1)
 
 
+def truth(function):
+    """Truth values, but bytes of bytes, as in torch."""
+    return lambda a, **how: np.asarray(function(a, **how)).astype("uint8" if a.dtype == np.uint8 else bool)
+
+
 REDUCED = {
     "all": np.all, "amax": np.max, "amin": np.min, "any": np.any, "mean": np.mean, "nanmean": np.nanmean,
     "nansum": np.nansum, "prod": np.prod, "std": lambda *a, **how: np.sqrt(variance(*a, **how)), "sum": np.sum,
@@ -37,7 +42,7 @@ INEXACT = ("mean", "nanmean", "std", "var")
 
 OTHERS = {
     "aminmax", "bhistc", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist",
-    "histc", "logcumsumexp", "logsumexp", "match", "max", "median", "min", "mode", "quantile", "renorm",
+    "hash_tensor", "histc", "logcumsumexp", "logsumexp", "match", "max", "median", "min", "mode", "quantile", "renorm",
 }  # fmt: skip
 
 

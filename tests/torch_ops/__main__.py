@@ -7,20 +7,14 @@ Run as `python -m torch_ops` in an environment with torch. Prints what is presen
 from __future__ import annotations
 
 import argparse
-import collections
 import sys
-import tomllib
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
 
 from torch_ops.entries import entries, label, look
+from torch_ops.report import is_left_out, report
 
 DTYPES = ("float32", "float64", "complex64", "int64", "int32", "uint8", "bool")
-DIFFERENCES = Path(__file__).parent / "differences.toml"
-EXCLUDED = ("nn.functional.", "masked.", "sparse.", "signal.", "jiterator", "torch.ops.", "_")
-"""Entries of parts of torch that shmtensor does not have, and private ones."""
 
 
 def main() -> int:
@@ -34,7 +28,7 @@ def main() -> int:
     numbers = [
         number
         for number, info in enumerate(listed)
-        if not info.name.startswith(EXCLUDED) or info.name.startswith("__")
+        if not is_left_out(info.name)
         if not asked.names or info.name in asked.names or label(info) in asked.names
     ]
     dtypes = tuple(asked.dtypes.split(","))
@@ -42,33 +36,8 @@ def main() -> int:
         results = list(
             pool.map(look, numbers, [dtypes] * len(numbers), [max(asked.show, 1)] * len(numbers), chunksize=4)
         )
-    return report(results, asked.show, is_whole=not asked.names and asked.dtypes == ",".join(DTYPES))
-
-
-def report(results: list[dict[str, Any]], show: int, is_whole: bool) -> int:
-    """Print the results. Returns the exit code."""
-    known = tomllib.loads(DIFFERENCES.read_text()) if DIFFERENCES.exists() else {}
-    counts: collections.Counter[str] = collections.Counter()
-    wrong = []
-    for row in results:
-        counts["entries"] += 1
-        counts["present"] += row["present"]
-        counts["samples"] += row["total"] if row["present"] else 0
-        counts["agree"] += row["agree"]
-        differs = not row["present"] or row["agree"] < row["total"]
-        if differs and (show or row["name"] not in known):
-            state = f"{row['agree']} of {row['total']}" if row["present"] else "absent"
-            print(f"{row['name']}: {state}")
-            for why in row["why"][:show]:
-                print(f"    {why}")
-        if differs is not (row["name"] in known):
-            wrong.append(row["name"])
-    share = counts["agree"] / max(1, counts["samples"])
-    print(f"{counts['present']} of {counts['entries']} entries present")
-    print(f"{counts['agree']} of {counts['samples']} samples of them agree ({share:.2%})")
-    if is_whole and wrong:
-        print(f"{len(wrong)} entries differ without a reason in {DIFFERENCES.name}, or agree and have one: {wrong}")
-    return int(is_whole and bool(wrong))
+    is_whole = not asked.names and asked.dtypes == ",".join(DTYPES)
+    return report(results, [label(info) for info in listed], asked.show, is_whole)
 
 
 if __name__ == "__main__":
