@@ -145,6 +145,8 @@ def _corrected(name: str, function: Callable[[Array], Array], doc: str) -> Calla
     ) -> Array:
         if unbiased is not None and correction is not None:
             raise InvalidArgument(f"{name} with unbiased={unbiased} and correction={correction}; give one of them")
+        if isinstance(axis, bool):  # moments takes a bool for torch's std(x, unbiased)
+            raise InvalidArgument(f"{name} over axis {axis}; give an integer")
         variance, _ = moments(xp, name, x, _dims(dim, axis), unbiased, keepdims or keepdim, correction)
         return function(variance).astype(x.real.dtype)
 

@@ -14,7 +14,12 @@ def _sigmoid(a: Any) -> Any:
     return np.reciprocal(np.exp(-a) + 1)
 
 
+def _logaddexp(a: Any, b: Any) -> Any:
+    return np.log(np.exp(a) + np.exp(b)) if a.dtype.kind == "c" else np.logaddexp(a, b)
+
+
 OTHER_NAMES = {
+    "logaddexp": _logaddexp,
     "cinv": np.reciprocal, "div": np.divide, "eq": np.equal, "ge": np.greater_equal, "gt": np.greater,
     "le": np.less_equal, "lt": np.less, "mul": np.multiply, "ne": np.not_equal, "neg": np.negative,
     "sub": np.subtract, "bitwise_not": np.invert, "fix": np.trunc,
