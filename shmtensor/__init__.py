@@ -1,8 +1,8 @@
 """shmtensor: processes on one Linux machine share tensors without copying.
 
 `shmtensor.multiprocessing` is the standard `multiprocessing` with tensors sent as handles. This module has
-torch's names: `zeros`, `add`, `Tensor`, `FloatStorage`, `float32`, ...; `shmtensor.array_api` is a namespace of the array
-API.
+torch's names: `zeros`, `add`, `Tensor`, `FloatStorage`, `float32`, ...; `shmtensor.array_api` is a namespace of the
+array API.
 
 Everything is loaded on first use, because the manager, which is part of this package, runs without NumPy. All names
 that are not modules are in `_namespace`.

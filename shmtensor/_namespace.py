@@ -20,6 +20,7 @@ from ._tensor.methods import Tensor as Tensor
 from .accounts import memory_stats as memory_stats
 from .allocators import MapFlags as MapFlags
 from .devices import device as device
+from .dtypes import dtype as dtype
 from .dtypes import get_default_dtype as get_default_dtype
 from .dtypes import set_default_dtype as set_default_dtype
 from .layouts import channels_last as channels_last

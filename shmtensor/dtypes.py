@@ -1,7 +1,7 @@
 """The element types: one table, from which storage classes, tensor classes and dtype objects are generated.
 
-A dtype object is a `numpy.dtype`. Each is an attribute of this module with NumPy's name (`dtypes.float32`). Types that
-are not in the table are refused and never converted silently.
+Each type is an attribute of this module with NumPy's name, a DType (`dtypes.float32`); the library itself computes with
+`numpy.dtype`. Types that are not in the table are refused and never converted silently.
 
 Some types come from another package, which is imported when such a type is used for the first time.
 """
@@ -18,8 +18,80 @@ import numpy as np
 
 from .errors import DTypeError, MissingExtra
 
-DType: TypeAlias = np.dtype[Any]
-"""The type of `tensor.dtype` and `storage.dtype`."""
+NumpyType: TypeAlias = np.dtype[Any]
+"""The types of arrays. Those that users see, as `tensor.dtype`, are DType."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DType:
+    """A type of elements, such as `shmtensor.float32`. There is one object of each type; nothing here blocks.
+
+    It is equal to NumPy's type of that kind (`np.dtype("float32")`, `np.float32`, `"float32"`), and NumPy's functions
+    take it where they take a `numpy.dtype`.
+    """
+
+    name: str
+    """NumPy's and torch's name: `"float32"`."""
+    dtype: np.dtype[Any]
+    """The `numpy.dtype`; NumPy asks for this attribute."""
+    itemsize: int
+    """Bytes of an element."""
+    kind: str
+    """NumPy's letter: `b` bool, `i` and `u` integers, `f` floating-point, `c` complex, `V` types of ml_dtypes."""
+    is_floating_point: bool
+    is_complex: bool
+    is_signed: bool
+    """Whether there are values below zero; true of complex types."""
+
+    @classmethod
+    def over(cls, dtype: np.dtype[Any]) -> DType:
+        """Return a new object for a supported `numpy.dtype`."""
+        complex_ = dtype.kind == "c"
+        real = dtype.kind == "f" or dtype.isbuiltin == 2
+        return cls(
+            dtype.name, dtype, dtype.itemsize, dtype.kind, real, complex_, real or complex_ or dtype.kind == "i"
+        )  # fmt: skip
+
+    def to_real(self) -> DType:
+        """The type of the parts of a complex number; of other types, itself."""
+        return DTYPES[np.dtype(f"f{self.itemsize // 2}")] if self.is_complex else self
+
+    def to_complex(self) -> DType:
+        """The complex type with parts of this type, or wider ones. Raises DTypeError: integers, bool and float16."""
+        if self.is_complex:
+            return self
+        if not self.is_floating_point or self.name == "float16":
+            raise DTypeError(f"there is no complex type with parts of {self.name}; use float32 or float64")
+        return DTYPES[np.dtype(np.complex128 if self.itemsize == 8 else np.complex64)]
+
+    def __repr__(self) -> str:
+        return f"shmtensor.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DType):
+            return self is other
+        if isinstance(other, np.dtype | str) or (isinstance(other, type) and issubclass(other, np.generic)):
+            try:
+                return self.dtype == other
+            except TypeError:  # no name of a type
+                return False
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _dtype_named, (self.name,)
+
+    def __copy__(self) -> DType:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> DType:
+        return self
+
+
+dtype = DType
+"""Its name in `shmtensor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +108,8 @@ class ElementType:
     """The package with the type if NumPy does not have it; the extra has the same name with dashes."""
 
     @property
-    def dtype(self) -> DType:
-        """The dtype in the byte order of this machine. Raises MissingExtra without its package."""
+    def dtype(self) -> NumpyType:
+        """NumPy's type, in the byte order of this machine. Raises MissingExtra without its package."""
         found = _loaded.get(self.name)
         return _load(self) if found is None else found
 
@@ -66,19 +138,22 @@ TABLE: Final = (
 ELEMENT_TYPES: Final = tuple(row for row in TABLE if row.package is None)
 """The types that are always available."""
 
-BY_DTYPE: Final[dict[DType, ElementType]] = {}
+BY_DTYPE: Final[dict[NumpyType, ElementType]] = {}
 """The row of each supported dtype. Byte-swapped dtypes differ from native ones, so they are not found here."""
+
+DTYPES: Final[dict[NumpyType, DType]] = {}
+"""What users see of each of those."""
 
 BY_NAME: Final[dict[str, ElementType]] = {row.name: row for row in TABLE}
 BY_PREFIX: Final[dict[str, ElementType]] = {row.prefix: row for row in TABLE}
 
-_loaded: dict[str, DType] = {}  # by name
-_known: dict[DType, DType] = {}  # the equal dtype without metadata
+_loaded: dict[str, NumpyType] = {}  # by name
+_known: dict[NumpyType, NumpyType] = {}  # the equal dtype without metadata
 _makers: list[Callable[[ElementType], None]] = []
 _loading = threading.RLock()
 
 
-def _load(row: ElementType) -> DType:
+def _load(row: ElementType) -> NumpyType:
     """Load a type and create its classes."""
     source: Any = np
     if row.package is not None:
@@ -89,10 +164,11 @@ def _load(row: ElementType) -> DType:
                 f"elements of {row.name} need the package {row.package}, which cannot be imported ({error}); "
                 f"pip install 'shmtensor[{row.package.replace('_', '-')}]'"
             ) from error
-    dtype: DType = np.dtype(getattr(source, row.name))
+    dtype: NumpyType = np.dtype(getattr(source, row.name))
     with _loading:
         if row.name not in _loaded:
             _loaded[row.name] = dtype
+            DTYPES[dtype] = DType.over(dtype)
             for make in _makers:
                 make(row)
             _known[dtype] = dtype
@@ -137,29 +213,34 @@ def __getattr__(name: str) -> DType:
     row = BY_NAME.get(ALIASES.get(name, name))
     if row is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return row.dtype
+    return DTYPES[row.dtype]
+
+
+def _dtype_named(name: str) -> DType:
+    return DTYPES[BY_NAME[name].dtype]
 
 
 # -- the default type --------------------------------------------------------------------------------------------------
 
-DEFAULT: Final[DType] = np.dtype(np.float32)
+DEFAULT: Final[NumpyType] = np.dtype(np.float32)
 """The type of a bare Storage, and of a bare Tensor unless the default is changed, as in TH and torch."""
-_default = DEFAULT
+default = DEFAULT
+"""The type of new tensors of floating-point numbers; `set_default_dtype` changes it."""
 
 
-def default_float() -> DType:
+def default_float() -> NumpyType:
     """Return the type of new tensors of floating-point numbers (`set_default_dtype`)."""
-    return _default
+    return default
 
 
-def default_complex() -> DType:
+def default_complex() -> NumpyType:
     """Return the type of new tensors of complex numbers: complex128 if the default type is float64, else complex64."""
-    return np.dtype(np.complex128 if _default == np.float64 else np.complex64)
+    return np.dtype(np.complex128 if default == np.float64 else np.complex64)
 
 
 def get_default_dtype() -> DType:
     """The type of new tensors of floating-point numbers where none is given: float32 unless it was changed."""
-    return _default
+    return DTYPES[default]
 
 
 def set_default_dtype(d: object) -> None:
@@ -173,14 +254,14 @@ def set_default_dtype(d: object) -> None:
     Raises:
         DTypeError: another type.
     """
-    global _default
+    global default
     dtype = dtype_of(d)
     if not is_float(dtype):
         raise DTypeError(f"the default type cannot be {dtype.name}; use a floating-point type such as float32")
-    _default = dtype
+    default = dtype
 
 
-def is_float(dtype: DType) -> bool:
+def is_float(dtype: NumpyType) -> bool:
     """Whether a supported type is floating-point, but not complex. Does not block."""
     return dtype.kind == "f" or dtype.isbuiltin == 2
 
@@ -188,12 +269,12 @@ def is_float(dtype: DType) -> bool:
 # -- the type of two types ---------------------------------------------------------------------------------------------
 
 
-def category_of(dtype: DType) -> int:
+def category_of(dtype: NumpyType) -> int:
     """The rank of a supported type in promotion: 0 bool, 1 integers, 2 floating-point types, 3 complex types."""
     return 2 if dtype.isbuiltin == 2 else {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}[dtype.kind]
 
 
-def promoted(first: DType, second: DType) -> DType:
+def promoted(first: NumpyType, second: NumpyType) -> NumpyType:
     """Return the type that holds two types, as in torch. Does not block.
 
     The type of the higher category, whatever the width of the other: int64 and float16 give float16. Within a category
@@ -221,11 +302,11 @@ def supported_names() -> str:
     return ", ".join(BY_NAME)
 
 
-def dtype_of(spec: object) -> DType:
-    """Return the supported dtype of `spec`. Does not block.
+def dtype_of(spec: object) -> NumpyType:
+    """Return NumPy's type for `spec`, if it is supported. Does not block.
 
     Args:
-        spec: a dtype object of this module, anything that `numpy.dtype` accepts (a NumPy scalar type, `"float32"`,
+        spec: a DType, anything that `numpy.dtype` accepts (a NumPy scalar type, `"float32"`,
             `float`), or None for the default type (`get_default_dtype`).
 
     Returns:
@@ -235,8 +316,10 @@ def dtype_of(spec: object) -> DType:
         DTypeError: `spec` is not a type, or not in the table (object, structured, byte-swapped, ...).
         MissingExtra: the type needs a package that is not installed.
     """
+    if isinstance(spec, DType):
+        return spec.dtype
     if spec is None:
-        return _default
+        return default
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec].dtype
     try:
@@ -246,7 +329,7 @@ def dtype_of(spec: object) -> DType:
     return require_supported(dtype)
 
 
-def require_supported(dtype: DType) -> DType:
+def require_supported(dtype: NumpyType) -> NumpyType:
     """Return `dtype` without metadata if it is in the table. Does not block.
 
     Raises:
@@ -269,7 +352,7 @@ def require_supported(dtype: DType) -> DType:
     raise DTypeError(f"{found}; {advice}, to one of {supported_names()}")
 
 
-def require_same(asked: object, have: DType, what: str) -> None:
+def require_same(asked: object, have: NumpyType, what: str) -> None:
     """Raise DTypeError, with both types, unless `asked` is the type `have` of `what`. Does not block."""
     wanted = dtype_of(asked)
     if wanted != have:

@@ -1,6 +1,8 @@
 """The table of element types, what is made from it, and what it refuses."""
 
 import ast
+import copy
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -28,10 +30,13 @@ def test_table_is_complete_and_without_doubles():
 
 @pytest.mark.parametrize("row", EVERY_ROW)
 def test_a_row_gives_its_names(row):
-    assert getattr(shmtensor, row.name) is getattr(dtypes, row.name) is row.dtype
+    dtype = getattr(shmtensor, row.name)
+    assert dtype is getattr(dtypes, row.name)
+    assert isinstance(dtype, shmtensor.dtype)
+    assert dtype == row.dtype == dtype.dtype == dtypes.dtype_of(dtype)
     assert dtypes.dtype_of(row.name) is row.dtype
     storage, tensor = getattr(shmtensor, f"{row.prefix}Storage"), getattr(shmtensor, f"{row.prefix}Tensor")
-    assert storage.dtype is row.dtype
+    assert storage.dtype is dtype
     assert storage.__name__ == f"{row.prefix}Storage"
     assert isinstance(shmtensor.zeros(2, dtype=row.dtype), tensor)
     assert callable(getattr(storage, row.method))
@@ -138,3 +143,49 @@ def test_other_types_of_the_package_are_refused():
 
     with pytest.raises(DTypeError, match="float8_e4m3b11fnuz"):
         dtypes.dtype_of(ml_dtypes.float8_e4m3b11fnuz)
+
+
+@pytest.mark.parametrize("row", EVERY_ROW)
+def test_a_dtype_says_what_it_is(row):
+    dtype = getattr(shmtensor, row.name)
+    assert repr(dtype) == str(dtype) == f"shmtensor.{row.name}"
+    assert (dtype.name, dtype.itemsize, dtype.kind) == (row.name, row.dtype.itemsize, row.dtype.kind)
+    assert dtype.is_complex == row.name.startswith("complex")
+    assert dtype.is_floating_point == ("float" in row.name)
+    assert dtype.is_signed == (not row.name.startswith(("uint", "bool")))
+    assert copy.copy(dtype) is copy.deepcopy(dtype) is pickle.loads(pickle.dumps(dtype)) is dtype
+    with pytest.raises(AttributeError):
+        dtype.name = "other"
+
+
+@pytest.mark.parametrize("row", EVERY_ROW)
+def test_a_dtype_is_equal_to_numpys(row):
+    dtype = getattr(shmtensor, row.name)
+    for same in (row.dtype, row.dtype.type, row.name):
+        assert dtype == same
+        assert same == dtype or isinstance(same, type), "of a class NumPy knows nothing"
+        assert (dtype != same) is False
+    assert hash(dtype) == hash(row.dtype)
+    assert {row.dtype: 1}[dtype] == 1
+    for other in (np.dtype("datetime64[s]"), "no type", None, float, 3, object()):
+        assert dtype != other
+    assert [one.name for one in dtypes.TABLE if one.dtype == dtype] == [row.name]
+
+
+@pytest.mark.parametrize("row", EVERY_ROW)
+def test_numpy_takes_a_dtype(row):
+    dtype = getattr(shmtensor, row.name)
+    assert np.dtype(dtype) is row.dtype or np.dtype(dtype) == row.dtype
+    assert np.zeros(2, dtype).dtype == dtype
+    assert np.zeros(2).astype(dtype).dtype == dtype
+    assert np.asarray(shmtensor.zeros(2, dtype=dtype)).dtype == dtype
+    assert shmtensor.zeros(2, dtype=dtype).dtype is shmtensor.zeros(2, dtype=row.dtype).dtype is dtype
+
+
+def test_types_to_and_from_complex():
+    assert [one.to_complex() for one in (shmtensor.float32, shmtensor.complex128)] == ["complex64", "complex128"]
+    assert [one.to_real() for one in (shmtensor.complex64, shmtensor.complex128)] == ["float32", "float64"]
+    for dtype in (shmtensor.float16, shmtensor.int8, shmtensor.bool):
+        assert dtype.to_real() is dtype
+        with pytest.raises(DTypeError, match=dtype.name):
+            dtype.to_complex()

@@ -361,6 +361,10 @@ bool convert(PyObject** operand, PyArray_Descr* descr) {
 
 bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
     if (!load_numpy()) return false;
+    if (count == 2 && PyArray_Check(operands[0]) && PyArray_Check(operands[1]) && !is_integer_kind(operands[0]) &&
+        PyArray_DESCR(reinterpret_cast<PyArrayObject*>(operands[0])) ==
+            PyArray_DESCR(reinterpret_cast<PyArrayObject*>(operands[1])))
+        return true;  // most are
     PyArray_Descr *inexact = nullptr, *same = nullptr;
     bool integers = false, has_float = rule == Promotion::floats, has_complex = false, equal = true;
     for (Py_ssize_t i = 0; i < count; ++i) {

@@ -42,7 +42,6 @@ struct Operation {
     PyObject* into;     // what computes with arrays where there is an `out`
     PyObject* named;    // nullptr, or a tuple of names of keyword arguments that must be tensors or None
     PyObject* results;  // nullptr, or the class of named results
-    PyObject* wider;    // nullptr, or what takes calls with other parameters than `out` (add(x, y, alpha=2))
     // Bits of positional arguments; the last one stands for all that follow.
     std::uint64_t tensors, optional, operands;
     Result result;
@@ -54,7 +53,8 @@ struct Operation {
     // Positional arguments that `compute` does not count itself, as NumPy's ufuncs do not; `most` is -1 otherwise.
     int least, most;
     Promotion promotion;  // of the operands, or of the only argument
-    PyObject* weak;  // references to it
+    PyObject* wider;      // nullptr, or what takes calls with other parameters than `out` (add(x, y, alpha=2))
+    PyObject* weak;       // references to it
 };
 
 // Names; made once.

@@ -13,7 +13,7 @@ from ..dtypes import dtype_of
 from ..errors import DTypeError, InvalidArgument
 from .core import axis_of
 from .dispatch import Array, Module, Out, export, operation
-from .result_types import converted, require_floating, require_real, widened
+from .result_types import converted, element_of, require_floating, require_real, widened
 
 _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 _SELU_SCALE: Final = 1.0507009873554804934193349852946
@@ -70,16 +70,23 @@ def relu(xp: Module, input: Array) -> Array:
 
 @operation(method=False, out=Out.COPIED)
 def threshold(xp: Module, input: Array, threshold: float, value: float) -> Array:
-    """`value` where x is not above `threshold`. Raises DTypeError: bool and complex numbers."""
-    _require_numbers("threshold", input)
-    return xp.where(input <= threshold, xp.asarray(value).astype(input.dtype), input)
+    """`value` where x is not above `threshold`; both become elements of the tensor's type, without their fraction.
+
+    Raises DTypeError: bool and complex numbers; InvalidArgument: a number that the type does not have.
+    """
+    return _above(xp, "threshold", input, threshold, value)
 
 
 @operation(method=False, out=Out.PLACED)
 def threshold_(xp: Module, input: Array, threshold: float, value: float) -> Array:
     """`threshold` in place; returns the tensor. Raises as threshold does, and LayoutError."""
-    _require_numbers("threshold_", input)
-    return xp.where(input <= threshold, xp.asarray(value).astype(input.dtype), input)
+    return _above(xp, "threshold_", input, threshold, value)
+
+
+def _above(xp: Module, name: str, a: Array, threshold: float, value: float) -> Array:
+    _require_numbers(name, a)
+    least = element_of(f"{name} with threshold", threshold, a.dtype)
+    return xp.where(a <= least, element_of(f"{name} with value", value, a.dtype), a)
 
 
 @operation(method=False)

@@ -13,7 +13,7 @@ from ..errors import DTypeError
 from . import elementwise
 from .core import Tensor
 from .dispatch import Array, Module, Operand, Out, composed, export, operation
-from .result_types import COMPLEX, category, common_type, converted, require_floating, require_real
+from .result_types import COMPLEX, category, common_type, converted, number_of, require_floating, require_real
 
 
 class FrexpResult(NamedTuple):
@@ -38,11 +38,12 @@ def float_power(xp: Module, input: Operand, exponent: Operand) -> Array:
 def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Array:
     """`other - alpha * input`; types promote as torch's do.
 
-    Raises DTypeError: bool, or an alpha of a higher kind than the tensors; InvalidArgument: shapes.
+    Raises DTypeError: bool, or an alpha of a higher kind than the tensors; InvalidArgument: shapes, alpha.
     """
     dtype = common_type(input, other)
     if dtype.kind == "b" or input.dtype.kind == "b":
         raise DTypeError("rsub of a tensor of bool; use logical_xor, or convert it by to()")
+    number_of("rsub with alpha", alpha)
     if category(np.asarray(alpha).dtype) > category(dtype):
         raise DTypeError(f"rsub of a tensor of {dtype.name} with alpha {alpha!r}; convert the tensor by to()")
     a, b, factor = converted(xp, dtype, input, other, alpha)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..devices import device_of, names_device
-from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, DType, ElementType, dtype_of, set_default_dtype
+from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, DType, ElementType, NumpyType, dtype_of, set_default_dtype
 from ..errors import DTypeError, InvalidArgument
 from ..layouts import axes_in_memory, preserve_format
 from . import creation
@@ -25,7 +25,8 @@ Size = Shape
 def _converted(x: Tensor, dtype: Any, copy: Any, memory_format: Any) -> Tensor:
     a = x._live()
     wanted = a.dtype if dtype is None else dtype_of(dtype)
-    if not copy and wanted == a.dtype and (memory_format in (None, preserve_format) or _is_dense(x, memory_format)):
+    kept = memory_format is None or memory_format is preserve_format
+    if not copy and wanted == a.dtype and (kept or _is_dense(x, memory_format)):
         return x
     return creation.formatted_as(x, wanted, memory_format)
 
@@ -64,7 +65,9 @@ def to(
         InvalidArgument: no such device or memory format, or arguments that do not go together.
     """
     first, *rest = target or (other,)
-    if isinstance(first, Tensor):
+    if isinstance(first, DType):
+        dtype = first
+    elif isinstance(first, Tensor):
         dtype = first.dtype
     elif first is None or names_device(first):
         device = first if first is not None else device
@@ -72,7 +75,7 @@ def to(
             dtype = rest.pop(0)
     else:
         dtype = first
-    if len(rest) > 2 or not all(isinstance(one, bool | int) for one in rest):
+    if rest and (len(rest) > 2 or not all(isinstance(one, bool | int) for one in rest)):
         raise InvalidArgument(f"to{target}: give a type, a device, both or a tensor, and then non_blocking and copy")
     device_of(device)
     return _converted(self, dtype, rest[1] if len(rest) > 1 else copy, memory_format)
@@ -94,7 +97,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return _converted(self, type_named(dtype), False, None)
 
 
-def type_named(spec: Any) -> DType:
+def type_named(spec: Any) -> NumpyType:
     """The type that a type, a class of tensors or the name of such a class means. Raises DTypeError."""
     if isinstance(spec, TypedTensor):
         return spec._dtype
@@ -204,7 +207,7 @@ def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None
 @composed(function=False)
 def new(self: Tensor, *content: Any) -> Tensor:
     """What the class of this tensor's type makes: `x.new(2, 3)` of sizes, `x.new([2, 3])` of values. Raises as that."""
-    return Tensor._construct(content, self.dtype)  # type: ignore[no-any-return]
+    return Tensor._construct(content, self._array.dtype)  # type: ignore[no-any-return]
 
 
 __all__ = export(globals())

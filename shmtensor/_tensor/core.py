@@ -26,7 +26,18 @@ from .._native import tensor as _tensor
 from ..allocators.default import again as allocate_again
 from ..allocators.default import out_of_heap
 from ..devices import CPU, Device, device_of
-from ..dtypes import BY_DTYPE, DType, ElementType, class_named, default_float, dtype_of, each_type, require_supported
+from ..dtypes import (
+    BY_DTYPE,
+    DTYPES,
+    DType,
+    ElementType,
+    NumpyType,
+    class_named,
+    default_float,
+    dtype_of,
+    each_type,
+    require_supported,
+)
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
 from ..layouts import Layout, refuse_grad, strided
 from ..storage import Storage
@@ -93,7 +104,7 @@ class Tensor(TensorBase, Methods):
         return cls._construct(content, None)  # type: ignore[no-any-return]
 
     @classmethod
-    def _construct(cls, content: tuple[Any, ...], dtype: DType | None) -> Any:
+    def _construct(cls, content: tuple[Any, ...], dtype: NumpyType | None) -> Any:
         first = content[0] if len(content) == 1 else None
         if isinstance(first, Tensor):
             if dtype is not None and first.dtype != dtype:
@@ -108,7 +119,7 @@ class Tensor(TensorBase, Methods):
             if dtype is not None and first.dtype != dtype:
                 raise DTypeError(
                     f"a tensor of {dtype.name} was asked for over a {type(first).__name__} ({first.dtype.name}); "
-                    f"use {BY_DTYPE[first.dtype].prefix}Tensor, or convert the values"
+                    f"use {BY_DTYPE[first._dtype].prefix}Tensor, or convert the values"
                 )
             self._storage = first
             self._epoch = first._epoch
@@ -216,7 +227,7 @@ class Tensor(TensorBase, Methods):
             NotSupported: requires_grad.
         """
         refuse_grad(requires_grad)
-        kind = storage.dtype if dtype is None else dtype_of(dtype)
+        kind = storage._dtype if dtype is None else dtype_of(dtype)
         width = kind.itemsize
         epoch, flat = storage._epoch, storage._flat
         if len(size) != len(stride) or offset < 0:
@@ -273,7 +284,7 @@ class Tensor(TensorBase, Methods):
     @property
     def dtype(self) -> DType:
         """Type of the elements."""
-        return self._array.dtype
+        return DTYPES[self._array.dtype]
 
     @property
     def requires_grad(self) -> bool:
@@ -620,7 +631,7 @@ OPERANDS: Final = (int, float, complex, np.ndarray, np.generic, list)
 class TypedTensor(type):
     """Class of FloatTensor and its kin: calling one makes a Tensor of its type; such tensors are instances of it."""
 
-    _dtype: DType
+    _dtype: NumpyType
 
     def __call__(cls, *content: Any) -> Any:
         return Tensor._construct(content, cls._dtype)
@@ -629,7 +640,7 @@ class TypedTensor(type):
         return isinstance(instance, Tensor) and instance.dtype == cls._dtype
 
 
-TENSOR_CLASSES: Final[dict[DType, type[Tensor]]] = {}
+TENSOR_CLASSES: Final[dict[NumpyType, type[Tensor]]] = {}
 """The class for each type that is there."""
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import dtypes
 from .._native import tensor as _tensor
 from ..allocators.default import out_of_heap
 from ..allocators.managed import allocate, allocate_tensor
 from ..devices import device_of
-from ..dtypes import BY_DTYPE, DType, default_float, dtype_of
+from ..dtypes import BY_DTYPE, NumpyType, dtype_of
 from ..errors import InvalidArgument, LayoutError, type_name
 from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
 from ..storage.arguments import array_from, empty_array, shape_from
@@ -94,7 +95,7 @@ def empty(
         if out is None:
             return formatted(sizes, memory_format, dtype=dtype, device=device, shared=shared)
         return given(np.empty(sizes, type_for(out, dtype)), out, "empty")
-    kind = default_float() if dtype is None else dtype_of(dtype)
+    kind = dtypes.default if dtype is None else dtype_of(dtype)
     if device is not None:
         device_of(device)
     if shared:
@@ -148,7 +149,8 @@ def zeros(
         made = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared)
         return made.fill_(0)
     kind = dtype_of(dtype)
-    device_of(device)
+    if device is not None:
+        device_of(device)
     sizes, nbytes = shape_from((shape, *more), kind.itemsize)
     try:
         return _tensor(np.zeros(sizes, kind))
@@ -274,7 +276,7 @@ def asarray(
     return made_of(found._live(), shared=True)
 
 
-def _over(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
+def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
     if isinstance(obj, Tensor):
         if copy or (wanted is not None and wanted != obj.dtype):
             _allow(copy, f"a tensor of {obj.dtype.name} as {wanted}")
@@ -319,6 +321,8 @@ def empty_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, s
     Args:
         memory_format: default `preserve_format`: axes lie in memory in the order of those of `input`, without gaps.
     """
+    if memory_format is None and (a := array_of(input)).flags.c_contiguous:
+        return empty(a.shape, dtype=a.dtype if dtype is None else dtype, shared=shared)
     return _like(input, dtype, memory_format, shared)
 
 
@@ -326,8 +330,7 @@ def empty_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, s
 @with_options(out=False)
 def zeros_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, shared: bool = False) -> Tensor:
     """A tensor of zeros, with the sizes and, unless given, the type of `input`. Arguments and errors as empty_like."""
-    a = array_of(input)
-    if a.flags.c_contiguous and memory_format is None:
+    if memory_format is None and (a := array_of(input)).flags.c_contiguous:
         return zeros(a.shape, dtype=a.dtype if dtype is None else dtype, shared=shared)
     return _like(input, dtype, memory_format, shared).fill_(0)
 
@@ -336,6 +339,8 @@ def zeros_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, s
 @with_options(out=False)
 def ones_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, shared: bool = False) -> Tensor:
     """A tensor of ones, with the sizes and, unless given, the type of `input`. Arguments and errors as empty_like."""
+    if memory_format is None and (a := array_of(input)).flags.c_contiguous:
+        return ones(a.shape, dtype=a.dtype if dtype is None else dtype, shared=shared)
     return _like(input, dtype, memory_format, shared).fill_(1)
 
 
@@ -388,18 +393,25 @@ def made_of(values: NDArray[Any], shared: bool) -> Tensor:
     return _tensor(target, None, SETTLED)
 
 
-def formatted_as(x: Tensor, dtype: DType, memory_format: Any) -> Tensor:
+def formatted_as(x: Tensor, dtype: NumpyType, memory_format: Any) -> Tensor:
     """A copy of a tensor in another type or memory format. Raises InvalidArgument: a format for other axes."""
     a = x._live()
-    with np.errstate(all="ignore"):  # what a type cannot hold is cut off, as in C
-        if memory_format in (None, preserve_format):
-            try:
-                return _tensor(a.astype(dtype))
-            except MemoryError as error:
-                return wrap(again(error, "converting", a, a.astype, dtype))
-        made = formatted(a.shape, memory_format, dtype=dtype)
+    if memory_format is None or memory_format is preserve_format:
+        if np.can_cast(a.dtype, dtype):
+            return _as_type(a, dtype)
+        with np.errstate(all="ignore"):  # what a type cannot hold is cut off, as in C
+            return _as_type(a, dtype)
+    made = formatted(a.shape, memory_format, dtype=dtype)
+    with np.errstate(all="ignore"):
         np.copyto(made._live(), a, casting="unsafe")
     return made
+
+
+def _as_type(a: NDArray[Any], dtype: NumpyType) -> Tensor:
+    try:
+        return _tensor(a.astype(dtype))
+    except MemoryError as error:
+        return wrap(again(error, "converting", a, a.astype, dtype))
 
 
 __all__ = export(globals())

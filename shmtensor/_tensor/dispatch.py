@@ -195,8 +195,8 @@ class Form:
             bound = inspect.signature(compute).bind_partial(*args, **how)
             bound.apply_defaults()
             values.update(bound.arguments)
-        if values.get("dim") is not None:
-            values["axis"] = values["dim"]
+        if values.get("dim") is not None or "axis" not in values:
+            values["axis"] = values.get("dim")
         return self.fails.format_map(values)
 
     def require_arguments(self, /, *args: Any, **how: Any) -> None:

@@ -52,10 +52,11 @@ def _edges(xp: Module, points: Array, bins: Any, given: Any) -> list[Array]:
         if min(map(index_of, wanted), default=1) < 1:
             raise InvalidArgument(f"a histogram of {wanted} parts; give numbers from 1")
         bounds = _bounds(points, count, given)
-        return [
-            xp.linspace(low, high, index_of(n) + 1).astype(points.dtype)
-            for n, (low, high) in zip(wanted, bounds, strict=True)
-        ]
+        with np.errstate(all="ignore"):
+            return [
+                xp.linspace(low, high, index_of(n) + 1).astype(points.dtype)
+                for n, (low, high) in zip(wanted, bounds, strict=True)
+            ]
     edges = [xp.asarray(one).astype(points.dtype) for one in wanted]
     if any(one.ndim != 1 or not one.size for one in edges):
         raise InvalidArgument("edges of a histogram must be tensors of one axis, with one edge at least")
@@ -76,11 +77,13 @@ def _counted(xp: Module, points: Array, edges: list[Array], weight: Array | None
     size = int(np.prod(shape))
     counts = xp.bincount(place[inside], weights, size)[:size].reshape(shape).astype(np.float64)
     if density:
-        counts /= counts.sum()
-        for axis, edge in enumerate(edges):
-            widths = xp.diff(edge.astype(np.float64))
-            counts /= widths.reshape([-1 if i == axis else 1 for i in range(len(edges))])
-    return counts.astype(points.dtype)
+        with np.errstate(all="ignore"):  # NaN where nothing was counted
+            counts /= counts.sum()
+            for axis, edge in enumerate(edges):
+                widths = xp.diff(edge.astype(np.float64))
+                counts /= widths.reshape([-1 if i == axis else 1 for i in range(len(edges))])
+    with np.errstate(over="ignore"):
+        return counts.astype(points.dtype)
 
 
 def _require_float(a: Array, name: str) -> None:
@@ -110,7 +113,7 @@ def histogram(
         bins: number of equal parts, or a tensor of edges.
         range: lowest and highest edge; None: the smallest and the largest value.
         weight: what each value counts.
-        density: divide by the sum and by the widths of the parts.
+        density: divide by the sum and by the widths of the parts; NaN if nothing was counted.
 
     Raises:
         DTypeError: not a floating-point type; InvalidArgument: a range or shapes that do not fit.

@@ -12,7 +12,9 @@ import numpy as np
 from ..devices import CPU, device_of
 from ..dtypes import (
     BY_DTYPE,
+    DTYPES,
     DType,
+    NumpyType,
     category_of,
     default_complex,
     default_float,
@@ -74,7 +76,7 @@ class IntInfo:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
-def _dtype(spec: Any) -> DType:
+def _dtype(spec: Any) -> NumpyType:
     return spec._array.dtype if isinstance(spec, Tensor) else dtype_of(spec)
 
 
@@ -117,17 +119,17 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         if rank > category_of(found):
             width = found if category_of(found) == 2 else default_float()
             found = (np.dtype(np.int64), width, promoted(width, np.dtype(np.complex64)))[rank - 1]
-    return found
+    return DTYPES[found]
 
 
-def _type_of(number: complex) -> DType:
+def _type_of(number: complex) -> NumpyType:
     return np.dtype(type(number))
 
 
 @composed(method=False)
 def promote_types(type1: Any, type2: Any) -> DType:
     """The type that two types promote to, as `result_type`. Raises DTypeError."""
-    return promoted(dtype_of(type1), dtype_of(type2))
+    return DTYPES[promoted(dtype_of(type1), dtype_of(type2))]
 
 
 @composed(method=False)
@@ -235,10 +237,10 @@ class NamespaceInfo:
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """The types of tensors when nothing is said. Raises InvalidArgument: no such device."""
         device_of(device)
-        whole = np.dtype(np.int64)
+        whole = DTYPES[np.dtype(np.int64)]
         return {
-            "real floating": default_float(),
-            "complex floating": default_complex(),
+            "real floating": DTYPES[default_float()],
+            "complex floating": DTYPES[default_complex()],
             "integral": whole,
             "indexing": whole,
         }
@@ -251,7 +253,7 @@ class NamespaceInfo:
         """The array API's types by their names, of all kinds or some. Raises InvalidArgument: no such device."""
         device_of(device)
         return {
-            dtype.name: dtype
+            dtype.name: DTYPES[dtype]
             for dtype in list(BY_DTYPE)
             if dtype.isbuiltin == 1 and dtype != np.float16 and (kind is None or isdtype(dtype, kind))
         }

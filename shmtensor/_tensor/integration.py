@@ -81,7 +81,7 @@ def gradient(xp: Module, x: Array, /, *, spacing: Any = 1, dim: Any = None, edge
     if index_of(edge_order) not in (1, 2):
         raise InvalidArgument(f"a gradient with edge_order {edge_order}; give 1 or 2")
     kind = DEFAULT if x.dtype.kind in "biu" else x.dtype
-    values = x.astype(kind, copy=False)
+    values = x.astype(np.float64) if x.dtype.kind in "biu" else x
     steps = [one.astype(np.float64) if getattr(one, "ndim", 0) else one for one in parts]
     return tuple([
         xp.gradient(values, step, axis=axis, edge_order=edge_order).astype(kind, copy=False)

@@ -8,7 +8,7 @@ from functools import partial, wraps
 from typing import Any, Final, overload
 
 from ..devices import device_of
-from ..dtypes import DType, dtype_of
+from ..dtypes import NumpyType, dtype_of
 from ..errors import DTypeError
 from ..layouts import require_usual
 from .core import Tensor, array_of, given
@@ -20,7 +20,7 @@ _OPTIONS: Final = {
 }  # fmt: skip
 
 
-def type_for(out: Tensor, dtype: Any) -> DType:
+def type_for(out: Tensor, dtype: Any) -> NumpyType:
     """The type of values that go to `out`: its own. Raises DTypeError: another one is asked for."""
     have = array_of(out).dtype
     if dtype is not None and dtype_of(dtype) != have:
@@ -52,21 +52,20 @@ def with_options(make: Make | None = None, *, out: bool = True) -> Any:
 
 def _with_options(make: Make, has_out: bool) -> Make:
     found = inspect.signature(make)
-    own_device = "device" in found.parameters
     new = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (default, annotation) in _OPTIONS.items()
         if name not in found.parameters and (has_out or name != "out")
     ]
+    names = {name.name for name in new}
 
     @wraps(make)
-    def create(
-        *args: Any, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False, **how: Any
-    ) -> Tensor:
-        if layout is not None or requires_grad or pin_memory:
-            require_usual(requires_grad, layout, pin_memory)
-        if not own_device and "device" in how:
-            device_of(how.pop("device"))
+    def create(*args: Any, **how: Any) -> Tensor:
+        if how.keys().isdisjoint(names):
+            return make(*args, **how)
+        require_usual(how.pop("requires_grad", False), how.pop("layout", None), how.pop("pin_memory", False))
+        if "device" in names:
+            device_of(how.pop("device", None))
         target = how.pop("out", None) if has_out else None
         if target is None:
             return make(*args, **how)

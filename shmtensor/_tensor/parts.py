@@ -61,10 +61,15 @@ def unsafe_split(xp: Module, x: Array, /, split_size: int, dim: int = 0) -> tupl
 
 @_view()
 def unsafe_chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> tuple[Array, ...]:
-    """At most `chunks` views along an axis, as `chunk`. Raises IndexOutOfRange, InvalidArgument."""
+    """At most `chunks` views along an axis, as `chunk`; so many if the axis has nothing.
+
+    Raises IndexOutOfRange, InvalidArgument.
+    """
     axis = axis_of(x, dim)
     if index_of(chunks) < 1:
         raise InvalidArgument(f"asked for {chunks} chunks; ask for 1 or more")
+    if not x.shape[axis]:
+        return _cut(x, axis, [0] * index_of(chunks))
     return _of_size(x, axis, max(1, -(-x.shape[axis] // index_of(chunks))))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..devices import CPU
-from ..dtypes import BY_DTYPE, DEFAULT, DType
+from ..dtypes import BY_DTYPE, DEFAULT, NumpyType
 from ..errors import InvalidArgument
 from ..storage.arguments import integer
 from .core import Tensor
@@ -35,8 +36,10 @@ class Options:
 PROFILES: Final = {
     "default": Options(), "short": Options(precision=2, edgeitems=2), "full": Options(threshold=math.inf),
 }  # fmt: skip
-UNNAMED: Final[tuple[DType, ...]] = (DEFAULT, np.dtype(np.complex64), np.dtype(np.int64), np.dtype(np.bool_))
+UNNAMED: Final[tuple[NumpyType, ...]] = (DEFAULT, np.dtype(np.complex64), np.dtype(np.int64), np.dtype(np.bool_))
 """Types that values are taken to be of: the text does not name them."""
+
+_MOST: Final = {"precision": 1000, "edgeitems": sys.maxsize // 2, "linewidth": sys.maxsize}
 
 _options = PROFILES["default"]
 
@@ -55,7 +58,7 @@ def set_printoptions(
     """Set how tensors are printed in this process. An option that is None stays as it is, except for sci_mode.
 
     Args:
-        precision: digits after the decimal point (at first 4).
+        precision: digits after the decimal point, at most 1000 (at first 4).
         threshold: a tensor of more elements is printed in part, with "..." for the rest (1000; `inf`: never).
         edgeitems: elements at the beginning and at the end of each axis that are printed of such a tensor (3).
         linewidth: characters in a line (80).
@@ -89,8 +92,8 @@ def _count(name: str, value: Any) -> int:
         count = integer(value)
     except TypeError:
         count = -1
-    if count < 0:
-        raise InvalidArgument(f"{name} {value!r} is not an integer from 0; give one")
+    if not 0 <= count <= _MOST[name]:
+        raise InvalidArgument(f"{name} {value!r:.100} is not an integer from 0 to {_MOST[name]}; give one")
     return count
 
 

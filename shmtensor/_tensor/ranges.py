@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DType, category_of, default_complex, default_float, dtype_of
+from ..dtypes import NumpyType, category_of, default_complex, default_float, dtype_of
 from ..errors import DTypeError, InvalidArgument
 from .core import FAILURES, Tensor, failed, index_of
 from .creation import made_of
@@ -79,19 +79,19 @@ def range(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, 
         raise failed(error, f"range({start!r}, {end!r}, {step!r}) for", np.empty(0, kind)) from error
 
 
-def _steps(start: Any, count: int, step: Any, kind: DType) -> NDArray[Any]:
+def _steps(start: Any, count: int, step: Any, kind: NumpyType) -> NDArray[Any]:
     """`count` values in int64 or double; with an integer type start and step are truncated first."""
     if category_of(kind) == 1:
         start, step = int(start), int(step)
     return start + step * np.arange(count)  # type: ignore[no-any-return]
 
 
-def _require_real(name: str, kind: DType) -> None:
+def _require_real(name: str, kind: NumpyType) -> None:
     if category_of(kind) in (0, 3):
         raise DTypeError(f"{name} in {kind.name}; it takes integer and floating-point types")
 
 
-def _made(values: NDArray[Any], kind: DType, shared: bool) -> Tensor:
+def _made(values: NDArray[Any], kind: NumpyType, shared: bool) -> Tensor:
     with np.errstate(all="ignore"):  # what lies beyond the type becomes infinite, or wraps, as in C
         return made_of(values.astype(kind, copy=False), shared)
 
@@ -152,7 +152,7 @@ def logspace(
     return _made(values, kind, shared)
 
 
-def _spaced(name: str, start: Any, end: Any, steps: Any, dtype: Any, endpoint: bool) -> tuple[DType, NDArray[Any]]:
+def _spaced(name: str, start: Any, end: Any, steps: Any, dtype: Any, endpoint: bool) -> tuple[NumpyType, NDArray[Any]]:
     """The type of a result, and equally spaced values in double."""
     start, end = _bound(name, start), _bound(name, end)
     count = index_of(_number(100 if steps is None else steps), "steps")

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtypes import DEFAULT, DType
-from ..errors import DTypeError
+from ..dtypes import DEFAULT, NumpyType
+from ..errors import DTypeError, InvalidArgument, type_name
 from .dispatch import Array, Module, Operand
 
 _CATEGORIES: Final = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}  # V: the types of ml_dtypes
@@ -21,14 +21,14 @@ FLOATING: Final = 2
 COMPLEX: Final = 3
 
 
-def category(dtype: DType) -> int:
+def category(dtype: NumpyType) -> int:
     """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones."""
     return _CATEGORIES[dtype.kind]
 
 
-def common_type(*operands: Operand) -> DType:
+def common_type(*operands: Operand) -> NumpyType:
     """The type of the result of an operation on arrays, numbers and lists of numbers."""
-    found: list[DType | None] = [None, None, None]  # of arrays with axes, of those without, of numbers
+    found: list[NumpyType | None] = [None, None, None]  # of arrays with axes, of those without, of numbers
     for one in operands:
         if isinstance(one, bool | int | float | complex | list | tuple):
             level, dtype = 2, _OF_NUMBERS[category(np.asarray(one).dtype)]
@@ -40,7 +40,7 @@ def common_type(*operands: Operand) -> DType:
     return result
 
 
-def _promoted(one: DType | None, other: DType | None) -> DType | None:
+def _promoted(one: NumpyType | None, other: NumpyType | None) -> NumpyType | None:
     if one is None or other is None:
         return other if one is None else one
     first, second = category(one) >= FLOATING, category(other) >= FLOATING
@@ -49,7 +49,7 @@ def _promoted(one: DType | None, other: DType | None) -> DType | None:
     return np.promote_types(one, other)
 
 
-def _combined(higher: DType | None, lower: DType | None) -> DType | None:
+def _combined(higher: NumpyType | None, lower: NumpyType | None) -> NumpyType | None:
     """The type of two kinds of operands, of which one has more say."""
     if higher is None or lower is None or category(lower) <= category(higher):
         return lower if higher is None else higher
@@ -58,23 +58,58 @@ def _combined(higher: DType | None, lower: DType | None) -> DType | None:
     return _promoted(higher, lower)
 
 
-def floating_type(*operands: Operand) -> DType:
+def floating_type(*operands: Operand) -> NumpyType:
     """`common_type`, with the default floating-point type for integers and bool."""
     dtype = common_type(*operands)
     return dtype if category(dtype) >= FLOATING else DEFAULT
 
 
-def converted(xp: Module, dtype: DType, *operands: Operand) -> list[Array]:
+def converted(xp: Module, dtype: NumpyType, *operands: Operand) -> list[Array]:
     """Operands as arrays of a type; those of this type are not copied. Numbers outside it wrap around, as in C."""
     return [xp.asarray(one).astype(dtype, copy=False) for one in operands]
 
 
-def widened(xp: Module, dtype: DType) -> DType:
+def widened(xp: Module, dtype: NumpyType) -> NumpyType:
     """The type to compute in: float32 for narrower floating-point types."""
     return xp.dtype(xp.float32) if dtype.itemsize < 4 else dtype
 
 
-def require_real(name: str, dtype: DType) -> None:
+def number_of(what: str, value: Any) -> Any:
+    """A number of Python, also of a tensor or array without axes. Raises InvalidArgument: another object."""
+    number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    if isinstance(number, int | float | complex):
+        return number
+    raise InvalidArgument(f"{what} {value!r:.100}, a {type_name(value)}; give a number")
+
+
+def element_of(what: str, value: Any, dtype: NumpyType) -> Array:
+    """A real number as an element of a type: what is behind the point is cut off, negative integers wrap around.
+
+    Raises InvalidArgument: not a real number, or the type does not have it.
+    """
+    number = number_of(what, value)
+    if isinstance(number, complex):
+        raise InvalidArgument(f"{what} {value!r:.100}; give a real number")
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        whole = isinstance(number, int)
+        least = -int(bounds.max) if whole and dtype.kind == "u" else int(bounds.min)
+        if not least <= number <= int(bounds.max):
+            raise InvalidArgument(
+                f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor by to()"
+            )
+        return np.asarray(int(number) & (1 << bounds.bits) - 1, f"u{dtype.itemsize}").astype(dtype)
+    try:
+        with np.errstate(all="ignore"):
+            element = np.asarray(float(number)).astype(dtype)
+    except OverflowError:
+        element = np.asarray(np.inf)
+    if np.isinf(element) and abs(number) != np.inf:
+        raise InvalidArgument(f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor by to()")
+    return element
+
+
+def require_real(name: str, dtype: NumpyType) -> None:
     """Refuse complex types. Raises DTypeError."""
     if dtype.kind == "c":
         raise DTypeError(f"{name} of a tensor of {dtype.name}; it takes real numbers: use .real, .imag or abs")
@@ -89,7 +124,7 @@ def require_floating(name: str, a: Array, *, complex_too: bool = False) -> None:
         require_real(name, a.dtype)
 
 
-def floats(xp: Module, name: str, *operands: Any) -> tuple[DType, list[Array]]:
+def floats(xp: Module, name: str, *operands: Any) -> tuple[NumpyType, list[Array]]:
     """The type of the result, and real operands in the type to compute in. Raises DTypeError: complex ones."""
     dtype = floating_type(*operands)
     require_real(name, dtype)

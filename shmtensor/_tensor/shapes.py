@@ -16,7 +16,7 @@ import numpy as np
 
 from .._native import strided
 from ..allocators.protocol import MAX_BYTES
-from ..dtypes import BY_DTYPE, dtype_of
+from ..dtypes import BY_DTYPE, DType, dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
 from ..storage.arguments import INTEGERS, SEQUENCES, check_axes, shape_from, view_shape
 from ..storage.regions import address_of
@@ -51,7 +51,7 @@ def view(xp: Module, self: Array, *shape: Any) -> Array:
         InvalidArgument: another number of elements; a last axis that is not a whole number of elements of the dtype.
         LayoutError: the memory's layout has no such view (use reshape, which may copy), or none that is aligned.
     """
-    if len(shape) == 1 and isinstance(shape[0], (np.dtype, type, str)):
+    if len(shape) == 1 and isinstance(shape[0], (DType, np.dtype, type, str)):
         return _view_as_type(self, shape[0])
     return _view_of_shape(self, view_shape(shape, self))
 
@@ -286,10 +286,9 @@ def moveaxis(xp: Module, x: Array, source: Any, destination: Any, /) -> Array:
     return x.transpose(order)
 
 
-def squeezed(a: Array, axes: tuple[int, ...] | None) -> Array:
-    """A view without these axes, or without all axes, of size 1."""
-    found = a.squeeze() if axes is None else a.squeeze(axes) if axes else a
-    return a.view() if found is a else found
+def squeezed(a: Array, axes: tuple[int, ...]) -> Array:
+    """A view without these axes, which are of size 1."""
+    return a.squeeze(axes) if axes else a.view()
 
 
 @_view()
@@ -300,7 +299,8 @@ def squeeze(xp: Module, x: Array, /, dim: Any = None, *, axis: Any = None) -> Ar
     """
     dims = axis if dim is None else dim
     if dims is None:
-        return squeezed(x, None)
+        found = x.squeeze()
+        return x.view() if found is x else found
     if not x.ndim:
         axes_of(x, dims)
         return x.view()

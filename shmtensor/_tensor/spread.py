@@ -8,7 +8,7 @@ import numpy as np
 
 from .core import axes_of
 from .dispatch import Array, Module, export, operation
-from .result_types import converted, require_floating, widened
+from .result_types import converted, number_of, require_floating, widened
 
 
 def _moments(
@@ -23,7 +23,11 @@ def _moments(
     if axes in (None, ()):
         axes = tuple(range(rows.ndim))
     (x,) = converted(xp, widened(xp, a.dtype), rows)
-    taken = correction if correction is not None else int(unbiased is None or unbiased)
+    taken = (
+        number_of(f"{name} with correction", correction)
+        if correction is not None
+        else int(unbiased is None or unbiased)
+    )
     kept = keepdim and a.ndim > 0
     count = x.size // max(1, np.prod([n for i, n in enumerate(x.shape) if i not in np.atleast_1d(axes)], dtype=int))
     with np.errstate(all="ignore"):
@@ -52,7 +56,7 @@ def var_mean(
     `correction` (default 1; 0 if `unbiased` is False) is taken from the number of elements that the variance is divided
     by.
 
-    Raises IndexOutOfRange; DTypeError: integers.
+    Raises IndexOutOfRange; DTypeError: integers; InvalidArgument: a correction that is no number.
     """
     variance, mean = _moments(xp, "var_mean", input, dim, unbiased, keepdim, correction)
     return variance.astype(input.real.dtype), mean.astype(input.dtype)

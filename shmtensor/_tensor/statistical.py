@@ -20,6 +20,7 @@ from .core import Tensor, array_of, axes_of, axis_of, given, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .elementwise import maximum, minimum
 
+_INT64: Final = np.dtype(np.int64)
 RAISES: Final = "Raises IndexOutOfRange (axes), InvalidArgument (no elements), DTypeError."
 
 
@@ -46,7 +47,7 @@ def reduced_in_float32(
 ) -> Array:
     """`function` over axes; bfloat16 and float8, which would lose what they add, as float32."""
     if a.dtype.isbuiltin != 2:
-        return reduced(function, a, axis, keepdims, **how)
+        return function(a, axis=axes_of(a, axis), keepdims=keepdims, **how)
     kind = how.pop("dtype", a.dtype)
     return xp.asarray(reduced(function, a.astype(xp.float32), axis, keepdims, **how)).astype(kind)
 
@@ -54,12 +55,12 @@ def reduced_in_float32(
 def _dims(dim: Any, axis: Any) -> Any:
     """The axes that torch's `dim` and NumPy's `axis` name; None, or none of them, means all."""
     dims = axis if dim is None else dim
-    return None if isinstance(dims, SEQUENCES) and not dims else dims
+    return None if dims is None or (isinstance(dims, SEQUENCES) and not dims) else dims
 
 
 def _whole(a: Array, dtype: Any) -> Any:
-    """The type of sums and products of an array: int64 for integers, unless one is given."""
-    return dtype_of(dtype) if dtype is not None else np.dtype(np.int64) if a.dtype.kind in "biu" else a.dtype
+    """The type of running sums and products of an array: int64 for integers, unless one is given."""
+    return dtype_of(dtype) if dtype is not None else _INT64 if a.dtype.kind in "biu" else a.dtype
 
 
 def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
@@ -74,8 +75,12 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
         axis: Any = None,
         keepdims: bool = False,
     ) -> Array:
-        kind = _whole(x, dtype)
-        return reduced_in_float32(xp, function, x, _dims(dim, axis), keepdims or keepdim, dtype=kind)
+        how = {}
+        if dtype is not None:
+            how["dtype"] = dtype_of(dtype)
+        elif x.dtype.kind == "u":  # of other integers NumPy's choice is int64, too
+            how["dtype"] = _INT64
+        return reduced_in_float32(xp, function, x, _dims(dim, axis), keepdims or keepdim, **how)
 
     text = f"{doc} over all axes or some, of type `dtype` (default: the tensor's, of integers int64)."
     return _reduction(compute, name, text)
@@ -91,7 +96,7 @@ def _plain(name: str, function: Callable[..., Any], doc: str) -> Callable[..., T
 
 
 def _own(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
-    """A reduction by a function of this module, which takes the array module first; of integers inexact."""
+    """A reduction that is inexact for integers."""
 
     def compute(
         xp: Module,
@@ -106,7 +111,7 @@ def _own(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Ten
     ) -> Array:
         along = _dims(dim, axis)
         a = inexact(xp, x) if dtype is None else x.astype(dtype_of(dtype))
-        return reduced_in_float32(xp, partial(function, xp), a, along, keepdims or keepdim)
+        return reduced_in_float32(xp, function, a, along, keepdims or keepdim)
 
     return _reduction(compute, name, f"{doc} over all axes or some.")
 
@@ -163,28 +168,19 @@ def _reduction(compute: Callable[..., Any], name: str, doc: str, out: Out = Out.
     return operation(out=out, fails="{name} over axes {axis} of")(compute)
 
 
-def _logsumexp(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
-    a = inexact(xp, a)
-    top = xp.max(a, axis=axis, keepdims=True)
-    top = xp.where(xp.isfinite(top), top, 0)
+def _logsumexp(a: Array, axis: Any, keepdims: bool) -> Any:
+    top = np.max(a, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
     with np.errstate(divide="ignore"):  # the log of 0, where every value is -inf
-        summed = xp.log(xp.sum(xp.exp(a - top), axis=axis, keepdims=True)) + top
-    return summed if keepdims else xp.squeeze(summed, axis=axis)
-
-
-def _mean(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
-    return xp.mean(a, axis=axis, keepdims=keepdims)
-
-
-def _nanmean(xp: Module, a: Array, axis: Any, keepdims: bool) -> Any:
-    return xp.nanmean(a, axis=axis, keepdims=keepdims)
+        summed = np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top
+    return summed if keepdims else np.squeeze(summed, axis=axis)
 
 
 sum = _typed("sum", np.add.reduce, "Sum")
 prod = _typed("prod", np.multiply.reduce, "Product")
 nansum = _typed("nansum", np.nansum, "Sum of what is a number")
-mean = _own("mean", _mean, "Mean")
-nanmean = _own("nanmean", _nanmean, "Mean of what is a number")
+mean = _own("mean", np.mean, "Mean")
+nanmean = _own("nanmean", np.nanmean, "Mean of what is a number")
 amin = _plain("amin", np.minimum.reduce, "Smallest value")
 amax = _plain("amax", np.maximum.reduce, "Largest value")
 all = _plain("all", np.logical_and.reduce, "Whether every value is true")

@@ -8,7 +8,6 @@ import fcntl
 import mmap
 import os
 import re
-import secrets
 import stat
 import weakref
 from enum import IntFlag
@@ -237,7 +236,7 @@ class MapAllocator:
                 return os.memfd_create("shmtensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "anonymous memory", None
             except OSError as error:
                 raise _failed(error, "making anonymous memory") from error
-        name = context if context is not None else f"/torch_{os.getpid()}_{secrets.randbits(63)}"
+        name = context if context is not None else f"/torch_{os.getpid()}_{int.from_bytes(os.urandom(8)) >> 1}"
         exclusive = bool(flags & MapFlags.EXCLUSIVE) or context is None
         try:
             if flags & MapFlags.NOCREATE:

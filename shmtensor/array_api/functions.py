@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from .._tensor import elementwise, inspection
-from .._tensor.core import Tensor, axis_of
+from .._tensor.core import Tensor, array_of, axis_of
 from .._tensor.dispatch import Array, Module, Operand, Out, Register, composed, export, operation
 from .._tensor.shapes import several_axes, squeezed
 from .._tensor.sorting import order_along
 from .._tensor.statistical import differences, inexact, reduced, reduced_in_float32
-from ..dtypes import DType, dtype_of
+from ..dtypes import DTYPES, DType, dtype_of
 from ..errors import InvalidArgument
 
 _reduction: Register = partial(operation, method=False, out=Out.COPIED, fails="{name} over axes {axis} of")
@@ -146,7 +146,7 @@ def diff(
 @composed(method=False)
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether every value of a type (or a tensor's type) has its place in another. Raises DTypeError."""
-    source = from_.dtype if isinstance(from_, Tensor) else dtype_of(from_)
+    source = array_of(from_).dtype if isinstance(from_, Tensor) else dtype_of(from_)
     return np.can_cast(source, dtype_of(to))
 
 
@@ -179,14 +179,14 @@ def finfo(type: Any, /) -> FloatInfo:
     Raises DTypeError: another kind of type.
     """
     found = inspection.finfo(type)
-    return FloatInfo(found.bits, found.eps, found.max, found.min, found.smallest_normal, dtype_of(found.dtype))
+    return FloatInfo(found.bits, found.eps, found.max, found.min, found.smallest_normal, DTYPES[dtype_of(found.dtype)])
 
 
 @composed(method=False)
 def iinfo(type: Any, /) -> IntInfo:
     """Range of an integer type, or of a tensor's. Raises DTypeError: another kind of type."""
     found = inspection.iinfo(type)
-    return IntInfo(found.bits, found.max, found.min, dtype_of(found.dtype))
+    return IntInfo(found.bits, found.max, found.min, DTYPES[dtype_of(found.dtype)])
 
 
 equal = elementwise.eq

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import BY_DTYPE, DType
+from ..dtypes import BY_DTYPE, NumpyType
 from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument
 from . import archives
 from .entries import Entry, checked_shape
@@ -43,7 +43,7 @@ def npy_header(array: NDArray[Any], label: str) -> bytes:
     return file.getvalue()
 
 
-def read_npy_header(read: Callable[[int], bytes], label: str) -> tuple[DType, tuple[int, ...], bool, int]:
+def read_npy_header(read: Callable[[int], bytes], label: str) -> tuple[NumpyType, tuple[int, ...], bool, int]:
     """Read a header. Returns (dtype, shape, Fortran order, bytes of the header). Blocks as `read` does.
 
     Raises:

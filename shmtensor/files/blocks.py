@@ -15,7 +15,7 @@ from .._tensor.core import wrap
 from .._tensor.methods import Tensor
 from ..allocators import MapAllocator
 from ..allocators.protocol import MAX_BYTES
-from ..dtypes import DType, require_supported
+from ..dtypes import NumpyType, require_supported
 from ..errors import FileDamaged, LayoutError
 from ..storage import Storage
 from ..storage.arguments import MAX_AXES
@@ -31,7 +31,7 @@ class Place:
 
     block: int
     """Number of the block."""
-    dtype: DType
+    dtype: NumpyType
     """Type of the elements, which may differ from the block's."""
     offset: int
     """First element, in elements of the tensor."""
@@ -104,13 +104,13 @@ class Loaded:
 
     def storage(self, first: int, size: int, label: str) -> Storage:
         """Return `size` elements as a storage: all of the memory itself, or a part of it. Raises FileDamaged."""
-        width = self.memory.dtype.itemsize
+        width = self.memory._dtype.itemsize
         if type(first) is not int or type(size) is not int or not 0 <= first <= first + size <= self.nbytes // width:
             raise FileDamaged(f"{label}: a storage of {size!r:.50} elements is not in its block of {self.nbytes} bytes")
         begin = self.start // width + first
         return self.memory if size == self.memory.size() else self.memory[begin : begin + size]
 
-    def tensor(self, dtype: DType, offset: Any, shape: Any, stride: Any, label: str) -> Tensor:
+    def tensor(self, dtype: NumpyType, offset: Any, shape: Any, stride: Any, label: str) -> Tensor:
         """Return a tensor over elements of the block. Raises FileDamaged: they are not all in it."""
         width = dtype.itemsize
         steps = isinstance(stride, tuple | list) and len(stride) <= MAX_AXES
@@ -129,13 +129,13 @@ class Loaded:
                 raise FileDamaged(f"{label}: a tensor of {dtype}{list(sizes)} reaches beyond its {self.nbytes} bytes")
         if self.start % width:
             raise LayoutError(f"{label}: elements of {width} bytes begin at byte {self.start}; load it without mmap")
-        other = None if dtype == self.memory.dtype else dtype.name
+        other = None if dtype == self.memory._dtype else dtype.name
         return Tensor._rebuild(self.memory, self.start // width + offset, sizes, tuple(stride), False, other)
 
-    def retyped(self, dtype: DType) -> Loaded:
+    def retyped(self, dtype: NumpyType) -> Loaded:
         """Return the same memory as a storage of another type; itself if it is mapped. Does not block."""
         memory = self.memory
-        if dtype == memory.dtype or self.nbytes != memory.nbytes or self.nbytes % dtype.itemsize:
+        if dtype == memory._dtype or self.nbytes != memory.nbytes or self.nbytes % dtype.itemsize:
             return self
         size = self.nbytes // dtype.itemsize
         if isinstance(memory._region, Block):

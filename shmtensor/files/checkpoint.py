@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..devices import Device
-from ..dtypes import BY_NAME, DType, dtype_of
+from ..dtypes import BY_NAME, DTYPES, DType, NumpyType, dtype_of
 from ..errors import FileDamaged, InvalidArgument, NotSupported
 from . import safetensors
 from .blocks import Blocks, Loaded, Loader
@@ -96,7 +96,7 @@ class _Structure(Walk):
     def _items(self, value: dict[Any, Any]) -> list[Any]:
         return [part for key, one in value.items() for part in (self.key(key), self.at(key, one))]
 
-    def save_dtype(self, value: DType) -> Any:
+    def save_dtype(self, value: DType | NumpyType) -> Any:
         return {"dtype": dtype_of(value).name}
 
     def save_device(self, value: Device) -> Any:
@@ -158,7 +158,7 @@ def _header(arrays: list[NDArray[Any]], order: list[int], text: str) -> bytes:
     return struct.pack("<Q", len(encoded)) + encoded
 
 
-def _as_safetensors(dtype: DType, count: int) -> tuple[str, list[int]]:
+def _as_safetensors(dtype: NumpyType, count: int) -> tuple[str, list[int]]:
     """Return the type and shape of a block in the header: a complex128 is two F64."""
     short = safetensors.BY_DTYPE.get(dtype.name)
     return (short, [count]) if short is not None else ("F64", [count, 2])
@@ -224,7 +224,7 @@ def _known(name: Any) -> str:
 
 
 def _checked(
-    entries: dict[str, Entry], number: int, dtype: DType, count: Any, sums: tuple[int, ...], label: str
+    entries: dict[str, Entry], number: int, dtype: NumpyType, count: Any, sums: tuple[int, ...], label: str
 ) -> Entry:
     """Return the entry of a block, which must be what the structure says."""
     entry = entries.get(str(number))
@@ -327,7 +327,7 @@ class _Values:
         return content
 
     def load_dtype(self, content: Any) -> Any:
-        return dtype_of(_known(content))
+        return DTYPES[dtype_of(_known(content))]
 
     def load_device(self, content: Any) -> Any:
         kind, index = content

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._tensor.methods import Tensor
 from ..devices import Device
+from ..dtypes import DType
 from ..errors import DTypeError, FileDamaged, InvalidArgument, tensor_advice, type_name
 from ..storage import Storage
 from .blocks import Blocks
@@ -20,7 +21,7 @@ _MAX_KEY: Final = 100  # values in a key; hashing it takes as long as it has val
 _EXACT: Final[dict[type, str]] = {
     type(None): "none", bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes",
     bytearray: "bytearray", list: "list", tuple: "tuple", dict: "dict", OrderedDict: "ordered", Counter: "counter",
-    set: "set", Device: "device",
+    set: "set", Device: "device", DType: "dtype",
 }  # fmt: skip
 _BASES: Final[tuple[tuple[Any, str], ...]] = (
     (Tensor, "tensor"), (np.ndarray, "tensor"), (Storage, "storage"), (np.dtype, "dtype"),

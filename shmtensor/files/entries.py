@@ -16,7 +16,7 @@ from .._tensor.creation import empty
 from .._tensor.methods import Tensor
 from ..allocators import MapAllocator, MapFlags
 from ..allocators.protocol import MAX_BYTES
-from ..dtypes import DType, require_supported
+from ..dtypes import NumpyType, require_supported
 from ..errors import EndOfFile, FileDamaged, LayoutError
 from ..storage import STORAGE_CLASSES, Storage
 from ..storage.arguments import MAX_AXES
@@ -30,7 +30,7 @@ class Entry:
 
     name: str
     """Its key, which messages show."""
-    dtype: DType
+    dtype: NumpyType
     """Type of its elements in the file, possibly in the other byte order."""
     shape: tuple[int, ...]
     """Sizes of its axes."""
@@ -152,7 +152,7 @@ class Mapping:
         self._writable = writable
         flags = MapFlags.SHARED | MapFlags.NOCREATE
         self._allocator = MapAllocator(path, flags if writable else flags | MapFlags.READONLY)
-        self._storages: dict[DType, Storage] = {}
+        self._storages: dict[NumpyType, Storage] = {}
 
     def tensor(self, entry: Entry) -> Tensor:
         """Return the tensor over an entry."""
@@ -184,7 +184,7 @@ class Mapping:
             return "has a checksum in its file, which writes would not update"
         return None
 
-    def _storage(self, dtype: DType) -> Storage:
+    def _storage(self, dtype: NumpyType) -> Storage:
         storage = self._storages.get(dtype)
         if storage is None:
             storage = STORAGE_CLASSES[dtype](self._status.st_size // dtype.itemsize, allocator=self._allocator)

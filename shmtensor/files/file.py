@@ -16,8 +16,7 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import dtypes
-from ..dtypes import DType
+from ..dtypes import NumpyType
 from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument, type_name
 from ..storage import STORAGE_CLASSES, Storage
 from ..storage.arguments import empty_array, integer
@@ -28,6 +27,7 @@ from .numbers import Numbers
 _BLOCK: Final = 1 << 20  # bytes converted or searched at once
 _FIRST: Final = 1 << 16  # elements allocated first, if their number is unknown
 _NEWLINE: Final = 10
+_INT64: Final = np.dtype(np.int64)
 _SHOWN: Final = 20  # bytes of the found data shown in a message
 
 
@@ -46,7 +46,7 @@ class File(Numbers):
     _binary: bool
     _spacing: bool
     _order: Literal["=", "<", ">"]  # of binary numbers
-    _long: DType  # of a binary long
+    _long: NumpyType  # of a binary long
     _problem: OSError | None  # the system's error in the last read or write, until it is reported
 
     def __init__(self, mode: str, modes: tuple[str, ...], quiet: bool) -> None:
@@ -59,7 +59,7 @@ class File(Numbers):
         self._spacing = True
         self._error = False
         self._order = "="
-        self._long = dtypes.int64
+        self._long = _INT64
         self._problem = None
 
     # -- implemented by subclasses ------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class File(Numbers):
         self._require_open()
         if size not in (0, 4, 8):
             raise InvalidArgument(f"the size of a long must be 0 (this machine's), 4 or 8, not {size!r}")
-        self._long = dtypes.int32 if size == 4 else dtypes.int64
+        self._long = np.dtype(np.int32) if size == 4 else _INT64
         return self
 
     # -- positions ----------------------------------------------------------------------------------------------------
@@ -297,9 +297,9 @@ class File(Numbers):
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
-    def _wire(self, dtype: DType) -> DType:
+    def _wire(self, dtype: NumpyType) -> NumpyType:
         """Return the type in the file of binary numbers of `dtype`."""
-        return (self._long if dtype == dtypes.int64 else dtype).newbyteorder(self._order)
+        return (self._long if dtype == _INT64 else dtype).newbyteorder(self._order)
 
     def _fill(self, target: NDArray[Any]) -> int:
         """Read into `target`, of one axis. Returns the number of elements read."""
@@ -346,7 +346,7 @@ class File(Numbers):
             self._missing(what, done, wanted)
         return done
 
-    def _read_fresh(self, what: str, count: int, dtype: DType) -> Storage:
+    def _read_fresh(self, what: str, count: int, dtype: NumpyType) -> Storage:
         """Read into a new storage. Memory is allocated only for elements that the file can have."""
         count = element_count(count, dtype)
         left = self._left()

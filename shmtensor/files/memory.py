@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import int8
 from ..errors import DTypeError, InvalidArgument, type_name
 from ..storage import STORAGE_CLASSES, Storage
 from .file import File
@@ -33,8 +32,8 @@ class MemoryFile(File):
     def __init__(self, mode: str = "rw", storage: Storage | None = None) -> None:
         super().__init__(mode, ("r", "w", "rw"), False)
         if storage is None:
-            storage = STORAGE_CLASSES[int8]([0])
-        elif not isinstance(storage, Storage) or storage.dtype != int8:
+            storage = STORAGE_CLASSES[np.dtype(np.int8)]([0])
+        elif not isinstance(storage, Storage) or storage.dtype != np.int8:
             raise DTypeError(f"a memory file needs a CharStorage (int8), not a {type_name(storage)}")
         elif not storage.size() or storage[-1] != 0:
             raise InvalidArgument(

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import dtypes
-from ..dtypes import DType
+from ..dtypes import BY_NAME, NumpyType
 from ..errors import DTypeError, InvalidArgument, LayoutError, type_name
 from ..storage import STORAGE_CLASSES, Storage
 from ..storage.arguments import integer
 
-NUMBERS: Final[dict[str, DType]] = {
-    "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
-    "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64,
-}  # fmt: skip
+_NAMES: Final = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+NUMBERS: Final[dict[str, NumpyType]] = {BY_NAME[name].method: BY_NAME[name].dtype for name in _NAMES}
 """The types of numbers in TH's files, by the names in their methods."""
 
 
@@ -41,7 +38,7 @@ class Numbers(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def _read_fresh(self, what: str, count: int, dtype: DType) -> Storage:
+    def _read_fresh(self, what: str, count: int, dtype: NumpyType) -> Storage:
         """Read into a new storage."""
         raise NotImplementedError
 
@@ -62,7 +59,7 @@ Generated = dict[str, tuple[Callable[..., Any], str]]
 """Methods and their docstrings, by name."""
 
 
-def _readers(what: str, dtype: DType) -> Generated:
+def _readers(what: str, dtype: NumpyType) -> Generated:
     """Generate the methods that read numbers of a type."""
     kind = STORAGE_CLASSES[dtype].__name__
 
@@ -104,7 +101,7 @@ def _readers(what: str, dtype: DType) -> Generated:
     }
 
 
-def _writers(what: str, dtype: DType) -> Generated:
+def _writers(what: str, dtype: NumpyType) -> Generated:
     """Generate the methods that write numbers of a type."""
     kind = STORAGE_CLASSES[dtype].__name__
     full = f"{_BLOCKS}\n\nRaises:\n    OSError: no room.\n"
@@ -149,7 +146,7 @@ def _define(methods: Generated) -> None:
         setattr(Numbers, name, method)
 
 
-def _flat(buffer: Any, dtype: DType, writing: bool) -> NDArray[Any]:
+def _flat(buffer: Any, dtype: NumpyType, writing: bool) -> NDArray[Any]:
     """Return a buffer as an array of one axis. Raises DTypeError, LayoutError, InvalidArgument."""
     if isinstance(buffer, np.ndarray) and buffer.dtype not in (dtype, np.uint8):
         raise DTypeError(f"the array must have type {dtype.name}, not {buffer.dtype}")
@@ -164,14 +161,14 @@ def _flat(buffer: Any, dtype: DType, writing: bool) -> NDArray[Any]:
     return flat
 
 
-def _storage(storage: Any, dtype: DType) -> Storage:
+def _storage(storage: Any, dtype: NumpyType) -> Storage:
     if not isinstance(storage, Storage) or storage.dtype != dtype:
         found = type_name(storage)
         raise DTypeError(f"the storage must be a {STORAGE_CLASSES[dtype].__name__} ({dtype.name}), not a {found}")
     return storage
 
 
-def _scalar(value: Any, dtype: DType) -> NDArray[Any]:
+def _scalar(value: Any, dtype: NumpyType) -> NDArray[Any]:
     """Return a number as an array with one element."""
     try:
         if dtype.kind == "f":

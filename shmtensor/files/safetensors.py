@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DType
+from ..dtypes import NumpyType
 from ..errors import DTypeError, EndOfFile, FileDamaged
 from .entries import Entry, checked_shape, read_exactly
 
@@ -35,7 +35,7 @@ _RANK: Final = {name: rank for rank, name in enumerate(_NAMES.values())}
 _EXTENDED: Final = ("bfloat16", "float8")  # types that NumPy does not have
 
 
-def _dtype(short: Any, label: str) -> DType:
+def _dtype(short: Any, label: str) -> NumpyType:
     name = _NAMES.get(short) if isinstance(short, str) else None
     if name is None:
         raise DTypeError(f"{label}: elements of type {short!r}, which tensors do not have")
@@ -45,7 +45,7 @@ def _dtype(short: Any, label: str) -> DType:
             home = importlib.import_module("ml_dtypes")
         except ImportError as error:
             raise DTypeError(f"{label}: elements of type {name} need ml_dtypes; install it") from error
-    dtype: DType = np.dtype(getattr(home, "bool_" if name == "bool" else name))
+    dtype: NumpyType = np.dtype(getattr(home, "bool_" if name == "bool" else name))
     return dtype
 
 

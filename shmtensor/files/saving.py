@@ -54,7 +54,8 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2, 
 
     Raises:
         InvalidArgument: an unknown suffix or format, an object of another kind, an invalid key, containers that contain
-            themselves or are too many within each other, or pickle_module or pickle_protocol.
+            themselves or are too many within each other, pickle_module or pickle_protocol, or a path of what is not a
+            file, such as a pipe or a device, which stays as it is.
         DTypeError: the format does not have a type, or an object in a checkpoint cannot be saved.
         OSError: the file cannot be written; the previous one is unchanged.
     """
@@ -67,12 +68,13 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2, 
     label = "the file" if target is None else os.fspath(target)
     write = _WRITERS[name or "shmtensor"](obj, label)
     if target is not None:
+        _require_regular(target)
         _replace(target, lambda file: write(file, _writer(file)))
         return
     window = Window(f, "save")
     try:
         write(window, _writer(window))
-        window.flush()
+        window.finish()
     except OSError as error:
         raise OSError(error.errno, f"cannot save: {error.strerror or error}") from error
 
@@ -107,7 +109,7 @@ def load(
         format: as for `save`; default: as the suffix says, and for an object with `read` as its first bytes say.
 
     Raises:
-        FileDamaged: the file is invalid; EndOfFile if it is too short.
+        FileDamaged: the file is invalid, or a pipe or a device; EndOfFile if it is too short.
         NotSupported: a file of torch that asks for other objects (the message names them), is a program of TorchScript,
             or was written by torch before version 1.6.
         DTypeError: elements of a type that tensors do not have, including Python objects.
@@ -138,13 +140,13 @@ def load(
         return _read(window, window.size(), "the file", name, shared=shared, mmap=False, writable=False)
     label = os.fspath(target)
     try:
-        file = io.FileIO(target)
+        file = io.FileIO(target, opener=_at_once)
     except OSError as error:
         raise OSError(error.errno, f"cannot load: {error.strerror}", label) from error
     with file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise FileDamaged(f"{label} is not a regular file, so its size is unknown; copy it to one")
+            raise FileDamaged(f"{label} is {_kind(status)}, not a regular file, so its size is unknown; copy it to one")
         return _read(file, status.st_size, label, name, shared=shared, mmap=bool(mmap), writable=writable)
 
 
@@ -207,6 +209,34 @@ def _place(f: Any, format: str | None) -> tuple[Path | None, str | None]:
             f"{given}: the suffix selects the format; use one of {', '.join(_FORMATS)}, or give format="
         )
     return Path(os.path.realpath(given)), format or _FORMATS[given.suffix]
+
+
+# -- what is at a path -------------------------------------------------------------------------------------------------
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; of a pipe, do not wait for the other end."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _kind(status: os.stat_result) -> str:
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return kinds.get(stat.S_IFMT(status.st_mode), "something else")
+
+
+def _require_regular(target: Path) -> None:
+    """Refuse to replace a pipe, a socket or a device. Raises InvalidArgument, OSError."""
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OSError(error.errno, f"cannot save: {error.strerror}", os.fspath(target)) from error
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise InvalidArgument(
+            f"cannot save: {target} is {_kind(status)}, not a regular file, and would be replaced; open it, "
+            "and give the file object"
+        )
 
 
 # -- writers of formats: each checks an object, and returns what writes it ---------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DType
+from ..dtypes import NumpyType
 
 BLOCK: Final = 1 << 14
 """Numbers written at once."""
@@ -33,7 +33,7 @@ _PATTERNS: Final = {
 _BEGUN: Final = re.compile(rb"[+-]?(?:[iI][nN]?|[nN][aA]?|\.)?")
 
 
-def _conversion(dtype: DType) -> bytes:
+def _conversion(dtype: NumpyType) -> bytes:
     """Return the conversion of printf: %.9g reproduces a float32, %.17g a float64."""
     return b"%d" if dtype.kind in "iu" else b"%.17g" if dtype.itemsize == 8 else b"%.9g"
 

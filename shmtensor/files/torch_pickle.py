@@ -11,17 +11,16 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from .._tensor.methods import Tensor
 from ..devices import Device
+from ..dtypes import DType
 from ..errors import FileDamaged, NotSupported, ShmTensorError, type_name
 from ..storage import Storage
 from .containers import ORDERED_ATTRIBUTE, brief, filled, is_key
 
 MAX_DEPTH: Final = 1000
 """Maximum number of containers within each other in a file."""
-_VALUES: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, Device, Tensor, Storage, np.dtype)
+_VALUES: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, Device, Tensor, Storage, DType)
 _CONTAINERS: Final = (list, tuple, set, dict, OrderedDict, Counter)
 _DAMAGE: Final = (LookupError, ValueError, TypeError, OverflowError, struct.error)  # what invalid operands raise
 

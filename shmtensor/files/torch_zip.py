@@ -21,7 +21,7 @@ from .._tensor.core import wrap
 from .._tensor.creation import asarray
 from .._tensor.methods import Tensor
 from ..devices import Device
-from ..dtypes import BY_DTYPE, BY_NAME, BY_PREFIX, DType, dtype_of
+from ..dtypes import BY_DTYPE, BY_NAME, BY_PREFIX, DTYPES, DType, NumpyType, dtype_of
 from ..errors import DTypeError, EndOfFile, FileDamaged, InvalidArgument, NotSupported, type_name
 from ..storage import Storage
 from . import archives
@@ -60,7 +60,7 @@ class _Types(dict[tuple[str, str], Any]):
     def __missing__(self, key: tuple[str, str]) -> DType:
         module, name = key
         if module == "torch" and name in BY_NAME:
-            return dtype_of(name)
+            return DTYPES[dtype_of(name)]
         if module == "torch" and name in _OTHERS:
             raise DTypeError(f"the file has the type torch.{name}, which tensors do not have; convert it with torch")
         raise KeyError(key)
@@ -194,14 +194,14 @@ class _File:
         self, storage: Any, offset: Any, size: Any, stride: Any, _grad: Any, _hooks: Any, dtype: Any, extra: Any = None
     ) -> Tensor:
         kind, loaded = self._loaded.get(id(storage), (None, None))
-        if kind == _UNTYPED and loaded is not None and loaded.memory is storage and isinstance(dtype, np.dtype):
-            self._loaded[id(storage)] = _UNTYPED, loaded.retyped(dtype)
+        if kind == _UNTYPED and loaded is not None and loaded.memory is storage and isinstance(dtype, DType):
+            self._loaded[id(storage)] = _UNTYPED, loaded.retyped(dtype.dtype)
         return self._view(storage, dtype, offset, size, stride, extra)
 
     def _view(self, storage: Any, dtype: Any, offset: Any, size: Any, stride: Any, extra: Any) -> Tensor:
-        if id(storage) not in self._loaded or not isinstance(dtype, np.dtype):
+        if id(storage) not in self._loaded or not isinstance(dtype, DType):
             raise FileDamaged(f"{self._label}: a tensor without a storage or type")
-        tensor = self._loaded[id(storage)][1].tensor(dtype, offset, size, stride, self._label)
+        tensor = self._loaded[id(storage)][1].tensor(dtype.dtype, offset, size, stride, self._label)
         for flag, compute in (("conj", np.conj), ("neg", np.negative)):
             if isinstance(extra, dict) and extra.get(flag):
                 tensor = self._computed(compute, tensor, storage)
@@ -337,7 +337,7 @@ class _Pickle(Walk):
         self.save_dict(value)
         self._out += b"\x85R"
 
-    def save_dtype(self, value: DType) -> None:
+    def save_dtype(self, value: DType | NumpyType) -> None:
         self._global("torch", dtype_of(value).name)
 
     def save_device(self, value: Device) -> None:
@@ -397,5 +397,5 @@ class _Pickle(Walk):
         self._out += f"c{module}\n{name}\n".encode()
 
 
-def _prefix(dtype: DType) -> str:
+def _prefix(dtype: NumpyType) -> str:
     return BY_DTYPE[dtype].prefix

@@ -85,8 +85,8 @@ class Window(io.RawIOBase):
             raise InvalidArgument(f"cannot save: {self._file!r:.100}: {error}; open it in binary mode") from error
         return len(data) if done is None else int(done)
 
-    def flush(self) -> None:
+    def finish(self) -> None:
         """Write what the file has buffered. Blocks as the file does."""
         flush = getattr(self._file, "flush", None)
-        if flush is not None and not self.closed:
+        if flush is not None:
             flush()

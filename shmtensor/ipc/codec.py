@@ -73,7 +73,7 @@ def reduce_storage(shared: Storage) -> Rebuild:
     if shared._view is None and type(shared._region) is not _native.View:
         region = shared.share_memory_()._region
         if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
-            return rebuild_storage, (pickle.PickleBuffer(region), BY_DTYPE[shared.dtype].name, shared.size())
+            return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.name, shared.size())
     return reductions.reduce_storage(shared)
 
 

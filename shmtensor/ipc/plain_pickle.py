@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from ..allocators.managed import manager_of
-from ..dtypes import BY_DTYPE
 from ..errors import InvalidArgument, ManagerUnavailable, SegmentLost, StaleHandle
 from ..manager import client
 from ..storage import Storage, storage
@@ -78,7 +77,7 @@ def _reduce(shared: Storage) -> tuple[Any, ...] | None:
     manager = manager_of(block)
     name = (block.segment, block.index, block.generation, *manager.ticket(block))
     group = manager.native.group.group_id
-    return open_handle, (manager.address, group, name, BY_DTYPE[shared.dtype].name, shared.size(), RECEIVED[kind])
+    return open_handle, (manager.address, group, name, shared.dtype.name, shared.size(), RECEIVED[kind])
 
 
 def open_handle(

@@ -22,7 +22,7 @@ from .._native import VIEW_PERSONAL, Block, Client, Descriptor, Ticket
 from .._tensor.methods import Tensor
 from ..allocators import MapAllocator, MapFlags
 from ..allocators.managed import allocate, manager_of
-from ..dtypes import BY_DTYPE, dtype_of, each_type
+from ..dtypes import dtype_of, each_type
 from ..errors import InvalidArgument, ManagerError, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
 from ..manager import client, protocol
 from ..storage import STORAGE_CLASSES, Storage
@@ -211,12 +211,12 @@ def reduce_storage(shared: Storage) -> Rebuild:
         OutOfMemory, ManagerError: as share_memory_.
         InvalidArgument: the memory cannot be mapped by another process.
     """
-    dtype = BY_DTYPE[shared.dtype].name
+    dtype = shared.dtype.name
     if shared._view is not None:  # a part: its root goes by handle
         return shared.__reduce_ex__(5)
     if getattr(shared._region, "kind", 0) == VIEW_PERSONAL:  # private pages that no other process can map
         copy = allocate(shared.nbytes)
-        np.copyto(copy.array(shared.dtype, (shared.size(),)), shared._flat)
+        np.copyto(copy.array(shared._dtype, (shared.size(),)), shared._flat)
         block: Block | None = copy
         theirs = VIEW_PERSONAL
     else:

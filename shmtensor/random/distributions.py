@@ -20,7 +20,7 @@ from .._tensor.core import Tensor, array_of
 from .._tensor.creation import empty
 from .._tensor.dispatch import Array, Module, Result, composed, operation
 from .._tensor.options import with_options
-from ..dtypes import DType, float64, int64
+from ..dtypes import NumpyType
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import empty_array, integer, read_only
 from .generator import Generator, between, deviation, generator_of, interval, probability, rate, spread
@@ -32,6 +32,8 @@ METHODS: Final = (
 )  # fmt: skip
 
 _CHUNK: Final = 8192
+_INT64: Final = np.dtype(np.int64)
+_FLOAT64: Final = np.dtype(np.float64)
 """Elements computed at a time: in their 64 KiB they are still in the cache when they are rounded."""
 _DRAWS: Final = 1 << 32  # values of one draw
 _BITS: Final = 1 << 64
@@ -40,7 +42,7 @@ _BITS: Final = 1 << 64
 def _draw(
     doing: str,
     array: NDArray[Any],
-    dtype: DType,
+    dtype: NumpyType,
     generator: Generator | None,
     put: Callable[[Twister, NDArray[Any], int], object],
 ) -> None:
@@ -75,7 +77,7 @@ def _fill(array: Array, name: str, pair: tuple[float, float], generator: Generat
         real = array.real
         array = np.lib.stride_tricks.as_strided(real, (*real.shape, 2), (*real.strides, real.itemsize))
     values_of = attrgetter(name)
-    _draw(f"{name}_", array, float64, generator, lambda twister, piece, _: values_of(twister)(*pair, piece))
+    _draw(f"{name}_", array, _FLOAT64, generator, lambda twister, piece, _: values_of(twister)(*pair, piece))
 
 
 def _require(doing: str, array: Array, kinds: str, wanted: str) -> None:
@@ -270,7 +272,7 @@ def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None
         twister.geometric(*pair, values)
         piece[...] = values
 
-    _draw("geometric_", t, int64, generator, put)
+    _draw("geometric_", t, _INT64, generator, put)
 
 
 @operation(result=Result.SAME)
@@ -305,9 +307,9 @@ def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | 
 
     def put(twister: Twister, piece: NDArray[np.float64], at: int) -> None:
         twister.uniform(0.0, 1.0, piece)
-        np.less_equal(piece, chances[at : at + piece.size].astype(float64), out=piece)
+        np.less_equal(piece, chances[at : at + piece.size].astype(np.float64), out=piece)
 
-    _draw("bernoulli_", t, float64, generator, put)
+    _draw("bernoulli_", t, _FLOAT64, generator, put)
 
 
 @composed()
@@ -357,17 +359,17 @@ def random_(xp: Module, t: Array, /, low: Any = None, high: Any = None, *, gener
                 f"random_ from {first} to {last} in a tensor of {t.dtype.name}, which holds {least} to {most}"
             )
     count, first = count % _BITS, first % _BITS
-    _draw("random_", t, int64, generator, lambda twister, piece, _: twister.integers(count, first, piece))
+    _draw("random_", t, _INT64, generator, lambda twister, piece, _: twister.integers(count, first, piece))
 
 
-def whole_numbers(dtype: DType) -> int:
+def whole_numbers(dtype: NumpyType) -> int:
     """How many of 0, 1, 2, ... TH draws for a type: those up to its largest, or to 2**(bits of the mantissa)."""
     if dtype.kind in "biu":
         return bounds_of(dtype)[1] + 1
     return (1 << (int(_info(dtype).nmant) + 1)) + 1
 
 
-def bounds_of(dtype: DType) -> tuple[int, int]:
+def bounds_of(dtype: NumpyType) -> tuple[int, int]:
     """The least and the largest integer that random_ puts into a type."""
     if dtype.kind == "b":
         return 0, 1
@@ -378,7 +380,7 @@ def bounds_of(dtype: DType) -> tuple[int, int]:
     return -most, most
 
 
-def _info(dtype: DType) -> Any:
+def _info(dtype: NumpyType) -> Any:
     if dtype.isbuiltin == 1:
         return np.finfo(dtype)
     import ml_dtypes  # type: ignore[import-not-found,import-untyped,unused-ignore]

@@ -12,7 +12,6 @@ import numpy as np
 
 from .._native import RANDOM_STATE_BYTES, Twister
 from .._tensor.core import Tensor, wrap
-from ..dtypes import uint8
 from ..errors import DTypeError, InvalidArgument, ShmTensorError, type_name
 from ..storage.arguments import integer
 
@@ -178,7 +177,7 @@ class Generator:
             DTypeError: no tensor, or of another type.
             InvalidArgument: of another length, or no state of a generator; this one is as it was.
         """
-        if not isinstance(state, Tensor) or state.dtype != uint8:
+        if not isinstance(state, Tensor) or state.dtype != np.uint8:
             found = f"a tensor of {state.dtype.name}" if isinstance(state, Tensor) else type_name(state)
             raise DTypeError(f"a state is a tensor of uint8, as get_state gives it; this is {found}")
         if state.shape != (STATE_BYTES,):

@@ -11,7 +11,6 @@ from .._tensor.core import Tensor
 from .._tensor.creation import empty, empty_like
 from .._tensor.dispatch import Array, Module, Out, composed, operation
 from .._tensor.options import with_options
-from ..dtypes import int64
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import empty_array, integer, shape_from
 from .distributions import normal_, random_, uniform_, whole_numbers
@@ -22,6 +21,8 @@ FUNCTIONS: Final = (
 )  # fmt: skip
 """Functions of `shmtensor`; the others are those of `shmtensor.random`."""
 METHODS: Final = ("multinomial",)
+
+_INT64: Final = np.dtype(np.int64)
 
 # -- new tensors ------------------------------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ def randint(
         low, high = None, low
     if high is None or size is None:
         raise InvalidArgument("randint without a bound or a size; give randint(high, size) or randint(low, high, size)")
-    made = empty(size, dtype=int64 if dtype is None else dtype, shared=shared)
+    made = empty(size, dtype=_INT64 if dtype is None else dtype, shared=shared)
     return random_(made, 0 if low is None else low, high, generator=generator)
 
 
@@ -146,15 +147,13 @@ def randperm(n: Any, *, dtype: Any = None, shared: bool = False, generator: Gene
         OutOfMemory, ManagerError: as `empty`.
     """
     count = _count("n", n)
-    result = empty(count, dtype=int64 if dtype is None else dtype, shared=shared)
+    result = empty(count, dtype=_INT64 if dtype is None else dtype, shared=shared)
     if result.dtype.kind == "c":
         raise DTypeError(f"randperm in {result.dtype.name}; it takes types that are not complex")
-    if count > whole_numbers(result.dtype):
-        raise InvalidArgument(
-            f"randperm of {count} in {result.dtype.name}, which has only {whole_numbers(result.dtype)} of these numbers"
-        )
     array = result._live()
-    order = array if array.dtype == int64 else np.empty(count, np.int64)
+    if count > (holds := whole_numbers(array.dtype)):
+        raise InvalidArgument(f"randperm of {count} in {result.dtype.name}, which has only {holds} of these numbers")
+    order = array if array.dtype == np.int64 else np.empty(count, np.int64)
     source = generator_of(generator)
     with source._lock:
         source._twister.permutation(order)
@@ -230,8 +229,8 @@ def multinomial(
             f"{count} draws without replacement from weights of shape {input.shape}; "
             f"a distribution has only {fewest} categories with a weight"
         )
-    shape, _ = shape_from((len(rows), count), int64.itemsize)
-    result = empty_array(shape, int64)
+    shape, _ = shape_from((len(rows), count), _INT64.itemsize)
+    result = empty_array(shape, _INT64)
     source = generator_of(generator)
     with source._lock:
         for row, drawn in zip(rows, result, strict=True):
@@ -310,7 +309,7 @@ def multinomial_alias_draw(
     count = _count("num_samples", num_samples)
     if count < 1:
         raise InvalidArgument("num_samples is 0; draw at least one")
-    if aliases.dtype != int64 or q.dtype.kind not in "fV":
+    if aliases.dtype != np.int64 or q.dtype.kind not in "fV":
         raise DTypeError(
             "an alias table is an int64 tensor and a floating-point one; give what multinomial_alias_setup returned"
         )
@@ -323,8 +322,8 @@ def multinomial_alias_draw(
         raise InvalidArgument(
             "an alias is not a category, or a share is not from 0 to 1; give what multinomial_alias_setup returned"
         )
-    shape, _ = shape_from((count,), int64.itemsize)
-    result = empty_array(shape, int64)
+    shape, _ = shape_from((count,), _INT64.itemsize)
+    result = empty_array(shape, _INT64)
     draws = np.empty(2 * 8192)
     source = generator_of(generator)
     with source._lock:

@@ -1,7 +1,7 @@
 """Orthogonal polynomials, whose degrees may differ from element to element. Nothing in this module blocks.
 
-They are computed by their recurrences, those of Chebyshev inside (-1, 1) by cosines where the degree is large. Degrees
-are truncated to integers; the polynomial of a negative degree is 0.
+They are computed by their recurrences, those of Chebyshev by cosines and hyperbolic cosines where the degree is large.
+Degrees are truncated to integers; the polynomial of a negative degree is 0.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ import numpy as np
 from .._tensor.core import Tensor
 from .._tensor.dispatch import Array, Module, Operand, Out, export, operation
 from .._tensor.result_types import floats
+from ..errors import InvalidArgument
 
 _LARGE: Final = 8
 """Chebyshev polynomials of higher degrees are computed by cosines."""
+_LARGER: Final = 1000
+"""Those of higher degrees are computed by hyperbolic functions outside (-1, 1)."""
+_HERMITE: Final = 512
+"""Hermite polynomials of higher degrees are NaN: most are above every float64."""
+_MOST: Final = 100_000
+"""Largest degree of other polynomials."""
 RAISES: Final = "Raises DTypeError: complex numbers; InvalidArgument: shapes that do not go together."
+BOUNDED: Final = f"{RAISES[:-1]}, or a degree above {_MOST}."
 
 Next = Callable[[int, Array, Array, Array], Array]
 """The polynomial of degree k + 1 from k, x, and those of degrees k and k - 1."""
+Curve = Callable[[Array, Array], Array]
+"""Values from an inverse hyperbolic cosine and a degree."""
 
 
 class Polynomial(Protocol):
@@ -41,7 +51,15 @@ def _recurred(x: Array, n: Array, first: Array, following: Next) -> Array:
     return result
 
 
-def _register(name: str, compute: Callable[[Array, Array], Array], doc: str) -> Polynomial:
+def _bounded(n: Array) -> Array:
+    if int(n.max(initial=0)) > _MOST:
+        raise InvalidArgument(
+            f"a polynomial of degree {int(n.max())}, which takes as many steps; give a degree up to {_MOST}"
+        )
+    return n
+
+
+def _register(name: str, compute: Callable[[Array, Array], Array], doc: str, raises: str = RAISES) -> Polynomial:
     def polynomial(xp: Module, input: Operand, n: Operand) -> Array:
         dtype, (x, degrees) = floats(xp, name, input, n)
         with np.errstate(all="ignore"):
@@ -49,7 +67,7 @@ def _register(name: str, compute: Callable[[Array, Array], Array], doc: str) -> 
             x, whole = np.broadcast_arrays(x.astype(np.float64), whole)
             return compute(x, whole).astype(dtype)
 
-    polynomial.__name__, polynomial.__doc__ = name, f"{doc}\n\n{RAISES}"
+    polynomial.__name__, polynomial.__doc__ = name, f"{doc}\n\n{raises}"
     return operation(method=False, out=Out.COPIED, fails="{name} with")(polynomial)
 
 
@@ -59,37 +77,67 @@ def _angles(x: Array, n: Array, by_recurrence: Array, by_angle: Callable[[Array,
     return np.where(inside, by_angle(np.arccos(np.where(inside, x, 0)), n), by_recurrence)
 
 
-def _chebyshev(slope: int, shift: int, by_angle: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """Chebyshev polynomials of which that of degree 1 is `slope * x + shift`."""
+def _grown_t(t: Array, n: Array) -> Array:
+    return np.cosh(n * t)
+
+
+def _grown_u(t: Array, n: Array) -> Array:
+    return np.where(t == 0, n + 1.0, np.sinh((n + 1) * t) / np.sinh(t))
+
+
+def _cosh_part(t: Array, n: Array) -> Array:
+    return np.cosh((n + 0.5) * t) / np.cosh(t / 2)
+
+
+def _sinh_part(t: Array, n: Array) -> Array:
+    return np.where(t == 0, 2 * n + 1.0, np.sinh((n + 0.5) * t) / np.sinh(t / 2))
+
+
+def _chebyshev(
+    slope: int, shift: int, by_angle: Callable[[Array, Array], Array], above: Curve, below: Curve
+) -> Callable[[Array, Array], Array]:
+    """Chebyshev polynomials of which that of degree 1 is `slope * x + shift`.
+
+    Those of large degrees are `by_angle(arccos(x), n)` inside (-1, 1), `above(arccosh(x), n)` from 1, and up to -1
+    `below(arccosh(-x), n)`, with the other sign for odd degrees.
+    """
 
     def compute(x: Array, n: Array) -> Array:
-        few = np.where((n > _LARGE) & (np.abs(x) < 1), 0, n)
+        outside = (n > _LARGER) & (np.abs(x) >= 1)
+        few = np.where(((n > _LARGE) & (np.abs(x) < 1)) | outside, 0, n)
         recurred = _recurred(x, few, slope * x + shift, lambda k, x, last, before: 2 * x * last - before)
+        if outside.any():
+            grown, sign = np.arccosh(np.where(outside, np.abs(x), 1)), np.where(n % 2, -1, 1)
+            found = np.where(x > 0, above(grown, n), sign * below(grown, n))
+            recurred = np.where(outside, np.where(np.isinf(found), np.nan, found), recurred)  # as by the recurrence
         return _angles(x, n, recurred, by_angle)
 
     return compute
 
 
-_t = _chebyshev(1, 0, lambda angle, n: np.cos(n * angle))
-_u = _chebyshev(2, 0, lambda angle, n: np.sin((n + 1) * angle) / np.sin(angle))
-_v = _chebyshev(2, -1, lambda angle, n: np.cos((n + 0.5) * angle) / np.cos(angle / 2))
-_w = _chebyshev(2, 1, lambda angle, n: np.sin((n + 0.5) * angle) / np.sin(angle / 2))
+_t = _chebyshev(1, 0, lambda angle, n: np.cos(n * angle), _grown_t, _grown_t)
+_u = _chebyshev(2, 0, lambda angle, n: np.sin((n + 1) * angle) / np.sin(angle), _grown_u, _grown_u)
+_v = _chebyshev(2, -1, lambda angle, n: np.cos((n + 0.5) * angle) / np.cos(angle / 2), _cosh_part, _sinh_part)
+_w = _chebyshev(2, 1, lambda angle, n: np.sin((n + 0.5) * angle) / np.sin(angle / 2), _sinh_part, _cosh_part)
 
 
 def _hermite_h(x: Array, n: Array) -> Array:
-    return _recurred(x, n, 2 * x, lambda k, x, last, before: 2 * x * last - 2 * k * before)
+    few = np.minimum(n, _HERMITE)
+    values = _recurred(x, few, 2 * x, lambda k, x, last, before: 2 * x * last - 2 * k * before)
+    return np.where(n > _HERMITE, np.nan, values)
 
 
 def _hermite_he(x: Array, n: Array) -> Array:
-    return _recurred(x, n, x, lambda k, x, last, before: x * last - k * before)
+    values = _recurred(x, np.minimum(n, _HERMITE), x, lambda k, x, last, before: x * last - k * before)
+    return np.where(n > _HERMITE, np.nan, values)
 
 
 def _laguerre(x: Array, n: Array) -> Array:
-    return _recurred(x, n, 1 - x, lambda k, x, last, before: ((2 * k + 1 - x) * last - k * before) / (k + 1))
+    return _recurred(x, _bounded(n), 1 - x, lambda k, x, last, before: ((2 * k + 1 - x) * last - k * before) / (k + 1))
 
 
 def _legendre(x: Array, n: Array) -> Array:
-    return _recurred(x, n, x, lambda k, x, last, before: ((2 * k + 1) * x * last - k * before) / (k + 1))
+    return _recurred(x, _bounded(n), x, lambda k, x, last, before: ((2 * k + 1) * x * last - k * before) / (k + 1))
 
 
 KIND: Final = "The Chebyshev polynomial of the {} kind of degree `n` at `input`."
@@ -116,7 +164,7 @@ hermite_polynomial_h = _register(
 hermite_polynomial_he = _register(
     "hermite_polynomial_he", _hermite_he, "The probabilists' Hermite polynomial of degree `n`."
 )
-laguerre_polynomial_l = _register("laguerre_polynomial_l", _laguerre, "The Laguerre polynomial of degree `n`.")
-legendre_polynomial_p = _register("legendre_polynomial_p", _legendre, "The Legendre polynomial of degree `n`.")
+laguerre_polynomial_l = _register("laguerre_polynomial_l", _laguerre, "The Laguerre polynomial of degree `n`.", BOUNDED)
+legendre_polynomial_p = _register("legendre_polynomial_p", _legendre, "The Legendre polynomial of degree `n`.", BOUNDED)
 
 __all__ = export(globals())

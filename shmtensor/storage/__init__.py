@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import ElementType, class_named, each_type
+from ..dtypes import DTYPES, ElementType, class_named, each_type
 from .base import STORAGE_CLASSES as STORAGE_CLASSES
 from .storage import Storage as Storage
 from .storage import _rebuild_part as _rebuild_part
@@ -14,7 +14,8 @@ from .storage import _rebuild_storage as _rebuild_storage
 def _make_class(row: ElementType) -> None:
     name = f"{row.prefix}Storage"
     doc = f"Storage of {row.name} elements.\n\n{(Storage.__doc__ or '').partition('.')[2].partition('.')[2].strip()}"
-    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, "dtype": row.dtype}
+    types = {"dtype": DTYPES[row.dtype], "_dtype": row.dtype}
+    body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, **types}
     globals()[name] = STORAGE_CLASSES[row.dtype] = type(name, (Storage,), body)
 
 

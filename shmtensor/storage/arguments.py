@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._native import overlaps
 from ..allocators.default import again
 from ..allocators.protocol import MAX_BYTES
-from ..dtypes import DType, default_complex, default_float, require_supported
+from ..dtypes import NumpyType, default_complex, default_float, require_supported
 from ..errors import DTypeError, InvalidArgument, LayoutError
 
 SEQUENCES: Final = (tuple, list)
@@ -108,7 +108,7 @@ def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:
     return shape
 
 
-def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+def empty_array(shape: tuple[int, ...], dtype: NumpyType) -> NDArray[Any]:
     """Return an uninitialised array in private memory. Does not block. Raises OutOfMemory."""
     try:
         return np.empty(shape, dtype)
@@ -116,7 +116,7 @@ def empty_array(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
         return again(partial(np.empty, shape, dtype), math.prod(shape) * dtype.itemsize, error)
 
 
-def array_from(content: Any, dtype: DType | None) -> NDArray[Any]:
+def array_from(content: Any, dtype: NumpyType | None) -> NDArray[Any]:
     """Return a new array of the values of `content`, of type `dtype` or of their own type.
 
     Python floats, and nested lists of them, get the default type, float32; complex numbers get complex64.

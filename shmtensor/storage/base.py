@@ -18,7 +18,7 @@ from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Bloc
 from ..allocators import MapAllocator, default_allocator
 from ..allocators.managed import allocate
 from ..allocators.protocol import Allocator, Region
-from ..dtypes import DEFAULT, DType, require_same, require_supported
+from ..dtypes import DEFAULT, DTYPES, DType, NumpyType, require_same, require_supported
 from ..errors import DTypeError, InvalidArgument, ShmTensorError, type_name
 from .arguments import INTEGERS, read_only
 from .regions import (
@@ -37,14 +37,14 @@ from .regions import (
     traits_of,
 )
 
-STORAGE_CLASSES: Final[dict[DType, type[Any]]] = {}
+STORAGE_CLASSES: Final[dict[NumpyType, type[Any]]] = {}
 """The storage class of each loaded element type."""
 
 # The existing storage of a block, so that a block that is received twice is one storage. The key contains an id, so a
 # lookup must compare the block as well.
-_of_block: Final[weakref.WeakValueDictionary[tuple[int, DType], StorageBase]] = weakref.WeakValueDictionary()
+_of_block: Final[weakref.WeakValueDictionary[tuple[int, NumpyType], StorageBase]] = weakref.WeakValueDictionary()
 # The same for storages over a View of a block, by the kind of view.
-_of_view: Final[weakref.WeakValueDictionary[tuple[int, int, DType], StorageBase]] = weakref.WeakValueDictionary()
+_of_view: Final[weakref.WeakValueDictionary[tuple[int, int, NumpyType], StorageBase]] = weakref.WeakValueDictionary()
 
 
 class StorageBase:
@@ -55,8 +55,10 @@ class StorageBase:
         "_views",
     )  # fmt: skip
 
-    dtype: ClassVar[DType] = DEFAULT
+    dtype: ClassVar[DType] = DTYPES[DEFAULT]
     """Type of the elements."""
+    _dtype: ClassVar[NumpyType] = DEFAULT
+    """The same for arrays."""
 
     RESIZABLE: ClassVar[int] = StorageFlags.RESIZABLE
     REFCOUNTED: ClassVar[int] = StorageFlags.REFCOUNTED
@@ -76,24 +78,24 @@ class StorageBase:
 
     def __init__(self, content: Any = 0, *, allocator: Allocator | None = None) -> None:
         if isinstance(content, INTEGERS):
-            self._allocate(element_count(content, self.dtype), allocator or default_allocator)
+            self._allocate(element_count(content, self._dtype), allocator or default_allocator)
             return
-        values = flat_values(content, self.dtype)
-        if values.dtype.kind == "c" and self.dtype.kind != "c":
+        values = flat_values(content, self._dtype)
+        if values.dtype.kind == "c" and self._dtype.kind != "c":
             raise DTypeError(
-                f"cannot store {values.dtype.name} values as {self.dtype.name} without losing their imaginary parts; "
+                f"cannot store {values.dtype.name} values as {self._dtype.name} without losing their imaginary parts; "
                 "take the real part, or use copy_ or a conversion"
             )
         self._allocate(values.size, allocator or default_allocator)
         np.copyto(self._flat, values, casting="unsafe")
 
     def _allocate(self, size: int, allocator: Allocator) -> None:
-        region, flat = fresh_array(allocator, size, self.dtype)
+        region, flat = fresh_array(allocator, size, self._dtype)
         shared = shared_by(allocator) or isinstance(allocator, MapAllocator)
         self._adopt(flat, region, allocator, OWN if shared else OWN | StorageFlags.RESIZABLE)
         if type(region) is Block:
             with moving:
-                _of_block[id(region), self.dtype] = self
+                _of_block[id(region), self._dtype] = self
 
     def _adopt(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
         self._flat = flat
@@ -118,7 +120,7 @@ class StorageBase:
 
     def element_size(self) -> int:
         """Return the size of an element in bytes. Does not block."""
-        return self.dtype.itemsize
+        return self._dtype.itemsize
 
     def data_ptr(self) -> int:
         """Return the address of the first element in this process. Does not block."""
@@ -162,7 +164,7 @@ class StorageBase:
         return self._export
 
     @staticmethod
-    def _class_of(dtype: DType) -> type[Any]:
+    def _class_of(dtype: NumpyType) -> type[Any]:
         """Return the storage class for elements of `dtype`. Raises DTypeError."""
         found = STORAGE_CLASSES.get(dtype)
         return STORAGE_CLASSES[require_supported(dtype)] if found is None else found
@@ -206,7 +208,7 @@ class StorageBase:
                 out of range, or a part of this storage exceeds it.
             OutOfMemory: no memory; nothing was changed.
         """
-        size = element_count(size, self.dtype)
+        size = element_count(size, self._dtype)
         with moving:
             if size == self.size():
                 return self
@@ -219,7 +221,7 @@ class StorageBase:
                         f"cannot resize {self._describe()} to {size}: a part of it ends at element "
                         f"{first + part.size()}; delete that part first"
                     )
-            region, flat = fresh_array(self._allocator, size, self.dtype)
+            region, flat = fresh_array(self._allocator, size, self._dtype)
             kept = min(size, self.size())
             np.copyto(flat[:kept], self._flat[:kept])
             self._move(flat, region, self._allocator, self._flags)
@@ -258,7 +260,7 @@ class StorageBase:
         """
         if not isinstance(other, StorageBase):
             raise DTypeError(f"cannot swap a {type(self).__name__} with a {type_name(other)}")
-        require_same(self.dtype, other.dtype, other._describe())
+        require_same(self._dtype, other._dtype, other._describe())
         if self is other:
             return self
         with moving:
@@ -323,7 +325,7 @@ class StorageBase:
                 if root.nbytes > block.nbytes:
                     raise InvalidArgument(f"another thread resized {root._describe()} while it was being shared")
                 if not root.is_shared():  # another thread may have been quicker
-                    np.copyto(block.array(self.dtype, root._flat.shape), root._flat)
+                    np.copyto(block.array(self._dtype, root._flat.shape), root._flat)
                     root._move_to_block(block, kind)
         if kind:
             root._restrict(kind)
@@ -352,19 +354,19 @@ class StorageBase:
         if kind == VIEW_LENT:
             region_over(block, VIEW_READONLY)  # mapped now, so that a forked child need not ask for it
         region = region_over(block, kind)
-        flat = region.array(self.dtype, self._flat.shape)
+        flat = region.array(self._dtype, self._flat.shape)
         self._move(flat, region, *traits_of(kind))
         self._enlist(block, kind)
 
     def _enlist(self, block: Block, kind: int) -> None:
         """Register this storage as the one over the block with that access. The caller holds `moving`."""
         if not kind:
-            _of_block[id(block), self.dtype] = self
+            _of_block[id(block), self._dtype] = self
         elif kind != VIEW_PERSONAL:
-            _of_view[id(block), kind, self.dtype] = self
+            _of_view[id(block), kind, self._dtype] = self
 
     @classmethod
-    def _from_block(cls, block: Block, dtype: DType, size: int, kind: int = 0) -> Self:
+    def _from_block(cls, block: Block, dtype: NumpyType, size: int, kind: int = 0) -> Self:
         """Return the storage over a block: an existing one for the same type and access, except for private views.
 
         Bytes at the end that are not a whole element are left out. Does not block.

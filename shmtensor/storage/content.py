@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import IO, Any, Final, Self, overload
 
 import numpy as np
@@ -79,9 +78,9 @@ class Content(StorageBase):
             else:
                 target[...] = value._flat if isinstance(value, StorageBase) else value
         except OverflowError as error:
-            raise InvalidArgument(f"{value!r} does not fit into {self.dtype.name}: {error}") from error
+            raise InvalidArgument(f"{value!r} does not fit into {self._dtype.name}: {error}") from error
         except (TypeError, ValueError) as error:
-            raise unfit(value, self.dtype, error) from error
+            raise unfit(value, self._dtype, error) from error
 
     def _position(self, index: Any) -> int:
         size = self._flat.shape[0]
@@ -126,7 +125,7 @@ class Content(StorageBase):
         """Whether type, size and values are equal."""
         if not isinstance(other, StorageBase):
             return NotImplemented
-        return self.dtype == other.dtype and bool(np.array_equal(self._flat, other._flat))
+        return self._dtype == other._dtype and bool(np.array_equal(self._flat, other._flat))
 
     __hash__ = None  # type: ignore[assignment]  # compared by content, which can change
 
@@ -151,23 +150,23 @@ class Content(StorageBase):
         storage = object.__new__(cls)
         if isinstance(data, np.ndarray):
             if allocator is None or data.dtype != np.uint8:
-                require_same(data.dtype, cls.dtype, f"a {cls.__name__}")
+                require_same(data.dtype, cls._dtype, f"a {cls.__name__}")
             if not checked_array(data).flags.c_contiguous:
                 raise LayoutError(f"data of shape {data.shape} is not contiguous, as a storage must be; pass a copy")
         raw = flat_bytes(data)
-        width = cls.dtype.itemsize
+        width = cls._dtype.itemsize
         if raw.size % width:
             raise InvalidArgument(
-                f"{raw.size} bytes are not a whole number of {cls.dtype.name} elements of {width} bytes"
+                f"{raw.size} bytes are not a whole number of {cls._dtype.name} elements of {width} bytes"
             )
         if allocator is not None:
             raw = lease(allocator, data, raw.size)
             shared = shared_by(allocator) or isinstance(allocator, MapAllocator)
-            storage._adopt(raw.view(cls.dtype), data, allocator, OWN if shared else OWN | StorageFlags.RESIZABLE)
+            storage._adopt(raw.view(cls._dtype), data, allocator, OWN if shared else OWN | StorageFlags.RESIZABLE)
             return storage
         if not raw.flags.writeable:
             raise LayoutError("the data is read-only, and a storage must be writable; use from_buffer, which copies")
-        flat = raw.view(cls.dtype)
+        flat = raw.view(cls._dtype)
         if not flat.flags.aligned:
             raise InvalidArgument(
                 f"the data is not aligned to elements of {width} bytes; use from_buffer, which copies"
@@ -192,7 +191,7 @@ class Content(StorageBase):
             OutOfMemory: no memory.
         """
         cls = cls._typed()
-        width = cls.dtype.itemsize
+        width = cls._dtype.itemsize
         raw = flat_bytes(buffer)
         if not isinstance(byte_order, str) or byte_order not in BYTE_ORDERS:
             raise InvalidArgument(f"byte_order must be one of {', '.join(BYTE_ORDERS)}, not {byte_order!r}")
@@ -205,13 +204,13 @@ class Content(StorageBase):
             wanted = left // width
         if first < 0 or wanted < 0 or wanted * width > left:
             raise InvalidArgument(
-                f"a buffer of {raw.size} bytes does not hold {count} {cls.dtype.name} elements of {width} bytes from "
+                f"a buffer of {raw.size} bytes does not hold {count} {cls._dtype.name} elements of {width} bytes from "
                 f"byte {offset} (with count -1 it must end with an element)"
             )
         storage = cls(wanted)
         put_bytes(storage._flat, raw[first : first + wanted * width])
         if not np.dtype(np.uint16).newbyteorder(BYTE_ORDERS[byte_order]).isnative:  # type: ignore[arg-type]
-            number = width // 2 if cls.dtype.kind == "c" else width
+            number = width // 2 if cls._dtype.kind == "c" else width
             storage._flat.view(f"u{number}").byteswap(inplace=True)
         return storage
 
@@ -226,7 +225,7 @@ class Content(StorageBase):
             DTypeError: `dtype` is not the storage's type.
         """
         if dtype is not None:
-            require_same(dtype, self.dtype, self._describe())
+            require_same(dtype, self._dtype, self._describe())
         return self._flat.view()
 
     def tolist(self) -> list[Any]:
@@ -253,7 +252,7 @@ class Content(StorageBase):
             DTypeError: values that cannot be converted.
         """
         self._require_writable("copying to")
-        values = flat_values(source, self.dtype)
+        values = flat_values(source, self._dtype)
         self._require_size(values.size, "elements", self.size())
         np.copyto(self._flat, values, casting="unsafe")
         return self
@@ -299,7 +298,8 @@ class Content(StorageBase):
         """
         data = flat_bytes(self).data
         if isinstance(file, str | PathLike):
-            Path(file).write_bytes(data)
+            with open(file, "wb") as target:  # noqa: PTH123 - pathlib costs time at the first tensor
+                target.write(data)
         elif hasattr(file, "write"):
             file.write(data)
         else:

@@ -84,9 +84,9 @@ class Handles(StorageBase):
             raise InvalidArgument(
                 f"manager address and handle must be bytes, as from _share_filename_, not {manager!r} and {handle!r}"
             )
-        size = element_count(size, cls.dtype)
+        size = element_count(size, cls._dtype)
         block = load("manager.client").at(manager).open(handle)
-        storage = cls._from_block(block, cls.dtype, size)
+        storage = cls._from_block(block, cls._dtype, size)
         if storage._export is None:
             storage._named(manager, handle)
         return storage
@@ -103,7 +103,7 @@ class Handles(StorageBase):
         """
         with moving:
             if self._view is None and not self.is_shared():
-                region, flat = fresh_array(anonymous(), self.size(), self.dtype)
+                region, flat = fresh_array(anonymous(), self.size(), self._dtype)
                 np.copyto(flat, self._flat)
                 self._move(flat, region, lease_of(flat).allocator, OWN)
             fd = getattr(self._region, "fd", -1) if self._view is None else -1
@@ -128,17 +128,17 @@ class Handles(StorageBase):
         """
         cls = cls._typed()
         allocator = MapAllocator(fd, FD_FLAGS | MapFlags.NOCREATE | MapFlags.FROMFD)
-        return cls(element_count(size, cls.dtype), allocator=allocator)
+        return cls(element_count(size, cls._dtype), allocator=allocator)
 
     @classmethod
     def _new_using_fd(cls, size: int) -> Self:
         """Create a storage in its own memory file, for `_share_fd_`. Does not block. Raises OutOfMemory."""
-        return cls(element_count(size, cls._typed().dtype), allocator=anonymous())
+        return cls(element_count(size, cls._typed()._dtype), allocator=anonymous())
 
     @classmethod
     def _new_using_filename(cls, size: int) -> Self:
         """Create a storage in the manager's memory. Blocks and raises as share_memory_ does."""
-        dtype = cls._typed().dtype
+        dtype = cls._typed()._dtype
         size = element_count(size, dtype)
         return cls._from_block(allocate(size * dtype.itemsize), dtype, size)
 
@@ -160,15 +160,15 @@ class Handles(StorageBase):
             OutOfMemory: the file system is full.
         """
         cls = cls._typed()
-        size = element_count(size, cls.dtype)
+        size = element_count(size, cls._dtype)
         flags = MapFlags.SHARED if shared else MapFlags(0)
         if size == 0:
             nbytes = file_bytes(path)
             allocator = MapAllocator(path, flags | MapFlags.NOCREATE)
-            size, rest = divmod(nbytes, cls.dtype.itemsize)
+            size, rest = divmod(nbytes, cls._dtype.itemsize)
             if rest or not size:
                 raise InvalidArgument(
-                    f"{os.fspath(path)} has {nbytes} bytes, which is not a whole number of {cls.dtype.name} elements; "
+                    f"{os.fspath(path)} has {nbytes} bytes, which is not a whole number of {cls._dtype.name} elements; "
                     "give the size"
                 )
         else:

@@ -16,7 +16,7 @@ from ..allocators import MapAllocator, MapFlags, default_allocator, managed_allo
 from ..allocators.lease import Lease, allocate_array
 from ..allocators.managed import allocate
 from ..allocators.protocol import MAX_BYTES, Allocator, Region
-from ..dtypes import BY_DTYPE, DType, require_supported
+from ..dtypes import BY_DTYPE, NumpyType, require_supported
 from ..errors import DTypeError, InvalidArgument, LayoutError, MappingError, OutOfMemory, tensor_advice, type_name
 from .arguments import integer
 
@@ -191,7 +191,7 @@ def anonymous() -> MapAllocator:
     return MapAllocator(None, FD_FLAGS | MapFlags.EXCLUSIVE | MapFlags.UNLINK)
 
 
-def fresh_array(allocator: Allocator, size: int, dtype: DType) -> tuple[Region, NDArray[Any]]:
+def fresh_array(allocator: Allocator, size: int, dtype: NumpyType) -> tuple[Region, NDArray[Any]]:
     """Allocate a region for `size` elements. Returns the region and an array over it."""
     if allocator is managed_allocator:
         block = allocate(size * dtype.itemsize)
@@ -203,7 +203,7 @@ def fresh_array(allocator: Allocator, size: int, dtype: DType) -> tuple[Region, 
     return region, data.view(dtype)
 
 
-def element_count(size: Any, dtype: DType) -> int:
+def element_count(size: Any, dtype: NumpyType) -> int:
     """Check a number of elements. Raises InvalidArgument."""
     try:
         count = integer(size)
@@ -214,7 +214,7 @@ def element_count(size: Any, dtype: DType) -> int:
     return count
 
 
-def flat_values(content: Any, dtype: DType) -> NDArray[Any]:
+def flat_values(content: Any, dtype: NumpyType) -> NDArray[Any]:
     """Convert `content` to a flat array of a numeric type."""
     try:
         # Python values are checked against the type's range; arrays are converted as TH's typed copies are.
@@ -232,7 +232,7 @@ def flat_values(content: Any, dtype: DType) -> NDArray[Any]:
     return values
 
 
-def unfit(value: object, dtype: DType, error: Exception) -> InvalidArgument | DTypeError:
+def unfit(value: object, dtype: NumpyType, error: Exception) -> InvalidArgument | DTypeError:
     """Convert an error of NumPy about values: InvalidArgument for a wrong number or nesting, else DTypeError."""
     shown = repr(value) if len(repr(value)) < 80 else f"a {type_name(value)}"
     nesting = any(word in str(error) for word in ("broadcast", "inhomogeneous", "sequence"))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..allocators import default_allocator, managed_allocator
 from ..allocators.lease import Lease
 from ..allocators.protocol import Allocator
-from ..dtypes import BY_DTYPE, DEFAULT, TABLE, ElementType, dtype_of
+from ..dtypes import DEFAULT, TABLE, ElementType, dtype_of
 from .base import STORAGE_CLASSES
 from .content import Content
 from .handles import Handles
@@ -117,7 +117,7 @@ class Storage(Conversions, Content, Handles):
         if plain_reducer is not None and (reduced := plain_reducer(self)) is not None:
             return reduced
         data = pickle.PickleBuffer(flat_bytes(self).data) if protocol >= 5 else self._flat.tobytes()
-        return _rebuild_storage, (BY_DTYPE[self.dtype].name, data)
+        return _rebuild_storage, (self.dtype.name, data)
 
     def __copy__(self) -> Self:
         return self.clone()

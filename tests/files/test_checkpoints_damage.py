@@ -172,7 +172,7 @@ CALLS: dict[str, tuple[Any, str]] = {
     "open": (Reduced(open, (TOUCHED, "w")), "io.open"),
     "getattr": (Reduced(getattr, (Reduced(__import__, ("os",)), "system")), "builtins.getattr"),
     "import": (Reduced(__import__, ("os",)), "builtins.__import__"),
-    "in a dict": ({"a": [shmtensor.float32, Reduced(os.system, ("true",))]}, "numpy.dtype|posix.system"),
+    "in a dict": ({"a": [shmtensor.float32, Reduced(os.system, ("true",))]}, r"shmtensor.dtypes._\w+|posix.system"),
     "as a state": (Reduced(OrderedDict, (), {"_metadata": Reduced(os.system, ("true",))}), "posix.system"),
     "as items": (Reduced(list, (), None, iter([Reduced(os.system, ("true",))])), "builtins.list"),
     "our own": (shmtensor.ones(2), r"builtins\.getattr|shmtensor"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -495,14 +496,48 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         load(tmp_path / "null.npy")
 
 
-def test_what_is_no_regular_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.npy")
-    writer = os.open(tmp_path / "pipe.npy", os.O_RDWR)
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".shmt", ".pt"])
+def test_a_pipe_is_not_waited_for_and_not_replaced(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"pipe{suffix}"
+    os.mkfifo(path)
+    code = f"import shmtensor; shmtensor.load({str(path)!r})"
+    found = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True, check=False)
+    assert "FileDamaged" in found.stderr and "is a pipe, not a regular file" in found.stderr
+    for mmap in (False, True):
+        with pytest.raises(FileDamaged, match="is a pipe, not a regular file"):
+            load(path, mmap=mmap)
+    values: Any = np.ones(1) if suffix == ".npy" else {"a": np.ones(1)}
+    if suffix in (".shmt", ".pt"):
+        values = [1, 2]
+    with pytest.raises(InvalidArgument, match="is a pipe, not a regular file, and would be replaced"):
+        save(values, path)
+    assert path.is_fifo() and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_is_written_to_as_a_file_object(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with pytest.raises(FileDamaged, match="not a regular file"):
-            load(tmp_path / "pipe.npy")
+        with (tmp_path / "pipe").open("wb") as writer:
+            save([1, 2], writer)
+        (tmp_path / "copy.shmt").write_bytes(os.read(reader, 1 << 16))
     finally:
-        os.close(writer)
+        os.close(reader)
+    assert load(tmp_path / "copy.shmt") == [1, 2]
+
+
+def test_devices_and_sockets(tmp_path: Path) -> None:
+    (tmp_path / "zero.npy").symlink_to("/dev/zero")
+    with pytest.raises(FileDamaged, match="is a device, not a regular file"):
+        load(tmp_path / "zero.npy")
+    path = tmp_path / "socket.npy"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        with pytest.raises(OSError, match="cannot load"):
+            load(path)
+        with pytest.raises(InvalidArgument, match="is a socket, not a regular file, and would be replaced"):
+            save(np.ones(1), path)
+    assert path.is_socket()
 
 
 # -- documentation ----------------------------------------------------------------------------------------------------

@@ -177,3 +177,30 @@ def test_polynomials(name):
 def test_scipy_is_imported_on_first_use_alone():
     code = "import sys, shmtensor as st; st.special.entr(st.ones(2)); assert 'scipy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", "tuvw")
+def test_chebyshev_polynomials_of_any_degree_end(kind):
+    polynomial = getattr(st.special, f"chebyshev_polynomial_{kind}")
+    x = np.array([1.0001, -1.0001, 1.0, -1.0, 0.3])
+    for n in (1001, 1002):  # by hyperbolic functions; those of lower degrees by the recurrence
+        before, last, found = (np.asarray(polynomial(st.tensor(x), k)) for k in (n - 2, n - 1, n))
+        np.testing.assert_allclose(found, 2 * x * last - before, rtol=1e-8)
+    ends = {"t": (1, 1), "u": (10**12 + 1, 10**12 + 1), "v": (1, 2 * 10**12 + 1), "w": (2 * 10**12 + 1, 1)}[kind]
+    x = np.array([1.0, -1.0, 1.5, -1 - 2**-52, np.nan])
+    for n, signs in ((10**12, (1, 1)), (10**12 + 1, (1, -1))):
+        found = np.asarray(polynomial(st.tensor(x), st.tensor(n)))
+        np.testing.assert_allclose(found[:2], np.array(ends) * signs, rtol=1e-11)
+        assert np.isnan(found[2:]).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_other_polynomials_of_large_degrees_end():
+    for name in ("hermite_polynomial_h", "hermite_polynomial_he"):
+        assert np.isnan(getattr(st.special, name)(st.tensor([0.0, 0.5, np.nan]), 1e12)).all()
+        assert getattr(st.special, name)(st.tensor([0.0, 0.5]), st.tensor([10**12, 1])).tolist()[1] >= 0.5
+    for name in ("laguerre_polynomial_l", "legendre_polynomial_p"):
+        for n in (100_001, 1e12, float("inf")):
+            with pytest.raises(InvalidArgument, match=r"a polynomial of degree .* give a degree up to 100000"):
+                getattr(st.special, name)(st.tensor([0.5]), n)

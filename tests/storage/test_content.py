@@ -167,7 +167,7 @@ def test_typed_copies_between_all_types(source, target):
     converted = getattr(values, target.method)()
     assert copied == converted
     assert copied.tolist() == [0, 1, 0, 1, 0]
-    assert converted.dtype is target.dtype
+    assert converted.dtype == target.dtype
     assert (converted is values) == (source is target) == (values.to(target.name) is values)
     assert values.tolist() == [0, 1, 0, 1, 0]
 
@@ -348,7 +348,7 @@ def test_every_type_through_pipes_and_queues(row):
 def _set_first(queue, answers):
     tensor, storage, array = queue.get()
     tensor[0] = 1
-    answers.put((str(tensor.dtype), storage.tolist(), array.sum(), tensor))
+    answers.put((tensor.dtype.name, storage.tolist(), array.sum(), tensor))
 
 
 @pytest.mark.parametrize("row", EVERY_ROW)

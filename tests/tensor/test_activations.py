@@ -102,3 +102,22 @@ def test_not_a_number_stays_and_types_are_refused():
         st.relu(st.tensor([1j]))
     with pytest.raises(InvalidArgument, match="alpha"):
         st.celu(t, 0)
+
+
+def test_threshold_takes_elements_of_the_type():
+    x = st.tensor([0, 1, 2], dtype="uint8")
+    for value in (-0.5, 255.5, 300, -256, float("nan"), 2**70):
+        for arguments in ((1, value), (value, 1)):
+            with pytest.raises(InvalidArgument, match=r"threshold with (value|threshold) .*, which uint8 does not"):
+                st.threshold(x, *arguments)
+        with pytest.raises(InvalidArgument, match="threshold_ with value"):
+            st.threshold_(x, 1, value)
+    for value in ("x", [1], 1j):
+        with pytest.raises(InvalidArgument, match=r"give a (real )?number"):
+            st.threshold(x, 1, value)
+    same(st.threshold(x, 1.9, 7.9), np.array([7, 7, 2], "u1"))  # as torch's: numbers lose their fraction
+    same(st.threshold(x, 1, -1), np.array([255, 255, 2], "u1"))
+    same(st.threshold(st.tensor([0, 1, -2]), -0.5, 2**63 - 1), np.array([2**63 - 1, 1, 2**63 - 1]))
+    with pytest.raises(InvalidArgument, match="float16 does not have"):
+        st.threshold(st.ones(2, dtype="float16"), 1, 1e6)
+    assert st.threshold(st.ones(1), 1, float("inf")).item() == float("inf")

@@ -66,3 +66,13 @@ def test_division_by_its_old_names():
 
 def test_fix_is_trunc():
     assert st.fix is st.trunc and st.tensor([-1.5, 1.5]).fix_().tolist() == [-1, 1]
+
+
+def test_arguments_that_are_no_numbers_are_named():
+    with pytest.raises(InvalidArgument, match="rsub with alpha 'x', a str; give a number"):
+        st.rsub(st.ones(3), 1, alpha="x")
+    for name in ("var_mean", "std_mean"):
+        with pytest.raises(InvalidArgument, match=f"{name} with correction 'x', a str; give a number"):
+            getattr(st, name)(st.ones(3), correction="x")
+        with pytest.raises(InvalidArgument, match=f"{name} over axes None of a tensor of shape"):
+            getattr(st, name)(st.ones(3), keepdim=np.ones(2))

@@ -15,7 +15,12 @@ from shmtensor._tensor import elementwise, special
 from shmtensor.errors import DTypeError, InvalidArgument, LayoutError
 
 
+def _wide(a: Any) -> Any:
+    return a.astype("f4") if a.dtype.kind in "biu" and a.dtype.itemsize == 1 else a
+
+
 def _sigmoid(a: Any) -> Any:
+    a = _wide(a)
     return np.reciprocal(np.exp(np.negative(a, dtype=np.result_type(a.dtype, np.float16))) + 1)
 
 
@@ -24,6 +29,7 @@ OTHER_NAMES = {
     "le": np.less_equal, "lt": np.less, "mul": np.multiply, "ne": np.not_equal, "neg": np.negative,
     "sub": np.subtract, "bitwise_not": np.invert, "fix": np.trunc,
     "frac": lambda a: a - np.trunc(a), "rsqrt": lambda a: 1 / np.sqrt(a), "sigmoid": _sigmoid,
+    "exp2": lambda a: np.exp2(_wide(a)), "expm1": lambda a: np.expm1(_wide(a)), "log1p": lambda a: np.log1p(_wide(a)),
     "imag": lambda a: a.imag.copy(), "real": lambda a: a.real.copy(),
     "round": lambda a: a.copy() if a.dtype.kind in "iub" else np.round(a),
 }  # fmt: skip
@@ -242,3 +248,13 @@ def test_special_functions(name):
         out = st.empty(t.shape, dtype="float64")
         assert getattr(st, name)(t, out=out) is out
         same(out, result)
+
+
+@pytest.mark.parametrize("name", ["exp2", "expm1", "log1p", "sigmoid"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
+def test_integers_of_one_byte_give_float32(name: str, dtype: str) -> None:
+    x = st.tensor([0, 1], dtype=dtype)
+    found = getattr(st, name)(x)
+    assert found.dtype == st.float32
+    np.testing.assert_allclose(found, getattr(st, name)(st.tensor([0.0, 1.0])), rtol=1e-6)
+    assert getattr(st.special, "expit" if name == "sigmoid" else name)(x).dtype == st.float32

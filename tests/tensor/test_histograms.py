@@ -68,3 +68,17 @@ def test_refused_tensors():
         st.histogramdd(st.ones(2), 2)
     with pytest.raises(InvalidArgument, match="as many"):
         st.histogramdd(st.ones(2, 2), [2])
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_counted_is_nan_without_a_warning():
+    for values in ([], [np.nan, 2.0], [np.inf]):
+        found = st.histogram(st.tensor(values, dtype="float32"), 2, range=(0, 1), density=True)
+        same(found.hist, np.full(2, np.nan, "f4"))
+    same(
+        st.histogram(st.tensor([1.0, 2.0]), st.tensor([1.0, 1.0, 3.0]), density=True).hist,
+        np.array([np.nan, 0.5], "f4"),
+    )
+    for values in ([np.nan, 1.0], [np.inf, 1.0]):
+        with pytest.raises(InvalidArgument, match="give finite ones, in order"):
+            st.histogram(st.tensor(values), 2)

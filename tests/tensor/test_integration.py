@@ -75,3 +75,11 @@ def test_gradients_of_other_types():
         st.gradient(st.ones(1))
     with pytest.raises(IndexOutOfRange):
         st.gradient(st.ones(3), dim=1)
+
+
+def test_gradient_of_integers_is_computed_in_double():
+    same(st.gradient(st.tensor([200, 10, 5], dtype="uint8"))[0], np.array([-190, -97.5, -5], "f4"))
+    same(st.gradient(st.tensor([2**24 + 1, 2**24 + 3, 2**24 + 7]))[0], np.array([2, 3, 4], "f4"))
+    same(st.gradient(st.tensor([2**62, -(2**62)]))[0], np.array([-(2.0**63)] * 2, "f4"))
+    points = st.tensor([200, 10, 5], dtype="uint8")
+    same(st.gradient(st.tensor([0, 190, 195]), spacing=(points,))[0], np.array([-1, -1, -1], "f4"))

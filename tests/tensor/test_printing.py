@@ -370,3 +370,16 @@ def test_storages_list_what_torchs_do(values: list[float]) -> None:
             repr(getattr(torch, name)(values)).split("\n"),
         )
         assert ours == theirs
+
+
+def test_options_that_are_too_large() -> None:
+    for name, value in (("precision", 1001), ("precision", 2**40), ("edgeitems", 2**70), ("linewidth", 2**70)):
+        before = st.get_printoptions()
+        with pytest.raises(InvalidArgument, match=f"{name} {value} is not an integer from 0 to"):
+            st.set_printoptions(**{name: value})
+        assert st.get_printoptions() == before
+    try:
+        st.set_printoptions(precision=1000, edgeitems=sys.maxsize // 2, linewidth=sys.maxsize, threshold=1)
+        assert len(repr(st.tensor([0.5, 0.25]))) > 2000
+    finally:
+        st.set_printoptions(profile="default")
