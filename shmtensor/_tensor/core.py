@@ -569,10 +569,9 @@ def given_each(results: Any, outs: Any, doing: str) -> Any:
     """Several tensors as they are, or copied to as many others. Raises as `given`; InvalidArgument: not as many."""
     if outs is None:
         return results
-    if not isinstance(outs, SEQUENCES):
-        raise DTypeError(f"{doing} gives {len(results)} tensors, and out is a {type_name(outs)}; give a tuple of them")
-    if len(outs) != len(results):
-        raise InvalidArgument(f"{doing} gives {len(results)} tensors, and out has {len(outs)}; give as many")
+    if not isinstance(outs, SEQUENCES) or len(outs) != len(results):
+        found = f"has {len(outs)}" if isinstance(outs, SEQUENCES) else f"is a {type_name(outs)}"
+        raise InvalidArgument(f"{doing} gives {len(results)} tensors, and out {found}; give as many tensors")
     made = [given(array_of(one), into, doing) for one, into in zip(results, outs, strict=True)]
     return type(results)(*made) if hasattr(results, "_fields") else tuple(made)
 

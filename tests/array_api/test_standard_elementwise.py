@@ -14,7 +14,7 @@ from shmtensor._tensor import elementwise
 
 KINDS = {"b": ("bool",), "i": INTEGERS, "f": REALS, "c": COMPLEX}
 UNARY = {
-    "ifc": "abs conj isfinite isinf isnan negative positive real sign square",
+    "ifc": "abs isfinite isinf isnan negative real sign square",
     "fc": "acos acosh asin asinh atan atanh cos cosh exp expm1 log log10 log1p log2 reciprocal round sin sinh sqrt tan"
     " tanh",
     "if": "ceil floor trunc",
@@ -67,6 +67,14 @@ def test_of_one(name, layout):
         same(result, np.asarray(reference(before)))
         memory_of_its_own(result, t)
         np.testing.assert_array_equal(t.numpy(), before)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_may_be_a_view(layout):
+    for dtype in types_of("ifc"):
+        t = tensor_of(layout, dtype)
+        same(xp.positive(t), t.numpy())
+        same(xp.conj(t), t.numpy().conj())
 
 
 @pytest.mark.parametrize("layout", ["0-d", "empty", "dense", "gaps", "backwards", "expanded", "shared view"])

@@ -15,7 +15,10 @@ def _sigmoid(a: Any) -> Any:
 
 
 def _logaddexp(a: Any, b: Any) -> Any:
-    return np.log(np.exp(a) + np.exp(b)) if a.dtype.kind == "c" else np.logaddexp(a, b)
+    if a.dtype.kind != "c":
+        return np.logaddexp(a, b)
+    least, most = np.where(a.real < b.real, a, b), np.where(a.real < b.real, b, a)
+    return np.log1p(np.exp(least - most)) + most
 
 
 OTHER_NAMES = {

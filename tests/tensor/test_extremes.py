@@ -73,7 +73,11 @@ def test_no_elements_have_no_largest():
 
 def test_out_that_is_no_pair():
     t = st.ones(2, 3)
-    for out, error in ((st.empty(3), DTypeError), ((st.empty(3),), InvalidArgument), ((st.empty(3), 0), DTypeError)):
+    for out, error in (
+        (st.empty(3), InvalidArgument),
+        ((st.empty(3),), InvalidArgument),
+        ((st.empty(3), 0), DTypeError),
+    ):
         with pytest.raises(error):
             st.max(t, 0, out=out)
 
