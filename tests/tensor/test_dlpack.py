@@ -99,7 +99,7 @@ def test_negative_strides(make: Callable[[], Any], values: Any) -> None:
 
 
 def test_a_tensor_whose_strides_go_backwards_is_not_exported() -> None:
-    t = from_dlpack(np.arange(5)).flip()
+    t = from_dlpack(np.arange(5))[::-1]
     with pytest.raises(BufferError, match="clone"):
         t.__dlpack__()
     assert np.from_dlpack(t.clone()).tolist() == [4, 3, 2, 1, 0]
