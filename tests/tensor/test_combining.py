@@ -18,7 +18,7 @@ def test_products_of_sets():
     assert found.tolist() == [list(row) for row in itertools.product(a, b, c)]
     x = st.tensor(a)
     same(st.cartesian_prod(x), np.array(a))
-    assert st.cartesian_prod(x).storage() is x.storage()  # as torch's
+    assert st.cartesian_prod(x).storage() is x.storage()
     for wrong in ((), (st.ones(2, 2),)):
         with pytest.raises(InvalidArgument):
             st.cartesian_prod(*wrong)
