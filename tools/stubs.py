@@ -38,6 +38,7 @@ from .arithmetic import FrexpResult
 from .core import Tensor
 from .histograms import Histogram
 from .statistical import Found, MinMax
+from ..storage.untyped import UntypedStorage
 
 class Methods:
     __slots__ = ()

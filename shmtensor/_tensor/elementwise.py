@@ -22,6 +22,7 @@ from .dispatch import (
     Promotion,
     Result,
     Row,
+    composed,
     export,
     make_form,
     operation,
@@ -319,6 +320,12 @@ square = unary("square", _square)
 tan = unary("tan", np.tan)
 tanh = unary("tanh", np.tanh)
 trunc = unary("trunc", np.trunc, "fix")
+
+
+@composed(function=False)
+def __round__(self: Tensor, ndigits: int | None = None) -> Tensor:
+    """`round(x)` and `round(x, 2)`: a tensor of the same type. Raises InvalidArgument: not an integer."""
+    return round(self) if ndigits is None else _round_to(self, ndigits)
 
 
 @operation(function=False, method=False, out=Out.COPIED, fails="rounding to {decimals} digits")

@@ -47,6 +47,7 @@ from . import spread as spread
 from . import statistical as statistical
 from . import to_size as to_size
 from . import uniques as uniques
+from . import windows as windows
 from .core import Tensor as Tensor
 from .core import index_of, indices_of
 from .dispatch import ROWS, Array, Module, Result, composed, export, operation
