@@ -60,7 +60,11 @@ def _find(name: str) -> Any:
             return value
         except AttributeError:
             pass
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._missing import missing
+
+    raise missing(__name__, name, __dir__)
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._missing import suggest as _suggest
+
 __all__ = [
     "device_count", "empty_cache", "is_available", "is_initialized", "manual_seed", "manual_seed_all",
 ]  # fmt: skip
@@ -37,3 +39,6 @@ def manual_seed(seed: Any) -> None:
 
 def manual_seed_all(seed: Any) -> None:
     """Nothing: there are no generators of GPUs."""
+
+
+_suggest(globals())

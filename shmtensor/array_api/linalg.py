@@ -6,6 +6,7 @@ All other functions are those of `shmtensor.linalg`. Nothing in this module bloc
 from __future__ import annotations
 
 from .. import linalg
+from .._missing import suggest as _suggest
 from .._tensor.dispatch import Array, Module, export, operation
 from ..linalg.lapack import floating, matrices, numpys
 from ..linalg.solvers import right_side
@@ -25,3 +26,4 @@ def solve(xp: Module, x1: Array, x2: Array, /) -> Array:
 _OWN = export(globals())
 __all__ = sorted(vars(linalg)["__all__"])
 globals().update({name: getattr(linalg, name) for name in __all__ if name not in _OWN})
+_suggest(globals())
