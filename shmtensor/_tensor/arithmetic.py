@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import DTypeError
 from . import elementwise
 from .core import Tensor
-from .dispatch import Array, Module, Operand, Out, composed, export, operation
+from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
 from .result_types import (
     COMPLEX,
     category,
@@ -30,6 +30,24 @@ class FrexpResult(NamedTuple):
 
     mantissa: Tensor
     exponent: Tensor
+
+
+def _signed(a: Array) -> Array:
+    if a.dtype.kind == "b":
+        raise DTypeError("positive of a tensor of bool; convert it by to()")
+    return a
+
+
+@operation(result=Result.VIEW)
+def positive(xp: Module, input: Array) -> Array:
+    """Itself. Raises DTypeError: bool."""
+    return _signed(input)
+
+
+@operation(name="__pos__", result=Result.VIEW, function=False)
+def _pos(xp: Module, self: Array) -> Array:
+    """Itself. Raises DTypeError: bool."""
+    return _signed(self)
 
 
 @operation(out=Out.COPIED, in_place=True, fails="a power of")

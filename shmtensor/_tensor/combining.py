@@ -15,19 +15,19 @@ import numpy as np
 from ..errors import InvalidArgument
 from ..storage.arguments import shape_from
 from .core import index_of, indices_of
-from .dispatch import Array, Module, export, operation
+from .dispatch import Array, Module, Result, export, operation
 
 
-@operation(method=False, fails="a product of tensors, the first")
+@operation(method=False, result=Result.VIEW, fails="a product of tensors, the first")
 def cartesian_prod(xp: Module, *tensors: Array) -> Array:
-    """Every combination of one element of each tensor (one axis), a row for each; of one tensor its elements.
+    """Every combination of one element of each tensor (one axis), a row for each; of one tensor itself.
 
     Raises InvalidArgument: no tensors, or other numbers of axes.
     """
     if not tensors or any(a.ndim != 1 for a in tensors):
         raise InvalidArgument(f"cartesian_prod of shapes {[a.shape for a in tensors]}; give tensors of one axis")
     if len(tensors) == 1:
-        return tensors[0].copy()
+        return tensors[0]
     shape_from((math.prod(a.size for a in tensors), len(tensors)), tensors[0].itemsize)
     grids = xp.meshgrid(*tensors, indexing="ij")
     return xp.stack([grid.reshape(-1) for grid in grids], axis=1)

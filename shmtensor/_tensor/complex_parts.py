@@ -77,6 +77,12 @@ def conj_physical(xp: Module, input: Array) -> Array:
 
 
 @operation(result=Result.VIEW)
+def conj(xp: Module, input: Array) -> Array:
+    """The conjugate, with memory of its own; itself for real types."""
+    return xp.conjugate(input) if input.dtype.kind == "c" else input
+
+
+@operation(result=Result.VIEW)
 def resolve_conj(xp: Module, input: Array) -> Array:
     """Itself: no tensor has a conjugation that is still to be done."""
     return input

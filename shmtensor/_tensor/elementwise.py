@@ -8,6 +8,7 @@ Nothing in this module blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -103,7 +104,9 @@ def unary(
         row.methods.update(dict.fromkeys(row.names, row.function))
     if method and in_place:
         doc = f"{_source(compute)}, in place. Returns self."
-        place = make_form(row, f"{name}_", method=True, doc=doc, out=Out.PLACE, wider=_placed(wider), **how)
+        place = make_form(
+            row, f"{name}_", method=True, doc=doc, out=Out.PLACE, wider=wider and partial(_replaced, wider), **how
+        )
         row.methods.update({f"{one}_": place for one in row.names})
     if operator:
         row.methods[operator] = row.function
@@ -167,7 +170,12 @@ def binary(
 
 def _placed(wider: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """The in-place form of a function with more keyword arguments."""
-    return wider and (lambda x, *others, **how: wider(x, *others, out=x, **how))
+    return wider and (lambda x, other, **how: wider(x, other, out=x, **how))
+
+
+def _replaced(wider: Callable[..., Any], x: Tensor, **how: Any) -> Any:
+    """The same of a function of one tensor."""
+    return wider(x, out=x, **how)
 
 
 def _gives_floats(compute: Callable[..., Any]) -> bool:
@@ -227,11 +235,6 @@ def _round(xp: Module, a: Array, out: Array | None = None) -> Array:
     return xp.round(a, out=out) if a.dtype.kind == "c" else xp.rint(a, out)
 
 
-def _conj(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """The conjugate; a copy of what is real."""
-    return xp.conjugate(a, out) if a.dtype.kind == "c" else _copied(xp, a, out)
-
-
 def _sign(xp: Module, a: Array, out: Array | None = None) -> Array:
     """-1, 0 or 1; of a complex number it divided by its size."""
     return _copied(xp, a, out) if a.dtype.kind == "b" else xp.sign(a, out)
@@ -285,7 +288,6 @@ atanh = unary("atanh", np.arctanh, "arctanh")
 bitwise_invert = unary("bitwise_invert", np.invert, "bitwise_not", operator="__invert__")
 cbrt = unary("cbrt", np.cbrt)
 ceil = unary("ceil", np.ceil)
-conj = unary("conj", _conj)
 cos = unary("cos", np.cos)
 cosh = unary("cosh", np.cosh)
 deg2rad = unary("deg2rad", np.deg2rad)
@@ -304,7 +306,6 @@ log1p = unary("log1p", np.log1p)
 log2 = unary("log2", np.log2)
 logical_not = unary("logical_not", np.logical_not)
 negative = unary("negative", np.negative, "neg", operator="__neg__")
-positive = unary("positive", np.positive, operator="__pos__")
 rad2deg = unary("rad2deg", np.rad2deg)
 real = unary("real", _real, method=False)
 reciprocal = unary("reciprocal", np.reciprocal, "cinv", floats=True)

@@ -143,8 +143,8 @@ def flatten(xp: Module, x: Array, /, start_dim: int = 0, end_dim: int = -1) -> A
 
 @_view()
 def ravel(xp: Module, x: Array, /) -> Array:
-    """All elements on one axis; a view where the layout has one."""
-    return x.reshape(x.size)
+    """All elements on one axis; a view if the tensor is contiguous."""
+    return x.reshape(x.size) if x.flags.c_contiguous else x.flatten()
 
 
 @_view()
@@ -434,39 +434,39 @@ def _flipped(a: Array, axis: Any) -> Array:
     else:
         axes = several_axes(a, axis)
         key = tuple([_BACK if i in axes else slice(None) for i in range(a.ndim)])
-    return a[(*key, ...)]
+    return a[(*key, ...)].copy()
 
 
 def _flip_method(xp: Module, self: Array, *axes: Any, dims: Any = None) -> Array:
-    """The view with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
+    """A copy with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
     return _flipped(self, (axes[0] if len(axes) == 1 else axes) if axes else dims)
 
 
-@_view(method=_flip_method)
+@operation(method=_flip_method)
 def flip(xp: Module, x: Array, /, axis: Any = None) -> Array:
-    """The view with the order of elements reversed along all axes or some. Raises IndexOutOfRange."""
+    """A copy with the order of elements reversed along all axes or some. Raises IndexOutOfRange."""
     return _flipped(x, axis)
 
 
-@_view()
+@operation()
 def fliplr(xp: Module, x: Array, /) -> Array:
     """`flip` of the second axis. Raises IndexOutOfRange."""
     return _flipped(x, 1)
 
 
-@_view()
+@operation()
 def flipud(xp: Module, x: Array, /) -> Array:
     """`flip` of the first axis. Raises IndexOutOfRange."""
     return _flipped(x, 0)
 
 
-@_view()
+@operation()
 def rot90(xp: Module, x: Array, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
-    """The view turned by 90 degrees `k` times in the plane of two axes. Raises IndexOutOfRange."""
+    """A copy turned by 90 degrees `k` times in the plane of two axes. Raises IndexOutOfRange."""
     axes = several_axes(x, indices_of(dims, "axes"))
     if len(axes) != 2:
         raise InvalidArgument(f"rot90 in the plane of axes {dims}; give two")
-    return xp.rot90(x, index_of(k), axes)
+    return xp.rot90(x, index_of(k), axes).copy()
 
 
 @_view()
@@ -757,16 +757,22 @@ def diag_embed(xp: Module, x: Array, /, offset: int = 0, dim1: int = -2, dim2: i
 
 @composed(method=False)
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Grids of coordinates from tensors, or a list of them, of one axis. Copies. Raises InvalidArgument, DTypeError."""
-    return _meshgrid(list(_sizes(tensors)), indexing)  # type: ignore[return-value]
+    """Grids of coordinates from tensors, or a list of them, of one axis: views, which cannot be written.
 
-
-@operation(function=False, method=False, fails="a grid, the first axis of which is")
-def _meshgrid(xp: Module, arrays: Arrays, indexing: str) -> tuple[Array, ...]:
-    """What meshgrid gives."""
-    if indexing not in ("xy", "ij") or any(x.ndim > 1 for x in arrays):
+    Raises InvalidArgument, DTypeError.
+    """
+    several = _sizes(tensors)
+    if indexing not in ("xy", "ij") or not several or any(array_of(x).ndim > 1 for x in several):
         raise InvalidArgument(f"meshgrid with indexing {indexing!r}; give tensors of one axis, and 'xy' or 'ij'")
-    return tuple(xp.meshgrid(*arrays, indexing=indexing))
+    places = list(range(len(several)))
+    if indexing == "xy" and len(several) > 1:
+        places[:2] = 1, 0
+    sizes = [several[i].numel() for i in places]
+    rows = [
+        reshape(x, tuple([-1 if i == at else 1 for i in range(len(several))]))
+        for x, at in zip(several, places, strict=True)
+    ]
+    return tuple([broadcast_to(row, sizes) for row in rows])
 
 
 # -- of the storage ----------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ OTHER_NAMES = {
     "sub": np.subtract, "bitwise_not": np.invert, "fix": np.trunc,
     "frac": lambda a: a - np.trunc(a), "rsqrt": lambda a: 1 / np.sqrt(a), "sigmoid": _sigmoid,
     "imag": lambda a: a.imag.copy(), "real": lambda a: a.real.copy(),
+    "sign": lambda a: a.copy() if a.dtype.kind == "b" else np.sign(a),
+    "square": lambda a: np.square(a.astype(np.int64) if a.dtype.kind == "b" else a),
     "round": lambda a: a.copy() if a.dtype.kind in "iub" else np.round(a),
 }  # fmt: skip
 """What NumPy has under another name, or not."""

@@ -29,13 +29,11 @@ VIEWS: dict[str, Any] = {
     "chunk": (lambda t: t.chunk(2, 1)[0], lambda a: a[:, : -(-a.shape[1] // 2)]),
     "diagonal": (lambda t: t.diagonal(1), lambda a: a.diagonal(1)),
     "expand_dims": (lambda t: t.expand_dims((0, -1)), lambda a: a[None, ..., None]),
-    "flip": (lambda t: t.flip(0), lambda a: a[::-1]), "fliplr": (st.fliplr, np.fliplr),
-    "flipud": (st.flipud, np.flipud),
     "matrix_transpose": (lambda t: t.matrix_transpose(), lambda a: a.T),
     "moveaxis": (lambda t: t.moveaxis(0, 1), lambda a: a.T),
     "movedim": (lambda t: t.movedim(-1, 0), lambda a: a.T),
     "narrow": (lambda t: t.narrow(1, 1, 2), lambda a: a[:, 1:3]),
-    "permute_dims": (lambda t: st.permute_dims(t, (1, 0)), lambda a: a.T), "rot90": (st.rot90, np.rot90),
+    "permute_dims": (lambda t: st.permute_dims(t, (1, 0)), lambda a: a.T),
     "select": (lambda t: t.select(1, -1), lambda a: a[:, -1]),
     "split": (lambda t: t.split(2, 1)[1], lambda a: a[:, 2:4]),
     "squeeze": (lambda t: t[None].squeeze(), lambda a: a.squeeze()),
@@ -60,11 +58,13 @@ COPIES: dict[str, Any] = {
     "concatenate": (lambda t: st.concatenate((t,)), lambda a: a),
     "diag_embed": (lambda t: t[0].diag_embed(-1), lambda a: np.diag(a[0], -1)),
     "dstack": (lambda t: st.dstack([t, t]), lambda a: np.dstack([a, a])),
+    "flip": (lambda t: t.flip(0), lambda a: a[::-1]), "fliplr": (st.fliplr, np.fliplr),
+    "flipud": (st.flipud, np.flipud),
     "hstack": (lambda t: st.hstack([t, t]), lambda a: np.hstack([a, a])),
-    "meshgrid": (lambda t: st.meshgrid(t[0], t[1])[1], lambda a: np.meshgrid(a[0], a[1])[1]),
     "repeat": (lambda t: st.repeat(t, 2, axis=0), lambda a: np.repeat(a, 2, 0)),
     "repeat_interleave": (lambda t: t.repeat_interleave(st.arange(t.size(1)), 1),
                           lambda a: np.repeat(a, np.arange(a.shape[1]), 1)),
+    "rot90": (st.rot90, np.rot90),
     "roll": (lambda t: t.roll((1, 2), axis=(0, 1)), lambda a: np.roll(a, (1, 2), (0, 1))),
     "stack": (lambda t: st.stack([t, t], dim=1), lambda a: np.stack([a, a], 1)),
     "tile": (lambda t: t.tile(2, 1), lambda a: np.tile(a, (2, 1))),
@@ -74,6 +74,7 @@ COPIES: dict[str, Any] = {
 }  # fmt: skip
 EITHER: dict[str, Any] = {
     "contiguous": (lambda t: t.contiguous(), lambda a: a), "flatten": (lambda t: t.flatten(), np.ravel),
+    "meshgrid": (lambda t: st.meshgrid(t[0], t[1])[1], lambda a: np.meshgrid(a[0], a[1], indexing="ij")[1]),
     "ravel": (lambda t: t.ravel(), np.ravel),
     "reshape": (lambda t: t.reshape(-1, t.size(0)), lambda a: a.reshape(-1, len(a))),
     "unflatten": (lambda t: t.unflatten(0, (-1, 1)), lambda a: a.reshape(-1, 1, a.shape[1])),
@@ -125,10 +126,12 @@ def test_copies(name, layout):
         assert np.may_share_memory(made.numpy(), t.numpy()) == (made.storage() is t.storage())
 
 
-def test_flips_and_views_of_nothing():
+def test_flips_are_copies_and_views_of_nothing_are_views():
     for layout in LAYOUTS:
         t = tensor_of(layout, "int64")
-        for view in (t.flip(), t[...], t.squeeze(), t.unsqueeze(0), t.view(t.shape) if t.is_contiguous() else t):
+        for made in (t.flip(), t.flip(-1) if t.ndim else t.clone(), t.flip(()), st.fliplr(st.ones(2, 2)).flipud()):
+            assert not np.shares_memory(made.numpy(), t.numpy())
+        for view in (t[...], t.squeeze(), t.unsqueeze(0), t.view(t.shape) if t.is_contiguous() else t):
             assert view.storage() is t.storage()
     assert st.zeros(0, 3).as_strided((0, 2), (3, 1)).shape == (0, 2)
     assert st.zeros(3)[1:].as_strided((2,), (1,), 0).storage_offset() == 0

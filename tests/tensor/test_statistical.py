@@ -21,14 +21,19 @@ def lower(a, axis=None, keepdims=False):
     return a.copy() if axis == () else np.quantile(a, 0.5, axis=axis, keepdims=keepdims, method="lower").astype(a.dtype)
 
 
+def truth(function):
+    """Truth values, but bytes of bytes, as in torch."""
+    return lambda a, **how: np.asarray(function(a, **how)).astype("uint8" if a.dtype == np.uint8 else bool)
+
+
 REDUCED = {
-    "all": np.all, "amax": np.max, "amin": np.min, "any": np.any, "max": np.max, "mean": np.mean, "median": lower,
-    "min": np.min, "nanmean": np.nanmean, "nansum": np.nansum, "prod": np.prod, "std": np.std, "sum": np.sum,
-    "var": np.var, "argmax": np.argmax, "argmin": np.argmin, "count_nonzero": np.count_nonzero,
+    "all": truth(np.all), "amax": np.max, "amin": np.min, "any": truth(np.any), "max": np.max, "mean": np.mean,
+    "median": lower, "min": np.min, "nanmean": np.nanmean, "nansum": np.nansum, "prod": np.prod, "std": np.std,
+    "sum": np.sum, "var": np.var, "argmax": np.argmax, "argmin": np.argmin, "count_nonzero": np.count_nonzero,
 }  # fmt: skip
 OTHERS = {
     "aminmax", "bhistc", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "dist",
-    "histc", "logcumsumexp", "logsumexp", "match", "mode", "quantile", "renorm",
+    "hash_tensor", "histc", "logcumsumexp", "logsumexp", "match", "mode", "quantile", "renorm",
 }  # fmt: skip
 
 

@@ -12,11 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from torch_ops.entries import entries, label, look
-from torch_ops.report import report
+from torch_ops.report import is_left_out, report
 
 DTYPES = ("float32", "float64", "complex64", "int64", "int32", "uint8", "bool")
-EXCLUDED = ("nn.functional.", "masked.", "sparse.", "signal.", "jiterator", "torch.ops.", "_")
-"""Entries of parts of torch that shmtensor does not have, and private ones."""
 
 
 def main() -> int:
@@ -30,7 +28,7 @@ def main() -> int:
     numbers = [
         number
         for number, info in enumerate(listed)
-        if not info.name.startswith(EXCLUDED) or info.name.startswith("__")
+        if not is_left_out(info.name)
         if not asked.names or info.name in asked.names or label(info) in asked.names
     ]
     dtypes = tuple(asked.dtypes.split(","))
@@ -38,7 +36,8 @@ def main() -> int:
         results = list(
             pool.map(look, numbers, [dtypes] * len(numbers), [max(asked.show, 1)] * len(numbers), chunksize=4)
         )
-    return report(results, asked.show, is_whole=not asked.names and asked.dtypes == ",".join(DTYPES))
+    is_whole = not asked.names and asked.dtypes == ",".join(DTYPES)
+    return report(results, [label(info) for info in listed], asked.show, is_whole)
 
 
 if __name__ == "__main__":

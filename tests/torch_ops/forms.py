@@ -1,10 +1,11 @@
-"""The other forms of an operation: method, in-place method and `out=`, where torch has them."""
+"""More of an operation than its values: its method, in-place method, `out=`, and whether the result is a view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 import shmtensor as st
@@ -17,6 +18,7 @@ Form = tuple[str, Callable[[], None]]
 
 def forms(case: Case) -> Iterator[Form]:
     """Each form that torch computes for a sample, with a call that judges ours."""
+    yield from _memory(case)
     if case.name in IN_PLACE | PROPERTIES:
         return
     if isinstance(case.sample.input, torch.Tensor):
@@ -24,6 +26,33 @@ def forms(case: Case) -> Iterator[Form]:
         yield from _in_place(case)
     if case.info.supports_out and case.name not in UNINITIALIZED:
         yield from _out(case)
+
+
+def _memory(case: Case) -> Iterator[Form]:
+    x = theirs(case.sample.input)
+    if not isinstance(x, torch.Tensor) or case.name in IN_PLACE or case.name.endswith("_"):  # which get a copy
+        return
+    expected = [_is_view(one, x) for _, one in leaves(case.by_torch(case.info.op, 1, x))]
+
+    def judge() -> None:
+        mine = ours(case.sample.input)
+        found = [_is_view(one, mine) for _, one in leaves(case.by_us(case.function, mine))]
+        for wanted, got in zip(expected, found, strict=True):
+            if wanted is not None and got is not wanted:
+                raise Disagreement("a view, and torch gives a copy" if got else "a copy, and torch gives a view")
+
+    yield "memory", judge
+
+
+def _is_view(one: Any, x: Any) -> bool | None:
+    """Whether a result is in the memory of a tensor; None: it has no memory, or torch has not computed it yet."""
+    if isinstance(one, torch.Tensor):
+        if not one.numel() or one.layout is not torch.strided or one.is_conj() or one.is_neg():
+            return None
+        return one.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    if isinstance(one, st.Tensor):
+        return one.storage() is x.storage() or np.shares_memory(one.numpy(), x.numpy())
+    return None
 
 
 def _attempted(compute: Callable[[], Any]) -> bool:
