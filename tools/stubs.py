@@ -60,6 +60,7 @@ from .arithmetic import FrexpResult
 from .core import Tensor
 from .histograms import Histogram, HistogramDD
 from .inspection import FloatInfo, IntInfo, NamespaceInfo
+from .low_rank import LowRank
 from .selection import UniqueAll, UniqueCounts, UniqueInverse
 from .statistical import Found, MinMax
 

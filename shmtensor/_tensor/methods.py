@@ -31,6 +31,7 @@ from . import indexing as indexing
 from . import inspection as inspection
 from . import integration as integration
 from . import layouts as layouts
+from . import low_rank as low_rank
 from . import mapping as mapping
 from . import nan_statistics as nan_statistics
 from . import numpy_protocols as numpy_protocols
@@ -43,6 +44,7 @@ from . import selection as selection
 from . import shapes as shapes
 from . import sorting as sorting
 from . import special as special
+from . import spectrograms as spectrograms
 from . import spread as spread
 from . import statistical as statistical
 from . import to_size as to_size
