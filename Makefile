@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops lint tidy format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops test-torch-programs lint tidy format clean check-tools native
 
 help:
 	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
@@ -21,6 +21,7 @@ help:
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; TESTFLAGS='--show 2')"
+	@echo "make test-torch-programs: programs for torch and expressions with its names, run with shmtensor and with torch"
 	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
 	@echo "make lint      ruff, mypy --strict, clang-format; make tidy: clang-tidy (.clang-tidy) over TIDY=native/*/*.cpp, some minutes"
 
@@ -152,6 +153,11 @@ NAMES ?=
 torch-ops: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet "$(TORCH)" expecttest
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -P -m torch_ops $(NAMES) $(TESTFLAGS)
+
+# Programs for torch, as tutorials have them, whose text is run once with each library.
+test-torch-programs: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pytest tests/test_torch_programs.py tests/test_torch_names.py $(TESTFLAGS)
 
 # The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).
 SUITE ?= array-api-tests

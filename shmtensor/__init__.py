@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import allocators as allocators
     from . import array_api as array_api
     from . import atomics as atomics
+    from . import cuda as cuda
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
@@ -32,14 +33,15 @@ if TYPE_CHECKING:
     from . import random as random
     from . import special as special
     from . import storage as storage
+    from . import utils as utils
     from ._namespace import *
     from ._namespace import __array_api_version__ as __array_api_version__
     from ._namespace import __array_namespace_info__ as __array_namespace_info__
 
 __version__ = "0.1.0"
 
-_MODULES = ("allocators", "array_api", "atomics", "dtypes", "errors", "fft", "files", "hooks", "linalg", "manager",
-            "multiprocessing", "random", "special", "storage")  # fmt: skip
+_MODULES = ("allocators", "array_api", "atomics", "cuda", "dtypes", "errors", "fft", "files", "hooks", "linalg",
+            "manager", "multiprocessing", "random", "special", "storage", "utils")  # fmt: skip
 _API = ("__array_api_version__", "__array_namespace_info__")
 
 
@@ -59,7 +61,11 @@ def _find(name: str) -> Any:
             return value
         except AttributeError:
             pass
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._missing import missing
+
+    raise missing(__name__, name, __dir__)
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name

@@ -23,6 +23,12 @@ from .devices import device as device
 from .dtypes import dtype as dtype
 from .dtypes import get_default_dtype as get_default_dtype
 from .dtypes import set_default_dtype as set_default_dtype
+from .gradients import enable_grad as enable_grad
+from .gradients import inference_mode as inference_mode
+from .gradients import is_grad_enabled as is_grad_enabled
+from .gradients import is_inference_mode_enabled as is_inference_mode_enabled
+from .gradients import no_grad as no_grad
+from .gradients import set_grad_enabled as set_grad_enabled
 from .layouts import channels_last as channels_last
 from .layouts import channels_last_3d as channels_last_3d
 from .layouts import contiguous_format as contiguous_format
@@ -40,6 +46,7 @@ from .random import set_rng_state as set_rng_state
 from .storage import Storage as Storage
 from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
+from .storage.untyped import UntypedStorage as UntypedStorage
 from .threads import get_num_threads as get_num_threads
 from .threads import set_num_threads as set_num_threads
 

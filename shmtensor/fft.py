@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from ._missing import suggest as _suggest
 from ._tensor.core import FAILURES, axes_of, axis_of, failed, given, index_of, indices_of
 from ._tensor.creation import asarray
 from ._tensor.dispatch import Array, Module, Out, composed, export, operation
@@ -214,3 +215,4 @@ def ifftshift(xp: Module, x: Array, /, dim: Any = None, *, axes: Any = None) -> 
 
 
 __all__ = export(globals())
+_suggest(globals())

@@ -16,11 +16,11 @@ ROOT = Path(shmtensor.__file__).parent
 # Layers from the bottom: folders, and the modules beside them. What lies in one imports from its own layer and from
 # lower ones. The native module is below them all.
 LAYERS = [
-    {"errors", "hooks", "_loading"},
+    {"errors", "hooks", "_loading", "_missing", "gradients"},
     {"manager"},
     {"dtypes", "devices", "layouts", "allocators"},
     {"storage"},
-    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts", "threads"},
+    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts", "threads", "cuda", "utils"},
     {"files"},
     {"ipc"},
     {"multiprocessing", "_namespace"},

@@ -38,6 +38,7 @@ from .arithmetic import FrexpResult
 from .core import Tensor
 from .histograms import Histogram
 from .statistical import Found, MinMax
+from ..storage.untyped import UntypedStorage
 
 class Methods:
     __slots__ = ()
@@ -59,6 +60,7 @@ from .arithmetic import FrexpResult
 from .core import Tensor
 from .histograms import Histogram, HistogramDD
 from .inspection import FloatInfo, IntInfo, NamespaceInfo
+from .low_rank import LowRank
 from .selection import UniqueAll, UniqueCounts, UniqueInverse
 from .statistical import Found, MinMax
 

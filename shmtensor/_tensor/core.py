@@ -321,6 +321,8 @@ class Tensor(TensorBase, Methods):
         """Bytes of one element."""
         return self._array.itemsize
 
+    itemsize = property(element_size)
+
     def data_ptr(self) -> int:
         """Address of the first element in this process."""
         return address_of(self._live())
@@ -465,8 +467,8 @@ class Tensor(TensorBase, Methods):
         """Set every element to 0; returns self. Raises LayoutError where the memory is read-only."""
         return self.fill_(0)
 
-    def copy_(self, source: Any) -> Self:
-        """Copy values, broadcasting and converting their type; returns self.
+    def copy_(self, source: Any, non_blocking: bool = False) -> Self:
+        """Copy values, broadcasting and converting their type; returns self. `non_blocking` has no effect.
 
         Raises:
             InvalidArgument: shapes that do not go together.

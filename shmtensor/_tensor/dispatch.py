@@ -106,6 +106,7 @@ _AXES: Final = ("dim", "dims", "axis", "axes")
 SYNONYMS: Final = {
     **dict.fromkeys(_AXES, _AXES), "keepdim": ("keepdims",), "keepdims": ("keepdim",), "other": ("x2",),
     "repetitions": ("dims",), "reps": ("dims",), "size": ("shape",), "shape": ("size",),
+    "shift": ("shifts",),
 }  # fmt: skip
 """The names that keyword arguments have in NumPy, the array API or torch, where a form has another one of them."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from .. import _native
 from ..errors import InvalidArgument
-from .core import Tensor, wrap
+from .core import Tensor, array_of, wrap
 from .dispatch import composed, export
 
 CPU: Final = (1, 0)
@@ -61,6 +61,13 @@ def __dlpack__(
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:
     """(1, 0), DLPack's name of the processor's memory. Does not block."""
     return CPU
+
+
+@composed(method=False)
+def to_dlpack(x: Tensor, /) -> Any:
+    """A DLPack capsule with the memory of a tensor, of the version before 1. Raises as `__dlpack__`, and DTypeError."""
+    array_of(x)
+    return __dlpack__(x)
 
 
 @composed(method=False)

@@ -22,6 +22,7 @@ from .dispatch import (
     Promotion,
     Result,
     Row,
+    composed,
     export,
     make_form,
     operation,
@@ -308,6 +309,12 @@ def round(xp: Module, x: Array, /, *, decimals: int = 0) -> Array:
     if decimals or x.dtype.kind == "c":
         return xp.round(x, index_of(decimals, "number of decimals"))
     return xp.rint(x) if x.dtype.kind not in "iub" else x.copy()
+
+
+@composed(function=False)
+def __round__(self: Tensor, ndigits: int | None = None) -> Tensor:
+    """`round(x)` and `round(x, 2)`: a tensor of the same type. Raises InvalidArgument: not an integer."""
+    return round(self, decimals=0 if ndigits is None else ndigits)
 
 
 def _add_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:

@@ -31,6 +31,7 @@ from . import indexing as indexing
 from . import inspection as inspection
 from . import integration as integration
 from . import layouts as layouts
+from . import low_rank as low_rank
 from . import mapping as mapping
 from . import nan_statistics as nan_statistics
 from . import numpy_protocols as numpy_protocols
@@ -43,10 +44,12 @@ from . import selection as selection
 from . import shapes as shapes
 from . import sorting as sorting
 from . import special as special
+from . import spectrograms as spectrograms
 from . import spread as spread
 from . import statistical as statistical
 from . import to_size as to_size
 from . import uniques as uniques
+from . import windows as windows
 from .core import Tensor as Tensor
 from .core import index_of, indices_of
 from .dispatch import ROWS, Array, Module, Result, composed, export, operation

@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
+from string import ascii_letters
 from typing import Any, Final
 
 import numpy as np
 
 from ..errors import DTypeError, InvalidArgument
-from .core import Tensor, axis_of
+from .core import Tensor, axis_of, indices_of
 from .dispatch import Array, Module, Out, Register, composed, export, operation
 from .elementwise import binary
 
@@ -318,18 +319,36 @@ def kron(xp: Module, x: Array, /, other: Array) -> Array:
 
 
 @composed(method=False)
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: Any, *operands: Any) -> Tensor:
     """The sum of products that an equation in Einstein's notation says ("ij,jk->ik"), in an order of little work.
 
-    A new tensor.
+    A new tensor. Without an equation, `einsum(a, [0, 1], b, [1, 2], [0, 2])`: a list of numbers after each tensor names
+    its axes, and perhaps a last one those of the result.
 
     Args:
+        equation: a string, or the first tensor.
         operands: tensors, or one list of them.
 
     Raises InvalidArgument: not an equation, or one that does not fit the shapes.
     """
+    if not isinstance(equation, str):
+        equation, operands = _spelled((equation, *operands))
     listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
     return _einsum(equation, *(operands[0] if listed else operands))
+
+
+def _spelled(terms: Any) -> tuple[str, tuple[Any, ...]]:
+    """The equation and the tensors of a call that names axes by numbers. Raises InvalidArgument."""
+    operands, named = terms[: len(terms) // 2 * 2 : 2], [*terms[1::2], *terms[len(terms) // 2 * 2 :]]
+    try:
+        texts = ["".join(["..." if one is Ellipsis else ascii_letters[indices_of([one])[0]] for one in axes])
+                 for axes in named]  # fmt: skip
+    except (IndexError, TypeError):
+        raise InvalidArgument(
+            f"einsum with axes {named}; give a list of numbers from 0 to 51 after each tensor"
+        ) from None
+    arrow = f"->{texts[-1]}" if len(texts) > len(operands) else ""
+    return ",".join(texts[: len(operands)]) + arrow, operands
 
 
 def _sums(equation: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from ..dtypes import BY_DTYPE
 from ..errors import InvalidArgument, NotSupported
 from ..storage import Storage
+from ..storage.untyped import UntypedStorage
 from .core import Tensor, array_of, indices_of
 from .dispatch import Array, Module, Result, composed, export, operation
 from .shapes import clone, tile
@@ -35,6 +36,12 @@ def _never(xp: Module, self: Array) -> bool:
 def is_pinned(self: Tensor) -> bool:
     """False: memory is not pinned for a GPU."""
     return False
+
+
+@operation(result=Result.VALUE, function=False, method=False, properties=("is_cpu",))
+def _always(xp: Module, self: Array) -> bool:
+    """True: tensors are in the memory of the CPU."""
+    return True
 
 
 def _elsewhere(name: str) -> None:
@@ -85,7 +92,7 @@ def typename(obj: Any) -> str:
 @composed(method=False)
 def is_storage(obj: Any) -> bool:
     """Whether a value is a storage."""
-    return isinstance(obj, Storage)
+    return isinstance(obj, Storage | UntypedStorage)
 
 
 @composed(function=False)
@@ -98,6 +105,18 @@ def ndimension(self: Tensor) -> int:
 def numel(x: Tensor, /) -> int:
     """Number of elements."""
     return int(array_of(x).size)
+
+
+@composed(function=False)
+def storage_type(self: Tensor) -> Any:
+    """The class of its storage."""
+    return type(self.storage())
+
+
+@composed(function=False)
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """Its storage as bytes: `nbytes()`, `data_ptr()`, `is_shared()`."""
+    return UntypedStorage(self.storage())
 
 
 # -- two tensors -------------------------------------------------------------------------------------------------------
@@ -130,6 +149,12 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
     if len(times) < self.dim():
         raise InvalidArgument(f"repeat {times} times of a tensor of shape {self.shape}; give a number for each axis")
     return tile(self, times) if times else clone(self)
+
+
+@composed(function=False)
+def copy(self: Tensor) -> Tensor:
+    """`clone()`, under NumPy's name."""
+    return clone(self)
 
 
 @composed(method=False)

@@ -452,8 +452,12 @@ def isin(
 
 @operation(fails="counting in")
 def bincount(xp: Module, x: Array, /, weights: Array | None = None, minlength: int = 0) -> Array:
-    """How often each of 0, 1, 2 ... occurs, or the sum of their weights. Raises InvalidArgument, DTypeError."""
-    return xp.bincount(x, weights, minlength)
+    """How often each of 0, 1, 2 ... occurs, or the sum of their weights: of float32 in float32, else in float64.
+
+    Raises InvalidArgument, DTypeError.
+    """
+    counts = xp.bincount(x, weights, minlength)
+    return counts.astype(xp.float32) if weights is not None and weights.dtype == xp.float32 else counts
 
 
 @operation(out=Out.COPIED)

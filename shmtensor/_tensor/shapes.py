@@ -18,6 +18,7 @@ from .._native import strided
 from ..allocators.protocol import MAX_BYTES
 from ..dtypes import BY_DTYPE, DType, dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
+from ..layouts import axes_in_memory
 from ..storage.arguments import INTEGERS, SEQUENCES, check_axes, shape_from, view_shape
 from ..storage.regions import address_of
 from .axes import dim_of, lined
@@ -544,9 +545,16 @@ def unbind(xp: Module, x: Array, /, dim: int = 0) -> tuple[Array, ...]:
 
 
 @_view(fails="copying")
-def contiguous(xp: Module, x: Array, /) -> Array:
-    """Itself when contiguous, else a copy that is."""
-    return x if x.flags.c_contiguous else x.copy()
+def contiguous(xp: Module, x: Array, /, memory_format: Any = None) -> Array:
+    """Itself when contiguous in a memory format (default `contiguous_format`), else a copy that is.
+
+    Raises InvalidArgument: a format for another number of axes.
+    """
+    order = None if memory_format is None else axes_in_memory(memory_format, x.ndim)
+    if order is None:
+        return x if x.flags.c_contiguous else x.copy()
+    inner = x.transpose(order)
+    return x if inner.flags.c_contiguous else inner.copy().transpose(xp.argsort(order))
 
 
 @_view()
@@ -657,17 +665,15 @@ def column_stack(xp: Module, tensors: Arrays) -> Array:
 
 
 @operation(fails="rolling")
-def roll(xp: Module, x: Array, /, shift: Any, axis: Any = None) -> Array:
-    """The elements moved by `shift` places along axes, or in flat order; what falls off comes in again. A copy.
+def roll(xp: Module, x: Array, /, shifts: Any, dims: Any = None) -> Array:
+    """The elements moved by `shifts` places along axes, or in flat order; what falls off comes in again. A copy.
 
     Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
     """
-    if isinstance(shift, SEQUENCES) and (
-        axis is None or len(shift) != (len(axis) if isinstance(axis, SEQUENCES) else 1)
-    ):
-        raise InvalidArgument(f"a roll by {shift} along axes {axis}; give one shift for each axis")
-    by = indices_of(shift, "shifts") if isinstance(shift, SEQUENCES) else index_of(shift, "shift")
-    return xp.roll(x, by, axes_of(x, axis))
+    if isinstance(shifts, SEQUENCES) and len(shifts) != (len(dims) if isinstance(dims, SEQUENCES) else 1):
+        raise InvalidArgument(f"a roll by {shifts} along axes {dims}; give one shift for each axis")
+    by = indices_of(shifts, "shifts") if isinstance(shifts, SEQUENCES) else index_of(shifts, "shift")
+    return xp.roll(x, by[0] if dims is None and isinstance(by, tuple) else by, axes_of(x, dims))
 
 
 def _repeated(xp: Module, a: Array, repeats: Any, axis: int | None) -> Array:

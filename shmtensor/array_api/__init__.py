@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .. import _namespace
 from .. import fft as fft
+from .._missing import suggest as _suggest
 from .._tensor.inspection import __array_api_version__ as __array_api_version__
 from .._tensor.inspection import __array_namespace_info__ as __array_namespace_info__
 from . import creation, elementwise, functions
@@ -35,3 +36,4 @@ bool complex64 complex128 float32 float64 int8 int16 int32 int64 uint8 uint16 ui
 _OWN = {*creation.__all__, *elementwise.__all__, *functions.__all__}
 globals().update({name: getattr(_namespace, name) for name in _NAMES if name not in _OWN})
 __all__ = sorted([*_NAMES, "__array_api_version__", "__array_namespace_info__", "fft", "linalg"])
+_suggest(globals())

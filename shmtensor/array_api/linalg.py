@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import linalg
+from .._missing import suggest as _suggest
 from .._tensor.dispatch import Array, Module, Out, export, operation
 from ..linalg.lapack import floating, matrices, numpys
 from ..linalg.norms import of_vectors
@@ -37,3 +38,4 @@ def vector_norm(xp: Module, x: Array, /, *, axis: Any = None, keepdims: bool = F
 _OWN = export(globals())
 __all__ = sorted(vars(linalg)["__all__"])
 globals().update({name: getattr(linalg, name) for name in __all__ if name not in _OWN})
+_suggest(globals())

@@ -10,6 +10,7 @@ not converge. Nothing in this package blocks.
 
 from __future__ import annotations
 
+from .._missing import suggest as _suggest
 from .._tensor.products import matmul as matmul
 from .._tensor.products import outer as outer
 from .._tensor.products import tensordot as tensordot
@@ -28,3 +29,4 @@ __all__ = [
     *decompositions.__all__, *functions.__all__, *last_axes.__all__, *norms.__all__, *solvers.__all__,
     *symmetric.__all__, "LinAlgError", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
 ]  # fmt: skip
+_suggest(globals())

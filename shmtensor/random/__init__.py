@@ -8,6 +8,7 @@ where they should differ. A spawned one starts with a seed from the system.
 
 from __future__ import annotations
 
+from .._missing import suggest as _suggest
 from .._tensor import methods as _methods  # noqa: F401  what is made here has all methods, whoever imported it
 from .counts import binomial, poisson
 from .distributions import (
@@ -77,3 +78,4 @@ __all__ = [
     "set_rng_state",
     "uniform_",
 ]
+_suggest(globals())

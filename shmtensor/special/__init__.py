@@ -7,6 +7,7 @@ Functions that `shmtensor` has as well are the same ones here, under these names
 
 from __future__ import annotations
 
+from .._missing import suggest as _suggest
 from .._tensor import methods as _methods  # noqa: F401  what is made here has all methods, whoever imported it
 from .._tensor.activations import log_softmax as log_softmax
 from .._tensor.activations import softmax as softmax
@@ -41,3 +42,4 @@ __all__ = [
     "expm1", "gammainc", "gammaincc", "gammaln", "i0", "log1p", "log_softmax", "logit", "logsumexp", "multigammaln",
     "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlogy",
 ]  # fmt: skip
+_suggest(globals())

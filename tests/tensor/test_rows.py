@@ -31,7 +31,7 @@ FORMS = [(row, form) for row in ROWS for form in dict.fromkeys((row.function, *r
 MECHANISM = {"core", "dispatch"}
 WRAPPING = {"wrap", "_share", "_tensor", "again", "failed"}
 # Functions that give tensors over memory that is not an operation's result.
-MAKERS = {"creation", "ranges", "dlpack", "generator", "numpy_protocols"}
+MAKERS = {"creation", "ranges", "windows", "dlpack", "generator", "numpy_protocols"}
 # Functions of the storage, and one that knows better what failed.
 ALLOWED = {("shapes", "as_strided"), ("selection", "take_along_axis")}
 

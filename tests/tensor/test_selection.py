@@ -34,7 +34,7 @@ CASES: dict[str, Any] = {
     "scatter_add": (lambda t: t.scatter_add(0, np.ones((1, t.shape[1]), int), t[:1]),
                  lambda a: changed(a, 1, a[1] + a[0])),
     "argwhere": (lambda t: st.argwhere(t > 0), lambda a: np.argwhere(a > 0)),
-    "bincount": (lambda t: st.bincount((t[0] > 0).long(), t[0], 3), lambda a: np.bincount(a[0] > 0, a[0], 3)),
+    "bincount": (lambda t: st.bincount((t[0] > 0).long(), t[0].double(), 3), lambda a: np.bincount(a[0] > 0, a[0], 3)),
     "bucketize": (lambda t: st.bucketize(t, st.tensor([-1.0, 0, 1])), lambda a: np.searchsorted([-1.0, 0, 1], a)),
     "clamp": (lambda t: st.clamp(t, -1, 1), lambda a: np.clip(a, -1, 1)),
     "clip": (lambda t: t.clip(max=t.t().t() * 0), lambda a: np.minimum(a, 0)),

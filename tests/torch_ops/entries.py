@@ -58,11 +58,11 @@ def look(number: int, dtypes: tuple[str, ...], shown: int) -> Look:
     """Run the samples of one entry."""
     import torch
 
-    from torch_ops.samples import find
+    from torch_ops.samples import ARRANGED, find
 
     warnings.simplefilter("ignore")
     info = entries()[number]
-    function = find(f"{info.name}_" if info.variant_test_name == "in_place" else info.name)
+    function = ARRANGED.get(label(info)) or find(f"{info.name}_" if info.variant_test_name == "in_place" else info.name)
     found = Look(label(info), shown)
     found.is_present = function is not None
     for dtype in dtypes:

@@ -1,0 +1,8 @@
+"""DLPack under torch's names: `utils.dlpack.from_dlpack` and `to_dlpack`. Nothing in this module blocks."""
+
+from __future__ import annotations
+
+from .._tensor.functions import from_dlpack as from_dlpack
+from .._tensor.functions import to_dlpack as to_dlpack
+
+__all__ = ["from_dlpack", "to_dlpack"]
