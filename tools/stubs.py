@@ -34,6 +34,7 @@ from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from ..storage import Storage
 from .arithmetic import FrexpResult
 from .core import Tensor
 from .histograms import Histogram

@@ -190,9 +190,9 @@ class Tensor(TensorBase, Methods):
         """
         root, first = self.storage()._root()
         dtype = self._live().dtype
+        offset = first // dtype.itemsize + self.storage_offset()
         if dtype == root.dtype:
-            return root, first + self.storage_offset(), self.shape, self.stride(), self.requires_grad
-        offset = first * root.dtype.itemsize // dtype.itemsize + self.storage_offset()
+            return root, offset, self.shape, self.stride(), self.requires_grad
         return root, offset, self.shape, self.stride(), self.requires_grad, dtype.name
 
     @staticmethod

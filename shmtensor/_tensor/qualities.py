@@ -111,6 +111,12 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     return same and (self.shape, self.stride(), self.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
 
 
+@composed(function=False)
+def untyped_storage(self: Tensor) -> Storage:
+    """The bytes of its storage, as `storage().untyped()`: a ByteStorage over all of it, that is moved with it."""
+    return self.storage().untyped()
+
+
 # -- others ------------------------------------------------------------------------------------------------------------
 
 
