@@ -142,3 +142,13 @@ def test_two_types_are_refused():
             getattr(st, name)(st.ones(3, 3), st.ones(2, 2, dtype=st.float64))
     with pytest.raises(DTypeError, match="list"):
         st.conv2(st.ones(3, 3), [[1.0]])
+
+
+def test_revger_of_th_is_ger_with_a_spread_kernel():
+    x, k = values(2, 9, 8), values(3, 2, 3)
+    spread = st.zeros(3, 3, 5, dtype=st.float64)
+    spread[:, ::2, ::2] = st.asarray(k)
+    made = st.xcorr2(st.asarray(x)[:, None], spread[:, None]).transpose(0, 1)
+    for q, p in itertools.product(range(3), range(2)):
+        want = sum(k[q, i, j] * x[p, 2 * i : 2 * i + 7, 2 * j : 2 * j + 4] for i in range(2) for j in range(3))
+        np.testing.assert_allclose(made[q, p], want)
