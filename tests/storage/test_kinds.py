@@ -111,6 +111,9 @@ def test_untyped_of_a_part():
     assert raw.tolist() == [2, 0, 0, 0, 3, 0, 0, 0]
     assert raw.flags & StorageFlags.VIEW
     assert raw is not storage.untyped()
+    first = storage[:2].untyped()
+    assert first is not raw
+    assert first.tolist() == [1, 0, 0, 0, 2, 0, 0, 0], "of as many bytes, but others"
     for error in (raw._share_fd_, raw._share_filename_):
         with pytest.raises(InvalidArgument, match="part"):
             error()
