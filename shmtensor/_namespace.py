@@ -46,7 +46,6 @@ from .random import set_rng_state as set_rng_state
 from .storage import Storage as Storage
 from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
-from .storage.untyped import UntypedStorage as UntypedStorage
 from .threads import get_num_threads as get_num_threads
 from .threads import set_num_threads as set_num_threads
 
@@ -77,4 +76,5 @@ else:
             globals()[_name] = getattr(_typed, _name)
     for _name in dtypes.ALIASES:
         globals()[_name] = getattr(_typed, _name)
+    UntypedStorage = _typed.ByteStorage
     del annotations, Any, TYPE_CHECKING  # the names that are left are shmtensor's

@@ -278,7 +278,7 @@ def test_the_bytes_of_a_storage() -> None:
     assert bytes_.share_memory_().is_shared()
     assert x.is_shared()
     assert st.UntypedStorage(10).nbytes() == 10
-    assert "nbytes=4" in repr(bytes_)
+    assert isinstance(bytes_, st.UntypedStorage)
 
 
 @pytest.mark.parametrize("axes", [([0, 1.5], [1]), ([0, 99],), (3,)])

@@ -34,11 +34,11 @@ from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
 from ..linalg.solvers import SlogdetResult
 from ..random import Generator
+from ..storage import Storage
 from .arithmetic import FrexpResult
 from .core import Tensor
 from .histograms import Histogram
 from .statistical import Found, MinMax
-from ..storage.untyped import UntypedStorage
 
 class Methods:
     __slots__ = ()

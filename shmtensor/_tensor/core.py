@@ -201,9 +201,9 @@ class Tensor(TensorBase, Methods):
         """
         root, first = self.storage()._root()
         dtype = self._live().dtype
+        offset = first // dtype.itemsize + self.storage_offset()
         if dtype == root.dtype:
-            return root, first + self.storage_offset(), self.shape, self.stride(), self.requires_grad
-        offset = first * root.dtype.itemsize // dtype.itemsize + self.storage_offset()
+            return root, offset, self.shape, self.stride(), self.requires_grad
         return root, offset, self.shape, self.stride(), self.requires_grad, dtype.name
 
     @staticmethod
@@ -468,16 +468,22 @@ class Tensor(TensorBase, Methods):
         return self.fill_(0)
 
     def copy_(self, source: Any, non_blocking: bool = False) -> Self:
-        """Copy values, broadcasting and converting their type; returns self. `non_blocking` has no effect.
+        """Copy values, converting their type; returns self. They broadcast, or (TH's) are as many, and copied in order.
+
+        Args:
+            source: a tensor, array, number or nested sequence.
+            non_blocking: has no effect.
 
         Raises:
-            InvalidArgument: shapes that do not go together.
+            InvalidArgument: shapes that do not broadcast, of other numbers of elements.
             DTypeError: values that are not numbers.
         """
         a = self._live()
         values = source._live() if isinstance(source, Tensor) else source
         if not isinstance(values, np.ndarray) or values.dtype not in BY_DTYPE:
             values = array_from(source, a.dtype)
+        if values.size == a.size and values.shape != a.shape:  # what broadcasts then has other axes of size 1 alone
+            values = values.reshape(a.shape)
         try:
             np.copyto(a, values, casting="unsafe")
         except FAILURES as error:
@@ -629,15 +635,18 @@ def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
 
 
 def index_key(key: Any) -> Any:
-    """An index with its tensors as arrays.
+    """An index with its tensors as arrays; those of bytes are masks, as TH's ByteTensors.
 
     They are copies: NumPy checks indices before it uses them, and another process might change them in between.
     """
     if isinstance(key, tuple):
-        return tuple([part._live().copy() if isinstance(part, Tensor) else part for part in key])
-    if isinstance(key, Tensor):
-        return key._live().copy()
-    return key
+        return tuple([_index_array(part) if isinstance(part, Tensor) else part for part in key])
+    return _index_array(key) if isinstance(key, Tensor) else key
+
+
+def _index_array(index: Tensor) -> NDArray[Any]:
+    a = index._live()
+    return a.astype(bool) if a.dtype == np.uint8 else a.copy()
 
 
 OPERANDS: Final = (int, float, complex, np.ndarray, np.generic, list)

@@ -19,18 +19,19 @@ from ..devices import device_of
 from ..dtypes import BY_DTYPE, NumpyType, dtype_of
 from ..errors import InvalidArgument, LayoutError, type_name
 from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
+from ..storage import Storage
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
 from .core import SETTLED, Tensor, again, array_of, given, index_of, wrap
 from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
-from .options import type_for, with_options
+from .options import Place, place_of, type_for, with_options
 
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
 
 @composed(method=False)
-def from_numpy(array: NDArray[Any], shared: bool = False) -> Tensor:
+def from_numpy(array: NDArray[Any], shared: bool = False, *, allocator: Any = None) -> Tensor:
     """A tensor over the memory of an array, without a copy; each keeps it alive and sees the other's writes.
 
     Does not block, unless shared. Each call makes a storage of its own, so `share_memory_` of one tensor does not move
@@ -38,15 +39,15 @@ def from_numpy(array: NDArray[Any], shared: bool = False) -> Tensor:
 
     Args:
         array: any shape; writable, native byte order, strides non-negative multiples of the item size.
-        shared: as `asarray`: a copy in shared memory, of whatever layout, unless the array's memory is shared already.
+        shared, allocator: as `asarray`: a copy in that memory, of whatever layout, unless the array lies there already.
 
     Raises:
         DTypeError: no ndarray, or an object, structured, byte-swapped or unsupported dtype.
         LayoutError: read-only, or strides that a tensor cannot have; the message says to copy.
         OutOfMemory, ManagerError: shared, as `empty`.
     """
-    if shared and isinstance(array, np.ndarray):
-        return asarray(array, shared=True)
+    if (shared or allocator is not None) and isinstance(array, np.ndarray):
+        return asarray(array, shared=shared, allocator=allocator)
     if type(array) is not np.ndarray or not array.flags.carray or array.dtype not in BY_DTYPE:
         view = checked_array(array)
     else:
@@ -67,6 +68,7 @@ def empty(
     pin_memory: bool = False,
     memory_format: Any = None,
     shared: bool = False,
+    allocator: Any = None,
 ) -> Tensor:
     """A tensor of arbitrary content.
 
@@ -80,9 +82,12 @@ def empty(
         memory_format: in which order the elements lie: `channels_last` of four axes, `channels_last_3d` of five.
         shared: in shared memory of this process's manager (the first one blocks until the manager is ready) instead of
             the heap.
+        allocator: one of `shmtensor.allocators`, or an object with malloc and free: in its memory. It frees the memory
+            after the last tensor and array over it.
 
     Raises:
-        InvalidArgument: sizes that are negative or impossible; no such device or memory format.
+        InvalidArgument: sizes that are negative or impossible; no such device or memory format; an allocator beside
+            shared=True or `out`, or one whose memory cannot be used.
         DTypeError: no such type, or not that of `out`.
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
@@ -90,6 +95,8 @@ def empty(
     """
     if requires_grad or pin_memory or layout is not None:
         require_usual(requires_grad, layout, pin_memory)
+    if allocator is not None:
+        shared = place_of(shared, allocator, out)
     if size is not None or out is not None or memory_format is not None:
         sizes = _sizes(shape, more, size)
         if out is None:
@@ -98,7 +105,7 @@ def empty(
     kind = dtypes.default if dtype is None else dtype_of(dtype)
     if device is not None:
         device_of(device)
-    if shared:
+    if shared and not isinstance(shared, Place):
         made: Tensor | None = allocate_tensor(kind, (shape, *more) if more else shape)
         if made is not None:  # most are
             return made
@@ -107,9 +114,15 @@ def empty(
         nbytes = shape * kind.itemsize
     else:
         sizes, nbytes = shape_from(sizes, kind.itemsize)
-    if shared:
+    return _placed(sizes, kind, nbytes, shared) if shared else _tensor(empty_array(sizes, kind), None, 0)
+
+
+def _placed(sizes: tuple[int, ...], kind: NumpyType, nbytes: int, shared: Any) -> Tensor:
+    """`empty` in shared memory, or (a Place) in that of an allocator. Blocks and raises as that memory's malloc."""
+    if not isinstance(shared, Place):
         return _tensor(allocate(nbytes).array(kind, sizes), None, SETTLED)
-    return _tensor(empty_array(sizes, kind), None, 0)
+    storage: Storage = Storage._class_of(kind)(nbytes // kind.itemsize, allocator=shared.allocator)
+    return _tensor(storage._flat.reshape(sizes), storage, storage._epoch)
 
 
 def _sizes(shape: Any, more: tuple[Any, ...], size: Any) -> tuple[int, ...]:
@@ -141,12 +154,13 @@ def zeros(
     requires_grad: bool = False,
     pin_memory: bool = False,
     shared: bool = False,
+    allocator: Any = None,
 ) -> Tensor:
     """A tensor of zeros. Arguments, blocking and errors as `empty`."""
     if requires_grad or pin_memory or layout is not None:
         require_usual(requires_grad, layout, pin_memory)
-    if size is not None or out is not None or shared:
-        made = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared)
+    if size is not None or out is not None or shared or allocator is not None:
+        made = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared, allocator=allocator)
         return made.fill_(0)
     kind = dtype_of(dtype)
     if device is not None:
@@ -170,11 +184,12 @@ def ones(
     requires_grad: bool = False,
     pin_memory: bool = False,
     shared: bool = False,
+    allocator: Any = None,
 ) -> Tensor:
     """A tensor of ones. Arguments, blocking and errors as `empty`."""
     if requires_grad or pin_memory or layout is not None:
         require_usual(requires_grad, layout, pin_memory)
-    t = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared)
+    t = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared, allocator=allocator)
     t._live().fill(1)
     return t
 
@@ -226,7 +241,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, shared: bool = Fals
     Args:
         data: a number, nested sequences, an array or a tensor.
         dtype: default: an array's own, else bool, int64 for integers, float32, complex64.
-        device, shared, requires_grad, pin_memory, layout: as `empty`.
+        device, shared, allocator, requires_grad, pin_memory, layout: as `empty`.
 
     Raises:
         InvalidArgument: ragged nesting, or values outside the range of the type.
@@ -259,7 +274,8 @@ def asarray(
             sequences or a number.
         dtype: default as `tensor`.
         copy: True: always a copy; False: never (raises InvalidArgument where one is needed); None: where one is needed.
-        shared: in shared memory, as `empty`; a copy is needed of what is not there yet.
+        shared, allocator: in shared memory, or that of an allocator, as `empty`; a copy is needed of what is not there
+            yet.
 
     Raises:
         InvalidArgument, DTypeError: as `tensor`; no such device.
@@ -270,10 +286,14 @@ def asarray(
     if not shared:
         return _over(obj, wanted, copy)
     found = _over(obj, wanted, None if copy else copy)
-    if found.is_shared() and not copy:
+    if not copy and _lies_in(found, shared):
         return found
-    _allow(copy, f"a {type_name(obj)} that is not in shared memory")
-    return made_of(found._live(), shared=True)
+    _allow(copy, f"a {type_name(obj)} that lies in other memory")
+    return made_of(found._live(), shared)
+
+
+def _lies_in(x: Tensor, shared: Any) -> bool:
+    return x.storage().allocator is shared.allocator if isinstance(shared, Place) else x.is_shared()
 
 
 def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
@@ -306,7 +326,7 @@ def _allow(copy: bool | None, what: str) -> None:
         raise InvalidArgument(f"{what} cannot be this tensor without a copy, and copy=False was asked for")
 
 
-def _like(x: Tensor, dtype: Any, memory_format: Any, shared: bool) -> Tensor:
+def _like(x: Tensor, dtype: Any, memory_format: Any, shared: Any) -> Tensor:
     a = array_of(x)
     return formatted(a.shape, memory_format, a, dtype=a.dtype if dtype is None else dtype, shared=shared)
 
@@ -384,13 +404,13 @@ def diag(xp: Module, x: Array, /, diagonal: int = 0) -> Array:
     return xp.array(xp.diag(x, index_of(diagonal)))
 
 
-def made_of(values: NDArray[Any], shared: bool) -> Tensor:
-    """A tensor over a new array, or of a copy in shared memory."""
+def made_of(values: NDArray[Any], shared: Any) -> Tensor:
+    """A tensor over a new array, or of a copy in shared memory or (a Place) in that of an allocator."""
     if not shared:
         return _tensor(values)
-    target = allocate(values.nbytes).array(values.dtype, values.shape)
-    np.copyto(target, values)
-    return _tensor(target, None, SETTLED)
+    made = _placed(values.shape, values.dtype, values.nbytes, shared)
+    np.copyto(made._array, values)
+    return made
 
 
 def formatted_as(x: Tensor, dtype: NumpyType, memory_format: Any) -> Tensor:

@@ -30,6 +30,7 @@ def empty_strided(
     shared: bool = False,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    allocator: Any = None,
 ) -> Tensor:
     """A tensor of arbitrary content with these sizes and strides (elements). Arguments and errors as `empty`.
 
@@ -40,7 +41,8 @@ def empty_strided(
     if len(sizes) != len(steps) or min((*sizes, *steps), default=0) < 0:
         raise InvalidArgument(f"sizes {sizes} and strides {steps}; give as many of both, from 0")
     count = 1 + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True)) if 0 not in sizes else 0
-    whole = empty(count, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
+    how = {"dtype": dtype, "device": device, "shared": shared, "allocator": allocator}
+    whole = empty(count, requires_grad=requires_grad, **how)
     return as_strided(whole, sizes, steps)
 
 
@@ -54,6 +56,7 @@ def empty_permuted(
     shared: bool = False,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    allocator: Any = None,
 ) -> Tensor:
     """A tensor of arbitrary content that is dense, with its axes in this order in memory, the last one closest.
 
@@ -66,7 +69,8 @@ def empty_permuted(
     for axis in reversed(order):
         steps[axis] = step
         step *= max(sizes[axis], 1)
-    return empty_strided(sizes, steps, dtype=dtype, device=device, shared=shared, requires_grad=requires_grad)
+    how = {"dtype": dtype, "device": device, "shared": shared, "allocator": allocator}
+    return empty_strided(sizes, steps, requires_grad=requires_grad, **how)
 
 
 @composed(method=False)

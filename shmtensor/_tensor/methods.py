@@ -21,6 +21,7 @@ from . import bounds as bounds
 from . import combining as combining
 from . import complex_parts as complex_parts
 from . import conversions as conversions
+from . import convolutions as convolutions
 from . import copies as copies
 from . import distances as distances
 from . import dlpack as dlpack
@@ -31,6 +32,7 @@ from . import indexing as indexing
 from . import inspection as inspection
 from . import integration as integration
 from . import layouts as layouts
+from . import logarithms as logarithms
 from . import low_rank as low_rank
 from . import mapping as mapping
 from . import nan_statistics as nan_statistics

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Final, overload
 
+from ..allocators.protocol import Allocator
 from ..devices import device_of
 from ..dtypes import NumpyType, dtype_of
-from ..errors import DTypeError
+from ..errors import DTypeError, InvalidArgument
 from ..layouts import require_usual
 from .core import Tensor, array_of, given
 
 Make = Callable[..., Tensor]
 _OPTIONS: Final = {
     "out": (None, "Tensor | None"), "layout": (None, "Any"), "device": (None, "Any"),
-    "requires_grad": (False, "bool"), "pin_memory": (False, "bool"),
+    "requires_grad": (False, "bool"), "pin_memory": (False, "bool"), "allocator": (None, "Any"),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the functions that create tensors pass on as `shared` if they were given an allocator: its memory."""
+
+    allocator: Allocator
+
+
+def place_of(shared: Any, allocator: Allocator, out: Any) -> Any:
+    """The value of `shared` that means the memory of an allocator.
+
+    Raises InvalidArgument: `shared` or `out` is given, too, and says where the tensor lies.
+    """
+    if out is not None or shared:
+        other = "shared=True" if out is None else "out"
+        raise InvalidArgument(f"asked for {other} and for allocator={allocator!r}; give one of them")
+    return Place(allocator)
 
 
 def type_for(out: Tensor, dtype: Any) -> NumpyType:
@@ -39,7 +59,8 @@ def with_options(*, out: bool) -> Callable[[Make], Make]: ...
 def with_options(make: Make | None = None, *, out: bool = True) -> Any:
     """Give a function that creates tensors the keywords `out`, `layout`, `device`, `requires_grad` and `pin_memory`.
 
-    The function takes `dtype`. A keyword that it has itself stays its own. Values but the usual ones are refused.
+    The function takes `dtype`. A keyword that it has itself stays its own. Values but the usual ones are refused. If it
+    takes `shared`, which it passes on to `empty` or `made_of`, then it gets `allocator`, too.
 
     Args:
         make: the function.
@@ -52,10 +73,11 @@ def with_options(make: Make | None = None, *, out: bool = True) -> Any:
 
 def _with_options(make: Make, has_out: bool) -> Make:
     found = inspect.signature(make)
+    absent = {name for name, has in (("out", has_out), ("allocator", "shared" in found.parameters)) if not has}
     new = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (default, annotation) in _OPTIONS.items()
-        if name not in found.parameters and (has_out or name != "out")
+        if name not in found.parameters and name not in absent
     ]
     names = {name.name for name in new}
 
@@ -67,6 +89,8 @@ def _with_options(make: Make, has_out: bool) -> Make:
         if "device" in names:
             device_of(how.pop("device", None))
         target = how.pop("out", None) if has_out else None
+        if "allocator" in how and "allocator" not in absent and (allocator := how.pop("allocator")) is not None:
+            how["shared"] = place_of(how.get("shared"), allocator, target)
         if target is None:
             return make(*args, **how)
         how["dtype"] = type_for(target, how.get("dtype"))

@@ -11,7 +11,6 @@ from typing import Any
 from ..dtypes import BY_DTYPE
 from ..errors import InvalidArgument, NotSupported
 from ..storage import Storage
-from ..storage.untyped import UntypedStorage
 from .core import Tensor, array_of, indices_of
 from .dispatch import Array, Module, Result, composed, export, operation
 from .shapes import clone, tile
@@ -92,7 +91,7 @@ def typename(obj: Any) -> str:
 @composed(method=False)
 def is_storage(obj: Any) -> bool:
     """Whether a value is a storage."""
-    return isinstance(obj, Storage | UntypedStorage)
+    return isinstance(obj, Storage)
 
 
 @composed(function=False)
@@ -113,12 +112,6 @@ def storage_type(self: Tensor) -> Any:
     return type(self.storage())
 
 
-@composed(function=False)
-def untyped_storage(self: Tensor) -> UntypedStorage:
-    """Its storage as bytes: `nbytes()`, `data_ptr()`, `is_shared()`."""
-    return UntypedStorage(self.storage())
-
-
 # -- two tensors -------------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +121,12 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     array_of(tensor)
     same = self.storage() is tensor.storage() and self.storage_offset() == tensor.storage_offset()
     return same and (self.shape, self.stride(), self.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
+
+
+@composed(function=False)
+def untyped_storage(self: Tensor) -> Storage:
+    """The bytes of its storage, as `storage().untyped()`: a ByteStorage over all of it, that is moved with it."""
+    return self.storage().untyped()
 
 
 # -- others ------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,25 @@ class Lease:
 
     def __del__(self) -> None:
         self._view.release()  # so that a mapping can be closed
-        self.allocator.free(self.region)
+        if self.region is not None:
+            self.allocator.free(self.region)
+
+    def resized(self, nbytes: int) -> Region:
+        """Have the allocator resize the region, which this lease then has no more. Blocks only if the allocator does.
+
+        No array over the region may be used afterwards: the old memory is freed.
+
+        Raises:
+            Exception: as the allocator's realloc; then nothing has changed.
+        """
+        self._view.release()  # some memory cannot be resized while a view of it exists
+        try:
+            region = self.allocator.realloc(self.region, nbytes or 1)
+        except BaseException:
+            self._view = memoryview(self.region).cast("B")
+            raise
+        self.region = None
+        return region
 
 
 def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[Any]]:

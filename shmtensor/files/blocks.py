@@ -76,9 +76,9 @@ class Blocks:
     def storage(self, storage: Storage, *, parts: bool) -> tuple[int, int, int]:
         """Return (block, first element, elements) of a storage; without `parts`, a part becomes a block of its own."""
         root, first = storage._root()
-        if isinstance(root.allocator, MapAllocator) or not (parts or storage is root):
+        if isinstance(root.allocator, MapAllocator) or root.dtype != storage.dtype or not (parts or storage is root):
             root, first = storage, 0
-        return self._number(root._flat), first, storage.size()
+        return self._number(root._flat), first // storage.dtype.itemsize, storage.size()
 
     def _number(self, flat: NDArray[Any]) -> int:
         key = (address_of(flat), flat.nbytes) if flat.nbytes else (id(flat), 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import weakref
 from typing import Any, ClassVar, Final, Self
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
 from ..allocators import MapAllocator, default_allocator
+from ..allocators.lease import Lease, lease
 from ..allocators.managed import allocate
 from ..allocators.protocol import Allocator, Region
 from ..dtypes import DEFAULT, DTYPES, DType, NumpyType, require_same, require_supported
@@ -31,7 +33,9 @@ from .regions import (
     flat_values,
     fresh_array,
     moving,
+    owner_of,
     region_over,
+    section_of,
     shared_block,
     shared_by,
     traits_of,
@@ -45,6 +49,16 @@ STORAGE_CLASSES: Final[dict[NumpyType, type[Any]]] = {}
 _of_block: Final[weakref.WeakValueDictionary[tuple[int, NumpyType], StorageBase]] = weakref.WeakValueDictionary()
 # The same for storages over a View of a block, by the kind of view.
 _of_view: Final[weakref.WeakValueDictionary[tuple[int, int, NumpyType], StorageBase]] = weakref.WeakValueDictionary()
+
+
+class Bytes(int):
+    """`storage.nbytes`: a number, which gives itself when it is called."""
+
+    def __call__(self) -> int:  # noqa: D102
+        return int(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
 
 
 class StorageBase:
@@ -71,8 +85,8 @@ class StorageBase:
     _flags: StorageFlags
     _epoch: int  # incremented when the memory moves; tensors compare it with theirs
     _bases: dict[int, int] | None  # previous epoch -> address of the memory in it
-    _view: tuple[Self, int] | None  # VIEW: the storage that this is a part of, and the first element
-    _views: list[weakref.ref[Self]] | None  # the VIEWs of this one
+    _view: tuple[StorageBase, int] | None  # VIEW: the storage that this is a part of, and the first byte
+    _views: list[weakref.ref[StorageBase]] | None  # the VIEWs of this one
     _export: tuple[bytes, bytes] | None  # manager address and handle, once shared by name
     _tickets: list[tuple[int, int]] | None  # holds made by _shared_incref
 
@@ -114,9 +128,9 @@ class StorageBase:
     __len__ = size
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self._flat.nbytes
+    def nbytes(self) -> Bytes:
+        """Bytes of all elements; as in torch, it can be called: `nbytes()`."""
+        return Bytes(self._flat.nbytes)
 
     def element_size(self) -> int:
         """Return the size of an element in bytes. Does not block."""
@@ -188,9 +202,26 @@ class StorageBase:
         if not self._flat.flags.writeable:
             raise read_only(f"{doing} {self._describe()}")
 
-    def _root(self) -> tuple[Self, int]:
-        """Return the storage that owns the memory, and the position of this one's first element in it."""
+    def _root(self) -> tuple[Any, int]:
+        """Return the storage that owns the memory, and the position of this one's first byte in it."""
         return (self, 0) if self._view is None else self._view
+
+    def _whole(self) -> Any:
+        """Return the storage that owns the memory if this one has all of its bytes, else this one."""
+        root, first = self._root()
+        return root if first == 0 and self.nbytes == root.nbytes else self
+
+    def _section(self, first: int, size: int, dtype: NumpyType) -> Any:
+        """Return `size` elements from byte `first` on as a storage that is a VIEW of this one."""
+        with moving:
+            root, offset = self._root()
+            part = object.__new__(self._class_of(dtype))
+            flat = section_of(root._flat, offset + first, size, dtype)
+            part._adopt(flat, root._region, root._allocator, StorageFlags.REFCOUNTED | StorageFlags.VIEW)
+            part._view = (root, offset + first)
+            root._views = [ref for ref in root._views or () if ref() is not None]
+            root._views.append(weakref.ref(part))
+        return part
 
     # -- changing it --------------------------------------------------------------------------------------------------
 
@@ -198,7 +229,9 @@ class StorageBase:
         """Change the number of elements. Existing elements are kept if they fit; new ones are arbitrary. Returns self.
 
         The memory moves. Tensors on this storage follow (one that exceeds the new end raises when used); NumPy arrays
-        taken earlier keep the old memory. Does not block.
+        taken earlier keep the old memory. If nothing but this storage refers to the memory, no tensor and no array, the
+        allocator's `realloc` does it (no other thread may take an array of it meanwhile); else, or if `realloc` refuses
+        with InvalidArgument, the elements are copied to new memory. Does not block.
 
         Args:
             size: number of elements, at least 0.
@@ -216,18 +249,49 @@ class StorageBase:
                 raise InvalidArgument(f"cannot resize {self._describe()} to {size}: it is not resizable; copy it")
             for part in self._living_views():
                 first = part._view[1] if part._view else 0
-                if first + part.size() > size:
+                if first + part.nbytes > size * self._dtype.itemsize:
                     raise InvalidArgument(
                         f"cannot resize {self._describe()} to {size}: a part of it ends at element "
-                        f"{first + part.size()}; delete that part first"
+                        f"{(first + part.nbytes) // self._dtype.itemsize}; delete that part first"
                     )
-            region, flat = fresh_array(self._allocator, size, self._dtype)
-            kept = min(size, self.size())
-            np.copyto(flat[:kept], self._flat[:kept])
+            region, flat = self._reallocated(size) or self._copied(size)
             self._move(flat, region, self._allocator, self._flags)
         return self
 
-    def _living_views(self) -> list[Self]:
+    def _copied(self, size: int) -> tuple[Region, NDArray[Any]]:
+        """New memory with the elements that fit. Raises OutOfMemory."""
+        region, flat = fresh_array(self._allocator, size, self._dtype)
+        kept = min(size, self.size())
+        np.copyto(flat[:kept], self._flat[:kept])
+        return region, flat
+
+    def _reallocated(self, size: int) -> tuple[Region, NDArray[Any]] | None:
+        """The memory as the allocator resized it. None: it cannot, or something else refers to the memory.
+
+        Raises as the allocator's realloc; then nothing has changed. The caller holds `moving`.
+        """
+        held = owner_of(self._flat)
+        if type(held) is not Lease or not hasattr(self._allocator, "realloc") or not self._is_alone():
+            return None
+        nbytes = size * self._dtype.itemsize
+        try:
+            region = held.resized(nbytes)
+        except InvalidArgument:  # memory of this kind cannot be resized
+            return None
+        try:
+            return region, lease(self._allocator, region, nbytes).view(self._dtype)
+        except BaseException:
+            self._allocator.free(region)
+            self._move(np.empty(0, self._dtype), b"", default_allocator, self._flags)  # the old memory is gone
+            raise
+
+    def _is_alone(self) -> bool:
+        """Whether no tensor and no array refers to the memory, but this storage and its parts alone."""
+        parts = self._living_views()
+        alone = all(sys.getrefcount(storage._flat) == 2 for storage in (self, *parts))
+        return alone and sys.getrefcount(self._flat.base) == 2 + len(parts)
+
+    def _living_views(self) -> list[StorageBase]:
         return [part for ref in self._views or () if (part := ref()) is not None]
 
     def _move(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
@@ -237,7 +301,7 @@ class StorageBase:
             self._flags = flags
         for part in self._living_views():
             first = part._view[1] if part._view else 0
-            part._move(flat[first : first + part.size()], region, allocator, flags)
+            part._move(section_of(flat, first, part.size(), part._dtype), region, allocator, flags)
 
     def _take(self, flat: NDArray[Any], region: Region, allocator: Allocator) -> None:
         bases = {} if self._bases is None else self._bases
@@ -325,7 +389,7 @@ class StorageBase:
                 if root.nbytes > block.nbytes:
                     raise InvalidArgument(f"another thread resized {root._describe()} while it was being shared")
                 if not root.is_shared():  # another thread may have been quicker
-                    np.copyto(block.array(self._dtype, root._flat.shape), root._flat)
+                    np.copyto(block.array(root._dtype, root._flat.shape), root._flat)
                     root._move_to_block(block, kind)
         if kind:
             root._restrict(kind)

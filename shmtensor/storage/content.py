@@ -24,7 +24,6 @@ from .regions import (
     checked_array,
     flat_bytes,
     flat_values,
-    moving,
     owner_of,
     put_bytes,
     shared_by,
@@ -101,18 +100,7 @@ class Content(StorageBase):
             raise InvalidArgument(f"storage slice {index!r}: {error}") from error
         if step != 1:
             raise InvalidArgument(f"a slice of a storage must have step 1, not {step}")
-        with moving:
-            root, offset = self._root()
-            part = object.__new__(type(self))
-            part._adopt(
-                self._flat[start : max(start, stop)],
-                root._region,
-                root._allocator,
-                StorageFlags.REFCOUNTED | StorageFlags.VIEW,
-            )
-            part._view = (root, offset + start)
-            root._views = [ref for ref in root._views or () if ref() is not None]
-            root._views.append(weakref.ref(part))
+        part: Self = self._section(start * self._dtype.itemsize, max(start, stop) - start, self._dtype)
         return part
 
     def __iter__(self) -> Iterator[Any]:
@@ -120,14 +108,6 @@ class Content(StorageBase):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
-
-    def __eq__(self, other: object) -> bool:
-        """Whether type, size and values are equal."""
-        if not isinstance(other, StorageBase):
-            return NotImplemented
-        return self._dtype == other._dtype and bool(np.array_equal(self._flat, other._flat))
-
-    __hash__ = None  # type: ignore[assignment]  # compared by content, which can change
 
     # -- from what exists ---------------------------------------------------------------------------------------------
 

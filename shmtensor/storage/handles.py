@@ -46,9 +46,10 @@ class Handles(StorageBase):
                 restrictions.
             OutOfMemory, ManagerError: as share_memory_.
         """
-        if self._view is not None:
+        whole = self._whole()
+        if whole._view is not None:
             raise InvalidArgument(f"{self._describe()} has no handle; send the whole storage and the offset")
-        block, kind = shared_block(self.share_memory_()._region)
+        block, kind = shared_block(whole.share_memory_()._region)
         if kind:
             raise InvalidArgument(
                 f"{self._describe()} has no handle, because it is shared with restrictions and a handle gives full "
@@ -56,10 +57,10 @@ class Handles(StorageBase):
             )
         if block is None:
             raise InvalidArgument(f"{self._describe()} is not managed memory; send its descriptor (_share_fd_) or path")
-        export = self._export
+        export = whole._export
         if export is None:
             manager = manager_of(block)
-            export = self._named(manager.address, manager.export(block))
+            export = whole._named(manager.address, manager.export(block))
         return (*export, self.size())
 
     @classmethod
@@ -102,11 +103,12 @@ class Handles(StorageBase):
             OutOfMemory, MappingError: the system refused.
         """
         with moving:
-            if self._view is None and not self.is_shared():
-                region, flat = fresh_array(anonymous(), self.size(), self._dtype)
-                np.copyto(flat, self._flat)
-                self._move(flat, region, lease_of(flat).allocator, OWN)
-            fd = getattr(self._region, "fd", -1) if self._view is None else -1
+            whole = self._whole()
+            if whole._view is None and not self.is_shared():
+                region, flat = fresh_array(anonymous(), whole.size(), whole._dtype)
+                np.copyto(flat, whole._flat)
+                whole._move(flat, region, lease_of(flat).allocator, OWN)
+            fd = getattr(self._region, "fd", -1) if whole._view is None else -1
             if fd < 0 or self.data_ptr() != region_address(self._region):
                 raise InvalidArgument(
                     f"{self._describe()} does not have its own descriptor, and shared memory cannot move; use "
@@ -143,6 +145,9 @@ class Handles(StorageBase):
         return cls._from_block(allocate(size * dtype.itemsize), dtype, size)
 
     _new_shared = _new_using_filename
+    _share_fd_cpu_, _share_filename_cpu_ = _share_fd_, _share_filename_
+    _new_shared_fd_cpu, _new_shared_filename_cpu = _new_shared_fd, _new_shared_filename
+    _new_using_fd_cpu, _new_using_filename_cpu = _new_using_fd, _new_using_filename
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], shared: bool = False, size: int = 0) -> Self:

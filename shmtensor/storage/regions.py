@@ -83,6 +83,11 @@ moving: Final = threading.RLock()
 os.register_at_fork(before=moving.acquire, after_in_parent=moving.release, after_in_child=moving.release)
 
 
+def section_of(flat: NDArray[Any], first: int, size: int, dtype: NumpyType) -> NDArray[Any]:
+    """Return an array of `size` elements over the memory of `flat`, from byte `first` on."""
+    return flat.view(np.uint8)[first : first + size * dtype.itemsize].view(dtype)
+
+
 def span(array: NDArray[Any]) -> NDArray[Any]:
     """Return a flat array from the lowest to the highest element of `array` in memory."""
     if array.flags.c_contiguous:

@@ -17,10 +17,13 @@ from ..allocators import default_allocator, managed_allocator
 from ..allocators.lease import Lease
 from ..allocators.protocol import Allocator
 from ..dtypes import DEFAULT, TABLE, ElementType, dtype_of
+from ..errors import InvalidArgument
 from .base import STORAGE_CLASSES
 from .content import Content
 from .handles import Handles
+from .kinds import Kinds
 from .regions import OWN, StorageFlags, address_of, flat_bytes, owner_of, shared_block, span
+from .streams import Streams
 
 plain_reducer: Callable[[Storage], tuple[Any, ...] | None] | None = None
 """Reduces a storage to a handle for plain pickle; None: by value. Set by `plain_pickle` on first use."""
@@ -38,6 +41,7 @@ class Conversions:
     if TYPE_CHECKING:
         # ruff: disable[D102]
         def to(self, dtype: Any) -> Storage: ...
+        def untyped(self) -> Storage: ...
         def byte(self) -> Storage: ...
         def char(self) -> Storage: ...
         def short(self) -> Storage: ...
@@ -59,8 +63,11 @@ class Conversions:
         # ruff: enable[D102]
 
 
-class Storage(Conversions, Content, Handles):
+class Storage(Conversions, Content, Handles, Kinds, Streams):
     """Flat memory of `size` elements of one type. A bare Storage is a FloatStorage (float32).
+
+    Storages are equal if they are the same object, and hashable, as in torch; compare their content as `tolist()`, or
+    tensors over them.
 
     Args:
         content: number of elements, which are arbitrary; or a sequence, array or storage whose values are copied.
@@ -91,19 +98,6 @@ class Storage(Conversions, Content, Handles):
         lines = "\n ".join(map(str, values))
         return f" {lines}\n[shmtensor.{type(self).__name__} of size {flat.size}{place}]"
 
-    def to(self, dtype: Any) -> Storage:
-        """Return this storage if it has that type, else a converted copy in private memory. Does not block.
-
-        The methods `byte()`, `float()` and so on do the same for each type.
-
-        Raises:
-            DTypeError: an unknown type.
-            OutOfMemory: no memory.
-        """
-        made: type[Storage] = self._class_of(dtype_of(dtype))
-        this: Any = self
-        return this if made is type(self) else made(self.size()).copy_(this)
-
     # -- by value -----------------------------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -113,21 +107,22 @@ class Storage(Conversions, Content, Handles):
         """
         if self._view is not None:
             root, first = self._view
-            return _rebuild_part, (root, first, self.size())
+            if root._dtype == self._dtype:
+                return _rebuild_part, (root, first // self._dtype.itemsize, self.size())
+            return _rebuild_part, (root, first, self.size(), self._dtype.name)
         if plain_reducer is not None and (reduced := plain_reducer(self)) is not None:
             return reduced
         data = pickle.PickleBuffer(flat_bytes(self).data) if protocol >= 5 else self._flat.tobytes()
-        return _rebuild_storage, (self.dtype.name, data)
+        return _rebuild_storage, (self._dtype.name, data)
 
     def __copy__(self) -> Self:
         return self.clone()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if self._view is not None:
-            root, first = self._view
+            root, first = self._root()
             copied = memo[id(root)] if id(root) in memo else root.__deepcopy__(memo)
-            part: Any = copied[first : first + self.size()]
-            memo[id(self)] = part
+            part = memo[id(self)] = copied._section(first, self.size(), self._dtype)
             return part  # type: ignore[no-any-return]
         copy = memo[id(self)] = self.clone()
         return copy
@@ -195,8 +190,15 @@ def _rebuild_storage(name: str, data: Any) -> Storage:
     return storage
 
 
-def _rebuild_part(root: Storage, first: int, size: int) -> Storage:
-    return root[first : first + size]
+def _rebuild_part(root: Storage, first: int, size: int, dtype: str | None = None) -> Storage:
+    """Unpickle a part: `size` elements from element `first`; with the name of another type, from byte `first`."""
+    if dtype is None:
+        return root[first : first + size]
+    kind = dtype_of(dtype)
+    if not 0 <= first <= first + size * kind.itemsize <= root.nbytes:
+        raise InvalidArgument(f"{size} elements of {dtype} from byte {first} on are not in {root._describe()}")
+    part: Storage = root._section(first, size, kind)
+    return part
 
 
 _rebuild_storage.__module__ = _rebuild_part.__module__ = Storage.__module__  # in pickles

@@ -129,7 +129,7 @@ def test_views_stay_views_of_one_storage(tmp_path: Path, suffix: str, how: str) 
     first = found["base"].storage_offset() if how == "mmap" else 0
     for name, tensor in wanted.items():
         if name == "storage":
-            assert found[name] == tensor and type(found[name]) is type(tensor)
+            assert (type(found[name]), found[name].tolist()) == (type(tensor), tensor.tolist())
             continue
         np.testing.assert_array_equal(found[name], tensor)
         assert found[name].shape == tensor.shape and found[name].stride() == tensor.stride(), name

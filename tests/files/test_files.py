@@ -165,9 +165,9 @@ def test_long_size(kind: Any) -> None:
     file.long_size(8).write_long_storage(storage)
     assert kind.content(file) == LONGS
     with kind.reader(LONGS) as file:
-        assert file.binary().long_size(4).read_long(2) == storage
-        assert file.big_endian_encoding().read_long(2) == storage
-        assert file.long_size(0).read_long(2) == storage
+        assert file.binary().long_size(4).read_long(2).tolist() == storage.tolist()
+        assert file.big_endian_encoding().read_long(2).tolist() == storage.tolist()
+        assert file.long_size(0).read_long(2).tolist() == storage.tolist()
 
 
 def test_long_that_does_not_fit_into_four_bytes(kind: Any) -> None:

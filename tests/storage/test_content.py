@@ -22,6 +22,11 @@ from shmtensor.storage import STORAGE_CLASSES, regions
 from shmtensor.storage.content import BYTE_ORDERS
 
 
+def content(storage):
+    """The type and the values of a storage, which are not what == compares."""
+    return type(storage), storage.tolist()
+
+
 def some(row, size=5):
     """A storage of this type with values that every type has."""
     return STORAGE_CLASSES[row.dtype]([i % 2 for i in range(size)])
@@ -50,7 +55,7 @@ def test_from_buffer_copies_and_takes_what_has_bytes():
     made = IntStorage.from_buffer(source)
     source[0] = 9
     assert made.tolist() == [0, 1, 2]
-    assert IntStorage.from_buffer(made) == made
+    assert content(IntStorage.from_buffer(made)) == content(made)
     assert IntStorage.from_buffer(memoryview(source)).tolist() == [9, 1, 2]
     assert Storage.from_buffer(np.float32(1.5)).tolist() == [1.5]
     assert shmtensor.BoolStorage.from_buffer(bytes([0, 2, 255])).data().view(np.uint8).tolist() == [0, 1, 1]
@@ -165,7 +170,7 @@ def test_typed_copies_between_all_types(source, target):
     values = some(source)
     copied = STORAGE_CLASSES[target.dtype](5).copy_(values)
     converted = getattr(values, target.method)()
-    assert copied == converted
+    assert content(copied) == content(converted)
     assert copied.tolist() == [0, 1, 0, 1, 0]
     assert converted.dtype == target.dtype
     assert (converted is values) == (source is target) == (values.to(target.name) is values)
@@ -267,8 +272,8 @@ def test_files_of_bytes(row, tmp_path):
     path = tmp_path / "numbers"
     storage.tofile(path)
     assert path.stat().st_size == storage.nbytes
-    assert type(storage).from_file(path) == storage
-    assert type(storage).from_file(path, shared=True, size=2) == some(row, 2)
+    assert content(type(storage).from_file(path)) == content(storage)
+    assert content(type(storage).from_file(path, shared=True, size=2)) == content(some(row, 2))
     file = io.BytesIO()
     storage.tofile(file)
     storage[1:].tofile(file)
@@ -286,8 +291,7 @@ def test_every_type_by_value(row, protocol):
     storage = some(row)
     tensor = Tensor(storage)[1:4]
     kept, view = pickle.loads(pickle.dumps((storage, tensor), protocol))
-    assert kept == storage
-    assert type(kept) is type(storage)
+    assert content(kept) == content(storage)
     assert view.storage() is kept
     kept[1] = 0
     assert view.tolist() == [0, 0, 1]
@@ -295,7 +299,7 @@ def test_every_type_by_value(row, protocol):
     assert (twin.tolist(), twin.dtype) == (tensor.tolist(), row.dtype)
     buffers = []
     data = pickle.dumps(storage, 5, buffer_callback=buffers.append)
-    assert pickle.loads(data, buffers=buffers) == storage
+    assert content(pickle.loads(data, buffers=buffers)) == content(storage)
     assert row.prefix in repr(storage)
 
 

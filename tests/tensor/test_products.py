@@ -290,7 +290,7 @@ def test_blas_level_1() -> None:
     """TH's swap, scal, copy and axpy, which are methods of storages and tensors."""
     x, y = shmtensor.tensor([1.0, 2, 3]), shmtensor.tensor([10.0, 20, 30])
     assert x.clone().mul_(2).tolist() == [2, 4, 6]
-    assert y.clone().add_(x * 2).tolist() == [12, 24, 36]
+    assert y.clone().add_(x, alpha=2).tolist() == [12, 24, 36]
     assert shmtensor.zeros(3).copy_(x).tolist() == [1, 2, 3]
     x[...], y[...] = y.clone(), x.clone()
     assert (x.tolist(), y.tolist()) == ([10, 20, 30], [1, 2, 3])
