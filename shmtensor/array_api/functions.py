@@ -10,7 +10,7 @@ import numpy as np
 
 from .._tensor import elementwise, inspection
 from .._tensor.core import Tensor, axis_of
-from .._tensor.dispatch import Array, Module, Out, Register, composed, export, operation
+from .._tensor.dispatch import Array, Module, Operand, Out, Register, composed, export, operation
 from .._tensor.shapes import several_axes, squeezed
 from .._tensor.sorting import order_along
 from .._tensor.statistical import inexact, reduced, reduced_in_float32
@@ -109,6 +109,16 @@ def squeeze(xp: Module, x: Array, /, axis: Any) -> Array:
     if not np.all([x.shape[i] == 1 for i in axes]):
         raise InvalidArgument(f"squeeze of axis {axis} of a tensor of shape {x.shape}; only axes of size 1 can go")
     return squeezed(x, axes)
+
+
+@_plain(fails="clipping to {min} and {max}")
+def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
+    """Values below `min` become it, those above `max` become that; of the tensor's type. Raises InvalidArgument."""
+    if min is None and max is None:
+        return x.copy()
+    result = xp.clip(x, min, max)
+    same_kind = np.can_cast(result.dtype, x.dtype, "same_kind")
+    return result.astype(x.dtype, copy=False) if same_kind else result
 
 
 @_plain(fails="a grid, the first axis of which is")
