@@ -15,7 +15,7 @@ from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from .axes import dim_of, lined
 from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of, placed
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
-from .result_types import multiple
+from .result_types import common_type, multiple
 from .shapes import broadcast_to, clone
 
 _LAST: Final = np.iinfo(np.int64).max
@@ -324,11 +324,8 @@ def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | Non
     """Values below `min` become it, those above `max` become that; either may be None. Raises InvalidArgument."""
     if min is None and max is None:
         return x.copy()
-    result = xp.clip(x, min, max)
-    # Bounds of the same kind do not change the type, as those of NumPy may.
-    if result.dtype != x.dtype and np.can_cast(result.dtype, x.dtype, "same_kind"):
-        return result.astype(x.dtype)
-    return result
+    kind = common_type(x, *[one for one in (min, max) if one is not None])
+    return xp.clip(x, min, max).astype(kind, copy=False)
 
 
 @operation(out=Out.COPIED, fails="interpolating")

@@ -117,6 +117,16 @@ def squeeze(xp: Module, x: Array, /, axis: Any) -> Array:
     return squeezed(x, axes)
 
 
+@_plain(fails="clipping to {min} and {max}")
+def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
+    """Values below `min` become it, those above `max` become that; of the tensor's type. Raises InvalidArgument."""
+    if min is None and max is None:
+        return x.copy()
+    result = xp.clip(x, min, max)
+    same_kind = np.can_cast(result.dtype, x.dtype, "same_kind")
+    return result.astype(x.dtype, copy=False) if same_kind else result
+
+
 @_plain(fails="a grid, the first axis of which is")
 def meshgrid(xp: Module, *arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
     """Grids of coordinates from tensors of one axis. Copies. Raises InvalidArgument."""

@@ -9,6 +9,7 @@ import pytest
 from layouts import memory_of_its_own, same, tensor_of
 
 import shmtensor as st
+from shmtensor import array_api
 from shmtensor._tensor import selection
 from shmtensor.errors import InvalidArgument
 
@@ -149,10 +150,12 @@ def test_sources_that_overlap_what_is_written():
     assert t.tolist() == [0, 1, 1, 1, 2, 2]
 
 
-def test_bounds_keep_the_type():
-    assert st.ones(2).clip(st.zeros(2, dtype="float64"), 2.0).dtype == st.float32
-    t = st.tensor([5, -5], dtype="int8").clip(st.tensor([-300]), st.tensor([300]))
-    assert (t.dtype, t.tolist()) == (st.int8, [5, -5])
+def test_bounds_promote_the_type_and_keep_it_in_the_array_api():
+    assert st.ones(2).clip(st.zeros(2, dtype="float64"), 2.0).dtype == st.float64
+    assert array_api.clip(st.ones(2), st.zeros(2, dtype="float64"), 2.0).dtype == st.float32
+    for clip, dtype in ((st.clip, st.int64), (array_api.clip, st.int8)):
+        t = clip(st.tensor([5, -5], dtype="int8"), st.tensor([-300]), st.tensor([300]))
+        assert (t.dtype, t.tolist()) == (dtype, [5, -5])
     assert st.tensor([0, 1]).clip(0.5).tolist() == [0.5, 1]
     assert st.ones(2).clip().tolist() == [1, 1]
     t = st.tensor([3.0, -3])

@@ -172,5 +172,6 @@ def test_what_is_a_view():
 
 def test_whole_numbers_go_to_out_of_any_whole_type():
     assert st.tensor([7, -1]).clip(out=st.empty(2, dtype="uint8")).tolist() == [7, 255]
+    assert st.tensor([7], dtype="int8").clip(max=st.tensor([3], dtype="int32")).dtype == st.int32
     x = st.tensor([200], dtype="uint8")
     assert x.clamp_(st.tensor([0], dtype="int32"), st.tensor([9], dtype="int32")).tolist() == [9]
