@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from .files import save as save
     from .ipc.plain_pickle import pickling as pickling
     from .ipc.plain_pickle import set_pickling as set_pickling
+
+    UntypedStorage = ByteStorage
 else:
     _typed = _load("_tensor.typed")
 

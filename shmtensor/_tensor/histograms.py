@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import INTEGERS, SEQUENCES
-from .core import Tensor, index_key, index_of
+from .core import Tensor, array_of, index_of
 from .dispatch import Array, Module, composed, export, operation
 
 
@@ -45,7 +45,8 @@ def _bounds(points: Array, count: int, given: Any) -> list[tuple[float, float]]:
 def _edges(xp: Module, points: Array, bins: Any, given: Any) -> list[Array]:
     """The edges of the parts along each axis."""
     count = points.shape[1]
-    wanted = list(index_key(tuple(bins))) if isinstance(bins, SEQUENCES) else [bins] * count
+    several = bins if isinstance(bins, SEQUENCES) else [bins] * count
+    wanted = [array_of(one).copy() if isinstance(one, Tensor) else one for one in several]
     if len(wanted) != count:
         raise InvalidArgument(f"bins for {len(wanted)} axes, and points of {count}; give as many")
     if all(isinstance(one, INTEGERS) for one in wanted):

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import DEFAULT
 from ..errors import InvalidArgument
 from ..storage.arguments import SEQUENCES
-from .core import axis_of, index_key, index_of
+from .core import Tensor, array_of, axis_of, index_of
 from .dispatch import Array, Module, export, operation
 
 
@@ -75,7 +75,8 @@ def gradient(xp: Module, x: Array, /, *, spacing: Any = 1, dim: Any = None, edge
     dims = list(range(x.ndim)) if dim is None else list(dim) if isinstance(dim, SEQUENCES) else [dim]
     axes = [axis_of(x, one) for one in dims]
     spacing = 1 if spacing is None else spacing
-    parts = list(index_key(tuple(spacing))) if isinstance(spacing, SEQUENCES) else [spacing] * len(axes)
+    several = spacing if isinstance(spacing, SEQUENCES) else [spacing] * len(axes)
+    parts = [array_of(one) if isinstance(one, Tensor) else one for one in several]
     if len(parts) != len(axes):
         raise InvalidArgument(f"a gradient along {len(axes)} axes with {len(parts)} distances; give one for each")
     if index_of(edge_order) not in (1, 2):

@@ -82,3 +82,9 @@ def test_nothing_counted_is_nan_without_a_warning():
     for values in ([np.nan, 1.0], [np.inf, 1.0]):
         with pytest.raises(InvalidArgument, match="give finite ones, in order"):
             st.histogram(st.tensor(values), 2)
+
+
+def test_edges_of_bytes_are_edges():
+    points = st.tensor([[0.0, 0.0], [2.0, 1.0]])
+    edges = (st.tensor([0, 1, 3], dtype="uint8"), st.tensor([0, 2], dtype="uint8"))
+    assert st.histogramdd(points, bins=edges).hist.tolist() == [[1], [1]]
