@@ -44,6 +44,7 @@ from .random import manual_seed as manual_seed
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
 from .storage import Storage as Storage
+from .storage import UntypedStorage as UntypedStorage
 from .storage.regions import StorageFlags as StorageFlags
 from .storage.regions import empty_cache as empty_cache
 from .threads import get_num_threads as get_num_threads
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
     from .files import save as save
     from .ipc.plain_pickle import pickling as pickling
     from .ipc.plain_pickle import set_pickling as set_pickling
-
-    UntypedStorage = ByteStorage
 else:
     _typed = _load("_tensor.typed")
 
@@ -78,5 +77,4 @@ else:
             globals()[_name] = getattr(_typed, _name)
     for _name in dtypes.ALIASES:
         globals()[_name] = getattr(_typed, _name)
-    UntypedStorage = _typed.ByteStorage
     del annotations, Any, TYPE_CHECKING  # the names that are left are shmtensor's

@@ -600,6 +600,9 @@ def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...
     Raises ValueError: the view would exceed the memory from the array's lowest to its highest element.
     """
 
+def set_default_type(dtype: np.dtype[Any], /) -> None:
+    """Set the type of integers that become inexact in operations; of complex ones by it."""
+
 def tensor(array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, /) -> Tensor:
     """Return a tensor with the view `array` of `storage`, which has not moved since `epoch`. Nothing is checked."""
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from ._native import set_default_type
 from .errors import DTypeError, MissingExtra
 
 NumpyType: TypeAlias = np.dtype[Any]
@@ -246,7 +247,7 @@ def get_default_dtype() -> DType:
 def set_default_dtype(d: object) -> None:
     """Change the type of new tensors of floating-point numbers where none is given. Does not block.
 
-    Functions that create tensors use it in all threads. What integers become in arithmetic stays float32.
+    Functions that create tensors use it in all threads, and integers become this type in arithmetic (`1 / x`, `sqrt`).
 
     Args:
         d: a floating-point type.
@@ -258,6 +259,7 @@ def set_default_dtype(d: object) -> None:
     dtype = dtype_of(d)
     if not is_float(dtype):
         raise DTypeError(f"the default type cannot be {dtype.name}; use a floating-point type such as float32")
+    set_default_type(dtype)
     default = dtype
 
 

@@ -394,11 +394,13 @@ bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
 }
 
 bool set_default_type(PyObject* dtype) {
-    if (!load_numpy() || !PyArray_DescrCheck(dtype)) return false;
-    const int type = reinterpret_cast<PyArray_Descr*>(dtype)->type_num;
-    if (type != NPY_HALF && type != NPY_FLOAT && type != NPY_DOUBLE) return false;
-    default_float = type;
-    default_complex = type == NPY_DOUBLE ? NPY_CDOUBLE : NPY_CFLOAT;
+    if (!load_numpy()) return false;
+    if (!PyArray_DescrCheck(dtype)) {
+        PyErr_Format(PyExc_TypeError, "the default type must be a numpy.dtype, not %.100s", Py_TYPE(dtype)->tp_name);
+        return false;
+    }
+    default_float = reinterpret_cast<PyArray_Descr*>(dtype)->type_num;
+    default_complex = default_float == NPY_DOUBLE ? NPY_CDOUBLE : NPY_CFLOAT;
     return true;
 }
 

@@ -50,7 +50,7 @@ enum class Promotion : int {
 };
 // Converts operands in their places: new references for the old ones. False with an exception set.
 bool promote(Promotion rule, PyObject** operands, Py_ssize_t count);
-// The type of integers that become inexact; NumPy's number of it. False: not a floating-point type.
+// The type of integers that become inexact: a floating-point numpy.dtype. False with an exception set: no dtype.
 bool set_default_type(PyObject* dtype);
 
 // Whether several elements of an exact ndarray may be the same memory, so that writing to it means nothing. False with

@@ -543,6 +543,16 @@ PyType_Spec spec = {"shmtensor._native.Operation", sizeof(Operation), 0,
 
 }  // namespace
 
+// set_default_type(dtype)
+PyObject* set_default(PyObject*, PyObject* dtype) {
+    return set_default_type(dtype) ? Py_NewRef(Py_None) : nullptr;
+}
+
+PyMethodDef functions[] = {
+    {"set_default_type", set_default, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 bool add_operations(PyObject* module) {
     const std::pair<PyObject**, const char*> made[] = {{&names.require, "require_arguments"},
                                                        {&names.out, "out"},
@@ -560,7 +570,8 @@ bool add_operations(PyObject* module) {
     }
     names.only_out = PyTuple_Pack(1, names.out);
     const Ref type(PyType_FromSpec(&spec));
-    return names.only_out && type && PyModule_AddObjectRef(module, "Operation", type.get()) == 0;
+    return names.only_out && type && PyModule_AddObjectRef(module, "Operation", type.get()) == 0 &&
+           PyModule_AddFunctions(module, functions) == 0;
 }
 
 }  // namespace shmtensor

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtypes import DEFAULT
+from ..dtypes import default_float
 from ..errors import DTypeError, InvalidArgument
 from .dispatch import Array, Module, export, operation
 
@@ -91,7 +91,7 @@ def _weights(fweights: Any, aweights: Any, count: int) -> Any:
 def _covariance(xp: Module, a: Array, correction: float, fweights: Any, aweights: Any) -> Array:
     if a.ndim > 2:
         raise InvalidArgument(f"cov of a tensor of shape {a.shape}; give at most two axes")
-    kind = DEFAULT if a.dtype.kind in "biu" else a.dtype
+    kind = default_float() if a.dtype.kind in "biu" else a.dtype
     rows = a.reshape(1, -1) if a.ndim < 2 else a
     if a.dtype.kind in "biu":
         rows = rows.astype(np.float64)

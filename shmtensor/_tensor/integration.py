@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DEFAULT
+from ..dtypes import default_float
 from ..errors import InvalidArgument
 from ..storage.arguments import SEQUENCES
 from .core import Tensor, array_of, axis_of, index_of
@@ -18,7 +18,7 @@ def _areas(xp: Module, y: Array, x: Array | None, dx: Any, axis: int) -> tuple[A
     if x is None:
         whole = y.dtype.kind in "biu"
         values = xp.moveaxis(y.astype(np.float64) if whole else y, axis, -1)
-        return (values[..., 1:] + values[..., :-1]) * (1 if dx is None else dx), DEFAULT if whole else y.dtype
+        return (values[..., 1:] + values[..., :-1]) * (1 if dx is None else dx), default_float() if whole else y.dtype
     kind = np.result_type(y.dtype, x.dtype)
     values = xp.moveaxis(y, axis, -1)
     sums = values[..., 1:] + values[..., :-1]
@@ -28,7 +28,7 @@ def _areas(xp: Module, y: Array, x: Array | None, dx: Any, axis: int) -> tuple[A
         points = x
     else:
         points = xp.moveaxis(x.reshape((1,) * (y.ndim - x.ndim) + x.shape), axis - y.ndim, -1)
-    return sums * (points[..., 1:] - points[..., :-1]), DEFAULT if kind.kind in "biu" else kind
+    return sums * (points[..., 1:] - points[..., :-1]), default_float() if kind.kind in "biu" else kind
 
 
 @operation("trapz", method=False, fails="an integral along axis {dim} of")
@@ -81,7 +81,7 @@ def gradient(xp: Module, x: Array, /, *, spacing: Any = 1, dim: Any = None, edge
         raise InvalidArgument(f"a gradient along {len(axes)} axes with {len(parts)} distances; give one for each")
     if index_of(edge_order) not in (1, 2):
         raise InvalidArgument(f"a gradient with edge_order {edge_order}; give 1 or 2")
-    kind = DEFAULT if x.dtype.kind in "biu" else x.dtype
+    kind = default_float() if x.dtype.kind in "biu" else x.dtype
     values = x.astype(np.float64) if x.dtype.kind in "biu" else x
     steps = [one.astype(np.float64) if getattr(one, "ndim", 0) else one for one in parts]
     return tuple([

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..devices import CPU
-from ..dtypes import BY_DTYPE, DEFAULT, NumpyType
+from ..dtypes import BY_DTYPE, default_complex, default_float
 from ..errors import InvalidArgument
 from ..storage.arguments import integer
 from .core import Tensor
@@ -36,8 +36,7 @@ class Options:
 PROFILES: Final = {
     "default": Options(), "short": Options(precision=2, edgeitems=2), "full": Options(threshold=math.inf),
 }  # fmt: skip
-UNNAMED: Final[tuple[NumpyType, ...]] = (DEFAULT, np.dtype(np.complex64), np.dtype(np.int64), np.dtype(np.bool_))
-"""Types that values are taken to be of: the text does not name them."""
+_UNNAMED: Final = (np.dtype(np.int64), np.dtype(np.bool_))
 
 _MOST: Final = {"precision": 1000, "edgeitems": sys.maxsize // 2, "linewidth": sys.maxsize}
 
@@ -128,7 +127,9 @@ def _facts(tensor: Tensor, array: NDArray[Any], options: Options) -> Iterator[st
         yield f"device='{tensor.device}'"
     if (array.ndim != 1 and not array.size) or (array.size and not options.edgeitems):
         yield f"size={array.shape}"
-    if array.dtype not in (UNNAMED if array.size else (DEFAULT,)):  # no values tell that it has integers
+    # The types that values are taken to be of have no name; that they are integers is seen of values alone.
+    unnamed = (default_float(), default_complex(), *_UNNAMED) if array.size else (default_float(),)
+    if array.dtype not in unnamed:
         yield f"dtype=shmtensor.{BY_DTYPE[array.dtype].name}"
     storage = tensor.storage()
     if storage.is_shared():

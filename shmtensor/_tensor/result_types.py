@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtypes import DEFAULT, NumpyType
+from ..dtypes import NumpyType, default_complex, default_float
 from ..errors import DTypeError, InvalidArgument, type_name
 from .dispatch import Array, Module, Operand
 
 _CATEGORIES: Final = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}  # V: the types of ml_dtypes
-_OF_NUMBERS: Final = (np.dtype(bool), np.dtype(np.int64), DEFAULT, np.dtype(np.complex64))
+_OF_NUMBERS: Final = (
+    lambda: np.dtype(bool), lambda: np.dtype(np.int64), default_float, default_complex,
+)  # fmt: skip
 INTEGER: Final = 1
 FLOATING: Final = 2
 COMPLEX: Final = 3
@@ -31,7 +33,7 @@ def common_type(*operands: Operand) -> NumpyType:
     found: list[NumpyType | None] = [None, None, None]  # of arrays with axes, of those without, of numbers
     for one in operands:
         if isinstance(one, bool | int | float | complex | list | tuple):
-            level, dtype = 2, _OF_NUMBERS[category(np.asarray(one).dtype)]
+            level, dtype = 2, _OF_NUMBERS[category(np.asarray(one).dtype)]()
         else:
             level, dtype = (0 if one.ndim else 1), one.dtype
         found[level] = _promoted(found[level], dtype)
@@ -61,7 +63,7 @@ def _combined(higher: NumpyType | None, lower: NumpyType | None) -> NumpyType | 
 def floating_type(*operands: Operand) -> NumpyType:
     """`common_type`, with the default floating-point type for integers and bool."""
     dtype = common_type(*operands)
-    return dtype if category(dtype) >= FLOATING else DEFAULT
+    return dtype if category(dtype) >= FLOATING else default_float()
 
 
 def converted(xp: Module, dtype: NumpyType, *operands: Operand) -> list[Array]:

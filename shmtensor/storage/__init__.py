@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..dtypes import DTYPES, ElementType, class_named, each_type
 from .base import STORAGE_CLASSES as STORAGE_CLASSES
 from .storage import Storage as Storage
@@ -20,6 +22,9 @@ def _make_class(row: ElementType) -> None:
 
 
 each_type(_make_class)
+
+UntypedStorage: type[Storage] = STORAGE_CLASSES[np.dtype(np.uint8)]
+"""Bytes, as `storage.untyped()` gives them: ByteStorage under torch's name."""
 
 
 def __getattr__(name: str) -> Any:

@@ -83,3 +83,24 @@ def test_types_are_torchs(name):
             continue
         found = computed(name, common(*types), *[np.ones(2, dtype) for dtype in types])
         assert str(theirs) in (f"torch.{found.dtype}", "torch.complex32"), types
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_the_default_type_is_that_of_integers_that_become_inexact(dtype):
+    whole = st.tensor([1, 4])
+    calls = (
+        lambda: whole / 2, lambda: whole.sqrt(), lambda: whole * 1.5, lambda: whole + st.tensor(2), lambda: 1 / whole,
+        lambda: st.special.erf(whole), lambda: whole.logsumexp(0), lambda: st.trapezoid(whole),
+        lambda: st.gradient(whole)[0], lambda: st.softmax(whole, 0, dtype=st.get_default_dtype()),
+        lambda: st.fft.fftfreq(4), lambda: st.zeros(2), lambda: st.tensor([1.0]), lambda: st.where(whole > 1, 1.0, 0.0),
+    )  # fmt: skip
+    st.set_default_dtype(dtype)
+    try:
+        found = [call().dtype.name for call in calls]
+        assert (whole * 2j).dtype == ("complex128" if dtype == "float64" else "complex64")
+        assert repr(st.ones(1)) == "tensor([1.])"
+        assert "float32" in repr(st.ones(1, dtype="float32"))
+    finally:
+        st.set_default_dtype("float32")
+    assert found == [dtype] * 3 + ["int64"] + [dtype] * 10
+    assert (whole / 2).dtype == "float32"
