@@ -25,10 +25,11 @@ Size = Shape
 def _converted(x: Tensor, dtype: Any, copy: Any, memory_format: Any) -> Tensor:
     a = x._live()
     wanted = a.dtype if dtype is None else dtype_of(dtype)
-    kept = memory_format is None or memory_format is preserve_format
-    if not copy and wanted == a.dtype and (kept or _is_dense(x, memory_format)):
+    if memory_format is None or memory_format is preserve_format:
+        return x if not copy and wanted == a.dtype else creation.converted(a, wanted)
+    if not copy and wanted == a.dtype and _is_dense(x, memory_format):
         return x
-    return creation.formatted_as(x, wanted, memory_format)
+    return creation.formatted_as(a, wanted, memory_format)
 
 
 def _is_dense(x: Tensor, memory_format: Any) -> bool:
@@ -64,10 +65,10 @@ def to(
         DTypeError: no such type.
         InvalidArgument: no such device or memory format, or arguments that do not go together.
     """
+    if len(target) == 1 and isinstance(target[0], DType) and device is None:  # most are
+        return _converted(self, target[0], copy, memory_format)
     first, *rest = target or (other,)
-    if isinstance(first, DType):
-        dtype = first
-    elif isinstance(first, Tensor):
+    if isinstance(first, Tensor):
         dtype = first.dtype
     elif first is None or names_device(first):
         device = first if first is not None else device

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -25,13 +27,13 @@ from ..storage.regions import checked_array
 from .core import SETTLED, Tensor, again, array_of, given, index_of, wrap
 from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
-from .options import Place, place_of, type_for, with_options
+from .options import Make, Place, place_of, type_for, with_options
 
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
 
 @composed(method=False)
-def from_numpy(array: NDArray[Any], shared: bool = False, *, allocator: Any = None) -> Tensor:
+def from_numpy(array: NDArray[Any], shared: bool = False, allocator: Any = None) -> Tensor:
     """A tensor over the memory of an array, without a copy; each keeps it alive and sees the other's writes.
 
     Does not block, unless shared. Each call makes a storage of its own, so `share_memory_` of one tensor does not move
@@ -46,7 +48,9 @@ def from_numpy(array: NDArray[Any], shared: bool = False, *, allocator: Any = No
         LayoutError: read-only, or strides that a tensor cannot have; the message says to copy.
         OutOfMemory, ManagerError: shared, as `empty`.
     """
-    if (shared or allocator is not None) and isinstance(array, np.ndarray):
+    if shared is not False or allocator is not None:
+        if not isinstance(array, np.ndarray):
+            checked_array(array)  # refuses it
         return asarray(array, shared=shared, allocator=allocator)
     if type(array) is not np.ndarray or not array.flags.carray or array.dtype not in BY_DTYPE:
         view = checked_array(array)
@@ -55,8 +59,18 @@ def from_numpy(array: NDArray[Any], shared: bool = False, *, allocator: Any = No
     return _tensor(view)
 
 
-@composed(method=False)
-def empty(
+def _seldom(complete: Callable[..., Tensor]) -> Callable[[Make], Make]:
+    """Give a function the parameters and the name of `complete`, to which it leaves calls with keywords seldom used."""
+
+    def decorate(make: Make) -> Make:
+        complete.__name__ = complete.__qualname__ = make.__name__
+        make.__signature__ = inspect.signature(complete)  # type: ignore[attr-defined]
+        return make
+
+    return decorate
+
+
+def _empty(
     shape: Any = (),
     *more: Any,
     size: Any = None,
@@ -70,6 +84,18 @@ def empty(
     shared: bool = False,
     allocator: Any = None,
 ) -> Tensor:
+    require_usual(requires_grad, layout, pin_memory)
+    device_of(device)
+    place: Any = shared if allocator is None else place_of(shared, allocator, out)
+    sizes = _sizes(shape, more, size)
+    if out is not None:
+        return given(np.empty(sizes, type_for(out, dtype)), out, "empty")
+    return formatted(sizes, memory_format, dtype=dtype, shared=place)
+
+
+@composed(method=False)
+@_seldom(_empty)
+def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, **others: Any) -> Tensor:
     """A tensor of arbitrary content.
 
     Args:
@@ -93,18 +119,9 @@ def empty(
         ManagerError: shared, and no manager can be reached or started.
         NotSupported: requires_grad=True, for gradients are not recorded yet; pin_memory=True; another layout.
     """
-    if requires_grad or pin_memory or layout is not None:
-        require_usual(requires_grad, layout, pin_memory)
-    if allocator is not None:
-        shared = place_of(shared, allocator, out)
-    if size is not None or out is not None or memory_format is not None:
-        sizes = _sizes(shape, more, size)
-        if out is None:
-            return formatted(sizes, memory_format, dtype=dtype, device=device, shared=shared)
-        return given(np.empty(sizes, type_for(out, dtype)), out, "empty")
+    if others:
+        return _empty(shape, *more, dtype=dtype, shared=shared, **others)
     kind = dtypes.default if dtype is None else dtype_of(dtype)
-    if device is not None:
-        device_of(device)
     if shared and not isinstance(shared, Place):
         made: Tensor | None = allocate_tensor(kind, (shape, *more) if more else shape)
         if made is not None:  # most are
@@ -142,29 +159,41 @@ def formatted(sizes: tuple[int, ...], memory_format: Any, like: NDArray[Any] | N
     return made._share(array.transpose(np.argsort(order)), *place)
 
 
+def _full_of(value: int) -> Callable[..., Tensor]:
+    def complete(
+        shape: Any = (),
+        *more: Any,
+        size: Any = None,
+        out: Tensor | None = None,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+        shared: bool = False,
+        allocator: Any = None,
+    ) -> Tensor:
+        made = _empty(
+            shape, *more, size=size, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory, shared=shared, allocator=allocator,
+        )  # fmt: skip
+        return made.fill_(value)
+
+    return complete
+
+
+_zeros, _ones = _full_of(0), _full_of(1)
+
+
 @composed(method=False)
-def zeros(
-    shape: Any = (),
-    *more: Any,
-    size: Any = None,
-    out: Tensor | None = None,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-    shared: bool = False,
-    allocator: Any = None,
-) -> Tensor:
+@_seldom(_zeros)
+def zeros(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, **others: Any) -> Tensor:
     """A tensor of zeros. Arguments, blocking and errors as `empty`."""
-    if requires_grad or pin_memory or layout is not None:
-        require_usual(requires_grad, layout, pin_memory)
-    if size is not None or out is not None or shared or allocator is not None:
-        made = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared, allocator=allocator)
-        return made.fill_(0)
-    kind = dtype_of(dtype)
-    if device is not None:
-        device_of(device)
+    if others:
+        return _zeros(shape, *more, dtype=dtype, shared=shared, **others)
+    if shared:
+        return empty(shape, *more, dtype=dtype, shared=shared).fill_(0)
+    kind = dtypes.default if dtype is None else dtype_of(dtype)
     sizes, nbytes = shape_from((shape, *more), kind.itemsize)
     try:
         return _tensor(np.zeros(sizes, kind))
@@ -173,23 +202,12 @@ def zeros(
 
 
 @composed(method=False)
-def ones(
-    shape: Any = (),
-    *more: Any,
-    size: Any = None,
-    out: Tensor | None = None,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-    shared: bool = False,
-    allocator: Any = None,
-) -> Tensor:
+@_seldom(_ones)
+def ones(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, **others: Any) -> Tensor:
     """A tensor of ones. Arguments, blocking and errors as `empty`."""
-    if requires_grad or pin_memory or layout is not None:
-        require_usual(requires_grad, layout, pin_memory)
-    t = empty(shape, *more, size=size, out=out, dtype=dtype, device=device, shared=shared, allocator=allocator)
+    if others:
+        return _ones(shape, *more, dtype=dtype, shared=shared, **others)
+    t = empty(shape, *more, dtype=dtype, shared=shared)
     t._live().fill(1)
     return t
 
@@ -413,25 +431,23 @@ def made_of(values: NDArray[Any], shared: Any) -> Tensor:
     return made
 
 
-def formatted_as(x: Tensor, dtype: NumpyType, memory_format: Any) -> Tensor:
-    """A copy of a tensor in another type or memory format. Raises InvalidArgument: a format for other axes."""
-    a = x._live()
-    if memory_format is None or memory_format is preserve_format:
-        if np.can_cast(a.dtype, dtype):
-            return _as_type(a, dtype)
-        with np.errstate(all="ignore"):  # what a type cannot hold is cut off, as in C
-            return _as_type(a, dtype)
+def converted(a: NDArray[Any], dtype: NumpyType) -> Tensor:
+    """A copy of an array in a type, in the same order. What the type cannot hold is cut off, as in C."""
+    try:
+        if a.dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize > a.itemsize):  # nothing can be cut off
+            return _tensor(a.astype(dtype))
+        with np.errstate(all="ignore"):
+            return _tensor(a.astype(dtype))
+    except MemoryError as error:
+        return wrap(again(error, "converting", a, a.astype, dtype))
+
+
+def formatted_as(a: NDArray[Any], dtype: NumpyType, memory_format: Any) -> Tensor:
+    """A copy of an array in a type and a memory format. Raises InvalidArgument: a format for other axes."""
     made = formatted(a.shape, memory_format, dtype=dtype)
     with np.errstate(all="ignore"):
         np.copyto(made._live(), a, casting="unsafe")
     return made
-
-
-def _as_type(a: NDArray[Any], dtype: NumpyType) -> Tensor:
-    try:
-        return _tensor(a.astype(dtype))
-    except MemoryError as error:
-        return wrap(again(error, "converting", a, a.astype, dtype))
 
 
 __all__ = export(globals())

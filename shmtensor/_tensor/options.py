@@ -83,6 +83,8 @@ def _with_options(make: Make, has_out: bool) -> Make:
 
     @wraps(make)
     def create(*args: Any, **how: Any) -> Tensor:
+        if not how:
+            return make(*args)
         if how.keys().isdisjoint(names):
             return make(*args, **how)
         require_usual(how.pop("requires_grad", False), how.pop("layout", None), how.pop("pin_memory", False))

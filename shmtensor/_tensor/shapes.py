@@ -225,8 +225,13 @@ def permute(xp: Module, x: Array, /, dims: Sequence[int]) -> Array:
 @_view("swapaxes", "swapdims")
 def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
     """The view with two axes exchanged. Raises IndexOutOfRange."""
-    first, second = dim_of(x, dim0), dim_of(x, dim1)
-    return x.swapaxes(first, second) if x.ndim else x.view()
+    try:
+        return x.swapaxes(axis_of(x, dim0), axis_of(x, dim1))
+    except IndexOutOfRange:
+        if x.ndim:
+            raise
+    dim_of(x, dim0), dim_of(x, dim1)
+    return x.view()
 
 
 @_view()
@@ -612,6 +617,13 @@ def _joined(function: Callable[..., Array], arrays: Any, out: Any, **how: Any) -
 
 def _one_after_the_other(xp: Module, arrays: Any, axis: Any, out: Any) -> Array:
     """The arrays along an axis. Those of shape (0,) may be among others, as in torch."""
+    if out is None and arrays:
+        kind = arrays[0].dtype
+        for a in arrays:
+            if a.dtype is not kind or not a.size:
+                break
+        else:  # as most are
+            return xp.concatenate(arrays, axis)
     kept = [a for a in arrays if a.shape != (0,)]
     if len(kept) == len(arrays) or not kept or axis is None:
         return _joined(xp.concatenate, arrays, out, axis=axis)

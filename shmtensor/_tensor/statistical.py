@@ -56,9 +56,9 @@ def reduced_in_float32(
 
 
 def _dims(dim: Any, axis: Any) -> Any:
-    """The axes that torch's `dim` and NumPy's `axis` name; None, or none of them, means all."""
+    """The axes that torch's `dim` and NumPy's `axis` name, one of which is not None; no axes means all of them."""
     dims = axis if dim is None else dim
-    return None if dims is None or (isinstance(dims, SEQUENCES) and not dims) else dims
+    return None if isinstance(dims, SEQUENCES) and not dims else dims
 
 
 def _whole(a: Array, dtype: Any) -> Any:
@@ -78,12 +78,12 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
         axis: Any = None,
         keepdims: bool = False,
     ) -> Array:
-        how = {}
-        if dtype is not None:
-            how["dtype"] = dtype_of(dtype)
-        elif x.dtype.kind == "u":  # of other integers NumPy's choice is int64, too
-            how["dtype"] = _INT64
-        return reduced_in_float32(xp, function, x, _dims(dim, axis), keepdims or keepdim, **how)
+        along = None if dim is None and axis is None else _dims(dim, axis)
+        own = x.dtype
+        if dtype is None and own.isbuiltin == 1 and own.kind != "u":  # most are; NumPy's choice for others is torch's
+            return function(x, axis=axes_of(x, along), keepdims=keepdims or keepdim)
+        kind = dtype_of(dtype) if dtype is not None else _INT64 if own.kind == "u" else own
+        return reduced_in_float32(xp, function, x, along, keepdims or keepdim, dtype=kind)
 
     text = f"{doc} over all axes or some, of type `dtype` (default: the tensor's, of integers int64)."
     return _reduction(compute, name, text)
@@ -95,7 +95,8 @@ def _plain(name: str, function: Callable[..., Any], doc: str, *, keeps_bytes: bo
     def compute(
         xp: Module, x: Array, /, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False
     ) -> Array:
-        result = reduced(function, x, _dims(dim, axis), keepdims or keepdim)
+        along = None if dim is None and axis is None else _dims(dim, axis)
+        result = reduced(function, x, along, keepdims or keepdim)
         return result.astype(x.dtype) if keeps_bytes and x.dtype == np.uint8 else result
 
     return _reduction(compute, name, f"{doc} over all axes or some.")
@@ -115,7 +116,7 @@ def _own(name: str, function: Callable[..., Any], doc: str, *, integers: bool = 
         axis: Any = None,
         keepdims: bool = False,
     ) -> Array:
-        along = _dims(dim, axis)
+        along = None if dim is None and axis is None else _dims(dim, axis)
         a = x if dtype is None else x.astype(dtype_of(dtype))
         if a.dtype.kind in "biu":
             if not integers:
@@ -123,6 +124,8 @@ def _own(name: str, function: Callable[..., Any], doc: str, *, integers: bool = 
                     f"{name} of a tensor of {a.dtype.name}; give a floating-point dtype or convert it by to()"
                 )
             a = inexact(xp, a)
+        if a.dtype.isbuiltin == 1:
+            return function(a, axis=axes_of(a, along), keepdims=keepdims or keepdim)
         return reduced_in_float32(xp, function, a, along, keepdims or keepdim)
 
     return _reduction(compute, name, f"{doc} over all axes or some.")
