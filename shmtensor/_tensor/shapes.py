@@ -682,6 +682,11 @@ def roll(xp: Module, x: Array, /, shifts: Any, dims: Any = None) -> Array:
 
     Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
     """
+    return rolled(xp, x, shifts, dims)
+
+
+def rolled(xp: Module, x: Array, shifts: Any, dims: Any) -> Array:
+    """What `roll` gives."""
     if isinstance(shifts, SEQUENCES) and len(shifts) != (len(dims) if isinstance(dims, SEQUENCES) else 1):
         raise InvalidArgument(f"a roll by {shifts} along axes {dims}; give one shift for each axis")
     by = indices_of(shifts, "shifts") if isinstance(shifts, SEQUENCES) else index_of(shifts, "shift")

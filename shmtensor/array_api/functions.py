@@ -11,7 +11,7 @@ import numpy as np
 from .._tensor import elementwise, inspection
 from .._tensor.core import Tensor, array_of, axis_of
 from .._tensor.dispatch import Array, Module, Operand, Out, Register, composed, export, operation
-from .._tensor.shapes import several_axes, squeezed
+from .._tensor.shapes import rolled, several_axes, squeezed
 from .._tensor.sorting import order_along
 from .._tensor.statistical import differences, inexact, reduced, reduced_in_float32
 from ..dtypes import DTYPES, DType, dtype_of
@@ -106,6 +106,15 @@ def nonzero(xp: Module, x: Array, /) -> tuple[Array, ...]:
     if not x.ndim:
         raise InvalidArgument("nonzero of a tensor without axes; compare its value")
     return xp.nonzero(x)  # type: ignore[no-any-return]
+
+
+@_plain(fails="rolling")
+def roll(xp: Module, x: Array, /, shift: Any, *, axis: Any = None) -> Array:
+    """The elements moved by `shift` places along axes, or in flat order; what falls off comes in again. A copy.
+
+    Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
+    """
+    return rolled(xp, x, shift, axis)
 
 
 @_plain(fails="squeeze of axis {axis} of")

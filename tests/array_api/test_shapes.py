@@ -32,3 +32,11 @@ def test_squeeze_wants_axes_of_size_1():
             xp.squeeze(t, axis)
     with pytest.raises(TypeError):
         xp.squeeze(t)
+
+
+def test_roll_has_the_standards_names():
+    x = xp.reshape(xp.arange(6), (2, 3))
+    same(xp.roll(x, shift=1), np.roll(x.numpy(), 1))
+    same(xp.roll(x, (1, -1), axis=(0, 1)), np.roll(x.numpy(), (1, -1), (0, 1)))
+    with pytest.raises(TypeError):
+        xp.roll(x, shifts=1)
