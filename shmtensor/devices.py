@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from .errors import DTypeError, InvalidArgument, type_name
+from .fixed import Fixed
 
 KINDS: Final = ("cpu", "cuda", "mps", "xpu", "xla", "hpu", "mtia", "meta", "privateuseone")
 """torch's names of devices."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
-class Device:
+class Device(Fixed):
     """A device: `device("cpu")`, `device("cpu:0")` or `device("cpu", 0)`. It compares equal to its name.
 
     Devices that this version does not have can be named; functions refuse them.
@@ -22,6 +21,8 @@ class Device:
         InvalidArgument: no name of a device, or two numbers.
         DTypeError: not a string or device.
     """
+
+    __slots__ = ("index", "type")
 
     type: str
     index: int | None
@@ -34,8 +35,7 @@ class Device:
             name, number = _parse(type)
         if index is not None and number is not None:
             raise InvalidArgument(f"device {str(type)!r} has a number, and index={index!r} gives another; give one")
-        object.__setattr__(self, "type", name)
-        object.__setattr__(self, "index", number if index is None else int(index))
+        self._fix(type=name, index=number if index is None else int(index))
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"

@@ -18,18 +18,20 @@ import numpy as np
 
 from ._native import set_default_type
 from .errors import DTypeError, MissingExtra
+from .fixed import Fixed
 
 NumpyType: TypeAlias = np.dtype[Any]
 """The types of arrays. Those that users see, as `tensor.dtype`, are DType."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class DType:
+class DType(Fixed):
     """A type of elements, such as `shmtensor.float32`. There is one object of each type; nothing here blocks.
 
     It is equal to NumPy's type of that kind (`np.dtype("float32")`, `np.float32`, `"float32"`), and NumPy's functions
     take it where they take a `numpy.dtype`.
     """
+
+    __slots__ = ("dtype", "is_complex", "is_floating_point", "is_signed", "itemsize", "kind", "name")
 
     name: str
     """NumPy's and torch's name: `"float32"`."""
@@ -44,13 +46,12 @@ class DType:
     is_signed: bool
     """Whether there are values below zero; true of complex types."""
 
-    @classmethod
-    def over(cls, dtype: np.dtype[Any]) -> DType:
-        """Return a new object for a supported `numpy.dtype`."""
-        complex_ = dtype.kind == "c"
-        real = dtype.kind == "f" or dtype.isbuiltin == 2
-        return cls(
-            dtype.name, dtype, dtype.itemsize, dtype.kind, real, complex_, real or complex_ or dtype.kind == "i"
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        is_complex = dtype.kind == "c"
+        is_real = dtype.kind == "f" or dtype.isbuiltin == 2
+        self._fix(
+            name=dtype.name, dtype=dtype, itemsize=dtype.itemsize, kind=dtype.kind, is_floating_point=is_real,
+            is_complex=is_complex, is_signed=is_real or is_complex or dtype.kind == "i",
         )  # fmt: skip
 
     def to_real(self) -> DType:
@@ -169,7 +170,7 @@ def _load(row: ElementType) -> NumpyType:
     with _loading:
         if row.name not in _loaded:
             _loaded[row.name] = dtype
-            DTYPES[dtype] = DType.over(dtype)
+            DTYPES[dtype] = DType(dtype)
             for make in _makers:
                 make(row)
             _known[dtype] = dtype

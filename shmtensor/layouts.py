@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from .errors import InvalidArgument, NotSupported, type_name
+from .fixed import Fixed
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Named:
+class Named(Fixed):
     """A value that is known by its name in `shmtensor`. There is one object of each."""
 
+    __slots__ = ("name",)
+
     name: str
+
+    def __init__(self, name: str) -> None:
+        self._fix(name=name)
 
     def __repr__(self) -> str:
         return f"shmtensor.{self.name}"

@@ -16,7 +16,7 @@ ROOT = Path(shmtensor.__file__).parent
 # Layers from the bottom: folders, and the modules beside them. What lies in one imports from its own layer and from
 # lower ones. The native module is below them all.
 LAYERS = [
-    {"errors", "hooks", "_loading", "_missing", "gradients"},
+    {"errors", "fixed", "hooks", "_loading", "_missing", "gradients"},
     {"manager"},
     {"dtypes", "devices", "layouts", "allocators"},
     {"storage"},

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -43,8 +42,7 @@ KINDS: Final[dict[str, str]] = {
 """The array API's kinds of types, as NumPy's letters."""
 
 
-@dataclass(frozen=True, slots=True)
-class FloatInfo:
+class FloatInfo(NamedTuple):
     """What `finfo` gives."""
 
     resolution: float
@@ -62,8 +60,7 @@ class FloatInfo:
         return f"finfo({', '.join(f'{name}={getattr(self, name):.6g}' for name in names)}, dtype={self.dtype})"
 
 
-@dataclass(frozen=True, slots=True)
-class IntInfo:
+class IntInfo(NamedTuple):
     """What `iinfo` gives."""
 
     min: int

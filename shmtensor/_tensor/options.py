@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Final, overload
 
@@ -22,11 +21,13 @@ _OPTIONS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
     """What the functions that create tensors pass on as `shared` if they were given an allocator: its memory."""
 
-    allocator: Allocator
+    __slots__ = ("allocator",)
+
+    def __init__(self, allocator: Allocator) -> None:
+        self.allocator = allocator
 
 
 def place_of(shared: Any, allocator: Allocator, out: Any) -> Any:
