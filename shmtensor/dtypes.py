@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -96,8 +95,7 @@ dtype = DType
 """Its name in `shmtensor`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElementType:
+class ElementType(NamedTuple):
     """A row of the table: an element type of storages and tensors."""
 
     prefix: str

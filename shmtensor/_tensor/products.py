@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from string import ascii_letters
 from typing import Any, Final
 
 import numpy as np
@@ -337,11 +336,14 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     return _einsum(equation, *(operands[0] if listed else operands))
 
 
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
 def _spelled(terms: Any) -> tuple[str, tuple[Any, ...]]:
     """The equation and the tensors of a call that names axes by numbers. Raises InvalidArgument."""
     operands, named = terms[: len(terms) // 2 * 2 : 2], [*terms[1::2], *terms[len(terms) // 2 * 2 :]]
     try:
-        texts = ["".join(["..." if one is Ellipsis else ascii_letters[indices_of([one])[0]] for one in axes])
+        texts = ["".join(["..." if one is Ellipsis else _LETTERS[indices_of([one])[0]] for one in axes])
                  for axes in named]  # fmt: skip
     except (IndexError, TypeError):
         raise InvalidArgument(

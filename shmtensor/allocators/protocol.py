@@ -10,8 +10,7 @@ from __future__ import annotations
 import operator
 import os
 import threading
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import InvalidArgument
 
@@ -22,8 +21,7 @@ MAX_BYTES: Final = 1 << 47
 """Largest possible request in bytes: the end of the user address space on x86-64 and aarch64."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatorStats:
+class AllocatorStats(NamedTuple):
     """Statistics of an allocator, a snapshot."""
 
     blocks: int
