@@ -128,15 +128,15 @@ def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
 
 
 @composed()
-def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
-    """`self + value * tensor1 * tensor2`. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=out)
+def addcmul(input: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
+    """`input + value * tensor1 * tensor2`. Raises InvalidArgument: shapes."""
+    return elementwise.add(input, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=out)
 
 
 @composed()
-def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
-    """`self + value * tensor1 / tensor2`. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=out)
+def addcdiv(input: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
+    """`input + value * tensor1 / tensor2`. Raises InvalidArgument: shapes."""
+    return elementwise.add(input, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=out)
 
 
 @composed(function=False)
