@@ -163,11 +163,10 @@ class Form:
     def own_arguments(self, args: tuple[Any, ...], how: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with the implementation's names in place of torch's. Raises TypeError: they do not fit."""
         own = _own_signature(self.shown, self.out).parameters
-        found = own_arguments(own, self.keywords, args, how)
-        if found is None:
-            self.require_arguments(*args, **how)
-            raise TypeError(f"{self.name}() got one argument by two names: {', '.join(how)}")
-        positional, values = found
+        try:
+            positional, values = own_arguments(own, self.keywords, args, how)
+        except TypeError as problem:
+            raise TypeError(f"{self.name}() {problem}") from None
         self.require_arguments(*positional, **values)
         return tuple(positional), values
 

@@ -36,6 +36,7 @@ def torch_names(name: str, module: str, parameters: Mapping[str, inspect.Paramet
     """Our parameters by torch's names for them, in functions whose implementations name them otherwise.
 
     The rule: the first tensor is `input` (in `linalg` `A`, too), the second operand `other`, a list of them `tensors`.
+    Torch also takes the array API's names `x`, `x1` and `x2`, and NumPy's `a`.
 
     Args:
         name: name of the function.
@@ -49,13 +50,12 @@ def torch_names(name: str, module: str, parameters: Mapping[str, inspect.Paramet
     first = next(iter(parameters.values()))
     if first.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
         usual = ("input",) if ".linalg" not in module else ("input", "A") if "routines" in module else ("A", "input")
-        if first.annotation == "Arrays":
-            usual = ("tensors",)
+        usual = ("tensors",) if first.annotation == "Arrays" else (*usual, "x", "x1", "a")
         if first.name not in names.values() or ".linalg" in module:
             others = {*parameters, *names} - {first.name}
             names |= {one: first.name for one in usual if one not in others}
     if "x2" in parameters and "other" not in parameters and "x2" not in names.values():
-        names["other"] = "x2"
+        names |= {"other": "x2", "x2": "x2"}
     return names
 
 
@@ -77,7 +77,7 @@ def own_arguments(
     names: Mapping[str, str],
     args: Sequence[Any],
     how: Mapping[str, Any],
-) -> tuple[list[Any], dict[str, Any]] | None:
+) -> tuple[list[Any], dict[str, Any]]:
     """Arguments with our names in place of those of torch and others; as many as possible by position.
 
     Args:
@@ -87,7 +87,10 @@ def own_arguments(
         how: keyword arguments.
 
     Returns:
-        Positional and keyword arguments; None if one parameter is given twice.
+        Positional and keyword arguments.
+
+    Raises:
+        TypeError: a parameter is given twice.
     """
     by_position = [one.name for one in parameters.values() if one.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
     taken = set(by_position[: len(args)])
@@ -100,7 +103,7 @@ def own_arguments(
         elif name not in parameters or name in hidden:
             own = next((one for one in _SYNONYMS.get(name, ()) if one in parameters), name)
         if own in taken or own in values:
-            return None
+            raise TypeError(f"multiple values for argument {name!r}")
         values[own] = value
     positional = [*args]
     for name in by_position[len(args) :]:

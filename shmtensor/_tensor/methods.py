@@ -99,9 +99,9 @@ def resize_(self: Tensor, *sizes: Any) -> Tensor:
 
 
 @composed(function=False)
-def resize_as_(self: Tensor, other: Tensor) -> Tensor:
+def resize_as_(input: Tensor, the_template: Tensor) -> Tensor:
     """`resize_` to the sizes of another tensor; returns self. Raises as resize_ does."""
-    return resize_(self, other.shape)
+    return resize_(input, the_template.shape)
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
