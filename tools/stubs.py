@@ -125,7 +125,7 @@ def method(name: str, function: Callable[..., Any]) -> str:
     if name in ("__eq__", "__ne__"):
         return f"    def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
     if name.startswith("__") and isinstance(function, Operation):
-        shown = "(self, other: Any) -> Tensor" if "other" in shown or "x2" in shown else "(self) -> Tensor"
+        shown = "(self, other: Any) -> Tensor" if re.match(r"\(self, \w", shown) else "(self) -> Tensor"
         if re.fullmatch(r"__i(?!nvert)\w+__", name):
             shown = "(self, other: Any) -> Self"
     elif name.endswith("_"):

@@ -42,16 +42,16 @@ def _copy(name: str, view: Callable[..., Any], *, method: bool = False) -> Calla
     return composed(method=method)(compute)
 
 
-def _expanded(x: Tensor, /, size: Sequence[int], *, implicit: bool = False) -> Tensor:
-    return x.expand(size)
+def _expanded(input: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+    return input.expand(size)
 
 
-def _viewed(x: Tensor, /, size: Any) -> Tensor:
-    return x.view(size)
+def _viewed(input: Tensor, size: Any) -> Tensor:
+    return input.view(size)
 
 
-def _sliced(x: Tensor, /, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
-    return _slice(x, dim, start, end, step)
+def _sliced(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+    return _slice(input, dim, start, end, step)
 
 
 @operation(result=Result.VIEW, function=False, method=False, fails="a slice of")

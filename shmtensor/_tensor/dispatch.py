@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -21,7 +21,8 @@ import numpy as np
 from .._native import Operation
 from ..errors import DTypeError, InvalidArgument, ShmTensorError, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
-from .core import FAILURES, Tensor, again, failed, given, given_each, wrap
+from .core import FAILURES, Tensor, again, array_of, failed, given, given_each, wrap
+from .keywords import as_torch, own_arguments, torch_names
 
 Array: TypeAlias = Any
 """Annotation of a parameter or result: a tensor for the caller, its array for the implementation."""
@@ -102,14 +103,6 @@ class Row:
         return self.name, *self.aliases
 
 
-_AXES: Final = ("dim", "dims", "axis", "axes")
-SYNONYMS: Final = {
-    **dict.fromkeys(_AXES, _AXES), "keepdim": ("keepdims",), "keepdims": ("keepdim",), "other": ("x2",),
-    "repetitions": ("dims",), "reps": ("dims",), "size": ("shape",), "shape": ("size",),
-    "shift": ("shifts",),
-}  # fmt: skip
-"""The names that keyword arguments have in NumPy, the array API or torch, where a form has another one of them."""
-
 ROWS: Final[list[Row]] = []
 """Every operation, in the order in which modules are imported."""
 
@@ -137,7 +130,45 @@ class Form:
     @property
     def signature(self) -> inspect.Signature:
         """Parameters for callers: those of the implementation without `xp`, with tensors for arrays, and `out`."""
-        return signature_of(self.shown, self.out)
+        return as_torch(signature_of(self.shown, self.out), self.keywords)
+
+    @property
+    def keywords(self) -> dict[str, str]:
+        """Names of the implementation's parameters by torch's names for them."""
+        return _keywords_of(self.row.name, self.row.module, self.shown)
+
+    @property
+    def takes_sequence(self) -> bool:
+        """Whether the first argument is a list of tensors."""
+        first = self.shown.__code__.co_varnames[takes_module(self.shown)]
+        return annotations_of(self.shown).get(first) == "Arrays"
+
+    def named_as_torch(self, operation: Callable[..., Any], wider: Callable[..., Any] | None) -> Callable[..., Any]:
+        """What takes the calls of a form on ufuncs in which some operand is given by name.
+
+        Args:
+            operation: takes the calls without other names than `out`.
+            wider: takes calls with more parameters, if there are.
+        """
+
+        def call(*args: Any, **how: Any) -> Any:
+            if wider is None or len(args) < 2:
+                args, how = self.own_arguments(args, how)
+            else:
+                self.require_arguments(*args, **how)
+            return (operation if how.keys() <= {"out"} else wider or operation)(*args, **how)
+
+        return call
+
+    def own_arguments(self, args: tuple[Any, ...], how: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments with the implementation's names in place of torch's. Raises TypeError: they do not fit."""
+        own = _own_signature(self.shown, self.out).parameters
+        try:
+            positional, values = own_arguments(own, self.keywords, args, how)
+        except TypeError as problem:
+            raise TypeError(f"{self.name}() {problem}") from None
+        self.require_arguments(*positional, **values)
+        return tuple(positional), values
 
     def reject(self, argument: Any) -> NoReturn:
         """Raise DTypeError for an argument that is neither a tensor nor another operand."""
@@ -165,14 +196,8 @@ class Form:
         """
         if isinstance(error, ShmTensorError) or not isinstance(error, FAILURES):
             return NotImplemented
-        if isinstance(error, TypeError) and error.__traceback__ is None:  # the arguments were not even taken
-            renamed = self._renamed(how)
-            if renamed is not None:
-                return compute(*args, **renamed)
-            if "other" in how and not takes_module(compute):  # of an in-place form; ufuncs have no such name
-                return compute(*args, how.pop("other"), **how)
-            if inspect.isfunction(compute):
-                self.require_arguments(*args[takes_module(self.shown) :], **how)
+        if isinstance(error, TypeError) and inspect.isfunction(compute) and _is_of_call(error, compute):
+            return self._renamed(compute, args, how, out)
         array = (
             out if out is not None else next(_arrays_in([*args[takes_module(compute) :], *how.values()]), np.empty(()))
         )
@@ -181,14 +206,31 @@ class Form:
             return again(error, doing, array, partial(compute, *args, **how))
         raise failed(error, doing, array) from error
 
-    def _renamed(self, how: dict[str, Any]) -> dict[str, Any] | None:
-        """Keyword arguments with the names of this form for NumPy's or torch's; None: there is nothing to rename."""
-        own = self.signature.parameters
-        renamed = {
-            next((one for one in SYNONYMS.get(name, ()) if name not in own and one in own), name): value
-            for name, value in how.items()
-        }
-        return renamed if len(renamed) == len(how) and renamed.keys() != how.keys() else None
+    def _renamed(self, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any], out: Any) -> Any:
+        """Compute with the names of the implementation for torch's and others. Raises TypeError: they do not fit."""
+        count = takes_module(compute)
+        place = {"out": how.pop("out")} if self.out in (Out.PLACE, Out.PLACED) and "out" in how else {}
+        given = len(args) - count
+        positional, how = self.own_arguments(args[count:], how)
+        for i, parameter in enumerate([*_own_signature(self.shown, self.out).parameters.values()][: len(positional)]):
+            if i >= given and parameter.annotation == "Tensor" and positional[i] is None:
+                self.reject(None)
+        if not given and positional and self.takes_sequence:
+            positional = (self._arrays_of(positional[0]), *positional[1:])
+        args = (*args[:count], *positional)
+        try:
+            return compute(*args, **how, **place)
+        except Exception as error:
+            result = self.recover(error, compute, args, {**how, **place}, out)
+            if result is NotImplemented:
+                raise
+            return result
+
+    def _arrays_of(self, tensors: Any) -> list[Any]:
+        """The arrays of a list of tensors that was given by name. Raises InvalidArgument, DTypeError."""
+        if not isinstance(tensors, SEQUENCES) or not len(tensors):
+            self.reject_sequence(tensors)
+        return [array_of(one) if isinstance(one, Tensor) else self.reject(one) for one in tensors]
 
     def _doing(self, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any]) -> str:
         values: dict[str, Any] = {"name": self.name}
@@ -230,6 +272,12 @@ def methods_of(module: str) -> tuple[str, ...]:
     return tuple(name for row in ROWS if row.module == module for name in row.names if name in row.methods)
 
 
+def _is_of_call(error: TypeError, compute: Callable[..., Any]) -> bool:
+    """Whether an implementation did not even take its arguments."""
+    trace = error.__traceback__
+    return trace is None or (hasattr(compute, "__wrapped__") and trace.tb_next is None)
+
+
 def _arrays_in(values: Any) -> Iterator[Any]:
     for value in values:
         if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -266,6 +314,16 @@ def signature_of(compute: Callable[..., Any], out: Out) -> inspect.Signature:
     return found.replace(parameters=shown, return_annotation=_public(found.return_annotation))
 
 
+_own_signature: Final = cache(signature_of)
+
+
+@cache
+def _keywords_of(name: str, module: str, shown: Callable[..., Any]) -> dict[str, str]:
+    """Names of an implementation's parameters by torch's names for them."""
+    parameters = [*inspect.signature(shown).parameters.values()][takes_module(shown) :]
+    return torch_names(name, module, {one.name: one for one in parameters})
+
+
 def _public(annotation: Any) -> Any:
     if not isinstance(annotation, str):
         return annotation
@@ -273,8 +331,8 @@ def _public(annotation: Any) -> Any:
     return re.sub(r"\bArray\b", "Tensor", re.sub(r"\bOperand\b", "Any", text))
 
 
-def _parameters(compute: Any) -> dict[str, Any]:
-    """Which arguments must be tensors, as `Operation` takes it."""
+def _parameters(compute: Any, keywords: dict[str, str]) -> dict[str, Any]:
+    """Which arguments must be tensors, as `Operation` takes it; `keywords`: torch's names for them."""
     notes = annotations_of(compute)
     code = compute.__code__
     module = takes_module(compute)
@@ -290,11 +348,8 @@ def _parameters(compute: Any) -> dict[str, Any]:
             bits[kind] |= 1 << i
     if code.co_flags & inspect.CO_VARARGS and notes.get(code.co_varnames[len(every) + module]) == "Array":
         bits["tensors"] |= (1 << 64) - (1 << len(positional))
-    named = tuple(
-        name
-        for name in every[code.co_posonlyargcount - module :]
-        if notes.get(name, "").startswith("Array") and name != "out"
-    )
+    tensors = [one for one in every if re.match(r"Array\b", notes.get(one, "")) and one != "out"]
+    named = (*tensors, *[torch for torch, own in keywords.items() if own in tensors])
     sequence = bool(positional) and notes.get(positional[0]) == "Arrays"
     return {**bits, "named": named or None, "module": module, "sequence": sequence}
 
@@ -352,13 +407,17 @@ def make_form(
     how = {"compute": row.compute, "result": row.result, "out": row.out, **how}
     if shown is None:
         shown = shown_by or how["compute"]
-        how = {**_parameters(shown), **how}
+        how = {**_parameters(shown, _keywords_of(row.name, row.module, shown)), **how}
     else:
         count = shown.__code__.co_argcount
         how = {"least": count, "most": count, **how}
     qualname = f"Tensor.{name}" if method else name
     form = Form(row, name, qualname, doc or row.doc, fails or row.fails, shown, how["out"], rejects)
-    return Operation(form, **how)
+    if "most" not in how or how.get("symbol"):
+        return Operation(form, **how)
+    wider = how.pop("wider", None)
+    plain = Operation(form, **how)
+    return Operation(form, wider=form.named_as_torch(plain, wider), **how)
 
 
 def register(row: Row) -> None:
@@ -477,7 +536,7 @@ def _filling(made: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
     def fill(*args: Any, out: Any = None, **how: Any) -> Any:
         return given_each(made(*args, **how), out, compute.__name__)
 
-    found = signature_of(compute, Out.COPIED)
+    found = as_torch(signature_of(compute, Out.COPIED), made.form.keywords)
     parameters = [
         one.replace(annotation="Sequence[Tensor] | None") if one.name == "out" else one
         for one in found.parameters.values()

@@ -64,21 +64,22 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:
 
 
 @composed(method=False)
-def to_dlpack(x: Tensor, /) -> Any:
+def to_dlpack(input: Tensor) -> Any:
     """A DLPack capsule with the memory of a tensor, of the version before 1. Raises as `__dlpack__`, and DTypeError."""
-    array_of(x)
-    return __dlpack__(x)
+    array_of(input)
+    return __dlpack__(input)
 
 
 @composed(method=False)
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of an array of another library, which it keeps alive. Does not block.
 
     Memory of a shared tensor that went out and comes back is known again: the tensor is shared. What the other library
     marked read-only is read-only here.
 
     Args:
-        x: anything with `__dlpack__` (an array of NumPy, torch, JAX, CuPy ...), or a DLPack capsule, which is used up.
+        ext_tensor: anything with `__dlpack__` (an array of NumPy, torch, JAX, CuPy ...), or a DLPack capsule, which
+            is used up.
         device: "cpu", for the other library to copy its data from wherever it is; None: it has to be there.
         copy: True: always copy; False and None: never (False refuses what the other library has copied).
 
@@ -89,11 +90,11 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         DTypeError: a dtype that NumPy has and tensors have not.
         InvalidArgument: a capsule that was used before, or is none of DLPack's, or contradicts itself.
         MemoryError: no memory for the copy.
-        Whatever `x.__dlpack__` raises.
+        Whatever `ext_tensor.__dlpack__` raises.
     """
     if device is not None and str(device) != "cpu":
         raise BufferError(f'asked for a tensor on device {str(device)!r}; tensors live on "cpu"')
-    return wrap(_native.dlpack_import(x, None if device is None else CPU, copy))
+    return wrap(_native.dlpack_import(ext_tensor, None if device is None else CPU, copy))
 
 
 __all__ = export(globals())

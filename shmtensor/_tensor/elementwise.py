@@ -58,7 +58,7 @@ def two_operands(x1: Operand, x2: Operand, /, *, out: Array | None = None) -> Ar
     """The parameters of a function of two tensors."""
 
 
-def other_operand(x: Operand, other: Operand) -> Array:
+def other_operand(x1: Operand, x2: Operand, /) -> Array:
     """The parameters of an operator."""
 
 
@@ -146,7 +146,7 @@ def binary(
         how["shown"] = wider
     row.function = make_form(row, name, into=into, wider=wider, **how)
     row.methods.update(dict.fromkeys(row.names, row.function))
-    place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": other_operand}
+    place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": wider or other_operand}
     if in_place:
         doc = f"`{name}` in place. Returns self.\n\n{RAISES}"
         made = make_form(row, f"{name}_", doc=doc, wider=_placed(wider), **place)

@@ -142,8 +142,7 @@ def _of_points(xp: Module, x: Array, bins: Any, range: Any, weight: Array | None
 
 @composed(method=False)
 def histogramdd(
-    x: Tensor,
-    /,
+    input: Tensor,
     bins: Any,
     *,
     range: Sequence[float] | None = None,
@@ -160,7 +159,7 @@ def histogramdd(
     Raises:
         DTypeError: not a floating-point type; InvalidArgument: a range or shapes that do not fit.
     """
-    hist, edges = _of_points(x, bins, range, weight, density)
+    hist, edges = _of_points(input, bins, range, weight, density)
     return HistogramDD(hist, tuple(edges))
 
 

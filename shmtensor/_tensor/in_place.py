@@ -48,15 +48,15 @@ def t_(self: Tensor) -> Tensor:
 
 
 @composed(function=False)
-def as_strided_(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """Get these sizes and strides (elements); returns self. Raises InvalidArgument: beyond the storage."""
-    return _become(self, shapes.as_strided(self, size, stride, storage_offset))
+    return _become(input, shapes.as_strided(input, size, stride, storage_offset))
 
 
 @composed(function=False)
-def detach_(self: Tensor) -> Tensor:
+def detach_(input: Tensor) -> Tensor:
     """Itself: no gradients are recorded."""
-    return self
+    return input
 
 
 @composed(function=False)

@@ -215,9 +215,9 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 
 @composed(method=False)
-def is_tensor(value: Any) -> bool:
+def is_tensor(obj: Any) -> bool:
     """Whether a value is a tensor."""
-    return isinstance(value, Tensor)
+    return isinstance(obj, Tensor)
 
 
 class NamespaceInfo:

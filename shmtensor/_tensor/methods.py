@@ -99,9 +99,9 @@ def resize_(self: Tensor, *sizes: Any) -> Tensor:
 
 
 @composed(function=False)
-def resize_as_(self: Tensor, other: Tensor) -> Tensor:
+def resize_as_(input: Tensor, the_template: Tensor) -> Tensor:
     """`resize_` to the sizes of another tensor; returns self. Raises as resize_ does."""
-    return resize_(self, other.shape)
+    return resize_(input, the_template.shape)
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -128,15 +128,15 @@ def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
 
 
 @composed()
-def addcmul(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
-    """`self + value * tensor1 * tensor2`. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=out)
+def addcmul(input: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
+    """`input + value * tensor1 * tensor2`. Raises InvalidArgument: shapes."""
+    return elementwise.add(input, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=out)
 
 
 @composed()
-def addcdiv(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
-    """`self + value * tensor1 / tensor2`. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=out)
+def addcdiv(input: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
+    """`input + value * tensor1 / tensor2`. Raises InvalidArgument: shapes."""
+    return elementwise.add(input, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=out)
 
 
 @composed(function=False)

@@ -19,9 +19,9 @@ from .shapes import clone, tile
 
 
 @composed()
-def get_device(x: Tensor, /) -> int:
+def get_device(input: Tensor) -> int:
     """The number of its device: -1, for the CPU has none."""
-    array_of(x)
+    array_of(input)
     return -1
 
 
@@ -62,19 +62,19 @@ for _name in ("cuda", "xpu", "ipu", "pin_memory"):
 
 
 @composed()
-def is_conj(x: Tensor, /) -> bool:
+def is_conj(input: Tensor) -> bool:
     """False: no tensor is conjugated lazily."""
     return False
 
 
 @composed()
-def is_neg(x: Tensor, /) -> bool:
+def is_neg(input: Tensor) -> bool:
     """False: no tensor is negated lazily."""
     return False
 
 
 @composed()
-def is_inference(x: Tensor, /) -> bool:
+def is_inference(input: Tensor) -> bool:
     """False: no gradients are recorded, in any mode."""
     return False
 
@@ -101,9 +101,9 @@ def ndimension(self: Tensor) -> int:
 
 
 @composed(method=False)
-def numel(x: Tensor, /) -> int:
+def numel(input: Tensor) -> int:
     """Number of elements."""
-    return int(array_of(x).size)
+    return int(array_of(input).size)
 
 
 @composed(function=False)
@@ -157,9 +157,9 @@ def copy(self: Tensor) -> Tensor:
 
 
 @composed(method=False)
-def fill(x: Tensor, /, value: Any) -> Tensor:
+def fill(input: Tensor, value: Any) -> Tensor:
     """A copy with every element set to a number. Raises as fill_ does."""
-    return clone(x).fill_(value)
+    return clone(input).fill_(value)
 
 
 __all__ = export(globals())

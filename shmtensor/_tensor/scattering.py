@@ -63,26 +63,26 @@ def index_put_(xp: Module, self: Array, indices: Any, values: Operand, accumulat
 
 
 @composed()
-def index_put(x: Tensor, /, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """`index_put_` on a copy. Raises as that function does."""
-    return index_put_(clone(x), indices, values, accumulate)
+    return index_put_(clone(input), indices, values, accumulate)
 
 
 @composed()
-def put(x: Tensor, /, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+def put(input: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """`put_` on a copy. Raises as that function does."""
-    return put_(clone(x), index, source, accumulate)
+    return put_(clone(input), index, source, accumulate)
 
 
 @composed()
-def masked_scatter(x: Tensor, /, mask: Any, source: Any) -> Tensor:
+def masked_scatter(input: Tensor, mask: Any, source: Any) -> Tensor:
     """`masked_scatter_` on a copy, with the sizes that tensor and mask broadcast to. Raises as that function does."""
     places = mask if isinstance(mask, Tensor) else np.asarray(mask)
     try:
-        shape = np.broadcast_shapes(array_of(x).shape, places.shape)
+        shape = np.broadcast_shapes(array_of(input).shape, places.shape)
     except ValueError as error:
-        raise InvalidArgument(f"a mask of shape {places.shape} for a tensor of shape {x.shape}: {error}") from error
-    return masked_scatter_(clone(broadcast_to(x, shape)), mask, source)
+        raise InvalidArgument(f"a mask of shape {places.shape} for a tensor of shape {input.shape}: {error}") from error
+    return masked_scatter_(clone(broadcast_to(input, shape)), mask, source)
 
 
 # -- several values for one place --------------------------------------------------------------------------------------
@@ -151,10 +151,12 @@ def scatter_reduce_(
 
 @composed()
 def scatter_reduce(
-    x: Tensor, /, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True, out: Any = None
+    input: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True, out: Any = None
 ) -> Tensor:
     """`scatter_reduce_` on a copy. Raises as that function does."""
-    return placed(scatter_reduce_(clone(x), dim, index, src, reduce, include_self=include_self), out, "scatter_reduce")
+    return placed(
+        scatter_reduce_(clone(input), dim, index, src, reduce, include_self=include_self), out, "scatter_reduce"
+    )
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
@@ -181,10 +183,12 @@ def index_reduce_(
 
 @composed()
 def index_reduce(
-    x: Tensor, /, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True, out: Any = None
+    input: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True, out: Any = None
 ) -> Tensor:
     """`index_reduce_` on a copy. Raises as that function does."""
-    return placed(index_reduce_(clone(x), dim, index, source, reduce, include_self=include_self), out, "index_reduce")
+    return placed(
+        index_reduce_(clone(input), dim, index, source, reduce, include_self=include_self), out, "index_reduce"
+    )
 
 
 # -- into a view of a copy ---------------------------------------------------------------------------------------------
@@ -230,21 +234,21 @@ def slice_scatter(
 
 @composed()
 def as_strided_scatter(
-    x: Tensor, /, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
     """A copy with `src` at the sizes and strides (elements) that `as_strided` takes, on the copy's storage.
 
     The copy has the strides of the tensor. Raises InvalidArgument: outside of its storage; shapes.
     """
-    a = array_of(x)
-    first = x.storage_offset()
-    end = first + sum((n - 1) * step for n, step in zip(a.shape, x.stride(), strict=True) if step > 0) + 1
-    whole = clone(as_strided(x, (end if a.size else 0,), (1,), 0))
+    a = array_of(input)
+    first = input.storage_offset()
+    end = first + sum((n - 1) * step for n, step in zip(a.shape, input.stride(), strict=True) if step > 0) + 1
+    whole = clone(as_strided(input, (end if a.size else 0,), (1,), 0))
     part = as_strided(whole, size, stride, first if storage_offset is None else storage_offset)
     if part.shape != array_of(src).shape:
         raise InvalidArgument(f"as_strided_scatter of a tensor of shape {src.shape} into shape {part.shape}")
     part.copy_(src)
-    return as_strided(whole, a.shape, x.stride(), first)
+    return as_strided(whole, a.shape, input.stride(), first)
 
 
 __all__ = export(globals())

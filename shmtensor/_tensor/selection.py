@@ -5,6 +5,7 @@ Results are copies. Nothing in this module blocks.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from .dispatch import Array, Module, Operand, Out, Result, composed, export, ope
 from .result_types import common_type, multiple
 from .shapes import broadcast_to, clone
 
+_INTO: Final = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
 _LAST: Final = np.iinfo(np.int64).max
 
 
@@ -233,21 +235,20 @@ def index_fill_(xp: Module, self: Array, dim: int, index: Any, value: Operand) -
 
 
 def _on_a_copy(in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def compute(x: Tensor, /, dim: int, index: Any, source: Any, *, out: Any = None, **how: Any) -> Tensor:
-        return placed(in_place(clone(x), dim, index, source, **how), out, name)
+    def compute(input: Tensor, *args: Any, out: Any = None, **how: Any) -> Tensor:
+        return placed(in_place(clone(input), *args, **how), out, name)
 
     name = in_place.__name__.removesuffix("_")
     compute.__name__ = compute.__qualname__ = name
+    first, *rest = inspect.signature(in_place).parameters.values()
+    compute.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [first.replace(name="input"), *rest, _INTO], return_annotation="Tensor"
+    )
     compute.__doc__ = f"`{name}_` on a copy. Raises as that function does."
     return composed()(compute)
 
 
-@composed()
-def scatter(x: Tensor, /, dim: int, index: Any, src: Any, *, reduce: str | None = None, out: Any = None) -> Tensor:
-    """`scatter_` on a copy. Raises as that function does."""
-    return placed(scatter_(clone(x), dim, index, src, reduce=reduce), out, "scatter")
-
-
+scatter = _on_a_copy(scatter_)
 scatter_add = _on_a_copy(scatter_add_)
 index_add = _on_a_copy(index_add_)
 index_copy = _on_a_copy(index_copy_)
@@ -287,10 +288,10 @@ def masked_fill_(xp: Module, self: Array, mask: Any, value: Operand) -> Array:
 
 
 @composed()
-def masked_fill(x: Tensor, mask: Any, value: Any, /) -> Tensor:
+def masked_fill(input: Tensor, mask: Any, value: Any) -> Tensor:
     """`masked_fill_` on a copy of the broadcast shape. Raises as that function does."""
-    shape = np.broadcast_shapes(array_of(x).shape, np.shape(array_of(mask) if isinstance(mask, Tensor) else mask))
-    return masked_fill_(clone(x) if shape == x.shape else clone(broadcast_to(x, shape)), mask, value)
+    shape = np.broadcast_shapes(array_of(input).shape, np.shape(array_of(mask) if isinstance(mask, Tensor) else mask))
+    return masked_fill_(clone(input) if shape == input.shape else clone(broadcast_to(input, shape)), mask, value)
 
 
 @operation(result=Result.SAME, function=False, fails="writing to")
@@ -305,12 +306,16 @@ def masked_scatter_(xp: Module, self: Array, mask: Any, source: Operand) -> Arra
 
 
 @composed(method=False)
-def where(condition: Any, x1: Any = None, x2: Any = None, /, *, out: Any = None) -> Any:
-    """Elements of `x1` where a condition is true, of `x2` elsewhere; with the condition alone as `nonzero`.
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """Elements of `input` where a condition is true, of `other` elsewhere; with the condition alone as `nonzero`.
 
     Raises InvalidArgument: shapes that do not go together; DTypeError.
     """
-    return nonzero(condition, as_tuple=True) if x1 is None and x2 is None else _chosen(condition, x1, x2, out=out)
+    return (
+        nonzero(condition, as_tuple=True)
+        if input is None and other is None
+        else _chosen(condition, input, other, out=out)
+    )
 
 
 @operation(name="where", function=False, method=False, out=Out.COPIED, fails="choosing by")
@@ -347,12 +352,12 @@ def _nonzero(xp: Module, x: Array, as_tuple: bool) -> Any:
 
 
 @composed()
-def nonzero(x: Tensor, /, *, as_tuple: bool = False, out: Any = None) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     """The indices of all elements that are not zero: int64, a row for each; `as_tuple`: a tensor for each axis.
 
     Raises DTypeError, InvalidArgument, LayoutError: `out`.
     """
-    found = _nonzero(x, as_tuple)
+    found = _nonzero(input, as_tuple)
     return found if out is None or as_tuple else given(array_of(found), out, "nonzero")
 
 
@@ -407,10 +412,10 @@ def searchsorted(
 
 @composed(method=False)
 def bucketize(
-    x: Any, boundaries: Tensor, /, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None
 ) -> Tensor:
     """The number of the part between sorted boundaries in which each value lies. Raises InvalidArgument."""
-    return searchsorted(boundaries, x, right=right, out_int32=out_int32, out=out)
+    return searchsorted(boundaries, input, right=right, out_int32=out_int32, out=out)
 
 
 @operation("array_equal", result=Result.VALUE)

@@ -641,7 +641,7 @@ def concat(xp: Module, arrays: Arrays, /, axis: int | None = 0, *, out: Array | 
 
 
 @operation(out=Out.PASSED, method=False, fails="{name} of tensors, the first")
-def cat(xp: Module, tensors: Arrays, dim: int = 0, *, out: Array | None = None) -> Array:
+def cat(xp: Module, tensors: Arrays, /, dim: int = 0, *, out: Array | None = None) -> Array:
     """`concat` with torch's names. A copy. Raises InvalidArgument (shapes), IndexOutOfRange."""
     return _one_after_the_other(xp, tensors, dim, out)
 
@@ -653,25 +653,25 @@ def stack(xp: Module, arrays: Arrays, /, axis: int = 0, *, dim: int | None = Non
 
 
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
-def hstack(xp: Module, tensors: Arrays) -> Array:
+def hstack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors side by side: along the second axis, or the only one. A copy. Raises InvalidArgument."""
     return xp.hstack(tensors)
 
 
 @operation("row_stack", out=Out.COPIED, method=False, fails="{name} of tensors, the first")
-def vstack(xp: Module, tensors: Arrays) -> Array:
+def vstack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors as rows, one below the other. A copy. Raises InvalidArgument."""
     return xp.vstack(tensors)
 
 
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
-def dstack(xp: Module, tensors: Arrays) -> Array:
+def dstack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors along the third axis. A copy. Raises InvalidArgument."""
     return xp.dstack(tensors)
 
 
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
-def column_stack(xp: Module, tensors: Arrays) -> Array:
+def column_stack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors as columns, side by side. A copy. Raises InvalidArgument."""
     return xp.column_stack(tensors)
 
@@ -796,7 +796,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 @composed()
-def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """The view of the storage with these sizes and strides (elements). Overlapping ones cannot be written.
 
     Args:
@@ -805,25 +805,25 @@ def as_strided(x: Tensor, /, size: Sequence[int], stride: Sequence[int], storage
     Raises:
         InvalidArgument: it would reach beyond the storage.
     """
-    width = array_of(x).itemsize
+    width = array_of(input).itemsize
     sizes, strides = indices_of(size), indices_of(stride, "strides")
     steps = tuple([n * width for n in strides])
     if storage_offset is None:
-        place = x._located()
+        place = input._located()
         with suppress(OverflowError, TypeError, ValueError):  # the tensor's own elements will do, mostly
-            return x._share(strided(place[0], sizes, steps), *place)
-    storage = x.storage()
-    a, _, epoch = place = x._located()
+            return input._share(strided(place[0], sizes, steps), *place)
+    storage = input.storage()
+    a, _, epoch = place = input._located()
     flat = storage._flat
     if storage._epoch != epoch:  # another thread has moved it just now
-        return as_strided(x, sizes, strides, storage_offset)
+        return as_strided(input, sizes, strides, storage_offset)
     if flat.dtype != a.dtype:
         flat = flat[: flat.nbytes // width * width // flat.itemsize].view(a.dtype)
     offset = address_of(a) - address_of(flat) if storage_offset is None else index_of(storage_offset) * width
     try:
         if not 0 <= offset <= flat.nbytes:
             raise ValueError("it begins outside of the storage")
-        return x._share(strided(flat, sizes, steps, offset), *place)
+        return input._share(strided(flat, sizes, steps, offset), *place)
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"sizes {sizes}, strides {strides}, offset {offset // width} for a storage of {flat.size} elements: {error}"

@@ -31,8 +31,7 @@ def _sorted(xp: Module, x: Array, /, dim: Any, descending: bool, stable: bool) -
 
 @composed()
 def sort(
-    x: Tensor,
-    /,
+    input: Tensor,
     dim: int = -1,
     descending: bool = False,
     stable: bool = False,
@@ -41,7 +40,7 @@ def sort(
     out: Any = None,
 ) -> Found:
     """The values in order along an axis, and where they stood; NaN counts as the largest. Raises IndexOutOfRange."""
-    return into_pair(_sorted(x, dim if axis is None else axis, descending, stable), out)  # type: ignore[no-any-return]
+    return into_pair(_sorted(input, dim if axis is None else axis, descending, stable), out)  # type: ignore[no-any-return]
 
 
 @operation(fails="sorting")
@@ -64,9 +63,9 @@ def argsort(
 
 
 @composed()
-def msort(x: Tensor, /, *, out: Any = None) -> Tensor:
+def msort(input: Tensor, *, out: Any = None) -> Tensor:
     """The values in order along the first axis. Raises IndexOutOfRange."""
-    values = sort(x, 0).values
+    values = sort(input, 0).values
     return values if out is None else given(array_of(values), out, "msort")
 
 

@@ -267,8 +267,7 @@ def _extreme(
     name: str, along: Callable[..., Found], every: Callable[..., Tensor], either: Callable[..., Tensor], which: str
 ) -> Callable[..., Any]:
     def compute(
-        x: Tensor,
-        /,
+        input: Tensor,
         dim: Any = None,
         keepdim: bool = False,
         *,
@@ -280,11 +279,11 @@ def _extreme(
         if isinstance(dim, Tensor | np.ndarray):
             dim, other = None, dim
         if other is not None:
-            return either(x, other, out=out)
+            return either(input, other, out=out)
         dims = axis if dim is None else dim
         if dims is None:
-            return every(x, keepdim=keepdim or keepdims, out=out)
-        return into_pair(along(x, dims, keepdim or keepdims), out)
+            return every(input, keepdim=keepdim or keepdims, out=out)
+        return into_pair(along(input, dims, keepdim or keepdims), out)
 
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = (
@@ -331,19 +330,19 @@ def _median(xp: Module, x: Array, /) -> Array:
 
 
 @composed()
-def median(x: Tensor, /, dim: Any = None, keepdim: bool = False, *, axis: Any = None, out: Any = None) -> Any:
+def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, out: Any = None) -> Any:
     """The value in the middle, the smaller one of two; along an axis (values, indices). NaN where there is one.
 
     Raises IndexOutOfRange, InvalidArgument (an axis without elements), DTypeError.
     """
     dims = axis if dim is None else dim
-    return _median(x, out=out) if dims is None else into_pair(_median_along(x, dims, keepdim), out)
+    return _median(input, out=out) if dims is None else into_pair(_median_along(input, dims, keepdim), out)
 
 
 @composed()
-def aminmax(x: Tensor, /, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> MinMax:
+def aminmax(input: Tensor, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> MinMax:
     """Smallest and largest values over all axes or along one. Raises as max."""
-    return into_pair(MinMax(amin(x, dim=dim, keepdim=keepdim), amax(x, dim=dim, keepdim=keepdim)), out)  # type: ignore[no-any-return]
+    return into_pair(MinMax(amin(input, dim=dim, keepdim=keepdim), amax(input, dim=dim, keepdim=keepdim)), out)  # type: ignore[no-any-return]
 
 
 @operation(out=Out.COPIED, fails="quantile {q} of")

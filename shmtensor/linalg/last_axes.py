@@ -20,14 +20,14 @@ def cross(xp: Module, x: Array, /, other: Array, *, dim: int = -1, axis: int | N
 
 
 @composed(method=False)
-def diagonal(x: Tensor, /, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The view of the diagonals of two axes, as a last axis.
 
     Raises InvalidArgument (fewer than two axes), IndexOutOfRange.
     """
-    if array_of(x).ndim < 2:
-        raise InvalidArgument(f"diagonal of a tensor of shape {x.shape}; it takes matrices, in the last two axes")
-    return shapes.diagonal(x, index_of(offset), dim1, dim2)
+    if array_of(A).ndim < 2:
+        raise InvalidArgument(f"diagonal of a tensor of shape {A.shape}; it takes matrices, in the last two axes")
+    return shapes.diagonal(A, index_of(offset), dim1, dim2)
 
 
 @operation(method=False)

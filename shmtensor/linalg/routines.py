@@ -150,15 +150,15 @@ trtrs = triangular_solve
 
 
 @composed()
-def cholesky(x: Tensor, /, upper: bool = False, *, out: Any = None) -> Tensor:
+def cholesky(input: Tensor, upper: bool = False, *, out: Any = None) -> Tensor:
     """`linalg.cholesky`: L, or U. Raises LinAlgError (not positive definite), InvalidArgument, DTypeError."""
-    return decompositions.cholesky(x, upper=upper, out=out)
+    return decompositions.cholesky(input, upper=upper, out=out)
 
 
 @composed()
-def potrf(x: Tensor, /, upper: bool = True) -> Tensor:
+def potrf(input: Tensor, upper: bool = True) -> Tensor:
     """`cholesky`, of which TH gives the upper triangle. Raises as that function does."""
-    return cholesky(x, upper)
+    return cholesky(input, upper)
 
 
 @operation(out=Out.COPIED)
@@ -179,9 +179,9 @@ def cholesky_solve(xp: Module, b: Array, /, input2: Array, upper: bool = False) 
 
 
 @composed()
-def potrs(b: Tensor, factor: Tensor, /, upper: bool = True) -> Tensor:
+def potrs(input: Tensor, factor: Tensor, upper: bool = True) -> Tensor:
     """`cholesky_solve`, where TH takes the upper triangle. Raises as that function does."""
-    return cholesky_solve(b, factor, upper)
+    return cholesky_solve(input, factor, upper)
 
 
 @operation(out=Out.COPIED)
@@ -232,18 +232,18 @@ def pstrf(xp: Module, x: Array, /, upper: bool = True, tol: float = -1) -> Pstrf
 
 
 @composed("getri")
-def inverse(x: Tensor, /) -> Tensor:
+def inverse(input: Tensor) -> Tensor:
     """`linalg.inv`. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
-    return solvers.inv(x)
+    return solvers.inv(input)
 
 
 getri = inverse
 
 
 @composed()
-def pinverse(x: Tensor, /, rcond: float = 1e-15) -> Tensor:
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv` with torch's bound. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
-    return solvers.pinv(x, rcond)
+    return solvers.pinv(input, rcond)
 
 
 @operation(out=Out.COPIED)
@@ -259,9 +259,9 @@ def logdet(xp: Module, x: Array, /) -> Array:
 
 
 @composed()
-def qr(x: Tensor, /, some: bool = True, *, out: Any = None) -> QRResult:
+def qr(input: Tensor, some: bool = True, *, out: Any = None) -> QRResult:
     """`linalg.qr`; not `some`: a square Q. Raises InvalidArgument, DTypeError."""
-    return decompositions.qr(x, mode="reduced" if some else "complete", out=out)
+    return decompositions.qr(input, mode="reduced" if some else "complete", out=out)
 
 
 @operation(results=GeqrfResult)
@@ -273,9 +273,9 @@ def geqrf(xp: Module, x: Array, /) -> GeqrfResult:
 
 
 @composed()
-def orgqr(x: Tensor, /, input2: Tensor) -> Tensor:
+def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """`linalg.householder_product` of what geqrf gave: the columns of Q. Raises as that function does."""
-    return decompositions.householder_product(x, input2)
+    return decompositions.householder_product(input, input2)
 
 
 @operation(out=Out.COPIED)
@@ -364,25 +364,25 @@ def _factored(xp: Module, x: Array, pivot: bool) -> tuple[Array, ...]:
 
 
 @composed()
-def lu(x: Tensor, /, pivot: bool = True, get_infos: bool = False, *, out: Any = None) -> Any:
+def lu(input: Tensor, pivot: bool = True, get_infos: bool = False, *, out: Any = None) -> Any:
     """`linalg.lu_factor`, of singular matrices too: factors and pivots; with `get_infos` also int32, not 0 if singular.
 
     Raises InvalidArgument, DTypeError, NotSupported (pivot=False), MissingExtra (SciPy).
     """
-    found = tuple(_factored(x, pivot))
+    found = tuple(_factored(input, pivot))
     return given_each(LUFactorExResult(*found) if get_infos else found[:2], out, "lu")
 
 
 @composed()
-def btrifact(x: Tensor, /) -> LUFactorResult:
+def btrifact(input: Tensor) -> LUFactorResult:
     """`linalg.lu_factor` under TH's name. Raises LinAlgError (singular) as that."""
-    return decompositions.lu_factor(x)
+    return decompositions.lu_factor(input)
 
 
 @composed("btrisolve")
-def lu_solve(b: Tensor, /, LU_data: Tensor, LU_pivots: Tensor, *, out: Any = None) -> Tensor:
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Any = None) -> Tensor:
     """`linalg.lu_solve` with the right side first. Raises as that function does."""
-    return solvers.lu_solve(LU_data, LU_pivots, b, out=out)
+    return solvers.lu_solve(LU_data, LU_pivots, input, out=out)
 
 
 btrisolve = lu_solve
@@ -409,18 +409,18 @@ def lu_unpack(
 
 @composed()
 def norm(
-    x: Tensor, /, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
     """The p-norm of all elements, or over axes; "fro" is the 2-norm, "nuc" the sum of a matrix's singular values.
 
     Raises IndexOutOfRange, InvalidArgument, DTypeError, LinAlgError (no convergence).
     """
-    if not isinstance(x, Tensor):
-        raise DTypeError(f"norm of a {type_name(x)}; {tensor_advice(x)}")
-    x = x if dtype is None else x.to(dtype)
+    if not isinstance(input, Tensor):
+        raise DTypeError(f"norm of a {type_name(input)}; {tensor_advice(input)}")
+    input = input if dtype is None else input.to(dtype)
     named = p if isinstance(p, str) else None
     if named == "nuc":
-        return norms.norm(x, "nuc", tuple(range(x.ndim)) if dim is None else dim, keepdim, out=out)
+        return norms.norm(input, "nuc", tuple(range(input.ndim)) if dim is None else dim, keepdim, out=out)
     if dim is not None and isinstance(dim, SEQUENCES) and not len(dim):
         dim = None
-    return norms.vector_norm(x, axis=dim, keepdims=keepdim, ord=2 if p is None or named == "fro" else p, out=out)
+    return norms.vector_norm(input, axis=dim, keepdims=keepdim, ord=2 if p is None or named == "fro" else p, out=out)
