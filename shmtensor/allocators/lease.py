@@ -62,7 +62,7 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
         LayoutError: the region is not contiguous, or read-only although the allocator's `readonly` is not True.
         Exception: as the allocator's malloc.
     """
-    if not callable(getattr(allocator, "malloc", None)):
+    if not (callable(getattr(allocator, "malloc", None)) and callable(getattr(allocator, "free", None))):
         raise InvalidArgument(f"{allocator!r} is not an allocator; give an object with malloc and free, or None")
     region = allocator.malloc(nbytes or 1)
     try:
@@ -79,34 +79,34 @@ def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
     """
     try:
         view = memoryview(region).cast("B")
-        try:
-            array = np.frombuffer(view, np.uint8)
-        except BaseException:
-            view.release()
-            raise
-        address = int(array.ctypes.data)
-        problem: InvalidArgument | LayoutError | None = None
-        if view.nbytes < nbytes:
-            problem = InvalidArgument(
-                f"the {_name(allocator)} allocator returned {view.nbytes} bytes instead of {nbytes}; fix its malloc"
-            )
-        elif view.readonly and not getattr(allocator, "readonly", False):
-            problem = LayoutError(
-                f"the {_name(allocator)} allocator returned read-only memory; a storage needs writable memory"
-            )
-        elif address % 8:
-            problem = InvalidArgument(
-                f"the {_name(allocator)} allocator returned memory at {address:#x}; align it to 8 or, better, 64 bytes"
-            )
-        del array
-        if problem is not None:
-            view.release()
-            raise problem
-    except TypeError as error:
+    except (TypeError, ValueError, BufferError) as error:  # ValueError of a memoryview that was released
         raise InvalidArgument(
             f"the {_name(allocator)} allocator returned a {type_name(region)}, which has no contiguous bytes; "
             "return an object with the buffer protocol"
         ) from error
+    try:
+        array = np.frombuffer(view, np.uint8)
+    except BaseException:
+        view.release()
+        raise
+    address = int(array.ctypes.data)
+    problem: InvalidArgument | LayoutError | None = None
+    if view.nbytes < nbytes:
+        problem = InvalidArgument(
+            f"the {_name(allocator)} allocator returned {view.nbytes} bytes instead of {nbytes}; fix its malloc"
+        )
+    elif view.readonly and not getattr(allocator, "readonly", False):
+        problem = LayoutError(
+            f"the {_name(allocator)} allocator returned read-only memory; a storage needs writable memory"
+        )
+    elif address % 8:
+        problem = InvalidArgument(
+            f"the {_name(allocator)} allocator returned memory at {address:#x}; align it to 8 or, better, 64 bytes"
+        )
+    del array
+    if problem is not None:
+        view.release()
+        raise problem
     return np.asarray(Lease(allocator, region, view, address))[:nbytes]
 
 

@@ -48,7 +48,7 @@ class Blocks:
         self.arrays: Final[list[NDArray[Any]]] = []
         """All blocks, as arrays of one axis."""
         self._backwards = backwards  # whether strides may be negative
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
 
     def tensor(self, value: Any) -> Place:
         """Return the place of a tensor or array, whose whole storage becomes a block. Does not block.
@@ -73,16 +73,21 @@ class Blocks:
         steps = tuple(step // width for step in array.strides)
         return Place(self._number(array.reshape(-1)), array.dtype, 0, array.shape, steps)
 
-    def storage(self, storage: Storage, *, parts: bool) -> tuple[int, int, int]:
-        """Return (block, first element, elements) of a storage; without `parts`, a part becomes a block of its own."""
-        root, first = storage._root()
-        if isinstance(root.allocator, MapAllocator) or root.dtype != storage.dtype or not (parts or storage is root):
-            root, first = storage, 0
-        return self._number(root._flat), first // storage.dtype.itemsize, storage.size()
+    def storage(self, storage: Storage, *, parts: bool) -> tuple[int, int]:
+        """Return (block, first byte) of a storage, where the block may have another type.
 
-    def _number(self, flat: NDArray[Any]) -> int:
-        key = (address_of(flat), flat.nbytes) if flat.nbytes else (id(flat), 0)
+        Without `parts`, a part becomes a block of its own, and the block has the storage's type.
+        """
+        root, first = storage._root()
+        if isinstance(root.allocator, MapAllocator) or not (parts or storage is root):
+            root, first = storage, 0
+        return self._number(root._flat, typed=not parts), first
+
+    def _number(self, flat: NDArray[Any], *, typed: bool = False) -> int:
+        key: tuple[Any, ...] = (address_of(flat), flat.nbytes) if flat.nbytes else (id(flat), 0)
         number = self._numbers.setdefault(key, len(self.arrays))
+        if typed and number < len(self.arrays) and self.arrays[number].dtype != flat.dtype:
+            number = self._numbers.setdefault((*key, flat.dtype), len(self.arrays))
         if number == len(self.arrays):
             self.arrays.append(flat)  # which keeps the address and the id
         return number
@@ -109,6 +114,19 @@ class Loaded:
             raise FileDamaged(f"{label}: a storage of {size!r:.50} elements is not in its block of {self.nbytes} bytes")
         begin = self.start // width + first
         return self.memory if size == self.memory.size() else self.memory[begin : begin + size]
+
+    def section(self, first: Any, size: Any, dtype: NumpyType, label: str) -> Storage:
+        """Return `size` elements of any type from byte `first` on, as a part of the memory. Raises FileDamaged."""
+        width = dtype.itemsize
+        if type(first) is not int or type(size) is not int or not 0 <= first <= first + size * width <= self.nbytes:
+            raise FileDamaged(f"{label}: {size!r:.50} elements of {dtype} are not in a block of {self.nbytes} bytes")
+        begin = self.start + first
+        if begin % width:
+            raise LayoutError(f"{label}: elements of {width} bytes begin at byte {begin}; load it without mmap")
+        if dtype == np.uint8 and size == self.memory.nbytes:
+            return self.memory.untyped()
+        part: Storage = self.memory._section(begin, size, dtype)
+        return part
 
     def tensor(self, dtype: NumpyType, offset: Any, shape: Any, stride: Any, label: str) -> Tensor:
         """Return a tensor over elements of the block. Raises FileDamaged: they are not all in it."""

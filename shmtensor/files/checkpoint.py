@@ -107,7 +107,11 @@ class _Structure(Walk):
         return {"tensor": [place.block, place.dtype.name, place.offset, list(place.shape), list(place.stride)]}
 
     def save_storage(self, value: Any) -> Any:
-        return {"storage": self._blocks.storage(value, parts=True)}
+        block, first = self._blocks.storage(value, parts=True)
+        place, rest = divmod(first, value.element_size())
+        if rest or value.dtype != self._blocks.arrays[block].dtype:
+            return {"storage": [block, first, value.size(), value.dtype.name]}
+        return {"storage": [block, place, value.size()]}
 
 
 def writer(obj: Any, label: str) -> Callable[[io.RawIOBase, Callable[[Any], None]], None]:
@@ -345,5 +349,8 @@ class _Values:
         return self._keep(self._block(number).tensor(dtype_of(_known(name)), offset, shape, stride, self._label))
 
     def load_storage(self, content: Any) -> Any:
-        number, first, size = content
+        number, first, size, *other = content
+        if other:  # a type that is not the block's, and then the first byte
+            (name,) = other
+            return self._keep(self._block(number).section(first, size, dtype_of(_known(name)), self._label))
         return self._keep(self._block(number).storage(first, size, self._label))

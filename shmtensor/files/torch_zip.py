@@ -360,7 +360,7 @@ class _Pickle(Walk):
         self._out += b"tR"
 
     def save_storage(self, value: Storage) -> None:
-        block, _, _ = self._blocks.storage(value, parts=False)
+        block, _ = self._blocks.storage(value, parts=False)
         self._reference(block)
 
     def _numbers_of(self, place: Place) -> None:

@@ -230,7 +230,7 @@ class StorageBase:
 
         The memory moves. Tensors on this storage follow (one that exceeds the new end raises when used); NumPy arrays
         taken earlier keep the old memory. If nothing but this storage refers to the memory, no tensor and no array, the
-        allocator's `realloc` does it (no other thread may take an array of it meanwhile); else, or if `realloc` refuses
+        allocator's `realloc` does it, and other threads find the storage empty meanwhile; else, or if `realloc` refuses
         with InvalidArgument, the elements are copied to new memory. Does not block.
 
         Args:
@@ -254,8 +254,9 @@ class StorageBase:
                         f"cannot resize {self._describe()} to {size}: a part of it ends at element "
                         f"{(first + part.nbytes) // self._dtype.itemsize}; delete that part first"
                     )
-            region, flat = self._reallocated(size) or self._copied(size)
-            self._move(flat, region, self._allocator, self._flags)
+            if not self._reallocated(size):
+                region, flat = self._copied(size)
+                self._move(flat, region, self._allocator, self._flags)
         return self
 
     def _copied(self, size: int) -> tuple[Region, NDArray[Any]]:
@@ -265,31 +266,46 @@ class StorageBase:
         np.copyto(flat[:kept], self._flat[:kept])
         return region, flat
 
-    def _reallocated(self, size: int) -> tuple[Region, NDArray[Any]] | None:
-        """The memory as the allocator resized it. None: it cannot, or something else refers to the memory.
+    def _reallocated(self, size: int) -> bool:
+        """Have the allocator resize the memory. False: it cannot, or something else refers to the memory.
 
         Raises as the allocator's realloc; then nothing has changed. The caller holds `moving`.
         """
-        held = owner_of(self._flat)
-        if type(held) is not Lease or not hasattr(self._allocator, "realloc") or not self._is_alone():
-            return None
+        held, storages = owner_of(self._flat), [self, *self._living_views()]
+        flats = [storage._flat for storage in storages]
+        if type(held) is not Lease or not hasattr(self._allocator, "realloc") or not _alone(flats, 1):
+            return False
+        # From now on other threads and finalizers find nothing here: what they took could be freed under them.
+        self._take_each(storages, [np.empty(0, flat.dtype) for flat in flats], self._region, self._allocator)
         nbytes = size * self._dtype.itemsize
+        region = None
         try:
-            region = held.resized(nbytes)
+            if _alone(flats, 0):  # no thread was quicker
+                region = held.resized(nbytes)
         except InvalidArgument:  # memory of this kind cannot be resized
-            return None
+            pass
+        finally:
+            if region is None:
+                self._take_each(storages, flats, self._region, self._allocator)
+        if region is None:
+            return False
         try:
-            return region, lease(self._allocator, region, nbytes).view(self._dtype)
+            flat = lease(self._allocator, region, nbytes).view(self._dtype)
         except BaseException:
             self._allocator.free(region)
-            self._move(np.empty(0, self._dtype), b"", default_allocator, self._flags)  # the old memory is gone
+            self._take_each(storages, [each._flat for each in storages], b"", default_allocator)  # it is gone
             raise
+        places = zip(storages[1:], flats[1:], strict=True)
+        parts = [section_of(flat, part._root()[1], old.size, part._dtype) for part, old in places]
+        self._take_each(storages, [flat, *parts], region, self._allocator)
+        return True
 
-    def _is_alone(self) -> bool:
-        """Whether no tensor and no array refers to the memory, but this storage and its parts alone."""
-        parts = self._living_views()
-        alone = all(sys.getrefcount(storage._flat) == 2 for storage in (self, *parts))
-        return alone and sys.getrefcount(self._flat.base) == 2 + len(parts)
+    @staticmethod
+    def _take_each(
+        storages: list[StorageBase], flats: list[NDArray[Any]], region: Region, allocator: Allocator
+    ) -> None:
+        for storage, flat in zip(storages, flats, strict=True):
+            storage._take(flat, region, allocator)
 
     def _living_views(self) -> list[StorageBase]:
         return [part for ref in self._views or () if (part := ref()) is not None]
@@ -459,6 +475,12 @@ class StorageBase:
             storage._adopt(region.array(dtype, (size,)), region, *traits_of(kind))
             storage._enlist(block, kind)
         return storage
+
+
+def _alone(flats: list[NDArray[Any]], kept: int) -> bool:
+    """Whether no tensor and no array refers to the memory of these, each of which `kept` storages refer to."""
+    alone = all(sys.getrefcount(flats[i]) == 2 + kept for i in range(len(flats)))
+    return alone and sys.getrefcount(flats[0].base) == 1 + len(flats)
 
 
 def _receive() -> None:

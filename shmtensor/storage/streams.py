@@ -5,6 +5,8 @@ All of it blocks as reading and writing of the file do.
 
 from __future__ import annotations
 
+import errno
+import io
 import struct
 import sys
 from typing import IO, Any, Final, Self
@@ -13,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EndOfFile, FileDamaged, InvalidArgument
+from .arguments import integer
 from .base import StorageBase
 from .regions import element_count, flat_bytes, put_bytes
 
 _COUNT: Final = struct.Struct("<q")
+_PIECE: Final = 1 << 24
 
 
 class Streams(StorageBase):
@@ -41,10 +45,8 @@ class Streams(StorageBase):
         """
         width = self._width(element_size)
         if save_size:
-            file.write(_COUNT.pack(self.nbytes // width))
-        data = _little(flat_bytes(self), width).data.cast("B")
-        while data.nbytes:  # an unbuffered file may take a part
-            data = data[file.write(data) :]
+            _write(file, memoryview(_COUNT.pack(self.nbytes // width)))
+        _write(file, _little(flat_bytes(self), width).data)
 
     def _set_from_file(
         self,
@@ -92,20 +94,38 @@ class Streams(StorageBase):
         """
         cls = cls._typed()
         own = cls._dtype.itemsize
-        width = own if element_size is None else element_size
+        width = own if element_size is None else _whole(element_size)
         count = _count_in(file)
         size, rest = divmod(count * width, own)
         if rest or width <= 0:
             raise InvalidArgument(f"{count} elements of {width} bytes are no elements of {cls._dtype.name}")
-        storage = cls(element_count(size, cls._dtype))
-        put_bytes(storage._flat, _little(_read(file, storage.nbytes), width))
+        raw = _read(file, element_count(size, cls._dtype) * own)  # before memory is taken for what may not be there
+        storage = cls(size)
+        put_bytes(storage._flat, _little(raw, width))
         return storage
 
     def _width(self, element_size: int | None) -> int:
-        width = self._dtype.itemsize if element_size is None else element_size
+        width = self._dtype.itemsize if element_size is None else _whole(element_size)
         if width <= 0 or self.nbytes % width:
             raise InvalidArgument(f"{self._describe()} has {self.nbytes} bytes, no whole elements of {width} bytes")
         return width
+
+
+def _whole(element_size: Any) -> int:
+    try:
+        return integer(element_size)
+    except TypeError:
+        raise InvalidArgument(f"element_size {element_size!r} is not a number of bytes") from None
+
+
+def _write(file: IO[bytes], data: memoryview) -> None:
+    while data.nbytes:  # an unbuffered file may take a part
+        taken = file.write(data)
+        if taken is None and not isinstance(file, io.RawIOBase):
+            return  # a file of one's own, whose write says nothing
+        if taken is None:
+            raise BlockingIOError(errno.EAGAIN, "a file that does not block takes no more; give one that blocks")
+        data = data[taken:]
 
 
 def _count_in(file: IO[bytes]) -> int:
@@ -116,16 +136,15 @@ def _count_in(file: IO[bytes]) -> int:
 
 
 def _read(file: IO[bytes], nbytes: int) -> NDArray[np.uint8]:
-    parts: list[bytes] = []
-    left = nbytes
-    while left and (part := file.read(left)):
-        parts.append(part)
-        left -= len(part)
+    """Read so many bytes, in pieces, so that memory is only taken for what is there."""
+    raw = bytearray()
+    while (left := nbytes - len(raw)) and (part := file.read(min(left, _PIECE))):
+        raw += part
     if left:
         raise EndOfFile(
             f"a file ends {left} bytes before the {nbytes} of a storage; it was cut off, or is no such file"
         )
-    return np.frombuffer(b"".join(parts), np.uint8)
+    return np.frombuffer(raw, np.uint8)
 
 
 def _little(raw: NDArray[Any], width: int) -> NDArray[Any]:

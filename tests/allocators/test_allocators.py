@@ -485,12 +485,19 @@ def test_own_allocator_is_asked_and_given_back():
     assert mine.out == 0
 
 
+def released(nbytes):
+    view = memoryview(bytearray(nbytes))
+    view.release()
+    return view
+
+
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
         (lambda n: bytearray(n - 1), InvalidArgument, "returned 7"),
         (bytes, LayoutError, "read-only"),
         (lambda n: None, InvalidArgument, "buffer protocol"),
+        (released, InvalidArgument, "buffer protocol"),
         (lambda n: np.zeros(2 * n, np.uint8)[::2], InvalidArgument, "contiguous"),
         (lambda n: np.zeros(n + 8, np.uint8)[1:], InvalidArgument, "align"),
     ],

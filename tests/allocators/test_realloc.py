@@ -95,6 +95,24 @@ def test_parts_follow_what_was_reallocated():
     assert part.data_ptr() == storage.data_ptr() + 4
 
 
+def test_what_is_read_while_memory_is_reallocated_is_empty():
+    """Other threads and finalizers could otherwise take arrays of memory that is freed under them."""
+    found = []
+
+    class Watched(Growing):
+        def realloc(self, region, nbytes):
+            found.append((storage.tolist(), raw.tolist(), storage.data(), Tensor(storage)))
+            return super().realloc(region, nbytes)
+
+    storage = IntStorage([1, 2, 3], allocator=Watched())
+    raw = storage.untyped()
+    storage.resize_(1000)
+    (values, octets, array, tensor) = found[0]
+    assert (values, octets, array.tolist(), tensor.tolist()) == ([], [], [], [])
+    assert (storage.tolist()[:3], raw.tolist()[:8]) == ([1, 2, 3], [1, 0, 0, 0, 2, 0, 0, 0])
+    assert Tensor(storage)[1].item() == 2
+
+
 def test_regions_of_the_pool_go_back_once():
     pool = PoolAllocator(DefaultAllocator(), 1 << 20)
     storage = FloatStorage([1, 2, 3], allocator=pool).resize_(100)

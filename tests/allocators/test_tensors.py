@@ -164,7 +164,12 @@ def test_the_storage_can_be_resized_and_shared():
     assert made.sum().item() == 20
 
 
-@pytest.mark.parametrize("allocator", [3, "map"])
+class WithoutFree:
+    def malloc(self, nbytes):
+        raise AssertionError("nothing could free it")
+
+
+@pytest.mark.parametrize("allocator", [3, "map", WithoutFree()])
 def test_what_is_no_allocator(allocator):
     for make in (st.zeros, st.rand):
         with pytest.raises(InvalidArgument, match="malloc"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import errno
 import io
+import itertools
 import math
 import pickle
 import tracemalloc
@@ -176,6 +177,21 @@ def test_views_of_another_type_share_memory(format: str) -> None:
     assert same.dtype == np.uint8 and same.shape == (16,)
     found[1] = 258
     assert same[4:8].tolist() == [2, 1, 0, 0]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("suffix", SUFFIXES[:2])
+def test_the_bytes_of_a_storage_are_saved_beside_it_in_any_order(tmp_path: Path, suffix: str, how: str) -> None:
+    storage = shmtensor.FloatStorage([1, 2, 3, 4])
+    have = [storage, storage.untyped(), shmtensor.Tensor(storage), storage.untyped()[5:7], storage[1:].untyped()]
+    for first, second in itertools.permutations(range(5), 2):
+        save([have[first], have[second]], path := tmp_path / f"{first}{second}{suffix}")
+        got = load(path, **HOW[how])
+        for wanted, one in zip((have[first], have[second]), got, strict=True):
+            assert isinstance(one, type(wanted))
+            assert one.tolist() == wanted.tolist()
+        if suffix == ".shmt":
+            assert got[0].data_ptr() - got[1].data_ptr() == have[first].data_ptr() - have[second].data_ptr()
 
 
 @pytest.mark.parametrize("format", FORMATS)

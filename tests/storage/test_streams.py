@@ -1,7 +1,9 @@
 """Storages in files as torch's `_write_file` writes them."""
 
 import io
+import os
 import struct
+import tracemalloc
 
 import pytest
 from element_types import EVERY_ROW
@@ -64,6 +66,45 @@ def test_what_cannot_be_read():
     frozen = IntStorage(2).share_memory_(copy_on_write=True)
     with pytest.raises(LayoutError, match="read-only"):
         frozen._set_from_file(io.BytesIO(data))
+
+
+class Sink:
+    """A file of one's own, whose write returns nothing."""
+
+    def __init__(self):
+        self.data = b""
+
+    def write(self, data):
+        assert len(self.data) < 1000, "the same is written again and again"
+        self.data += data
+
+
+def test_files_that_take_less_or_say_nothing():
+    storage = IntStorage([1, 2])
+    storage._write_file(sink := Sink())
+    assert sink.data == written(storage)
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    with os.fdopen(ends[0], "rb"), os.fdopen(ends[1], "wb", buffering=0) as file, pytest.raises(BlockingIOError):
+        IntStorage(1 << 20)._write_file(file)
+
+
+@pytest.mark.parametrize("count", [1 << 30, 1 << 36, 1 << 45])
+def test_no_memory_for_elements_that_are_not_there(count):
+    tracemalloc.start()
+    try:
+        with pytest.raises(EndOfFile):
+            IntStorage._new_with_file(io.BytesIO(struct.pack("<q", count) + b"1234"))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", ["4", 4.0, True])
+def test_sizes_of_elements_that_are_no_numbers(size):
+    for use in (IntStorage._new_with_file, lambda file, size: IntStorage(2)._write_file(file, element_size=size)):
+        with pytest.raises(InvalidArgument, match="element_size"):
+            use(io.BytesIO(bytes(100)), size)
 
 
 def test_torch_reads_and_writes_the_same(tmp_path):
