@@ -1,8 +1,8 @@
 """Elementwise operations: one line for each, with the function of NumPy that computes it.
 
 From each line come a function of the namespace, a method of the same name, and an in-place method with an underscore;
-for some a Python operator, too. They take tensors, arrays and numbers, broadcast, and promote types as NumPy does.
-Nothing in this module blocks.
+for some a Python operator, too. They take tensors, arrays and numbers, broadcast, and promote types as torch does
+(docs/tensors.md, "Promotion"). Nothing in this module blocks.
 """
 
 from __future__ import annotations
