@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +56,6 @@ def require(found: str, stated: str) -> None:
     assert found == stated or (stated == REFUSED and found.startswith(f"{REFUSED}: ")), f"{found}, not {stated}"
 
 
-@pytest.fixture(autouse=True)
-def default_types() -> Iterator[None]:
-    """Rows may change the default type."""
-    yield
-    st.set_default_dtype(st.float32)
-
-
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line.split("`")[1])
 def test_a_row_says_what_shmtensor_does(line: str) -> None:
     expression, ours, _ = row_of(line)
@@ -77,10 +69,7 @@ def test_a_row_says_what_shmtensor_does(line: str) -> None:
 def test_a_row_says_what_torch_does(line: str) -> None:
     torch: Any = pytest.importorskip("torch")
     expression, _, theirs = row_of(line)
-    try:
-        require(outcome(expression, torch), theirs)
-    finally:
-        torch.set_default_dtype(torch.float32)
+    require(outcome(expression, torch), theirs)
 
 
 def test_each_table_has_rows() -> None:

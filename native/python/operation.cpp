@@ -381,7 +381,8 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
     if (!tensors.tensor && !need_tensors()) return nullptr;
     const Py_ssize_t count = PyVectorcall_NARGS(flags);
     if (op.most >= 0 && !are_parameters(op, args, count, keywords))
-        return PyErr_Occurred() ? nullptr : PyObject_Vectorcall(op.wider, args, static_cast<std::size_t>(count), keywords);
+        return PyErr_Occurred() ? nullptr
+                                : PyObject_Vectorcall(op.wider, args, static_cast<std::size_t>(count), keywords);
     if (!has_target(op, args, count)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
     Call call{op};
     call.keywords = keywords;
@@ -398,9 +399,9 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
 // ------------------------------------------------------------------------------------------------ the Python class
 
 int init(PyObject* object, PyObject* args, PyObject* keywords) {
-    static const char* parameters[] = {"form",      "compute",  "into",  "result",  "out",    "tensors",
-                                       "optional",  "operands", "named", "results", "module", "sequence",
-                                       "reflected", "symbol",   "least", "most",    "promotion", "wider", nullptr};
+    static const char* parameters[] = {
+        "form",   "compute",  "into",      "result", "out",   "tensors", "optional",  "operands", "named", "results",
+        "module", "sequence", "reflected", "symbol", "least", "most",    "promotion", "wider",    nullptr};
     auto& op = *reinterpret_cast<Operation*>(object);
     PyObject *form, *compute, *into = Py_None, *named = Py_None, *results = Py_None, *wider = Py_None;
     unsigned long long bits[3] = {};

@@ -4,8 +4,8 @@ A tensor holds the ndarray that is its view (`_array`) and, once something asks 
 computed have no Storage object until then, which keeps arithmetic close to NumPy's own speed.
 
 This module has the view of a tensor, Python's and NumPy's protocols, and indexing. Operations are in the modules above
-(`elementwise`, `shapes`, `statistical`, ...); `methods` makes methods of them. Type promotion, broadcasting and
-rounding are NumPy's. Nothing in this module blocks, except `share_memory_`, which may ask the manager for memory.
+(`elementwise`, `shapes`, `statistical`, ...); `methods` makes methods of them. Types are torch's, broadcasting
+and rounding NumPy's. Nothing in this module blocks, except `share_memory_`, which may ask the manager for memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Elementwise operations: one line for each, with the function of NumPy that computes it.
 
 From each line come a function of the namespace, a method of the same name, and an in-place method with an underscore;
-for some a Python operator, too. They take tensors, arrays and numbers, broadcast, and promote types as NumPy does.
-Nothing in this module blocks.
+for some a Python operator, too. They take tensors, arrays and numbers, broadcast, and promote types as torch does
+(docs/tensors.md, "Promotion"). Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -329,8 +329,9 @@ def _subtract_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Arra
 
 @operation(function=False, method=False, fails="a multiple of")
 def _multiple(xp: Module, name: str, x1: Operand, x2: Operand, alpha: complex) -> Array:
-    """`alpha * x2`, in the type that results have. Raises DTypeError."""
-    return multiple(xp, name, common_type(x1, x2), x2, alpha)
+    """`alpha * x2` in the type of the result, in which operands without axes are as others. Raises DTypeError."""
+    dtype = common_type(*[one.reshape(-1) if isinstance(one, _ndarray) else one for one in (x1, x2)])
+    return multiple(xp, name, dtype, x2, alpha)
 
 
 def _truncated(x1: Operand, x2: Operand, out: Any) -> Array:

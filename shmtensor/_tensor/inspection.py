@@ -190,10 +190,10 @@ def is_complex(input: Tensor) -> bool:
     return array_of(input).dtype.kind == "c"
 
 
-@composed(function=False)
-def is_signed(self: Tensor) -> bool:
-    """Whether the type of a tensor has negative numbers."""
-    return self.dtype.kind not in "bu"
+@composed()
+def is_signed(input: Tensor) -> bool:
+    """Whether the type of a tensor has negative numbers. Raises DTypeError: not a tensor."""
+    return array_of(input).dtype.kind not in "bu"
 
 
 @composed()

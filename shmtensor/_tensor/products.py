@@ -18,6 +18,7 @@ from ..errors import DTypeError, InvalidArgument
 from .core import Tensor, axis_of, indices_of
 from .dispatch import Array, Module, Out, Register, composed, export, operation
 from .elementwise import binary
+from .result_types import common_type, converted
 
 KINDS: Final = ("a scalar", "a vector (1 axis)", "a matrix (2 axes)", "a stack of matrices (3 axes)")
 
@@ -185,8 +186,8 @@ def outer(xp: Module, x: Array, /, vec2: Array, *, out: Array | None = None) -> 
     """
     if x.ndim != 1 or vec2.ndim != 1:
         raise InvalidArgument(f"outer of tensors of shapes {x.shape} and {vec2.shape}; it takes two vectors (1 axis)")
-    dtype = xp.result_type(x, vec2)
-    return _product("outer", _outer, x.astype(dtype, copy=False), vec2, out, (x.size, vec2.size))
+    a, b = converted(xp, common_type(x, vec2), x, vec2)
+    return _product("outer", _outer, a, b, out, (x.size, vec2.size))
 
 
 @_added()
@@ -314,7 +315,7 @@ def inner(xp: Module, x: Array, /, other: Array) -> Array:
 @operation(out=Out.COPIED)
 def kron(xp: Module, x: Array, /, other: Array) -> Array:
     """Kronecker's product: the second tensor times each element of the first, in the place of that element."""
-    return xp.kron(x, other)
+    return xp.kron(*converted(xp, common_type(x, other), x, other))
 
 
 @composed(method=False)

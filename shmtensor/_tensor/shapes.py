@@ -24,7 +24,7 @@ from ..storage.regions import address_of
 from .axes import dim_of, lined
 from .core import Tensor, array_of, axes_of, axis_of, index_of, indices_of
 from .dispatch import Array, Arrays, Module, Out, Register, Result, composed, export, operation
-from .result_types import common_type
+from .result_types import common_type, converted
 
 _BACK: Final = slice(None, None, -1)
 _view: Register = partial(operation, result=Result.VIEW)
@@ -655,25 +655,25 @@ def stack(xp: Module, arrays: Arrays, /, axis: int = 0, *, dim: int | None = Non
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def hstack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors side by side: along the second axis, or the only one. A copy. Raises InvalidArgument."""
-    return xp.hstack(tensors)
+    return xp.hstack(converted(xp, common_type(*tensors), *tensors))
 
 
 @operation("row_stack", out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def vstack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors as rows, one below the other. A copy. Raises InvalidArgument."""
-    return xp.vstack(tensors)
+    return xp.vstack(converted(xp, common_type(*tensors), *tensors))
 
 
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def dstack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors along the third axis. A copy. Raises InvalidArgument."""
-    return xp.dstack(tensors)
+    return xp.dstack(converted(xp, common_type(*tensors), *tensors))
 
 
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def column_stack(xp: Module, tensors: Arrays, /) -> Array:
     """Tensors as columns, side by side. A copy. Raises InvalidArgument."""
-    return xp.column_stack(tensors)
+    return xp.column_stack(converted(xp, common_type(*tensors), *tensors))
 
 
 @operation(fails="rolling")

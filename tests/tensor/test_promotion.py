@@ -104,3 +104,18 @@ def test_the_default_type_is_that_of_integers_that_become_inexact(dtype):
         st.set_default_dtype("float32")
     assert found == [dtype] * 3 + ["int64"] + [dtype] * 10
     assert (whole / 2).dtype == "float32"
+
+
+def test_joined_and_outer_results_have_the_common_type():
+    x, whole = st.ones(2), st.tensor([1, 2])
+    for made in (
+        st.outer(x, whole), st.kron(x, whole), st.hstack((x, whole)), st.vstack((x, whole)), st.dstack((x, whole)),
+        st.column_stack((x, whole)), st.block_diag(x, whole), st.cat((x, whole)), st.stack((x, whole)),
+    ):  # fmt: skip
+        assert made.dtype == "float32"
+
+
+def test_alpha_changes_no_type():
+    for x, y in ((st.ones(2), st.tensor(1.0, dtype="float64")), (st.tensor([1]), st.tensor(True)), (st.ones(1), 2)):
+        assert st.add(x, y).dtype == st.add(x, y, alpha=2).dtype
+        assert st.sub(x, st.tensor(1)).dtype == st.sub(x, st.tensor(1), alpha=3).dtype
