@@ -13,8 +13,8 @@ from typing import Any, Final
 _AXES: Final = ("dim", "dims", "axis", "axes")
 _SYNONYMS: Final = {
     **dict.fromkeys(_AXES, _AXES), "keepdim": ("keepdims",), "keepdims": ("keepdim",), "other": ("x2",),
-    "repetitions": ("dims",), "reps": ("dims", "repetitions"), "dims": (*_AXES, "repetitions"), "size": ("shape",),
-    "shape": ("size",), "shift": ("shifts",),
+    "repetitions": ("dims",), "reps": ("dims", "repetitions"), "dims": (*_AXES, "repetitions"), "size": ("shape", "sizes"),
+    "shape": ("size", "sizes"), "shift": ("shifts",),
 }  # fmt: skip
 """Names by which NumPy, the array API or torch mean one of the others, where a form has that one."""
 
@@ -27,7 +27,8 @@ _TORCH: Final[dict[str, dict[str, str]]] = {
     "split": {"tensor": "x", "input": "x", "split_size_or_sections": "split_size"}, "take": {"index": "indices"},
     "tensor_split": {**_PARTS, "tensor_indices_or_sections": "indices_or_sections"}, "tensordot": {"a": "x"},
     "tensorsolve": {"B": "other"}, "tile": {"dims": "repetitions"}, "transpose": {"axis0": "dim0", "axis1": "dim1"},
-    "vector_norm": {"x": "x"}, "vsplit": _PARTS,
+    "random_": {"from": "low", "to": "high"}, "uniform_": {"from": "low", "to": "high"}, "vector_norm": {"x": "x"},
+    "view": {"dtype": "shape"}, "vsplit": _PARTS,
 }  # fmt: skip
 """Torch's names for our parameters, by function, where no rule gives them."""
 
@@ -108,6 +109,8 @@ def own_arguments(
     positional = [*args]
     for name in by_position[len(args) :]:
         if name not in values:
-            break
+            return positional, values
         positional.append(values.pop(name))
+    several = [one.name for one in parameters.values() if one.kind is inspect.Parameter.VAR_POSITIONAL]
+    positional += [values.pop(name) for name in several if name in values]  # sizes may be given as one list
     return positional, values
