@@ -33,7 +33,7 @@ _TORCH: Final[dict[str, dict[str, str]]] = {
 """Torch's names for our parameters, by function, where no rule gives them."""
 
 
-def torch_names(name: str, module: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
+def torch_names(name: str, module: str, parameters: Sequence[str], first: str) -> dict[str, str]:
     """Our parameters by torch's names for them, in functions whose implementations name them otherwise.
 
     The rule: the first tensor is `input` (in `linalg` `A`, too), the second operand `other`, a list of them `tensors`.
@@ -43,18 +43,18 @@ def torch_names(name: str, module: str, parameters: Mapping[str, inspect.Paramet
         name: name of the function.
         module: name of its module.
         parameters: our parameters.
+        first: annotation of the first one; empty if that cannot be given by name.
     """
-    if ".array_api" in module or not parameters:
+    if ".array_api" in module or not first:
         return {}
+    own_first = parameters[0]
     table = _TORCH.get(name) or _TORCH.get(name.removesuffix("_"), {})
     names = {torch: own for torch, own in table.items() if own in parameters and torch not in {*parameters} - {own}}
-    first = next(iter(parameters.values()))
-    if first.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+    if own_first not in names.values() or ".linalg" in module:
         usual = ("input",) if ".linalg" not in module else ("input", "A") if "routines" in module else ("A", "input")
-        usual = ("tensors",) if first.annotation == "Arrays" else (*usual, "x", "x1", "a")
-        if first.name not in names.values() or ".linalg" in module:
-            others = {*parameters, *names} - {first.name}
-            names |= {one: first.name for one in usual if one not in others}
+        usual = ("tensors",) if first == "Arrays" else (*usual, "x", "x1", "a")
+        others = {*parameters, *names} - {own_first}
+        names |= {one: own_first for one in usual if one not in others}
     if "x2" in parameters and "other" not in parameters and "x2" not in names.values():
         names |= {"other": "x2", "x2": "x2"}
     return names
