@@ -330,7 +330,8 @@ def _shown_signature(name: str, module: str, shown: Callable[..., Any], out: Out
 def _keywords_of(name: str, module: str, shown: Callable[..., Any]) -> dict[str, str]:
     """Names of an implementation's parameters by torch's names for them."""
     code = shown.__code__
-    parameters = code.co_varnames[takes_module(shown) : code.co_argcount + code.co_kwonlyargcount]
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    parameters = code.co_varnames[takes_module(shown) : count]
     has_first = code.co_argcount > takes_module(shown)
     return torch_names(name, module, parameters, annotations_of(shown).get(parameters[0], "Any") if has_first else "")
 
