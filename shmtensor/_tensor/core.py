@@ -467,11 +467,11 @@ class Tensor(TensorBase, Methods):
         """Set every element to 0; returns self. Raises LayoutError where the memory is read-only."""
         return self.fill_(0)
 
-    def copy_(self, source: Any, non_blocking: bool = False) -> Self:
+    def copy_(self, src: Any, non_blocking: bool = False) -> Self:
         """Copy values, converting their type; returns self. They broadcast, or (TH's) are as many, and copied in order.
 
         Args:
-            source: a tensor, array, number or nested sequence.
+            src: a tensor, array, number or nested sequence.
             non_blocking: has no effect.
 
         Raises:
@@ -479,9 +479,9 @@ class Tensor(TensorBase, Methods):
             DTypeError: values that are not numbers.
         """
         a = self._live()
-        values = source._live() if isinstance(source, Tensor) else source
+        values = src._live() if isinstance(src, Tensor) else src
         if not isinstance(values, np.ndarray) or values.dtype not in BY_DTYPE:
-            values = array_from(source, a.dtype)
+            values = array_from(src, a.dtype)
         if values.size == a.size and values.shape != a.shape:  # what broadcasts then has other axes of size 1 alone
             values = values.reshape(a.shape)
         try:

@@ -130,7 +130,7 @@ class Form:
     @property
     def signature(self) -> inspect.Signature:
         """Parameters for callers: those of the implementation without `xp`, with tensors for arrays, and `out`."""
-        return as_torch(signature_of(self.shown, self.out), self.keywords)
+        return _shown_signature(self.row.name, self.row.module, self.shown, self.out)
 
     @property
     def keywords(self) -> dict[str, str]:
@@ -151,11 +151,14 @@ class Form:
             wider: takes calls with more parameters, if there are.
         """
 
+        named = {*(self.shown.__kwdefaults__ or ())}
+        if self.out not in (Out.PASSED, Out.COPIED):
+            named -= {"out"}
+
         def call(*args: Any, **how: Any) -> Any:
-            if wider is None or len(args) < 2:
-                args, how = self.own_arguments(args, how)
-            else:
-                self.require_arguments(*args, **how)
+            if wider is not None and len(args) == 2 and how.keys() <= named:  # add(x, y, alpha=2)
+                return wider(*args, **how)
+            args, how = self.own_arguments(args, how)
             return (operation if how.keys() <= {"out"} else wider or operation)(*args, **how)
 
         return call
@@ -210,12 +213,12 @@ class Form:
         """Compute with the names of the implementation for torch's and others. Raises TypeError: they do not fit."""
         count = takes_module(compute)
         place = {"out": how.pop("out")} if self.out in (Out.PLACE, Out.PLACED) and "out" in how else {}
-        given = len(args) - count
+        by_position = len(args) - count
         positional, how = self.own_arguments(args[count:], how)
         for i, parameter in enumerate([*_own_signature(self.shown, self.out).parameters.values()][: len(positional)]):
-            if i >= given and parameter.annotation == "Tensor" and positional[i] is None:
+            if i >= by_position and parameter.annotation == "Tensor" and positional[i] is None:
                 self.reject(None)
-        if not given and positional and self.takes_sequence:
+        if not by_position and positional and self.takes_sequence:
             positional = (self._arrays_of(positional[0]), *positional[1:])
         args = (*args[:count], *positional)
         try:
@@ -318,10 +321,19 @@ _own_signature: Final = cache(signature_of)
 
 
 @cache
+def _shown_signature(name: str, module: str, shown: Callable[..., Any], out: Out) -> inspect.Signature:
+    """The parameters of a form for callers, with torch's names."""
+    return as_torch(_own_signature(shown, out), _keywords_of(name, module, shown))
+
+
+@cache
 def _keywords_of(name: str, module: str, shown: Callable[..., Any]) -> dict[str, str]:
     """Names of an implementation's parameters by torch's names for them."""
-    parameters = [*inspect.signature(shown).parameters.values()][takes_module(shown) :]
-    return torch_names(name, module, {one.name: one for one in parameters})
+    code = shown.__code__
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    parameters = code.co_varnames[takes_module(shown) : count]
+    has_first = code.co_argcount > takes_module(shown)
+    return torch_names(name, module, parameters, annotations_of(shown).get(parameters[0], "Any") if has_first else "")
 
 
 def _public(annotation: Any) -> Any:

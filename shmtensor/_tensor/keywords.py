@@ -13,8 +13,8 @@ from typing import Any, Final
 _AXES: Final = ("dim", "dims", "axis", "axes")
 _SYNONYMS: Final = {
     **dict.fromkeys(_AXES, _AXES), "keepdim": ("keepdims",), "keepdims": ("keepdim",), "other": ("x2",),
-    "repetitions": ("dims",), "reps": ("dims", "repetitions"), "dims": (*_AXES, "repetitions"), "size": ("shape",),
-    "shape": ("size",), "shift": ("shifts",),
+    "repetitions": ("dims",), "reps": ("dims", "repetitions"), "dims": (*_AXES, "repetitions"), "size": ("shape", "sizes"),
+    "shape": ("size", "sizes"), "shift": ("shifts",),
 }  # fmt: skip
 """Names by which NumPy, the array API or torch mean one of the others, where a form has that one."""
 
@@ -27,12 +27,13 @@ _TORCH: Final[dict[str, dict[str, str]]] = {
     "split": {"tensor": "x", "input": "x", "split_size_or_sections": "split_size"}, "take": {"index": "indices"},
     "tensor_split": {**_PARTS, "tensor_indices_or_sections": "indices_or_sections"}, "tensordot": {"a": "x"},
     "tensorsolve": {"B": "other"}, "tile": {"dims": "repetitions"}, "transpose": {"axis0": "dim0", "axis1": "dim1"},
-    "vector_norm": {"x": "x"}, "vsplit": _PARTS,
+    "random_": {"from": "low", "to": "high"}, "uniform_": {"from": "low", "to": "high"}, "vector_norm": {"x": "x"},
+    "view": {"dtype": "shape"}, "vsplit": _PARTS,
 }  # fmt: skip
 """Torch's names for our parameters, by function, where no rule gives them."""
 
 
-def torch_names(name: str, module: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
+def torch_names(name: str, module: str, parameters: Sequence[str], first: str) -> dict[str, str]:
     """Our parameters by torch's names for them, in functions whose implementations name them otherwise.
 
     The rule: the first tensor is `input` (in `linalg` `A`, too), the second operand `other`, a list of them `tensors`.
@@ -42,18 +43,18 @@ def torch_names(name: str, module: str, parameters: Mapping[str, inspect.Paramet
         name: name of the function.
         module: name of its module.
         parameters: our parameters.
+        first: annotation of the first one; empty if that cannot be given by name.
     """
-    if ".array_api" in module or not parameters:
+    if ".array_api" in module or not first:
         return {}
+    own_first = parameters[0]
     table = _TORCH.get(name) or _TORCH.get(name.removesuffix("_"), {})
     names = {torch: own for torch, own in table.items() if own in parameters and torch not in {*parameters} - {own}}
-    first = next(iter(parameters.values()))
-    if first.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+    if own_first not in names.values() or ".linalg" in module:
         usual = ("input",) if ".linalg" not in module else ("input", "A") if "routines" in module else ("A", "input")
-        usual = ("tensors",) if first.annotation == "Arrays" else (*usual, "x", "x1", "a")
-        if first.name not in names.values() or ".linalg" in module:
-            others = {*parameters, *names} - {first.name}
-            names |= {one: first.name for one in usual if one not in others}
+        usual = ("tensors",) if first == "Arrays" else (*usual, "x", "x1", "a")
+        others = {*parameters, *names} - {own_first}
+        names |= {one: own_first for one in usual if one not in others}
     if "x2" in parameters and "other" not in parameters and "x2" not in names.values():
         names |= {"other": "x2", "x2": "x2"}
     return names
@@ -108,6 +109,8 @@ def own_arguments(
     positional = [*args]
     for name in by_position[len(args) :]:
         if name not in values:
-            break
+            return positional, values
         positional.append(values.pop(name))
+    several = [one.name for one in parameters.values() if one.kind is inspect.Parameter.VAR_POSITIONAL]
+    positional += [values.pop(name) for name in several if name in values]  # sizes may be given as one list
     return positional, values

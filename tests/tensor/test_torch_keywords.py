@@ -101,9 +101,16 @@ X.clone().add_(other=Y, alpha=2) | X + 2 * Y
 X.clone().pow_(exponent=2) | X * X
 X.masked_fill(mask=X > 2, value=0) | X.masked_fill(X > 2, 0)
 exp_(input=X.clone()) | exp(X)
+X.view(size=(3, 2)) | X.view(3, 2)
+X.view(dtype=st.int32) | X.view(st.int32)
+X.reshape(shape=(3, 2)) | X.reshape(3, 2)
+X.permute(dims=(1, 0)) | X.permute(1, 0)
+X[0].expand(size=(2, 3)) | X[0].expand(2, 3)
+X.tile(dims=(2, 1)) | X.tile(2, 1)
+X.clone().copy_(src=Y) | Y
 """
 NAMES = {name: getattr(st, name) for name in dir(st)} | {"X": X, "Y": Y, "AT": AT, "st": st, "linalg": linalg}
-WITHOUT_NAMES: dict[str, str] = {}
+WITHOUT_NAMES = {"zero_(input)": "it is the method, the tensor of which is `self`"}
 """Torch's functions, calls of which by torch's names are not taken, and why."""
 
 
