@@ -219,8 +219,11 @@ class StorageBase:
             flat = section_of(root._flat, offset + first, size, dtype)
             part._adopt(flat, root._region, root._allocator, StorageFlags.REFCOUNTED | StorageFlags.VIEW)
             part._view = (root, offset + first)
-            root._views = [ref for ref in root._views or () if ref() is not None]
-            root._views.append(weakref.ref(part))
+            views = [] if root._views is None else root._views
+            if len(views) & (len(views) - 1) == 0:  # not each time, which would take n * n steps for n parts
+                views = [ref for ref in views if ref() is not None]
+            views.append(weakref.ref(part))
+            root._views = views
         return part
 
     # -- changing it --------------------------------------------------------------------------------------------------

@@ -208,3 +208,13 @@ def test_tensors_over_bytes():
     loaded = pickle.loads(pickle.dumps(raw[4:8]))
     assert loaded.tolist() == [50, 0, 0, 0]
     assert np.asarray(loaded.storage()).tolist() == [1, 50, 3]
+
+
+def test_parts_that_are_gone_are_forgotten():
+    storage = FloatStorage(8)
+    kept = [storage[i:] for i in range(5)]
+    for _ in range(1000):
+        storage[1:]
+    assert len(storage._views) <= 16
+    storage.resize_(9)[4] = 7
+    assert [part.tolist()[4 - i] for i, part in enumerate(kept)] == [7] * 5
