@@ -126,14 +126,14 @@ def binary(
         compute: a ufunc of NumPy, or a function that takes the same arguments.
         module: where the function is to be found.
         operator: "add" for `__add__`, `__radd__` and `__iadd__`.
+        in_place: results have the shape that both broadcast to, and there is an in-place form.
         compares: "lt" for `__lt__`, which has no such other forms.
         floats: as of `unary`.
         wider: the implementation, for callers, of calls with more keyword arguments: takes (x1, x2, out, **them).
     """
-    elementwise = getattr(compute, "signature", None) is None
 
     def into(a: Any, b: Any, *, out: Any) -> Any:
-        if elementwise and not (type(a) is type(b) is _ndarray and a.shape == b.shape == out.shape):
+        if in_place and not (type(a) is type(b) is _ndarray and a.shape == b.shape == out.shape):
             require_shape(out, np.broadcast(a, b).shape, name)
         return compute(a, b, out=out)
 
@@ -230,11 +230,9 @@ def _square(xp: Module, a: Array, out: Array | None = None) -> Array:
 
 def _power(a: Any, b: Any, out: Any = None) -> Any:
     """The first to the power of the second; of integers 0 where it is a fraction."""
-    try:
+    kinds = getattr(a, "dtype", _BOOL).kind, getattr(b, "dtype", _BOOL).kind
+    if kinds[1] != "i" or kinds[0] in "fcV" or np.all(b >= 0):
         return np.power(a, b, out)
-    except ValueError:  # negative powers of integers, or shapes
-        if getattr(b, "dtype", _BOOL).kind != "i" or np.all(b >= 0):
-            raise
     whole = np.power(a, np.maximum(b, 0))
     kept = np.where(np.equal(a, -1), 1 - 2 * (b & 1), np.equal(a, 1)).astype(whole.dtype)
     return np.positive(np.where(b < 0, kept, whole), out)

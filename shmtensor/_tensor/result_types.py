@@ -82,6 +82,11 @@ def widened(xp: Module, dtype: NumpyType) -> NumpyType:
     return xp.dtype(xp.float32) if dtype.itemsize < 4 else dtype
 
 
+def sortable(xp: Module, a: Array) -> Array:
+    """The same values in a type that NumPy sorts with NaN last, which it does not do in types of other packages."""
+    return a.astype(xp.float32) if a.dtype.kind == "V" else a
+
+
 def number_of(what: str, value: Any) -> Any:
     """A number of Python, also of a tensor or array without axes. Raises InvalidArgument: another object."""
     number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value

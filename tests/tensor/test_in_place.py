@@ -86,3 +86,11 @@ def test_functions_of_elements():
         x.map_(x, 3)
     with pytest.raises(InvalidArgument):
         x.map_(st.ones(2), lambda a, b: a)
+
+
+def test_negative_powers_in_place_change_nothing_before_they_are_seen():
+    x = st.tensor([[1, 5], [-1, 2], [0, 10]])
+    powers = st.tensor([[-1, 3], [3, -1], [1, 2]])
+    expect = [[1, 125], [-1, 0], [0, 100]]
+    assert st.pow(x, powers).tolist() == expect
+    assert x.pow_(powers).tolist() == expect
