@@ -144,6 +144,7 @@ def binary(
     }  # fmt: skip
     if wider is not None:
         how["shown"] = wider
+        wider.__qualname__ = name  # messages of Python have it
     row.function = make_form(row, name, into=into, wider=wider, **how)
     row.methods.update(dict.fromkeys(row.names, row.function))
     place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": other_operand}
@@ -165,7 +166,14 @@ def binary(
 
 def _placed(wider: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """The in-place form of a function with more keyword arguments."""
-    return wider and (lambda x, other, **how: wider(x, other, out=x, **how))
+    if wider is None:
+        return None
+
+    def placed(x: Any, other: Any, **how: Any) -> Any:
+        return wider(x, other, out=x, **how)
+
+    placed.__qualname__ = f"{wider.__qualname__}_"  # messages of Python have it
+    return placed
 
 
 def _gives_floats(compute: Callable[..., Any]) -> bool:
@@ -325,7 +333,7 @@ def _subtract_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Arra
     return subtract(x1, x2 if alpha == 1 else _multiple("subtract", x1, x2, alpha), out=out)
 
 
-@operation(function=False, method=False, fails="a multiple of")
+@operation(name="multiple", function=False, method=False, fails="a multiple of")
 def _multiple(xp: Module, name: str, x1: Operand, x2: Operand, alpha: complex) -> Array:
     """`alpha * x2`, in the type that results have. Raises DTypeError."""
     return multiple(xp, name, common_type(x1, x2), x2, alpha)

@@ -22,8 +22,13 @@ COMPLEX: Final = 3
 
 
 def category(dtype: NumpyType) -> int:
-    """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones."""
-    return _CATEGORIES[dtype.kind]
+    """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones. Raises DTypeError: no numbers."""
+    found = _CATEGORIES.get(dtype.kind)
+    if found is None:
+        raise DTypeError(
+            f"an operand of NumPy's type {dtype}; give tensors, and numbers from {-(2**63)} to {2**64 - 1}"
+        )
+    return found
 
 
 def common_type(*operands: Operand) -> NumpyType:

@@ -357,7 +357,7 @@ def geev(xp: Module, x: Array, /, eigenvectors: bool = False) -> EigenResult:
 # -- triangular factors ------------------------------------------------------------------------------------------------
 
 
-@operation(function=False, method=False)
+@operation(name="lu", function=False, method=False)
 def _factored(xp: Module, x: Array, pivot: bool) -> tuple[Array, ...]:
     """Factors, pivots and infos."""
     return factored("lu", x, strict=False, pivot=pivot)
