@@ -16,7 +16,6 @@ from ..errors import InvalidArgument
 from ..storage.arguments import shape_from
 from .core import index_of, indices_of
 from .dispatch import Array, Module, Result, export, operation
-from .result_types import common_type
 
 
 @operation(method=False, fails="a product of tensors, the first", result=Result.VIEW)
@@ -64,7 +63,7 @@ def block_diag(xp: Module, *tensors: Array) -> Array:
     if not tensors or any(a.ndim > 2 for a in tensors):
         raise InvalidArgument(f"block_diag of shapes {[a.shape for a in tensors]}; give tensors of at most two axes")
     blocks = [xp.atleast_2d(a) for a in tensors]
-    kind = common_type(*[a.reshape(-1) for a in tensors])
+    kind = np.result_type(*[a.dtype for a in tensors])
     shape, _ = shape_from((sum(len(a) for a in blocks), sum(a.shape[1] for a in blocks)), kind.itemsize)
     made = xp.zeros(shape, kind)
     row = column = 0

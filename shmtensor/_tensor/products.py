@@ -205,8 +205,7 @@ def outer(xp: Module, x: Array, /, vec2: Array, *, out: Array | None = None) -> 
     """
     if x.ndim != 1 or vec2.ndim != 1:
         raise InvalidArgument(f"outer of tensors of shapes {x.shape} and {vec2.shape}; it takes two vectors (1 axis)")
-    dtype = common_type(x, vec2)
-    a, b = converted(xp, dtype, x, vec2)
+    a, b = converted(xp, common_type(x, vec2), x, vec2)
     return _product("outer", _outer, a, b, out, (x.size, vec2.size))
 
 

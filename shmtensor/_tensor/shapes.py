@@ -610,12 +610,6 @@ def _joined(function: Callable[..., Array], arrays: Any, out: Any, **how: Any) -
     return function(arrays, out=out, **how)
 
 
-def _alike(arrays: Any) -> list[Array]:
-    """Arrays in the type that they promote to."""
-    kind = common_type(*arrays)
-    return [a.astype(kind, copy=False) for a in arrays]
-
-
 def _one_after_the_other(xp: Module, arrays: Any, axis: Any, out: Any) -> Array:
     """The arrays along an axis. Those of shape (0,) may be among others, as in torch."""
     kept = [a for a in arrays if a.shape != (0,)]
@@ -649,25 +643,25 @@ def stack(xp: Module, arrays: Arrays, /, axis: int = 0, *, dim: int | None = Non
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def hstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors side by side: along the second axis, or the only one. A copy. Raises InvalidArgument."""
-    return xp.hstack(_alike(tensors))
+    return xp.hstack(tensors)
 
 
 @operation("row_stack", out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def vstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors as rows, one below the other. A copy. Raises InvalidArgument."""
-    return xp.vstack(_alike(tensors))
+    return xp.vstack(tensors)
 
 
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def dstack(xp: Module, tensors: Arrays) -> Array:
     """Tensors along the third axis. A copy. Raises InvalidArgument."""
-    return xp.dstack(_alike(tensors))
+    return xp.dstack(tensors)
 
 
 @operation(out=Out.COPIED, method=False, fails="{name} of tensors, the first")
 def column_stack(xp: Module, tensors: Arrays) -> Array:
     """Tensors as columns, side by side. A copy. Raises InvalidArgument."""
-    return xp.column_stack(_alike(tensors))
+    return xp.column_stack(tensors)
 
 
 @operation(fails="rolling")

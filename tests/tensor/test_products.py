@@ -345,8 +345,3 @@ def test_bfloat16_stays_bfloat16():
     with pytest.raises(InvalidArgument):
         a @ 2
     assert (a @ a).tolist() == [[2.0, 2.0], [2.0, 2.0]]
-
-
-@pytest.mark.parametrize("name", ["outer", "kron"])
-def test_integers_take_the_other_type(name):
-    assert getattr(shmtensor, name)(shmtensor.tensor([1, 2]), shmtensor.tensor([1.0])).dtype == shmtensor.float32

@@ -83,10 +83,3 @@ def test_types_are_torchs(name):
             continue
         found = computed(name, common(*types), *[np.ones(2, dtype) for dtype in types])
         assert str(theirs) in (f"torch.{found.dtype}", "torch.complex32"), types
-
-
-@pytest.mark.parametrize("name", ["hstack", "vstack", "dstack", "column_stack", "block_diag"])
-def test_tensors_beside_each_other_take_the_inexact_type(name):
-    tensors = [st.tensor([1]), st.tensor([1.0])]
-    found = st.block_diag(*tensors) if name == "block_diag" else getattr(st, name)(tensors)
-    assert found.dtype == st.float32
