@@ -54,7 +54,7 @@ def _sliced(input: Tensor, dim: int = 0, start: int | None = None, end: int | No
     return _slice(input, dim, start, end, step)
 
 
-@operation(result=Result.VIEW, function=False, method=False, fails="a slice of")
+@operation(name="slice", result=Result.VIEW, function=False, method=False, fails="a slice of")
 def _slice(
     xp: Module, x: Array, /, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:

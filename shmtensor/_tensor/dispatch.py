@@ -150,7 +150,6 @@ class Form:
             operation: takes the calls without other names than `out`.
             wider: takes calls with more parameters, if there are.
         """
-
         named = {*(self.shown.__kwdefaults__ or ())}
         if self.out not in (Out.PASSED, Out.COPIED):
             named -= {"out"}

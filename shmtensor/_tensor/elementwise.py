@@ -126,14 +126,14 @@ def binary(
         compute: a ufunc of NumPy, or a function that takes the same arguments.
         module: where the function is to be found.
         operator: "add" for `__add__`, `__radd__` and `__iadd__`.
+        in_place: results have the shape that both broadcast to, and there is an in-place form.
         compares: "lt" for `__lt__`, which has no such other forms.
         floats: as of `unary`.
         wider: the implementation, for callers, of calls with more keyword arguments: takes (x1, x2, out, **them).
     """
-    elementwise = getattr(compute, "signature", None) is None
 
     def into(a: Any, b: Any, *, out: Any) -> Any:
-        if elementwise and not (type(a) is type(b) is _ndarray and a.shape == b.shape == out.shape):
+        if in_place and not (type(a) is type(b) is _ndarray and a.shape == b.shape == out.shape):
             require_shape(out, np.broadcast(a, b).shape, name)
         return compute(a, b, out=out)
 
@@ -144,6 +144,7 @@ def binary(
     }  # fmt: skip
     if wider is not None:
         how["shown"] = wider
+        wider.__qualname__ = name  # messages of Python have it
     row.function = make_form(row, name, into=into, wider=wider, **how)
     row.methods.update(dict.fromkeys(row.names, row.function))
     place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": wider or other_operand}
@@ -165,7 +166,14 @@ def binary(
 
 def _placed(wider: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """The in-place form of a function with more keyword arguments."""
-    return wider and (lambda x, other, **how: wider(x, other, out=x, **how))
+    if wider is None:
+        return None
+
+    def placed(x: Any, other: Any, **how: Any) -> Any:
+        return wider(x, other, out=x, **how)
+
+    placed.__qualname__ = f"{wider.__qualname__}_"  # messages of Python have it
+    return placed
 
 
 def _gives_floats(compute: Callable[..., Any]) -> bool:
@@ -230,11 +238,9 @@ def _square(xp: Module, a: Array, out: Array | None = None) -> Array:
 
 def _power(a: Any, b: Any, out: Any = None) -> Any:
     """The first to the power of the second; of integers 0 where it is a fraction."""
-    try:
+    kinds = getattr(a, "dtype", _BOOL).kind, getattr(b, "dtype", _BOOL).kind
+    if kinds[1] != "i" or kinds[0] in "fcV" or np.all(b >= 0):
         return np.power(a, b, out)
-    except ValueError:  # negative powers of integers, or shapes
-        if getattr(b, "dtype", _BOOL).kind != "i" or np.all(b >= 0):
-            raise
     whole = np.power(a, np.maximum(b, 0))
     kept = np.where(np.equal(a, -1), 1 - 2 * (b & 1), np.equal(a, 1)).astype(whole.dtype)
     return np.positive(np.where(b < 0, kept, whole), out)
@@ -327,7 +333,7 @@ def _subtract_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Arra
     return subtract(x1, x2 if alpha == 1 else _multiple("subtract", x1, x2, alpha), out=out)
 
 
-@operation(function=False, method=False, fails="a multiple of")
+@operation(name="multiple", function=False, method=False, fails="a multiple of")
 def _multiple(xp: Module, name: str, x1: Operand, x2: Operand, alpha: complex) -> Array:
     """`alpha * x2` in the type of the result, in which operands without axes are as others. Raises DTypeError."""
     dtype = common_type(*[one.reshape(-1) if isinstance(one, _ndarray) else one for one in (x1, x2)])

@@ -126,7 +126,7 @@ def histogram(
     return _counted(xp, points, edges, weight, density), edges[0]  # type: ignore[return-value]
 
 
-@operation(function=False, method=False, fails="a histogram of")
+@operation(name="histogramdd", function=False, method=False, fails="a histogram of")
 def _of_points(xp: Module, x: Array, bins: Any, range: Any, weight: Array | None, density: bool) -> Any:
     """Counts and edges of `histogramdd`."""
     _require_float(x, "histogramdd")

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import DTypeError, InvalidArgument
 from .core import axis_of
 from .dispatch import Array, Module, Out, export, operation
-from .result_types import require_floating, require_real
+from .result_types import require_floating, require_real, sortable
 from .statistical import Found
 
 INTERPOLATIONS: Final = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -43,7 +43,7 @@ def nanmedian(xp: Module, input: Array, dim: int | None = None, keepdim: bool = 
         if dim is None and input.dtype.kind not in "biu":
             return xp.full((), xp.nan, input.dtype)
         raise InvalidArgument(f"nanmedian of a tensor of shape {input.shape}; there is no element")
-    order = xp.argsort(rows, -1, stable=True)
+    order = xp.argsort(sortable(xp, rows), -1, stable=True)
     counts = xp.sum(~xp.isnan(rows), axis=-1, keepdims=True)
     found = xp.take_along_axis(order, xp.maximum(counts - 1, 0) // 2, -1)
     values = xp.take_along_axis(rows, found, -1)[..., 0]

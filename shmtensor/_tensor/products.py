@@ -22,7 +22,24 @@ from .result_types import common_type, converted
 
 KINDS: Final = ("a scalar", "a vector (1 axis)", "a matrix (2 axes)", "a stack of matrices (3 axes)")
 
-matmul = binary("matmul", np.matmul, module=__name__, in_place=False, operator="matmul")
+
+def _matmul(a: Any, b: Any, out: Any = None) -> Any:
+    """The product of matrices, stacks of them, or vectors; types of other packages are multiplied in float32."""
+    kind = getattr(a, "dtype", None)
+    if kind is None or kind.kind != "V" or getattr(b, "dtype", None) != kind:
+        return np.matmul(a, b, out)
+    found = np.asarray(np.matmul(a, b)).astype(kind)
+    if out is None:
+        return found
+    if out.shape != found.shape:
+        raise InvalidArgument(
+            f"matmul gives shape {found.shape}, and out has shape {out.shape}; give one of that shape"
+        )
+    np.copyto(out, found, "same_kind")
+    return out
+
+
+matmul = binary("matmul", _matmul, module=__name__, in_place=False, operator="matmul")
 
 
 @operation(method=False, out=Out.COPIED, fails="the product over axes {dims} with a tensor of shape {b.shape} of")
@@ -60,7 +77,8 @@ def vecdot(xp: Module, x: Array, /, y: Array, *, dim: int = -1, axis: int | None
     axis_of(x, axis), axis_of(y, axis)
     if x.shape[axis] != y.shape[axis] or (axis >= 0 and x.ndim != y.ndim):
         raise InvalidArgument(f"vecdot along axis {axis} of tensors of shapes {x.shape} and {y.shape}")
-    return xp.vecdot(x, y, axis=axis)
+    result = xp.vecdot(x, y, axis=axis)
+    return result.astype(x.dtype) if x.dtype.kind == "V" and x.dtype == y.dtype else result
 
 
 # -- what goes in, and where the result goes ---------------------------------------------------------------------------
@@ -148,7 +166,7 @@ def _outer(a: Array, b: Array, out: Array | None = None) -> Array:
 def _batch_sum(a: Array, b: Array, out: Array | None = None) -> Array:
     """The sum of the products of two stacks, as one product of two long matrices."""
     length = a.shape[0] * a.shape[2]
-    return np.matmul(a.transpose(1, 0, 2).reshape(a.shape[1], length), b.reshape(length, b.shape[2]), out)
+    return _matmul(a.transpose(1, 0, 2).reshape(a.shape[1], length), b.reshape(length, b.shape[2]), out)
 
 
 _into: Register = partial(operation, out=Out.PASSED, fails="{name} with")
@@ -213,7 +231,7 @@ def mv(xp: Module, x: Array, /, vec: Array, *, out: Array | None = None) -> Arra
     """A matrix (n, m) times a vector (m). Raises InvalidArgument (shapes), DTypeError (types that differ)."""
     _require_axes("mv", (x, 2), (vec, 1))
     _require_size("mv", x, vec, 1, 0)
-    return _product("mv", xp.matmul, x, vec, out, (x.shape[0],))
+    return _product("mv", _matmul, x, vec, out, (x.shape[0],))
 
 
 @_added()
@@ -226,7 +244,7 @@ def addmv(
     """
     _require_axes("addmv", (mat, 2), (vec, 1))
     _require_size("addmv", mat, vec, 1, 0)
-    return _sum(xp, "addmv", x, xp.matmul, mat, vec, (mat.shape[0],), beta, alpha, out)
+    return _sum(xp, "addmv", x, _matmul, mat, vec, (mat.shape[0],), beta, alpha, out)
 
 
 @_into()
@@ -234,7 +252,7 @@ def mm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Arr
     """A matrix (n, k) times a matrix (k, m). Raises InvalidArgument (shapes), DTypeError (types that differ)."""
     _require_axes("mm", (x, 2), (mat2, 2))
     _require_size("mm", x, mat2, 1, 0)
-    return _product("mm", xp.matmul, x, mat2, out, (x.shape[0], mat2.shape[1]))
+    return _product("mm", _matmul, x, mat2, out, (x.shape[0], mat2.shape[1]))
 
 
 @_added()
@@ -247,7 +265,7 @@ def addmm(
     """
     _require_axes("addmm", (mat1, 2), (mat2, 2))
     _require_size("addmm", mat1, mat2, 1, 0)
-    return _sum(xp, "addmm", x, xp.matmul, mat1, mat2, (mat1.shape[0], mat2.shape[1]), beta, alpha, out)
+    return _sum(xp, "addmm", x, _matmul, mat1, mat2, (mat1.shape[0], mat2.shape[1]), beta, alpha, out)
 
 
 @operation(method=False)
@@ -270,7 +288,7 @@ def bmm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Ar
     _require_axes("bmm", (x, 3), (mat2, 3))
     _require_size("bmm", x, mat2, 0, 0)
     _require_size("bmm", x, mat2, 2, 1)
-    return _product("bmm", xp.matmul, x, mat2, out, (*x.shape[:2], mat2.shape[2]))
+    return _product("bmm", _matmul, x, mat2, out, (*x.shape[:2], mat2.shape[2]))
 
 
 @_added()
@@ -285,7 +303,7 @@ def baddbmm(
     _require_size("baddbmm", batch1, batch2, 0, 0)
     _require_size("baddbmm", batch1, batch2, 2, 1)
     shape = (*batch1.shape[:2], batch2.shape[2])
-    return _sum(xp, "baddbmm", x, xp.matmul, batch1, batch2, shape, beta, alpha, out)
+    return _sum(xp, "baddbmm", x, _matmul, batch1, batch2, shape, beta, alpha, out)
 
 
 @_added()
@@ -372,6 +390,8 @@ def _einsum(xp: Module, equation: str, *operands: Array) -> Array:
     except (IndexError, KeyError, TypeError, ValueError) as error:
         shapes = ", ".join(str(a.shape) for a in operands)
         raise InvalidArgument(f"einsum {equation!r} of tensors of shapes {shapes}: {error}") from error
+    if result.dtype.kind != "V" and all(one.dtype == operands[0].dtype and one.dtype.kind == "V" for one in operands):
+        return result.astype(operands[0].dtype)  # types of other packages are multiplied in float32
     seen = any(xp.may_share_memory(result, a) for a in operands)  # NumPy gives a view where nothing is summed
     return xp.array(result) if seen else result
 

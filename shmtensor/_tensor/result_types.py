@@ -24,8 +24,13 @@ COMPLEX: Final = 3
 
 
 def category(dtype: NumpyType) -> int:
-    """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones."""
-    return _CATEGORIES[dtype.kind]
+    """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones. Raises DTypeError: no numbers."""
+    found = _CATEGORIES.get(dtype.kind)
+    if found is None:
+        raise DTypeError(
+            f"an operand of NumPy's type {dtype}; give tensors, and numbers from {-(2**63)} to {2**64 - 1}"
+        )
+    return found
 
 
 def common_type(*operands: Operand) -> NumpyType:
@@ -82,6 +87,11 @@ def multiple(xp: Module, name: str, dtype: NumpyType, values: Operand, alpha: co
 def widened(xp: Module, dtype: NumpyType) -> NumpyType:
     """The type to compute in: float32 for narrower floating-point types."""
     return xp.dtype(xp.float32) if dtype.itemsize < 4 else dtype
+
+
+def sortable(xp: Module, a: Array) -> Array:
+    """The same values in a type that NumPy sorts with NaN last, which it does not do in types of other packages."""
+    return a.astype(xp.float32) if a.dtype.kind == "V" else a
 
 
 def number_of(what: str, value: Any) -> Any:

@@ -16,7 +16,7 @@ from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from .axes import dim_of, lined
 from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of, placed
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
-from .result_types import common_type, multiple
+from .result_types import common_type, multiple, sortable
 from .shapes import broadcast_to, clone
 
 _INTO: Final = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
@@ -290,7 +290,11 @@ def masked_fill_(xp: Module, self: Array, mask: Any, value: Operand) -> Array:
 @composed()
 def masked_fill(input: Tensor, mask: Any, value: Any) -> Tensor:
     """`masked_fill_` on a copy of the broadcast shape. Raises as that function does."""
-    shape = np.broadcast_shapes(array_of(input).shape, np.shape(array_of(mask) if isinstance(mask, Tensor) else mask))
+    try:
+        given = array_of(mask) if isinstance(mask, Tensor) else mask
+        shape = np.broadcast_shapes(array_of(input).shape, np.shape(given))
+    except ValueError:
+        shape = input.shape  # the mask's error says it
     return masked_fill_(clone(input) if shape == input.shape else clone(broadcast_to(input, shape)), mask, value)
 
 
@@ -391,13 +395,13 @@ def searchsorted(
     if side not in (None, "left", "right") or (side == "left" and right):
         raise InvalidArgument(f"searchsorted with right={right} and side {side!r}; give 'left' or 'right'")
     where = "right" if right or side == "right" else "left"
-    rows = sorted_sequence
+    rows = sortable(xp, sorted_sequence)
     if sorter is not None:
         if sorter.shape != rows.shape:
             raise InvalidArgument(f"a sorter of shape {sorter.shape} for values of shape {rows.shape}; give that shape")
         rows = xp.take_along_axis(rows, _indices(xp, sorter, "sorter"), -1)
     kind = xp.int32 if out_int32 else xp.int64
-    asked = xp.asarray(values)
+    asked = sortable(xp, xp.asarray(values))
     if rows.ndim <= 1:
         return xp.asarray(xp.searchsorted(rows.reshape(-1), asked, where)).astype(kind)
     if rows.shape[:-1] != asked.shape[:-1]:

@@ -568,7 +568,7 @@ def detach(xp: Module, self: Array) -> Array:
     return self.view()
 
 
-@_view(function=False, method=False, fails="more axes for")
+@_view(name="atleast", function=False, method=False, fails="more axes for")
 def _with_axes(xp: Module, x: Array, ndim: int) -> Array:
     """A view with so many axes at least."""
     return (xp.atleast_1d, xp.atleast_2d, xp.atleast_3d)[ndim - 1](x.view())

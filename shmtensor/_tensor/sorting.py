@@ -7,10 +7,12 @@ from typing import Any
 from ..errors import InvalidArgument
 from .core import Tensor, array_of, axes_of, axis_of, given, index_of
 from .dispatch import Array, Module, composed, export, operation
+from .result_types import sortable
 from .statistical import Found, into_pair
 
 
 def order_along(xp: Module, a: Array, axis: int, descending: bool, stable: bool) -> Array:
+    a = sortable(xp, a)
     if not descending:
         return xp.argsort(a, axis, stable=stable)
     # Reversed before and after, so that equal ones keep their order.
@@ -83,7 +85,9 @@ def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, s
     first = (slice(None),) * axis + (slice(count),)
     if 0 < count < have // 4:  # so few that sorting all would be waste
         last = (slice(None),) * axis + (slice(have - count, None),)
-        part = xp.argpartition(x, have - count if largest else count - 1, axis)[last if largest else first]
+        part = xp.argpartition(sortable(xp, x), have - count if largest else count - 1, axis)[
+            last if largest else first
+        ]
         at = xp.take_along_axis(part, order_along(xp, xp.take_along_axis(x, part, axis), axis, largest, True), axis)
     else:
         at = order_along(xp, x, axis, largest, True)[first]
@@ -97,7 +101,7 @@ def kthvalue(xp: Module, x: Array, /, k: int, dim: int = -1, keepdim: bool = Fal
     k = index_of(k)
     if not 1 <= k <= x.shape[axis]:
         raise InvalidArgument(f"asked for value {k} of {x.shape[axis]} along axis {dim}; they count from 1")
-    at = xp.take(xp.argpartition(x, k - 1, axis), [k - 1], axis)
+    at = xp.take(xp.argpartition(sortable(xp, x), k - 1, axis), [k - 1], axis)
     values = xp.take_along_axis(x, at, axis)
     return tuple([one if keepdim else xp.squeeze(one, axis) for one in (values, at)])  # type: ignore[return-value]
 

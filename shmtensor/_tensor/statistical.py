@@ -20,7 +20,7 @@ from .axes import dim_of
 from .core import Tensor, axes_of, axis_of, given_each, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .elementwise import log_of_sum, maximum, minimum
-from .result_types import require_floating
+from .result_types import require_floating, sortable
 from .spread import moments
 
 _INT64: Final = np.dtype(np.int64)
@@ -306,7 +306,7 @@ def _middle(xp: Module, rows: Array) -> Array:
     """Where the middle element of each row stands (the lower of two); a NaN, if there is one."""
     if not rows.shape[-1]:
         raise ValueError("there are no elements")
-    order = xp.argsort(rows, -1, stable=True)
+    order = xp.argsort(sortable(xp, rows), -1, stable=True)
     middle = order[..., (rows.shape[-1] - 1) // 2]
     if rows.dtype.kind in "iub":
         return middle
@@ -503,7 +503,7 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
     rows = xp.moveaxis(x, axis, -1)
     if not rows.shape[-1]:
         raise InvalidArgument(f"mode along axis {dim} of a tensor of shape {x.shape}; there is no element")
-    order = xp.argsort(rows, -1, stable=True)
+    order = xp.argsort(sortable(xp, rows), -1, stable=True)
     values = xp.take_along_axis(rows, order, -1)
     place = xp.arange(rows.shape[-1])
     begins = xp.concatenate([xp.ones((*rows.shape[:-1], 1), bool), values[..., 1:] != values[..., :-1]], -1)
@@ -519,7 +519,8 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
 @operation(fails="the distance to a tensor of shape {other.shape} of")
 def dist(xp: Module, x: Array, other: Array, /, p: float = 2) -> Array:
     """The p-norm of the difference of two tensors. Raises InvalidArgument: shapes."""
-    return xp.linalg.norm(xp.subtract(inexact(xp, x), inexact(xp, other)).reshape(-1), p)
+    difference = xp.subtract(inexact(xp, x), inexact(xp, other)).reshape(-1)
+    return xp.asarray(xp.linalg.norm(difference, p)).astype(difference.real.dtype, copy=False)
 
 
 @operation(out=Out.COPIED, in_place=True)

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import DTypeError, InvalidArgument
 from .axes import dim_of, lined
 from .dispatch import Array, Module, export, operation
+from .result_types import sortable
 
 
 def _only(found: list[Any]) -> Any:
@@ -45,9 +46,13 @@ def unique(
     a = x if axis is None else lined(x)
     if axis is not None and not a.size:
         return _none_of(xp, a, axis, return_inverse, return_counts)
-    found = xp.unique(a, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+    found = xp.unique(sortable(xp, a), return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = found[1].reshape(x.shape if axis is None else -1)
-    wanted = [found[0], *([inverse] if return_inverse else []), *([found[2]] if return_counts else [])]
+    wanted = [
+        found[0].astype(x.dtype, copy=False),
+        *([inverse] if return_inverse else []),
+        *([found[2]] if return_counts else []),
+    ]
     return _only(wanted)
 
 

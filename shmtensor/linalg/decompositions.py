@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .._tensor.core import Tensor
 from .._tensor.dispatch import Array, Module, Out, operation
 from ..errors import DTypeError, InvalidArgument, NotSupported
-from .lapack import call, each, floating, matrices, numpys, reported, same_type
+from .lapack import call, each, finite, floating, matrices, numpys, reported, same_type
 
 __all__ = [
     "cholesky", "cholesky_ex", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lu", "lu_factor",
@@ -133,7 +133,7 @@ def svd(xp: Module, x: Array, /, full_matrices: bool = True, *, driver: str | No
     """
     require_driver("svd", driver)
     a = matrices("svd", x)
-    return SVDResult(*numpys("svd", "gesdd", a, xp.linalg.svd, a, full_matrices))
+    return SVDResult(*numpys("svd", "gesdd", a, xp.linalg.svd, finite("svd", "gesdd", a), full_matrices))
 
 
 @operation(method=False, out=Out.COPIED)

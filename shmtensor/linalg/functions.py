@@ -37,8 +37,7 @@ def matrix_power(xp: Module, x: Array, /, n: int) -> Array:
     a = x if n >= 0 else matrices("matrix_power", x)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise InvalidArgument(f"matrix_power of a tensor of shape {a.shape}; it takes square matrices")
-    result = numpys("matrix_power", "gesv", a, xp.linalg.matrix_power, a, n)
-    return result
+    return numpys("matrix_power", "gesv", a, xp.linalg.matrix_power, a, n).astype(a.dtype, copy=False)
 
 
 @operation(method=False, out=Out.COPIED)
@@ -88,6 +87,8 @@ def _applied(name: str, x: Array, *args: Any) -> Array:
 
 
 def _one(name: str, function: Callable[..., Any], matrix: NDArray[Any], *args: Any) -> NDArray[Any]:
+    if len(matrix) > 1 and not np.isfinite(matrix).all():  # SciPy's expm would square without end
+        return np.full_like(matrix, np.nan)
     # What is lost in float32 SciPy's logm takes for a failure.
     wide = np.result_type(matrix.dtype, np.float64) if name == "logm" else matrix.dtype
     doing = f"{name} of a matrix of shape {matrix.shape}"

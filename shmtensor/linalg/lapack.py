@@ -70,6 +70,16 @@ def same_type(name: str, a: NDArray[Any], *others: NDArray[Any]) -> None:
             raise DTypeError(f"{name} of tensors of {a.dtype.name} and {other.dtype.name}; convert one by to()")
 
 
+def finite(name: str, routine: str, a: NDArray[Any]) -> NDArray[Any]:
+    """An array for a routine that need not end where it finds an infinity. Does not block. Raises LinAlgError."""
+    if np.isfinite(a).all():
+        return a
+    raise LinAlgError(
+        f"{name} of a tensor of shape {a.shape} with infinities or NaN: LAPACK {routine} would not converge; replace "
+        "them, as by nan_to_num()"
+    )
+
+
 def numpys(name: str, routine: str, a: NDArray[Any], function: Callable[..., Any], *args: Any, **how: Any) -> Any:
     """`function(*args)` of NumPy, which calls `routine`, with our errors. Does not block.
 

@@ -23,7 +23,8 @@ def measured(name: str, a: Array, function: Callable[..., Any], **how: Any) -> A
     if a.dtype.kind in "iub":
         raise DTypeError(f"{name} of a tensor of {a.dtype.name}; it takes floating-point types: convert it by to()")
     try:
-        return numpys(name, "gesdd", a, function, a, **how)
+        found = numpys(name, "gesdd", a, function, a, **how)
+        return found.astype(a.dtype) if a.dtype.kind == "V" else found
     except np.exceptions.AxisError as error:
         raise IndexOutOfRange(f"{name} of a tensor of shape {a.shape}: {error}") from error
 

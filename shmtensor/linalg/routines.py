@@ -28,7 +28,7 @@ from .decompositions import (
     unpacked,
 )
 from .functions import matrix_exp, matrix_power
-from .lapack import call, each, floating, matrices, numpys, same_type
+from .lapack import call, each, finite, floating, matrices, numpys, same_type
 from .solvers import det, right_side, slogdet, triangular
 
 __all__ = [
@@ -309,7 +309,7 @@ def svd(xp: Module, x: Array, /, some: bool = True, compute_uv: bool = True) -> 
     """
     a = matrices("svd", x)
     if compute_uv:
-        u, s, vh = numpys("svd", "gesdd", a, xp.linalg.svd, a, not some)
+        u, s, vh = numpys("svd", "gesdd", a, xp.linalg.svd, finite("svd", "gesdd", a), not some)
         return SVDResult(u, s, vh.swapaxes(-1, -2).conj())
     s = numpys("svd", "gesdd", a, xp.linalg.svd, a, compute_uv=False)
     lead, (m, n) = a.shape[:-2], a.shape[-2:]
@@ -357,7 +357,7 @@ def geev(xp: Module, x: Array, /, eigenvectors: bool = False) -> EigenResult:
 # -- triangular factors ------------------------------------------------------------------------------------------------
 
 
-@operation(function=False, method=False)
+@operation(name="lu", function=False, method=False)
 def _factored(xp: Module, x: Array, pivot: bool) -> tuple[Array, ...]:
     """Factors, pivots and infos."""
     return factored("lu", x, strict=False, pivot=pivot)

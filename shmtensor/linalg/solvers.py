@@ -18,7 +18,7 @@ from .._tensor.dispatch import Array, Module, Out, operation
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
 from .decompositions import pivots_of
-from .lapack import FAILURES, LinAlgError, call, each, floating, matrices, numpys, reported, same_type
+from .lapack import FAILURES, LinAlgError, call, each, finite, floating, matrices, numpys, reported, same_type
 
 __all__ = [
     "det", "inv", "inv_ex", "lstsq", "lu_solve", "pinv", "slogdet", "solve", "solve_ex", "solve_triangular",
@@ -199,7 +199,7 @@ def pinv(
         values, u = numpys("pinv", "syevd", a, xp.linalg.eigh, a)
         v = u
     else:
-        u, values, vh = numpys("pinv", "gesdd", a, xp.linalg.svd, a, full_matrices=False)
+        u, values, vh = numpys("pinv", "gesdd", a, xp.linalg.svd, finite("pinv", "gesdd", a), full_matrices=False)
         v = vh.swapaxes(-1, -2).conj()
     try:
         counts = xp.abs(values) > smallest(xp, xp.abs(values), a, atol, relative)
@@ -234,6 +234,7 @@ def lstsq(xp: Module, A: Array, /, b: Array, rcond: float | None = None, *, driv
     (m, n), k = a.shape[-2:], columns.shape[-1]
 
     def compute(matrix: NDArray[Any], its: NDArray[Any]) -> tuple[Any, ...]:
+        finite("lstsq", "gelsd", matrix), finite("lstsq", "gelsd", its)
         found = numpys("lstsq", "gelsd", matrix, xp.linalg.lstsq, matrix, its, rcond)
         return found[0], found[2], found[3]
 

@@ -745,3 +745,24 @@ def test_as_torch_has_it(name: str) -> None:
         assert one.shape == tuple(other.shape)
         assert str(other.dtype) == f"torch.{one.dtype.name}"
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-9)
+
+
+# -- what is not finite ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("name", ["svd", "pinv", "lstsq"])
+def test_infinities_are_refused_where_lapack_would_not_end(name: str, value: float) -> None:
+    a = regular(3, 3)
+    a[0, 1] = value
+    how = {"b": tensor(np.ones((3, 1)))} if name == "lstsq" else {}
+    with pytest.raises(LinAlgError, match=f"{name} of .*infinities or NaN"):
+        getattr(linalg, name)(tensor(a), **how)
+
+
+@scipy_there
+def test_the_exponential_of_infinities_ends() -> None:
+    a = np.zeros((2, 2, 2))
+    a[0, 0, 1] = np.inf
+    assert np.isnan(linalg.matrix_exp(tensor(a)).numpy()).tolist() == [[[True] * 2] * 2, [[False] * 2] * 2]
+    assert linalg.matrix_exp(tensor(np.full((1, 1), np.inf))).tolist() == [[np.inf]]

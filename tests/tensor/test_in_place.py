@@ -86,3 +86,11 @@ def test_functions_of_elements():
         x.map_(x, 3)
     with pytest.raises(InvalidArgument):
         x.map_(st.ones(2), lambda a, b: a)
+
+
+def test_negative_powers_in_place_change_nothing_before_they_are_seen():
+    x = st.tensor([[1, 5], [-1, 2], [0, 10]])
+    powers = st.tensor([[2, 3], [3, 2], [1, -1]])
+    expect = [[1, 125], [-1, 4], [0, 0]]
+    assert st.pow(x, powers).tolist() == expect
+    assert x.pow_(powers).tolist() == expect

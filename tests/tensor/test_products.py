@@ -317,3 +317,31 @@ def test_einsum_of_a_list_and_of_integers() -> None:
     for equation, expected in (("ij->i", [3, 7]), ("ii", 5), ("ij->", 10)):
         found = shmtensor.einsum(equation, [x])
         assert found.tolist() == expected and found.dtype == shmtensor.int64  # as sum() has it
+
+
+def test_bfloat16_stays_bfloat16():
+    a, v = shmtensor.ones(2, 2, dtype="bfloat16"), shmtensor.ones(2, dtype="bfloat16")
+    for found in [
+        a @ a,
+        a @ v,
+        v @ v,
+        shmtensor.mm(a, a),
+        shmtensor.mv(a, v),
+        shmtensor.bmm(a[None], a[None]),
+        shmtensor.addmm(a, a, a),
+        shmtensor.addmv(v, a, v),
+        shmtensor.einsum("ij,jk->ik", a, a),
+        shmtensor.vecdot(a, a),
+        shmtensor.matrix_power(a, 2),
+        shmtensor.kron(a, a),
+        shmtensor.linalg.norm(v),
+        shmtensor.linalg.vector_norm(v, 3),
+        shmtensor.dist(v, v),
+        shmtensor.matmul(a, a, out=shmtensor.empty(2, 2, dtype="bfloat16")),
+    ]:
+        assert found.dtype == shmtensor.bfloat16
+    with pytest.raises(InvalidArgument, match="matmul gives shape"):
+        shmtensor.matmul(a, a, out=shmtensor.empty(3, 2, dtype="bfloat16"))
+    with pytest.raises(InvalidArgument):
+        a @ 2
+    assert (a @ a).tolist() == [[2.0, 2.0], [2.0, 2.0]]

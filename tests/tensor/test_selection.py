@@ -231,3 +231,8 @@ def test_searching_in_rows():
             st.searchsorted(st.tensor(rows), st.tensor(values), **how)
     with pytest.raises(InvalidArgument, match="rows"):
         st.searchsorted(st.tensor(rows), st.ones(3, 2))
+
+
+def test_a_mask_of_another_shape_is_refused():
+    with pytest.raises(InvalidArgument, match="mask"):
+        st.ones(2, 2).masked_fill(st.tensor([True, False, True]), 0)

@@ -93,3 +93,16 @@ def test_as_torch():
     np.testing.assert_array_equal(one.values.numpy(), other.values.numpy())
     np.testing.assert_array_equal(one.indices.numpy(), other.indices.numpy())
     np.testing.assert_array_equal(st.msort(ours).numpy(), theirs.msort().numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_nan_is_the_largest_of_each_type(dtype):
+    x = st.tensor([0.0, np.nan, 0.5, -1.0, np.nan, -2.0], dtype=dtype)
+    assert st.argsort(x).tolist() == [5, 3, 0, 2, 1, 4]
+    assert st.sort(x, descending=True, stable=True).indices.tolist() == [1, 4, 2, 0, 3, 5]
+    assert st.topk(x.tile(4), 2, largest=False).values.tolist() == [-2.0, -2.0]
+    assert st.kthvalue(x, 2).values.item() == -1.0
+    assert st.nanmedian(x).item() == -1.0
+    assert st.unique(x[x == x]).tolist() == [-2.0, -1.0, 0.0, 0.5]
+    assert st.unique(x).dtype == x.dtype
+    assert st.searchsorted(st.sort(x).values, x[:3]).tolist() == [2, 4, 3]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shmtensor as st
-from shmtensor.errors import DTypeError, IndexOutOfRange, InvalidArgument
+from shmtensor.errors import DTypeError, IndexOutOfRange, InvalidArgument, ShmTensorError
 
 BYTES = st.tensor([200, 1], dtype="uint8")
 
@@ -175,3 +175,16 @@ def test_whole_numbers_go_to_out_of_any_whole_type():
     assert st.tensor([7], dtype="int8").clip(max=st.tensor([3], dtype="int32")).dtype == st.int32
     x = st.tensor([200], dtype="uint8")
     assert x.clamp_(st.tensor([0], dtype="int32"), st.tensor([9], dtype="int32")).tolist() == [9]
+
+
+def test_refusals_do_not_name_private_functions():
+    x = st.ones(2, 2)
+    for call in (
+        lambda: st.slice_copy([1]), lambda: st.add((1, 2), x, alpha=2), lambda: st.atleast_1d(1),
+        lambda: st.histogramdd(np.ones((2, 2)), 2), lambda: st.linalg.lu([1]), lambda: st.sub(1, 2, 3),
+        lambda: x.add_(), lambda: x.div(1, 2, 3), lambda: x.clamp(2**70), lambda: x.clip(["a"]),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ShmTensorError)) as caught:
+            call()
+        assert " _" not in f" {caught.value}"
+        assert "lambda" not in str(caught.value)
