@@ -342,7 +342,31 @@ PyObject* copy_of(PyObject* array) {
 
 namespace {
 
-int default_float = NPY_FLOAT, default_complex = NPY_CFLOAT;
+PyArray_Descr* default_float = nullptr;  // nullptr: float32
+
+// The type of integers beside floating-point or complex numbers of Python: a new reference.
+PyArray_Descr* default_type(bool is_complex) {
+    if (is_complex) return descr_of(default_float && default_float->type_num == NPY_DOUBLE ? NPY_CDOUBLE : NPY_CFLOAT);
+    if (!default_float) return descr_of(NPY_FLOAT);
+    Py_INCREF(default_float);
+    return default_float;
+}
+
+bool is_of_package(PyArray_Descr* descr) {
+    return descr && PyTypeNum_ISUSERDEF(descr->type_num);
+}
+
+// Python's numbers as elements of a package's type, in which NumPy would not keep it. False with an exception set.
+bool convert_numbers(PyObject** operands, Py_ssize_t count, PyArray_Descr* descr) {
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        if (PyArray_Check(operands[i]) || !(PyFloat_Check(operands[i]) || PyLong_Check(operands[i]))) continue;
+        Py_INCREF(descr);
+        PyObject* made = PyArray_FromAny(operands[i], descr, 0, 0, NPY_ARRAY_FORCECAST, nullptr);
+        if (!made) return false;
+        Py_SETREF(operands[i], made);
+    }
+    return true;
+}
 
 bool is_integer_kind(PyObject* array) {
     const char kind = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array))->kind;
@@ -382,12 +406,18 @@ bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
             has_complex = has_complex || PyComplex_Check(one);
         }
     }
+    if (!has_complex && is_of_package(inexact) && !convert_numbers(operands, count, inexact)) return false;
     if (!integers || (equal && !has_float && !has_complex)) return true;
     if (!inexact && !has_float && !has_complex) return true;
+    if (!inexact && !has_complex && is_of_package(default_float) && !convert_numbers(operands, count, default_float))
+        return false;
     for (Py_ssize_t i = 0; i < count; ++i) {
         if (!PyArray_Check(operands[i]) || !is_integer_kind(operands[i])) continue;
-        PyArray_Descr* wanted = inexact ? inexact : descr_of(has_complex ? default_complex : default_float);
-        if (inexact) Py_INCREF(inexact);
+        PyArray_Descr* wanted = inexact;
+        if (inexact)
+            Py_INCREF(inexact);
+        else
+            wanted = default_type(has_complex);
         if (!convert(&operands[i], wanted)) return false;
     }
     return true;
@@ -399,8 +429,8 @@ bool set_default_type(PyObject* dtype) {
         PyErr_Format(PyExc_TypeError, "the default type must be a numpy.dtype, not %.100s", Py_TYPE(dtype)->tp_name);
         return false;
     }
-    default_float = reinterpret_cast<PyArray_Descr*>(dtype)->type_num;
-    default_complex = default_float == NPY_DOUBLE ? NPY_CDOUBLE : NPY_CFLOAT;
+    Py_INCREF(dtype);
+    Py_XSETREF(default_float, reinterpret_cast<PyArray_Descr*>(dtype));
     return true;
 }
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 _AXES: Final = ("dim", "dims", "axis", "axes")
 _SYNONYMS: Final = {
     **dict.fromkeys(_AXES, _AXES), "keepdim": ("keepdims",), "keepdims": ("keepdim",), "other": ("x2",),
-    "repetitions": ("dims",), "reps": ("dims", "repetitions"), "dims": (*_AXES, "repetitions"), "size": ("shape", "sizes"),
+    "repetitions": ("dims",), "reps": ("dims", "repetitions"), "dims": (*_AXES, "repetitions"),
+    "size": ("shape", "sizes"),
     "shape": ("size", "sizes"), "shift": ("shifts",),
 }  # fmt: skip
 """Names by which NumPy, the array API or torch mean one of the others, where a form has that one."""

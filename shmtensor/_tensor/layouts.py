@@ -42,7 +42,7 @@ def empty_strided(
         raise InvalidArgument(f"sizes {sizes} and strides {steps}; give as many of both, from 0")
     count = 1 + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True)) if 0 not in sizes else 0
     how = {"dtype": dtype, "device": device, "shared": shared, "allocator": allocator}
-    whole = empty(count, requires_grad=requires_grad, **how)
+    whole = empty(count, requires_grad=requires_grad, pin_memory=pin_memory, **how)
     return as_strided(whole, sizes, steps)
 
 
@@ -70,7 +70,7 @@ def empty_permuted(
         steps[axis] = step
         step *= max(sizes[axis], 1)
     how = {"dtype": dtype, "device": device, "shared": shared, "allocator": allocator}
-    return empty_strided(sizes, steps, requires_grad=requires_grad, **how)
+    return empty_strided(sizes, steps, requires_grad=requires_grad, pin_memory=pin_memory, **how)
 
 
 @composed(method=False)

@@ -119,3 +119,20 @@ def test_alpha_changes_no_type():
     for x, y in ((st.ones(2), st.tensor(1.0, dtype="float64")), (st.tensor([1]), st.tensor(True)), (st.ones(1), 2)):
         assert st.add(x, y).dtype == st.add(x, y, alpha=2).dtype
         assert st.sub(x, st.tensor(1)).dtype == st.sub(x, st.tensor(1), alpha=3).dtype
+
+
+def test_numbers_take_the_type_of_a_tensor_of_ml_dtypes():
+    pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    x = st.ones(2, dtype=st.bfloat16)
+    for made in (x + 2.5, 2.5 / x, x * 2, x - True, x**2, st.maximum(x, 0.5), x + st.tensor([1, 2])):
+        assert made.dtype == st.bfloat16
+    assert (x + 2.5).tolist() == [3.5, 3.5]
+    assert (x < 2.5).tolist() == [True, True]
+    x += 0.5
+    assert x.tolist() == [1.5, 1.5]
+    st.set_default_dtype(st.bfloat16)
+    try:
+        assert ((st.tensor([1]) / 2).dtype, (st.tensor([1]) + 1.5).dtype, st.zeros(1).dtype) == (st.bfloat16,) * 3
+    finally:
+        st.set_default_dtype(st.float32)
+    assert (st.tensor([1]) / 2).dtype == st.float32
