@@ -69,10 +69,10 @@ def _print_figures(results: list[Look]) -> None:
     samples, agreeing = sum(one.samples for one in present), sum(one.agreeing for one in present)
     forms, agreeing_forms = sum(one.forms for one in present), sum(one.agreeing_forms for one in present)
     print(f"{len(present)} of {len(results)} entries present")
-    print(f"{agreeing} of {samples} samples of them agree ({agreeing / max(1, samples):.2%})")
+    print(f"{agreeing} of {samples} samples of them agree ({agreeing / max(1, samples):.3%})")
     print(
         f"{agreeing_forms} of {forms} methods, in-place methods, calls with out= and views of these samples agree "
-        f"({agreeing_forms / max(1, forms):.2%})"
+        f"({agreeing_forms / max(1, forms):.3%})"
     )
     unmade = {one.name: one.unmade for one in present if one.unmade}
     if unmade:
