@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import InvalidArgument, NotSupported, type_name
 from .fixed import Fixed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Named(Fixed):
@@ -77,6 +80,17 @@ def refuse_grad(requires_grad: Any) -> None:
             "asked for requires_grad=True; this version of shmtensor records no gradients: leave it out, or have torch "
             "record them, over the same memory: torch.from_dlpack(x).requires_grad_()"
         )
+
+
+def is_ordered(a: NDArray[Any], memory_format: Any) -> bool:
+    """Whether an array is contiguous in a memory format; not if that is for another number of axes. Does not block.
+
+    Raises InvalidArgument: not a memory format.
+    """
+    if isinstance(memory_format, MemoryFormat) and len(_CHANNELS.get(memory_format, ())) not in (0, a.ndim):
+        return False
+    order = axes_in_memory(memory_format, a.ndim)
+    return bool((a if order is None else a.transpose(order)).flags.c_contiguous)
 
 
 def axes_in_memory(memory_format: Any, ndim: int) -> tuple[int, ...] | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..devices import device_of, names_device
 from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, DType, ElementType, NumpyType, dtype_of, set_default_dtype
 from ..errors import DTypeError, InvalidArgument
-from ..layouts import axes_in_memory, preserve_format
+from ..layouts import is_ordered, preserve_format
 from . import creation
 from .core import Shape, Tensor, TypedTensor, array_of, indices_of
 from .dispatch import composed, export
@@ -27,15 +27,9 @@ def _converted(x: Tensor, dtype: Any, copy: Any, memory_format: Any) -> Tensor:
     wanted = a.dtype if dtype is None else dtype_of(dtype)
     if memory_format is None or memory_format is preserve_format:
         return x if not copy and wanted == a.dtype else creation.converted(a, wanted)
-    if not copy and wanted == a.dtype and _is_dense(x, memory_format):
+    if not copy and wanted == a.dtype and is_ordered(a, memory_format):
         return x
     return creation.formatted_as(a, wanted, memory_format)
-
-
-def _is_dense(x: Tensor, memory_format: Any) -> bool:
-    a = x._live()
-    order = axes_in_memory(memory_format, a.ndim)
-    return bool((a if order is None else a.transpose(order)).flags.c_contiguous)
 
 
 @composed(function=False)

@@ -39,7 +39,7 @@ from ..dtypes import (
     require_supported,
 )
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
-from ..layouts import Layout, refuse_grad, strided
+from ..layouts import Layout, is_ordered, refuse_grad, strided
 from ..storage import Storage
 from ..storage.arguments import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from
 from ..storage.regions import address_of, array_over, moving
@@ -327,8 +327,13 @@ class Tensor(TensorBase, Methods):
         """Address of the first element in this process."""
         return address_of(self._live())
 
-    def is_contiguous(self) -> bool:
-        """Whether the elements lie in order, without gaps."""
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the elements lie in order, without gaps; in the order of a memory format, if one is given.
+
+        Raises InvalidArgument: not a memory format.
+        """
+        if memory_format is not None:
+            return is_ordered(self._array, memory_format)
         return self._array.flags.c_contiguous
 
     def is_shared(self) -> bool:

@@ -216,16 +216,6 @@ def _copied(xp: Module, a: Array, out: Array | None) -> Array:
     return xp.positive(a, out) if a.dtype.kind != "b" else xp.logical_or(a, a, out)
 
 
-def _real(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """The real part."""
-    return _copied(xp, a.real, out)
-
-
-def _imag(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """The imaginary part."""
-    return _copied(xp, a.imag, out)
-
-
 def _sign(xp: Module, a: Array, out: Array | None = None) -> Array:
     """-1, 0 or 1; of a complex number it divided by its size."""
     return _copied(xp, a, out) if a.dtype.kind == "b" else xp.sign(a, out)
@@ -280,7 +270,6 @@ exp2 = unary("exp2", np.exp2)
 expm1 = unary("expm1", np.expm1)
 floor = unary("floor", np.floor)
 frac = unary("frac", _frac)
-imag = unary("imag", _imag, method=False)
 isfinite = unary("isfinite", np.isfinite, in_place=False)
 isinf = unary("isinf", np.isinf, in_place=False)
 isnan = unary("isnan", np.isnan, in_place=False)
@@ -291,7 +280,6 @@ log2 = unary("log2", np.log2)
 logical_not = unary("logical_not", np.logical_not)
 negative = unary("negative", np.negative, "neg", operator="__neg__")
 rad2deg = unary("rad2deg", np.rad2deg)
-real = unary("real", _real, method=False)
 reciprocal = unary("reciprocal", np.reciprocal, "cinv", floats=True)
 rsqrt = unary("rsqrt", _rsqrt, floats=True)
 sigmoid = unary("sigmoid", _sigmoid, floats=True)

@@ -18,7 +18,7 @@ from .._native import strided
 from ..allocators.protocol import MAX_BYTES
 from ..dtypes import BY_DTYPE, DType, dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
-from ..layouts import axes_in_memory
+from ..layouts import axes_in_memory, dense_axes, preserve_format
 from ..storage.arguments import INTEGERS, SEQUENCES, check_axes, shape_from, view_shape
 from ..storage.regions import address_of
 from .axes import dim_of, lined
@@ -265,10 +265,16 @@ def adjoint(xp: Module, x: Array, /) -> Array:
     return turned.conj() if x.dtype.kind == "c" else turned
 
 
-@_view(function=False, method=False, properties=("real",))
-def _real_part(xp: Module, self: Array) -> Array:
+@_view(method=False, properties=("real",))
+def real(xp: Module, input: Array) -> Array:
     """The view of the real parts; itself for real types."""
-    return self.real if self.dtype.kind == "c" else self
+    return input.real if input.dtype.kind == "c" else input
+
+
+@_view(method=False)
+def imag(xp: Module, input: Array) -> Array:
+    """The view of the imaginary parts; zeros for real types."""
+    return input.imag if input.dtype.kind == "c" else xp.zeros_like(input)
 
 
 @_view(function=False, method=False, properties=("imag",))
@@ -603,9 +609,20 @@ def atleast_3d(*tensors: Any) -> Any:
 
 
 @operation(fails="copying")
-def clone(xp: Module, self: Array) -> Array:
-    """A copy on the heap with a storage of its own."""
-    return self.copy()
+def clone(xp: Module, self: Array, *, memory_format: Any = None) -> Array:
+    """A copy on the heap with a storage of its own.
+
+    Args:
+        memory_format: in which order the elements lie; None: rows one after another, as `contiguous_format`.
+
+    Raises InvalidArgument: a format for another number of axes.
+    """
+    if memory_format is None:
+        return self.copy()
+    order = axes_in_memory(memory_format, self.ndim)
+    if memory_format is preserve_format:
+        order = dense_axes(self.shape, self.strides)
+    return self.copy() if order is None else self.transpose(order).copy().transpose(xp.argsort(order))
 
 
 def _joined(function: Callable[..., Array], arrays: Any, out: Any, **how: Any) -> Array:

@@ -27,7 +27,6 @@ OTHER_NAMES = {
     "le": np.less_equal, "lt": np.less, "mul": np.multiply, "ne": np.not_equal, "neg": np.negative,
     "sub": np.subtract, "bitwise_not": np.invert, "fix": np.trunc,
     "frac": lambda a: a - np.trunc(a), "rsqrt": lambda a: 1 / np.sqrt(a), "sigmoid": _sigmoid,
-    "imag": lambda a: a.imag.copy(), "real": lambda a: a.real.copy(),
     "round": lambda a: a.copy() if a.dtype.kind in "iub" else np.round(a),
     "sign": lambda a: a.copy() if a.dtype.kind == "b" else np.sign(a),
 }  # fmt: skip
@@ -51,7 +50,7 @@ FLOATS = words(
     " reciprocal rsqrt sigmoid sin sinh sqrt tan tanh true_divide"
 )
 """What gives floating-point numbers for integers: float32."""
-PARTS = words("abs absolute imag real")
+PARTS = words("abs absolute")
 """What gives real numbers for complex ones."""
 BYTES_OF_BOOLS = words("bitwise_left_shift bitwise_right_shift floor_divide fmod gcd lcm pow remainder")
 """What torch does not compute of truth values; NumPy gives int8."""

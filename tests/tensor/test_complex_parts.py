@@ -87,3 +87,13 @@ def test_conversions():
     t = st.tensor([1.5])
     assert (t.cfloat().dtype, t.cdouble().dtype) == (st.complex64, st.complex128)
     assert t.cfloat().cfloat().tolist() == [1.5]
+
+
+def test_parts_are_views():
+    x = st.tensor([1 + 2j, 3 - 1j])
+    st.real(x)[0] = 5
+    st.imag(x)[1] = 7
+    assert x.tolist() == [5 + 2j, 3 + 7j]
+    whole = st.tensor([1, 2])
+    assert st.real(whole).storage() is whole.storage()
+    assert st.imag(whole).tolist() == [0, 0]

@@ -60,3 +60,20 @@ def test_over_the_memory_of_a_buffer():
         st.frombuffer(bytes(8), dtype="int32")
     with pytest.raises(DTypeError):
         st.frombuffer("text", dtype="int32")
+
+
+def test_copies_and_questions_in_a_memory_format():
+    x = st.zeros(2, 3, 4, 5)
+    last = x.clone(memory_format=st.channels_last)
+    assert (last.shape, last.stride()) == ((2, 3, 4, 5), (60, 1, 15, 3))
+    assert last.is_contiguous(memory_format=st.channels_last) and not last.is_contiguous()
+    assert x.is_contiguous(memory_format=st.contiguous_format) and not x.is_contiguous(memory_format=st.channels_last)
+    assert last.clone(memory_format=st.preserve_format).stride() == last.stride()
+    assert last.clone().stride() == last.clone(memory_format=st.contiguous_format).stride() == (60, 20, 5, 1)
+    assert st.zeros(2, 3).T.clone(memory_format=st.preserve_format).stride() == (1, 3)
+    assert not st.zeros(2, 3).is_contiguous(memory_format=st.channels_last)
+    with pytest.raises(InvalidArgument, match="axes"):
+        st.zeros(2, 3).clone(memory_format=st.channels_last)
+    for wrong in ("channels_last", [], 3):
+        with pytest.raises(InvalidArgument, match="memory_format"):
+            x.is_contiguous(memory_format=wrong)

@@ -240,6 +240,8 @@ def calls_by_names(torch: Any, info: Any) -> Any:
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
 def test_every_function_takes_torchs_names():
     torch = pytest.importorskip("torch")
     from torch.testing._internal.common_methods_invocations import op_db
