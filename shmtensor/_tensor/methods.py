@@ -31,6 +31,7 @@ from . import in_place as in_place
 from . import indexing as indexing
 from . import inspection as inspection
 from . import integration as integration
+from . import joining as joining
 from . import layouts as layouts
 from . import logarithms as logarithms
 from . import low_rank as low_rank

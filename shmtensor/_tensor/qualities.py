@@ -13,7 +13,8 @@ from ..errors import InvalidArgument, NotSupported
 from ..storage import Storage
 from .core import Tensor, array_of, indices_of
 from .dispatch import Array, Module, Result, composed, export, operation
-from .shapes import clone, tile
+from .joining import tile
+from .shapes import clone
 
 # -- device ------------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ import numpy as np
 from .._tensor import elementwise, inspection
 from .._tensor.core import Tensor, array_of, axis_of
 from .._tensor.dispatch import Array, Module, Operand, Out, Register, composed, export, operation
-from .._tensor.shapes import rolled, several_axes, squeezed
+from .._tensor.joining import rolled
+from .._tensor.shapes import several_axes, squeezed
 from .._tensor.sorting import order_along
 from .._tensor.statistical import differences, inexact, reduced, reduced_in_float32
 from ..dtypes import DTYPES, DType, dtype_of

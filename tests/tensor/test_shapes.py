@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from layouts import LAYOUTS, memory_of_its_own, same, tensor_of, written
 
 import shmtensor as st
-from shmtensor._tensor import shapes
+from shmtensor._tensor import joining, shapes
 from shmtensor.errors import LayoutError
 
 VIEWS: dict[str, Any] = {
@@ -84,7 +84,7 @@ FLAT = ["dense", "transposed", "gaps", "backwards", "expanded", "read-only", "sh
 
 
 def test_every_function_has_a_case():
-    assert set(shapes.__all__) - {"broadcast_shapes"} <= {*VIEWS, *COPIES, *EITHER}
+    assert {*shapes.__all__, *joining.__all__} - {"broadcast_shapes", "imag", "real"} <= {*VIEWS, *COPIES, *EITHER}
 
 
 @pytest.mark.parametrize("layout", FLAT)

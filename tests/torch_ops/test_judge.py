@@ -12,6 +12,7 @@ import shmtensor as st
 
 pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
+pytest.importorskip("expecttest", reason="torch's database of operations needs it")
 
 from torch_ops import chance, entries, factors, ties  # noqa: E402  need torch
 from torch_ops.comparing import Disagreement, compare  # noqa: E402
