@@ -56,12 +56,17 @@ def _mask(xp: Module, x: Array, mask: Any) -> Array:
 def matched(xp: Module, *operands: Any) -> list[Any]:
     """Operands as the elementwise operations promote them: integers take the type of an inexact one.
 
-    A Python number that is no integer makes integers the default floating-point type.
+    A Python number that is no integer makes integers the default floating-point type. Raises OverflowError: an integer
+    outside the type of the others.
     """
     inexact = [one.dtype for one in operands if hasattr(one, "dtype") and one.dtype.kind not in "biu"]
     numbers = [type(one) for one in operands if isinstance(one, float | complex)]
     if not inexact and not numbers:
-        return list(operands)
+        whole = [one.dtype for one in operands if hasattr(one, "dtype") and one.dtype.kind in "iu"]
+        if not whole:
+            return list(operands)
+        kind = xp.result_type(*whole)
+        return [one if hasattr(one, "dtype") else xp.asarray(one, kind) for one in operands]
     kind = xp.result_type(*inexact) if inexact else default_float()
     if complex in numbers:
         kind = xp.result_type(kind, xp.complex64)

@@ -236,3 +236,11 @@ def test_searching_in_rows():
 def test_a_mask_of_another_shape_is_refused():
     with pytest.raises(InvalidArgument, match="mask"):
         st.ones(2, 2).masked_fill(st.tensor([True, False, True]), 0)
+
+
+def test_where_refuses_numbers_that_the_type_does_not_have():
+    x = st.ones(1, dtype="uint8")
+    assert st.where(st.tensor([False]), x, 3).dtype == "uint8"
+    for number in (300, -1):
+        with pytest.raises(InvalidArgument, match="bounds"):
+            st.where(st.tensor([False]), x, number)
