@@ -20,7 +20,7 @@ from .shapes import broadcast_to, reshape, several_axes, sizes_of
 def _joined(function: Callable[..., Array], arrays: Any, out: Any, **how: Any) -> Array:
     # NumPy writes while it reads, so that results go elsewhere first where that is the same memory.
     if out is None or any(np.may_share_memory(out, a) for a in arrays):
-        return function(arrays, dtype=common_type(*arrays), **how)
+        return function(arrays, dtype=common_type(*[np.atleast_1d(a) for a in arrays]), **how)
     return function(arrays, out=out, **how)
 
 

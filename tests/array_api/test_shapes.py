@@ -40,3 +40,8 @@ def test_roll_has_the_standards_names():
     same(xp.roll(x, (1, -1), axis=(0, 1)), np.roll(x.numpy(), (1, -1), (0, 1)))
     with pytest.raises(TypeError):
         xp.roll(x, shifts=1)
+
+
+def test_concat_of_what_has_no_axes():
+    made = xp.concat([xp.asarray([], dtype=xp.uint8), xp.asarray(0, dtype=xp.uint16)], axis=None)
+    assert (made.dtype, made.shape) == (xp.uint16, (1,))
