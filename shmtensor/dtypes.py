@@ -209,6 +209,26 @@ ALIASES: Final = {
 """Other names of types: torch's, and NumPy's `bool_`."""
 
 
+def named(spec: Any, suffix: str) -> NumpyType:
+    """Return the type that a type or the name of a generated class means, such as 'shmtensor.FloatTensor'.
+
+    Args:
+        spec: as of `dtype_of`, or the name of a class, perhaps with `shmtensor.` or `torch.` before it.
+        suffix: "Tensor" or "Storage".
+
+    Raises:
+        DTypeError: no such type or class.
+    """
+    if not isinstance(spec, str) or not spec.endswith(suffix):
+        return dtype_of(spec)
+    module, _, name = spec.rpartition(".")
+    row = BY_PREFIX.get(name.removesuffix(suffix))
+    if row is None or module not in ("", "shmtensor", "torch"):
+        kind = suffix.lower()
+        raise DTypeError(f"{spec!r} is not a class of {kind}s; give a name such as 'shmtensor.Float{suffix}'")
+    return row.dtype
+
+
 def __getattr__(name: str) -> DType:
     row = BY_NAME.get(ALIASES.get(name, name))
     if row is None:

@@ -110,7 +110,7 @@ def frexp(xp: Module, input: Array) -> FrexpResult:
     return xp.frexp(input)  # type: ignore[no-any-return]
 
 
-# -- operators that are no operators of Python 3 -----------------------------------------------------------------------
+# -- operators that Python 3 does not have -----------------------------------------------------------------------------
 
 
 @composed(function=False)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..devices import device_of, names_device
-from ..dtypes import BY_DTYPE, BY_PREFIX, TABLE, DType, ElementType, NumpyType, dtype_of, set_default_dtype
-from ..errors import DTypeError, InvalidArgument
+from ..dtypes import BY_DTYPE, TABLE, DType, ElementType, NumpyType, dtype_of, named, set_default_dtype
+from ..errors import InvalidArgument
 from ..layouts import is_ordered, preserve_format
 from . import creation
 from .core import Shape, Tensor, TypedTensor, array_of, indices_of
@@ -96,13 +96,7 @@ def type_named(spec: Any) -> NumpyType:
     """The type that a type, a class of tensors or the name of such a class means. Raises DTypeError."""
     if isinstance(spec, TypedTensor):
         return spec._dtype
-    if isinstance(spec, str) and spec.endswith("Tensor"):
-        module, _, name = spec.rpartition(".")
-        row = BY_PREFIX.get(name.removesuffix("Tensor"))
-        if row is None or module not in ("", "shmtensor", "torch"):
-            raise DTypeError(f"{spec!r} is not a class of tensors; give a name such as 'shmtensor.FloatTensor'")
-        return row.dtype
-    return dtype_of(spec)
+    return named(spec, "Tensor")
 
 
 @composed(function=False)

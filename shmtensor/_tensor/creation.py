@@ -48,9 +48,7 @@ def from_numpy(array: NDArray[Any], shared: bool = False, allocator: Any = None)
         LayoutError: read-only, or strides that a tensor cannot have; the message says to copy.
         OutOfMemory, ManagerError: shared, as `empty`.
     """
-    if shared is not False or allocator is not None:
-        if not isinstance(array, np.ndarray):
-            checked_array(array)  # refuses it
+    if (shared or allocator is not None) and isinstance(array, np.ndarray):
         return asarray(array, shared=shared, allocator=allocator)
     if type(array) is not np.ndarray or not array.flags.carray or array.dtype not in BY_DTYPE:
         view = checked_array(array)

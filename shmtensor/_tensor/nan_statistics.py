@@ -42,7 +42,7 @@ def nanmedian(xp: Module, input: Array, dim: int | None = None, keepdim: bool = 
     if not rows.shape[-1]:
         if dim is None and input.dtype.kind not in "biu":
             return xp.full((), xp.nan, input.dtype)
-        raise InvalidArgument(f"nanmedian of a tensor of shape {input.shape}; there is no element")
+        raise InvalidArgument(f"nanmedian of a tensor of shape {input.shape}; the tensor has no elements")
     order = xp.argsort(sortable(xp, rows), -1, stable=True)
     counts = xp.sum(~xp.isnan(rows), axis=-1, keepdims=True)
     found = xp.take_along_axis(order, xp.maximum(counts - 1, 0) // 2, -1)
@@ -84,7 +84,7 @@ def nanquantile(
         raise InvalidArgument("nanquantile takes parts from 0 to 1, one or an axis of them")
     rows, kept = _rows(xp, input, dim)
     if not rows.shape[-1]:
-        raise InvalidArgument(f"nanquantile of a tensor of shape {input.shape}; there is no element")
+        raise InvalidArgument(f"nanquantile of a tensor of shape {input.shape}; the tensor has no elements")
     values = _between(xp, xp.sort(rows, -1), parts.reshape(-1), interpolation)
     shape = kept if keepdim else values.shape[1:]
     return values.reshape((*parts.shape, *shape))

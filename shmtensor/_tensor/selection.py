@@ -56,8 +56,8 @@ def _mask(xp: Module, x: Array, mask: Any) -> Array:
 def matched(xp: Module, *operands: Any) -> list[Any]:
     """Operands as the elementwise operations promote them: integers take the type of an inexact one.
 
-    A Python number that is no integer makes integers the default floating-point type. Raises OverflowError: an integer
-    outside the type of the others.
+    A Python float or complex number converts integers to the default type. Raises OverflowError: a Python integer that
+    does not fit the type of the tensors.
     """
     inexact = [one.dtype for one in operands if hasattr(one, "dtype") and one.dtype.kind not in "biu"]
     numbers = [type(one) for one in operands if isinstance(one, float | complex)]

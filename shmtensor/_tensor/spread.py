@@ -59,7 +59,7 @@ def var_mean(
     `correction` (default 1; 0 if `unbiased` is False) is taken from the number of elements that the variance is divided
     by.
 
-    Raises IndexOutOfRange; DTypeError: integers; InvalidArgument: a correction that is no number.
+    Raises IndexOutOfRange; DTypeError: integers; InvalidArgument: a correction that is not a number.
     """
     variance, mean = moments(xp, "var_mean", input, dim, unbiased, keepdim, correction)
     return variance.astype(input.real.dtype), mean.astype(input.dtype)

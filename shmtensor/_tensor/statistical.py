@@ -322,7 +322,7 @@ def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool) -> Found:
 
 @operation(name="median", function=False, method=False, out=Out.COPIED, fails="the median of")
 def _median(xp: Module, x: Array, /) -> Array:
-    """The middle value of all; of none NaN or, of integers, the least that there is."""
+    """Median of all elements. If there are none: NaN, or the smallest value of an integer type."""
     if not x.size:
         return xp.full((), xp.iinfo(x.dtype).min if x.dtype.kind in "iu" else xp.nan, x.dtype)
     flat = x.reshape(-1)
@@ -502,7 +502,7 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
     axis = axis_of(x, dim)
     rows = xp.moveaxis(x, axis, -1)
     if not rows.shape[-1]:
-        raise InvalidArgument(f"mode along axis {dim} of a tensor of shape {x.shape}; there is no element")
+        raise InvalidArgument(f"mode along axis {dim} of a tensor of shape {x.shape}; the axis has no elements")
     order = xp.argsort(sortable(xp, rows), -1, stable=True)
     values = xp.take_along_axis(rows, order, -1)
     place = xp.arange(rows.shape[-1])

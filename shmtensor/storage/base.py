@@ -208,8 +208,10 @@ class StorageBase:
 
     def _whole(self) -> Any:
         """Return the storage that owns the memory if this one has all of its bytes, else this one."""
-        root, first = self._root()
-        return root if first == 0 and self.nbytes == root.nbytes else self
+        if self._view is None:
+            return self
+        root, first = self._view
+        return root if first == 0 and self._flat.nbytes == root._flat.nbytes else self
 
     def _section(self, first: int, size: int, dtype: NumpyType) -> Any:
         """Return `size` elements from byte `first` on as a storage that is a VIEW of this one."""

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from ..devices import CPU, Device
-from ..dtypes import BY_DTYPE, BY_PREFIX, NumpyType, dtype_of
-from ..errors import DeviceUnavailable, DTypeError
+from ..dtypes import BY_DTYPE, NumpyType, dtype_of, named
+from ..errors import DeviceUnavailable
 from .base import StorageBase
 from .regions import StorageFlags
 
@@ -105,10 +105,4 @@ def _type_named(spec: Any) -> NumpyType:
     """The type that a type, a class of storages or the name of such a class means. Raises DTypeError."""
     if isinstance(spec, type) and issubclass(spec, StorageBase):
         return spec._typed()._dtype
-    if isinstance(spec, str) and spec.endswith("Storage"):
-        module, _, name = spec.rpartition(".")
-        row = BY_PREFIX.get(name.removesuffix("Storage"))
-        if row is None or module not in ("", "shmtensor", "torch"):
-            raise DTypeError(f"{spec!r} is not a class of storages; give a name such as 'shmtensor.FloatStorage'")
-        return row.dtype
-    return dtype_of(spec)
+    return named(spec, "Storage")
