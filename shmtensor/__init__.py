@@ -73,5 +73,5 @@ if not TYPE_CHECKING:  # type checkers would accept any name
 
 
 def __dir__() -> list[str]:
-    public = {name for name in vars(_load("_namespace")) if not name.startswith("_")}
+    public = {name for name in dir(_load("_namespace")) if not name.startswith("_")}
     return sorted({*public, *_API, *_MODULES, "__version__"})

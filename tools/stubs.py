@@ -2,7 +2,7 @@
 
 `_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; the stubs of `linalg`, `random`,
 `special`, `array_api` and `array_api.linalg` have those of these modules; `typed.pyi` what is generated from the table
-of element types (shmtensor/dtypes.py).
+of element types (shmtensor/dtypes.py). `index.py` has the module of each name, which is imported when the name is used.
 
 python tools/stubs.py            print the methods
 python tools/stubs.py --write    write all; a test wants them as they would be written now
@@ -10,20 +10,23 @@ python tools/stubs.py --write    write all; a test wants them as they would be w
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from shmtensor import _namespace, array_api, linalg, random, special
+from shmtensor import linalg, random, special
 from shmtensor._native import Operation
-from shmtensor._tensor import functions, methods
-from shmtensor._tensor.dispatch import ROWS
+from shmtensor._tensor import dispatch, functions
+from shmtensor._tensor import index as written
 from shmtensor.dtypes import ALIASES, TABLE
 
-FOLDER = Path(methods.__file__).parent
+ROWS = dispatch.all_rows()
+FOLDER = Path(dispatch.__file__).parent
 HEAD = """# Made by tools/stubs.py from the rows of operations; make it again rather than change it.
 import builtins
 from collections.abc import Callable, Iterable, Sequence
@@ -96,6 +99,14 @@ from .functions import FloatInfo, IntInfo
 TENSOR = """
 from .._tensor.core import Tensor
 """
+INDEX = '''"""The module of each function and method of tensors, relative to the package.
+
+Made by tools/stubs.py from the rows of operations; make it again rather than change it.
+"""
+
+from typing import Final
+
+'''
 
 
 class Shown(str):
@@ -135,7 +146,7 @@ def method(name: str, function: Callable[..., Any]) -> str:
 
 def methods_stub() -> str:
     """The whole of `_methods.pyi`."""
-    every = methods.table()
+    every = {name: method for row in ROWS for name, method in row.methods.items()}
     lines = [method(name, every[name]) for name in sorted(every)]
     found = {name: value for row in ROWS for name, value in row.properties.items()}
     lines += [f"    @property\n    def {name}{signature(found[name], method=True)}: ..." for name in sorted(found)]
@@ -170,9 +181,52 @@ def typed_stub() -> str:
     return "\n".join(lines) + "\n"
 
 
+def names_table(title: str, doc: str, names: dict[str, Iterable[str]]) -> str:
+    """One table of the index: the names of each module, relative to the package, in one text."""
+    lines = [f"{title}: Final = {{"]
+    for module in sorted(names):
+        found = textwrap.wrap(" ".join(sorted(names[module])), 110, break_on_hyphens=False)
+        short = module.removeprefix("shmtensor.")
+        if len(found) == 1 and len(short) + len(found[0]) < 100:
+            lines.append(f'    "{short}": "{found[0]}",')
+        elif found:
+            lines += [f'    "{short}": """', *found, '""",']
+    return "\n".join([*lines, "}", f'"""{doc}"""'])
+
+
+def index() -> str:
+    """The whole of `index.py`."""
+    places = {
+        name: row.module
+        for row in ROWS
+        if row.function is not None and row.module.startswith("shmtensor._tensor.")
+        for name in row.names
+    }
+    for module in [
+        module for name, module in sys.modules.items() if name.startswith(("shmtensor.linalg.", "shmtensor.random."))
+    ]:
+        places |= dict.fromkeys(getattr(module, "FUNCTIONS", ()), module.__name__)
+    functions: dict[str, list[str]] = {}
+    for name, module in places.items():
+        functions.setdefault(module, []).append(name)
+    tables = [names_table("FUNCTIONS", "Functions of `shmtensor`.", functions)]
+    for title, field, doc in (
+        ("METHODS", "methods", "Methods of tensors, operators of Python among them."),
+        ("PROPERTIES", "properties", "Properties of tensors."),
+    ):
+        modules: dict[str, list[str]] = {}
+        for row in ROWS:
+            modules.setdefault(row.module, []).extend(getattr(row, field))
+        tables.append(names_table(title, doc, modules))
+    return INDEX + "\n".join(tables) + "\n"
+
+
 def stubs() -> dict[Path, str]:
-    """Every stub that is made, by its path."""
+    """Every file that is made, by its path."""
+    from shmtensor import _namespace, array_api
+
     return {
+        FOLDER / "index.py": index(),
         FOLDER / "_methods.pyi": methods_stub(),
         FOLDER / "functions.pyi": functions_stub(functions, FUNCTIONS),
         FOLDER / "typed.pyi": typed_stub(),
@@ -184,9 +238,17 @@ def stubs() -> dict[Path, str]:
     }
 
 
+def write() -> None:
+    """Write every file; first the index, in which the others look names up."""
+    Path(written.__file__).write_text(index())
+    importlib.reload(written)
+    importlib.reload(functions)
+    for path, text in stubs().items():
+        path.write_text(text)
+
+
 if __name__ == "__main__":
     if "--write" in sys.argv:
-        for path, text in stubs().items():
-            path.write_text(text)
+        write()
     else:
         print(methods_stub(), end="")

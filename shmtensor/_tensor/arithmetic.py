@@ -131,4 +131,28 @@ def __idiv__(self: Tensor, other: Any) -> Tensor:
     return elementwise.divide(self, other, out=self)
 
 
+@composed()
+def addcmul(input: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
+    """`input + value * tensor1 * tensor2`. Raises InvalidArgument: shapes."""
+    return elementwise.add(input, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=out)
+
+
+@composed()
+def addcdiv(input: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out: Any = None) -> Tensor:
+    """`input + value * tensor1 / tensor2`. Raises InvalidArgument: shapes."""
+    return elementwise.add(input, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=out)
+
+
+@composed(function=False)
+def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """`addcmul` in place; returns self. Raises InvalidArgument: shapes."""
+    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=self)
+
+
+@composed(function=False)
+def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """`addcdiv` in place; returns self. Raises InvalidArgument: shapes."""
+    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
+
+
 __all__ = export(globals())

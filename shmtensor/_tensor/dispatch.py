@@ -18,11 +18,13 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from .._loading import load
 from .._native import Operation
 from ..errors import DTypeError, InvalidArgument, ShmTensorError, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
-from .core import FAILURES, Tensor, again, array_of, failed, given, given_each, wrap
+from .core import FAILURES, again, array_of, failed, given, given_each, wrap
 from .keywords import as_torch, own_arguments, torch_names
+from .methods import Tensor  # before any row is installed
 
 Array: TypeAlias = Any
 """Annotation of a parameter or result: a tensor for the caller, its array for the implementation."""
@@ -103,8 +105,8 @@ class Row:
         return self.name, *self.aliases
 
 
-ROWS: Final[list[Row]] = []
-"""Every operation, in the order in which modules are imported."""
+ROWS: Final[dict[str, list[Row]]] = {}
+"""The operations of each module that has been imported."""
 
 
 @dataclass(slots=True, eq=False)
@@ -271,7 +273,17 @@ class Form:
 
 def methods_of(module: str) -> tuple[str, ...]:
     """Return the names of the methods of a module's rows, without in-place methods and operators."""
-    return tuple(name for row in ROWS if row.module == module for name in row.names if name in row.methods)
+    return tuple(name for row in ROWS[module] for name in row.names if name in row.methods)
+
+
+def all_rows() -> list[Row]:
+    """Every operation. Imports the modules of all."""
+    from pkgutil import iter_modules
+
+    for package in ("_tensor", "linalg", "random", "special"):
+        for module in iter_modules(load(package).__path__):
+            load(f"{package}.{module.name}")
+    return [row for rows in ROWS.values() for row in rows]
 
 
 def _is_of_call(error: TypeError, compute: Callable[..., Any]) -> bool:
@@ -433,14 +445,21 @@ def make_form(
 
 def register(row: Row) -> None:
     """Add a row, with its forms, to `ROWS`."""
-    ROWS.append(row)
+    ROWS.setdefault(row.module, []).append(row)
 
 
 def export(namespace: dict[str, Any]) -> list[str]:
-    """Add the aliases of a module's functions to its namespace. Returns all names, for `__all__`."""
+    """End a module that has rows: install their methods and properties, and add aliases of functions to its namespace.
+
+    Returns the names of the functions, for `__all__`.
+    """
     names: list[str] = []
-    for row in ROWS:
-        if row.module == namespace["__name__"] and row.function is not None:
+    for row in ROWS.get(namespace["__name__"], ()):
+        for name, method in row.methods.items():
+            setattr(Tensor, name, method)
+        for name, value in row.properties.items():
+            setattr(Tensor, name, property(value, doc=row.doc))
+        if row.function is not None:
             namespace.update(dict.fromkeys(row.names, row.function))
             names += row.names
     return sorted(names)
@@ -556,7 +575,9 @@ def _filling(made: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
     return fill
 
 
-def composed(*aliases: str, function: bool = True, method: bool = True) -> Callable[[Compute], Compute]:
+def composed(
+    *aliases: str, function: bool = True, method: bool | Callable[..., Any] = True
+) -> Callable[[Compute], Compute]:
     """Register a function that calls other operations or creates tensors. Returns it.
 
     Its gradients and devices are those of the operations that it calls.
@@ -564,7 +585,7 @@ def composed(*aliases: str, function: bool = True, method: bool = True) -> Calla
     Args:
         *aliases: other names.
         function: whether there is a function of the namespace.
-        method: whether there is a method.
+        method: whether there is a method; another function, if the method takes other arguments.
     """
 
     def decorate(compute: Compute) -> Compute:
@@ -574,8 +595,10 @@ def composed(*aliases: str, function: bool = True, method: bool = True) -> Calla
             row.function = compute
         else:
             compute.__qualname__ = f"Tensor.{name}"
+        if callable(method):
+            method.__name__, method.__qualname__ = name, f"Tensor.{name}"
         if method:
-            row.methods.update(dict.fromkeys(row.names, compute))
+            row.methods.update(dict.fromkeys(row.names, method if callable(method) else compute))
         register(row)
         return compute
 

@@ -1,4 +1,4 @@
-"""The functions of all operations on tensors as one namespace.
+"""The functions of all operations on tensors as one namespace. The module of each is imported at its first use.
 
 Those of `linalg` and `random` belong to it as far as they are functions of `shmtensor` too, and some methods that work
 in place, of which the tensor is the first argument: `shmtensor.exp_(x)`, as in torch. Type checkers read
@@ -7,14 +7,12 @@ in place, of which the tensor is the first argument: `shmtensor.exp_(x)`, as in 
 
 from __future__ import annotations
 
+from typing import Any as _Any
 from typing import Final as _Final
 
-from ..linalg import routines as _routines
-from ..random import counts as _counts
-from ..random import distributions as _distributions
-from ..random import sampling as _sampling
-from .dispatch import ROWS as _ROWS
-from .methods import Tensor as _Tensor  # imports every module that has rows
+from .._loading import load as _load
+from .index import FUNCTIONS as _FUNCTIONS
+from .methods import Tensor as _Tensor
 
 IN_PLACE: _Final = (
     "abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan_", "arctanh_",
@@ -26,15 +24,16 @@ IN_PLACE: _Final = (
 )  # fmt: skip
 """Methods that torch has as functions, too."""
 
-_package = __name__.rpartition(".")[0]
-_functions = {
-    name: row.function
-    for row in _ROWS
-    if row.function is not None and row.module.rpartition(".")[0] == _package
-    for name in row.names
-}
-for _module in (_routines, _counts, _distributions, _sampling):
-    _functions |= {name: getattr(_module, name) for name in _module.FUNCTIONS}
-_functions |= {name: getattr(_Tensor, name) for name in IN_PLACE}
-globals().update(_functions)
-__all__ = sorted(_functions)
+_MODULES: _Final = {name: module for module, names in _FUNCTIONS.items() for name in names.split()}
+__all__ = sorted([*_MODULES, *IN_PLACE])
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _MODULES:
+        value = getattr(_load(_MODULES[name]), name)
+    elif name in IN_PLACE:
+        value = getattr(_Tensor, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value

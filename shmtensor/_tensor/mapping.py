@@ -1,4 +1,4 @@
-"""Functions of Python over the elements of several tensors, as slow as Python. Nothing in this module blocks."""
+"""Functions of Python over the elements of tensors, as slow as Python. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import DTypeError, type_name
 from ..storage.arguments import array_from
-from .dispatch import Array, Module, Result, operation
+from .dispatch import Array, Module, Result, export, operation
 
 
 def _put(xp: Module, name: str, function: Callable[..., Any], a: Array, *others: Array) -> None:
@@ -32,3 +32,15 @@ def map_(xp: Module, self: Array, tensor: Array, callable: Callable[[Any, Any], 
 def map2_(xp: Module, self: Array, x: Array, y: Array, callable: Callable[[Any, Any, Any], Any]) -> Array:
     """`map_` of a function of three elements, of this tensor and two others. Raises as map_ does."""
     _put(xp, "map2_", callable, self, x, y)
+
+
+@operation(result=Result.SAME, function=False, fails="writing to")
+def apply_(xp: Module, self: Array, function: Callable[[Any], Any]) -> Array:
+    """Put `function(element)` in the place of each element; returns self. As slow as Python."""
+    if not callable(function):
+        raise DTypeError(f"apply_ of {function!r}; give a function of one element")
+    values = array_from([function(value) for value in self.reshape(-1).tolist()], self.dtype)
+    xp.copyto(self, values.reshape(self.shape), casting="unsafe")
+
+
+__all__ = export(globals())

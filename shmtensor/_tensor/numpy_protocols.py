@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import BY_DTYPE
 from .core import FAILURES, NUMPYS, OPERANDS, Tensor, failed, target_of, wrap
-from .dispatch import composed
+from .dispatch import composed, export
 
 
 @composed(function=False)
@@ -83,3 +83,6 @@ def _wrapped(value: Any, found: list[Tensor]) -> Any:
     if type(value) is tuple or type(value) is list:
         return type(value)([_wrapped(one, found) for one in value])
     return value
+
+
+__all__ = export(globals())

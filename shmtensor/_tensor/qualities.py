@@ -163,4 +163,11 @@ def fill(input: Tensor, value: Any) -> Tensor:
     return clone(input).fill_(value)
 
 
+@composed(function=False)
+def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
+    """Say that gradients are not recorded; returns self. Raises NotSupported: True."""
+    self.requires_grad = requires_grad
+    return self
+
+
 __all__ = export(globals())

@@ -251,4 +251,12 @@ def as_strided_scatter(
     return as_strided(whole, a.shape, input.stride(), first)
 
 
+@composed(function=False)
+def index_add_atomic_(self: Tensor, dim: int, index: Any, source: Tensor, alpha: float = 1) -> Tensor:
+    """`atomics.index_add_atomic_` on this tensor; returns self. Raises as that function does."""
+    from ..atomics import index_add_atomic_
+
+    return index_add_atomic_(self, dim, index, source, alpha)
+
+
 __all__ = export(globals())

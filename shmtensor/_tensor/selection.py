@@ -314,7 +314,12 @@ def masked_scatter_(xp: Module, self: Array, mask: Any, source: Operand) -> Arra
     self[places] = values[:wanted]
 
 
-@composed(method=False)
+def _instead(self: Tensor, condition: Any, other: Any) -> Tensor:
+    """Its elements where a condition is true, those of `other` elsewhere. Raises InvalidArgument, DTypeError."""
+    return where(condition, self, other)  # type: ignore[no-any-return]
+
+
+@composed(method=_instead)
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """Elements of `input` where a condition is true, of `other` elsewhere; with the condition alone as `nonzero`.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
-from .._tensor.dispatch import Array, Module, Out, operation
+from .._tensor.dispatch import Array, Module, Out, export, operation
 from ..errors import DTypeError, InvalidArgument, NotSupported
 from .lapack import call, each, finite, floating, matrices, numpys, reported, same_type
 
@@ -286,3 +286,6 @@ def pivots_of(name: str, pivots: Array) -> Array:
     if pivots.dtype.kind not in "iu":
         raise DTypeError(f"{name} with pivots of {pivots.dtype.name}; they are integers, from 1")
     return pivots.astype(np.int32, copy=False)
+
+
+export(globals())

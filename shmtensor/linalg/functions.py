@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, index_of
-from .._tensor.dispatch import Array, Arrays, Module, Out, operation
+from .._tensor.dispatch import Array, Arrays, Module, Out, export, operation
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
 from .lapack import LinAlgError, matrices, numpys, scipy_linalg
@@ -150,3 +150,6 @@ def fractional_matrix_power(xp: Module, x: Array, power: float, /) -> Array:
     Raises LinAlgError (there is none), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
     return _applied("fractional_matrix_power", x, power)
+
+
+export(globals())

@@ -6,7 +6,7 @@ from typing import Any
 
 from .._tensor import products, shapes
 from .._tensor.core import Tensor, array_of, index_of
-from .._tensor.dispatch import Array, Module, Out, composed, operation
+from .._tensor.dispatch import Array, Module, Out, composed, export, operation
 from ..dtypes import dtype_of
 from ..errors import InvalidArgument
 
@@ -36,3 +36,6 @@ def trace(xp: Module, x: Array, /, *, offset: int = 0, dtype: Any = None) -> Arr
     if x.ndim < 2:
         raise InvalidArgument(f"trace of a tensor of shape {x.shape}; it takes matrices, in the last two axes")
     return xp.trace(x, index_of(offset), -2, -1, None if dtype is None else dtype_of(dtype))
+
+
+export(globals())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._tensor.core import axes_of
-from .._tensor.dispatch import Array, Module, Out, operation
+from .._tensor.dispatch import Array, Module, Out, export, operation
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from ..storage.arguments import SEQUENCES, refused
@@ -177,3 +177,6 @@ def matrix_rank(
     except ValueError as error:
         shapes = xp.shape(atol), xp.shape(rtol)
         raise refused(error, f"matrix_rank with atol and rtol of shapes {shapes} of", a) from error
+
+
+export(globals())

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, given_each
-from .._tensor.dispatch import Array, Module, Out, composed, operation
+from .._tensor.dispatch import Array, Module, Out, composed, export, operation
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
 from . import decompositions, norms, solvers
@@ -424,3 +424,6 @@ def norm(
     if dim is not None and isinstance(dim, SEQUENCES) and not len(dim):
         dim = None
     return norms.vector_norm(input, axis=dim, keepdims=keepdim, ord=2 if p is None or named == "fro" else p, out=out)
+
+
+export(globals())

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, axis_of, index_of
-from .._tensor.dispatch import Array, Module, Out, operation
+from .._tensor.dispatch import Array, Module, Out, export, operation
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
 from .decompositions import pivots_of
@@ -340,3 +340,6 @@ def lu_solve(xp: Module, LU: Array, /, pivots: Array, B: Array, *, left: bool = 
     if not left:
         return found.swapaxes(-1, -2).conj()
     return found[..., 0] if b.ndim == 1 else found
+
+
+export(globals())

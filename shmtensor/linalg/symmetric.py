@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
-from .._tensor.dispatch import Array, Module, Out, operation
+from .._tensor.dispatch import Array, Module, Out, export, operation
 from ..errors import InvalidArgument
 from .lapack import call, each, matrices, reported, same_type
 
@@ -80,3 +80,6 @@ def ldl_solve(xp: Module, LD: Array, /, pivots: Array, B: Array, *, hermitian: b
         return call("ldl_solve", routine, matrix, places, right, lower=True)
 
     return each(compute, ((b.shape[-2:], b.dtype),), a, b, pivots.astype(np.int32, copy=False), vectors=1)[0]
+
+
+export(globals())

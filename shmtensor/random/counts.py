@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from .._tensor.dispatch import Array, Module, operation
+from .._tensor.dispatch import Array, Module, export, operation
 from ..errors import DTypeError, InvalidArgument
 from .generator import Generator, generator_of
 
@@ -71,3 +71,6 @@ def binomial(xp: Module, count: Array, prob: Array, generator: Generator | None 
         raise InvalidArgument("a number of trials is not from 0 to 2**31 - 1")
     values = _stream(generator).binomial(trials.astype(xp.int64), chances)
     return xp.asarray(values).astype(count.dtype)
+
+
+export(globals())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._native import Twister
 from .._tensor.core import Tensor, array_of
 from .._tensor.creation import empty
-from .._tensor.dispatch import Array, Module, Result, composed, operation
+from .._tensor.dispatch import Array, Module, Result, composed, export, operation
 from .._tensor.options import with_options
 from ..dtypes import NumpyType
 from ..errors import DTypeError, InvalidArgument
@@ -386,3 +386,6 @@ def _info(dtype: NumpyType) -> Any:
     import ml_dtypes  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call, unused-ignore]
+
+
+export(globals())

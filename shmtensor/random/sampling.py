@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
 from .._tensor.creation import empty, empty_like
-from .._tensor.dispatch import Array, Module, Out, composed, operation
+from .._tensor.dispatch import Array, Module, Out, composed, export, operation
 from .._tensor.options import with_options
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import empty_array, integer, shape_from
@@ -334,3 +334,6 @@ def multinomial_alias_draw(
             slots = (values[0::2] * aliases.size).astype(np.int64)
             part[...] = np.where(values[1::2] <= kept[slots], slots, aliases[slots])
     return result
+
+
+export(globals())

@@ -8,13 +8,13 @@ from layouts import memory_of_its_own, same
 
 import shmtensor as st
 from shmtensor import Tensor
-from shmtensor._tensor import methods
+from shmtensor._tensor.dispatch import all_rows
 from shmtensor.dtypes import ELEMENT_TYPES
 from shmtensor.errors import DTypeError, InvalidArgument, ShmTensorError
 
 
 def test_every_method_has_its_name_and_says_what_it_does():
-    for name, method in methods.table().items():
+    for name, method in [pair for row in all_rows() for pair in row.methods.items()]:
         assert getattr(Tensor, name) is not None
         assert method.__doc__ and method.__doc__[0] != " ", name
         assert method.__name__ not in ("compute", "convert", "create"), name
