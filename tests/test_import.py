@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import shmtensor
+from shmtensor._tensor import index
 
 ROOT = Path(shmtensor.__file__).parent
 
@@ -92,6 +93,13 @@ def test_no_module_imports_itself_by_way_of_others():
         TopologicalSorter({module: imports_of(module) for module in MODULES}).prepare()
     except CycleError as error:
         pytest.fail("a cycle of imports: " + " <- ".join(error.args[1]))
+
+
+def test_names_of_the_index_are_in_the_layer_of_tensors():
+    """Their modules are imported by name, where no import statement shows it."""
+    for table in (index.FUNCTIONS, index.METHODS, index.PROPERTIES):
+        for module in table:
+            assert module in MODULES and layer_of(module) == layer_of("_tensor")
 
 
 @pytest.mark.parametrize("module", sorted(name for name in MODULES if name.split(".")[0] == "manager"))
