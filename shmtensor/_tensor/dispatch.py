@@ -11,7 +11,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache, partial, wraps
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
@@ -25,6 +24,7 @@ from ..storage.arguments import SEQUENCES
 from .core import FAILURES, again, array_of, failed, given, given_each, wrap
 from .keywords import as_torch, own_arguments, torch_names
 from .methods import Tensor  # before any row is installed
+from .signatures import Shown
 
 Array: TypeAlias = Any
 """Annotation of a parameter or result: a tensor for the caller, its array for the implementation."""
@@ -75,29 +75,47 @@ class Promotion(IntEnum):
     """And where all operands are integers, the default floating-point type."""
 
 
-@dataclass(slots=True, eq=False)
 class Row:
-    """An operation."""
+    """An operation.
 
-    name: str
-    compute: Callable[..., Any]
-    """The implementation, which computes with arrays. Its first parameter is their array module, `xp`."""
-    result: Result
-    out: Out
-    module: str
-    """Name of the module that the row is in."""
-    doc: str
-    fails: str
-    """Format, with the names of arguments, for messages of NumPy's errors: what was done to "a tensor of shape ..."."""
-    aliases: tuple[str, ...] = ()
-    function: Callable[..., Any] | None = None
-    """The function of the namespace; None: there is none."""
-    methods: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """Methods by name, including in-place methods and operators."""
-    properties: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """Properties by name."""
-    gradient: Callable[..., Any] | None = None
-    """Gradient rule, once gradients are recorded; None: no rule."""
+    Args:
+        name: its name.
+        compute: the implementation, which computes with arrays. Its first parameter is their array module, `xp`.
+        result: how the result is returned.
+        out: how `out` is used.
+        module: name of the module that the row is in.
+        doc: the docstring of its forms.
+        fails: format, with the names of arguments, for messages of NumPy's errors: what was done to "a tensor of
+            shape ...".
+        aliases: other names.
+    """
+
+    __slots__ = (
+        "aliases", "compute", "doc", "fails", "function", "gradient", "methods", "module", "name", "out", "properties",
+        "result",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        compute: Callable[..., Any],
+        result: Result,
+        out: Out,
+        module: str,
+        doc: str,
+        fails: str,
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.compute, self.result, self.out = name, compute, result, out
+        self.module, self.doc, self.fails, self.aliases = module, doc, fails, aliases
+        self.function: Callable[..., Any] | None = None
+        """The function of the namespace; None: there is none."""
+        self.methods: dict[str, Callable[..., Any]] = {}
+        """Methods by name, including in-place methods and operators."""
+        self.properties: dict[str, Callable[..., Any]] = {}
+        """Properties by name."""
+        self.gradient: Callable[..., Any] | None = None
+        """Gradient rule, once gradients are recorded; None: no rule."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,20 +127,35 @@ ROWS: Final[dict[str, list[Row]]] = {}
 """The operations of each module that has been imported."""
 
 
-@dataclass(slots=True, eq=False)
 class Form:
-    """One callable of a row, with the parts of a call that are rarely needed."""
+    """One callable of a row, with the parts of a call that are rarely needed.
 
-    row: Row
-    name: str
-    qualname: str
-    doc: str
-    fails: str
-    shown: Callable[..., Any]
-    """The function that has the parameters of this form."""
-    out: Out
-    rejects: str
-    """Words between its name and the type of a refused argument, in the message."""
+    Args:
+        row: the operation.
+        name: name of the callable.
+        qualname: the name in its module; of a method, `Tensor.` and its name.
+        doc: its docstring.
+        fails: as of the row.
+        shown: the function that has the parameters of this form.
+        out: how it uses `out`.
+        rejects: words between its name and the type of a refused argument, in the message.
+    """
+
+    __slots__ = ("doc", "fails", "name", "out", "qualname", "rejects", "row", "shown")
+
+    def __init__(
+        self,
+        row: Row,
+        name: str,
+        qualname: str,
+        doc: str,
+        fails: str,
+        shown: Callable[..., Any],
+        out: Out,
+        rejects: str,
+    ) -> None:
+        self.row, self.name, self.qualname, self.doc = row, name, qualname, doc
+        self.fails, self.shown, self.out, self.rejects = fails, shown, out, rejects
 
     @property
     def module(self) -> str:
@@ -371,7 +404,7 @@ def _parameters(compute: Any, keywords: dict[str, str]) -> dict[str, Any]:
             bits[kind] |= 1 << i
     if code.co_flags & inspect.CO_VARARGS and notes.get(code.co_varnames[len(every) + module]) == "Array":
         bits["tensors"] |= (1 << 64) - (1 << len(positional))
-    tensors = [one for one in every if re.match(r"Array\b", notes.get(one, "")) and one != "out"]
+    tensors = [one for one in every if notes.get(one, "").partition(" ")[0] == "Array" and one != "out"]
     named = (*tensors, *[torch for torch, own in keywords.items() if own in tensors])
     sequence = bool(positional) and notes.get(positional[0]) == "Arrays"
     return {**bits, "named": named or None, "module": module, "sequence": sequence}
@@ -566,12 +599,15 @@ def _filling(made: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
     def fill(*args: Any, out: Any = None, **how: Any) -> Any:
         return given_each(made(*args, **how), out, compute.__name__)
 
-    found = as_torch(signature_of(compute, Out.COPIED), made.form.keywords)
-    parameters = [
-        one.replace(annotation="Sequence[Tensor] | None") if one.name == "out" else one
-        for one in found.parameters.values()
-    ]
-    fill.__signature__ = found.replace(parameters=parameters)  # type: ignore[attr-defined]
+    def signature() -> inspect.Signature:
+        found = as_torch(signature_of(compute, Out.COPIED), made.form.keywords)
+        parameters = [
+            one.replace(annotation="Sequence[Tensor] | None") if one.name == "out" else one
+            for one in found.parameters.values()
+        ]
+        return found.replace(parameters=parameters)
+
+    fill.__wrapped__ = Shown(compute, signature)  # type: ignore[assignment]
     return fill
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial, wraps
 from typing import Any, Final, overload
 
@@ -13,6 +13,7 @@ from ..dtypes import NumpyType, dtype_of
 from ..errors import DTypeError, InvalidArgument
 from ..layouts import require_usual
 from .core import Tensor, array_of, given
+from .signatures import Shown
 
 Make = Callable[..., Tensor]
 _OPTIONS: Final = {
@@ -73,14 +74,10 @@ def with_options(make: Make | None = None, *, out: bool = True) -> Any:
 
 
 def _with_options(make: Make, has_out: bool) -> Make:
-    found = inspect.signature(make)
-    absent = {name for name, has in (("out", has_out), ("allocator", "shared" in found.parameters)) if not has}
-    new = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (default, annotation) in _OPTIONS.items()
-        if name not in found.parameters and name not in absent
-    ]
-    names = {name.name for name in new}
+    code = make.__code__
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    absent = {name for name, has in (("out", has_out), ("allocator", "shared" in own)) if not has}
+    names = _OPTIONS.keys() - absent - {*own}
 
     @wraps(make)
     def create(*args: Any, **how: Any) -> Tensor:
@@ -99,5 +96,16 @@ def _with_options(make: Make, has_out: bool) -> Make:
         how["dtype"] = type_for(target, how.get("dtype"))
         return given(make(*args, **how)._live(), target, make.__name__)
 
-    create.__signature__ = found.replace(parameters=[*found.parameters.values(), *new])  # type: ignore[attr-defined]
+    create.__wrapped__ = Shown(make, lambda: _with_parameters(make, names))  # type: ignore[assignment]
     return create
+
+
+def _with_parameters(make: Make, names: Set[str]) -> inspect.Signature:
+    """The signature of a function with some of the options."""
+    found = inspect.signature(make)
+    new = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (default, annotation) in _OPTIONS.items()
+        if name in names
+    ]
+    return found.replace(parameters=[*found.parameters.values(), *new])

@@ -15,7 +15,7 @@ from shmtensor._native import Operation
 from shmtensor._tensor.dispatch import all_rows
 from shmtensor._tensor.methods import Later
 
-FIRST = {"core", "creation", "dispatch", "dlpack", "functions", "index", "keywords", "methods", "options"}
+FIRST = {"core", "creation", "dispatch", "dlpack", "functions", "index", "keywords", "methods", "options", "signatures"}
 
 
 def run(code: str) -> str:
