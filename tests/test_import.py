@@ -148,6 +148,20 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_importing_a_module_looks_nothing_up():
+    """It would wait for the lock of such imports, while who has that may wait for the module."""
+    code = f"""
+import importlib, shmtensor
+def load(name):
+    raise AssertionError(name)
+shmtensor._load = shmtensor._loading.load = load
+for module in {sorted(MODULES)!r}:
+    if module != "manager.__main__":
+        importlib.import_module(f"shmtensor.{{module}}")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     "make",
     [

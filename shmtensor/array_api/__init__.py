@@ -2,17 +2,19 @@
 
 `x.__array_namespace__()` gives this module to libraries that are written for the standard. Its tensors are those of
 `shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, ...), `shmtensor` follows torch and this
-module the standard (`creation`, `elementwise`, `functions`, `linalg`); all other functions are the same.
+module the standard (`creation`, `elementwise`, `functions`, `linalg`); all other functions are the same, and their
+modules are imported on first use.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import _namespace
 from .. import fft as fft
-from .._missing import suggest as _suggest
+from .._missing import missing as _missing
 from .._tensor.inspection import __array_api_version__ as __array_api_version__
 from .._tensor.inspection import __array_namespace_info__ as __array_namespace_info__
-from . import creation, elementwise, functions
 from . import linalg as linalg
 from .creation import *  # noqa: F403
 from .elementwise import *  # noqa: F403
@@ -33,7 +35,15 @@ e inf nan newaxis pi
 bool complex64 complex128 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
 """.split()  # noqa: SIM905
 
-_OWN = {*creation.__all__, *elementwise.__all__, *functions.__all__}
-globals().update({name: getattr(_namespace, name) for name in _NAMES if name not in _OWN})
 __all__ = sorted([*_NAMES, "__array_api_version__", "__array_namespace_info__", "fft", "linalg"])
-_suggest(globals())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise _missing(__name__, name, __all__)
+    value = globals()[name] = getattr(_namespace, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,6 @@ where they should differ. A spawned one starts with a seed from the system.
 from __future__ import annotations
 
 from .._missing import suggest as _suggest
-from .._tensor import methods as _methods  # noqa: F401  what is made here has all methods, whoever imported it
 from .counts import binomial, poisson
 from .distributions import (
     bernoulli,

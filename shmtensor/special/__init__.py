@@ -8,7 +8,6 @@ Functions that `shmtensor` has as well are the same ones here, under these names
 from __future__ import annotations
 
 from .._missing import suggest as _suggest
-from .._tensor import methods as _methods  # noqa: F401  what is made here has all methods, whoever imported it
 from .._tensor.activations import log_softmax as log_softmax
 from .._tensor.activations import softmax as softmax
 from .._tensor.elementwise import exp2 as exp2

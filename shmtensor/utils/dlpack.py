@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._tensor.functions import from_dlpack as from_dlpack
-from .._tensor.functions import to_dlpack as to_dlpack
+from .._tensor.dlpack import from_dlpack as from_dlpack
+from .._tensor.dlpack import to_dlpack as to_dlpack
 
 __all__ = ["from_dlpack", "to_dlpack"]
