@@ -28,7 +28,10 @@ class Later:
 
     def _loaded(self) -> Any:
         load(self._module)
-        return vars(Tensor)[self._name]  # of this class: a subclass that overrides it may be calling it by super()
+        found = vars(Tensor)[self._name]  # of this class: a subclass that overrides it may be calling it by super()
+        if found is self:  # by a signal handler, for one
+            raise ImportError(f"Tensor.{self._name} was used during the import of shmtensor.{self._module}")
+        return found
 
     def __get__(self, tensor: Tensor | None, owner: type[Tensor] | None = None) -> Any:
         return self._loaded().__get__(tensor, owner)

@@ -140,6 +140,22 @@ def test_nothing_is_left_on_the_path_of_a_call():
     assert inspect.getattr_static(Tensor, "T").fget is st.Tensor.T.fget
 
 
+def test_a_use_during_the_import_of_its_module_says_so():
+    made = """
+        class Within:
+            def find_spec(self, name, path=None, target=None):
+                if name == "shmtensor._tensor.result_types":
+                    try:
+                        x + 1
+                    except ImportError as error:
+                        print(error)
+        sys.meta_path.insert(0, Within())
+        print((x + 1).tolist())
+    """
+    said = "Tensor.__add__ was used during the import of shmtensor._tensor.elementwise"
+    assert run(made).splitlines() == [said, "[[2.0, 3.0], [4.0, 5.0]]"]
+
+
 SLOW = """
     import os, signal, threading
     class Slow:
