@@ -8,7 +8,7 @@ modules are imported on first use.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any as _Any
 
 from .. import _namespace
 from .. import fft as fft
@@ -38,7 +38,7 @@ bool complex64 complex128 float32 float64 int8 int16 int32 int64 uint8 uint16 ui
 __all__ = sorted([*_NAMES, "__array_api_version__", "__array_namespace_info__", "fft", "linalg"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name not in __all__:
         raise _missing(__name__, name, __all__)
     value = globals()[name] = getattr(_namespace, name)
