@@ -42,14 +42,14 @@ if TYPE_CHECKING:  # one line for each name of _OTHERS, functions of tensors, an
     from ._tensor.typed import *
     from .accounts import memory_stats as memory_stats
     from .allocators import MapFlags as MapFlags
+    from .autograd.modes import enable_grad as enable_grad
+    from .autograd.modes import inference_mode as inference_mode
+    from .autograd.modes import is_grad_enabled as is_grad_enabled
+    from .autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
+    from .autograd.modes import no_grad as no_grad
+    from .autograd.modes import set_grad_enabled as set_grad_enabled
     from .files import load as load
     from .files import save as save
-    from .gradients import enable_grad as enable_grad
-    from .gradients import inference_mode as inference_mode
-    from .gradients import is_grad_enabled as is_grad_enabled
-    from .gradients import is_inference_mode_enabled as is_inference_mode_enabled
-    from .gradients import no_grad as no_grad
-    from .gradients import set_grad_enabled as set_grad_enabled
     from .ipc.plain_pickle import pickling as pickling
     from .ipc.plain_pickle import set_pickling as set_pickling
     from .random import Generator as Generator
@@ -68,8 +68,8 @@ _OTHERS = {
     "_tensor.printing": "get_printoptions set_printoptions",
     "accounts": "memory_stats",
     "allocators": "MapFlags",
+    "autograd.modes": "enable_grad inference_mode is_grad_enabled is_inference_mode_enabled no_grad set_grad_enabled",
     "files": "load save",
-    "gradients": "enable_grad inference_mode is_grad_enabled is_inference_mode_enabled no_grad set_grad_enabled",
     "ipc.plain_pickle": "pickling set_pickling",
     "random": "Generator default_generator get_rng_state initial_seed manual_seed seed set_rng_state",
     "threads": "get_num_threads set_num_threads",

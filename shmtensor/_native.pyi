@@ -5,7 +5,7 @@ NumPy is not imported before an array is needed.
 
 import mmap
 from collections.abc import Callable
-from typing import Any, NamedTuple, final, overload
+from typing import Any, NamedTuple, Self, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -657,6 +657,150 @@ class TensorBase:
     def numpy(self) -> NDArray[Any]:
         """Return an ndarray over the same memory, which it keeps alive."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        """Write a value to what `key` selects: `Tensor._assign`."""
+    requires_grad: bool
+    grad: Any
+    retains_grad: bool
+    @property
+    def grad_fn(self) -> Node | None: ...
+    @property
+    def creator(self) -> Node | None: ...
+    @property
+    def is_leaf(self) -> bool: ...
+    @property
+    def output_nr(self) -> int: ...
+    @property
+    def _version(self) -> int: ...
+
+class Node:
+    """A recorded operation: `grad_fn` of its results."""
+    def __new__(cls, *args: Any, **how: Any) -> Self: ...
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]: ...
+    @property
+    def previous_functions(self) -> tuple[tuple[Node | None, int], ...]: ...
+    @property
+    def metadata(self) -> dict[Any, Any]: ...
+    def name(self) -> str: ...
+    def register_hook(self, hook: Any, /) -> Any: ...
+    def register_prehook(self, hook: Any, /) -> Any: ...
+    @property
+    def _extras(self) -> dict[str, Any]: ...
+    @property
+    def _rule(self) -> Rule | None: ...
+    @property
+    def _released(self) -> bool: ...
+    @property
+    def _sequence_nr(self) -> int: ...
+
+class AccumulateGrad(Node):
+    """The node of a leaf, which adds up its gradient."""
+    @property
+    def variable(self) -> Tensor: ...
+
+class Rule:
+    """A gradient rule, as shmtensor/_tensor/rules.py makes it."""
+    def __init__(self, *parts: Any) -> None: ...
+    @property
+    def name(self) -> str: ...
+
+def sgd_step(
+    p: NDArray[Any],
+    gradient: NDArray[Any],
+    buffer: NDArray[Any] | None,
+    lr: float,
+    momentum: float,
+    taken: float,
+    decay: float,
+    nesterov: bool,
+    maximize: bool,
+    first: bool,
+    /,
+) -> bool:
+    """Make a step of SGD in place. Return False, with nothing done, for arrays that it does not compute with."""
+
+def adam_step(
+    p: NDArray[Any],
+    gradient: NDArray[Any],
+    m: NDArray[Any],
+    v: NDArray[Any],
+    largest: NDArray[Any] | None,
+    size: float,
+    root: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    shrink: float,
+    maximize: bool,
+    /,
+) -> bool:
+    """Make a step of Adam in place. Return False, with nothing done, for arrays that it does not compute with."""
+
+def relu_back(gradient: NDArray[Any], result: NDArray[Any], /) -> NDArray[Any] | None:
+    """Return 0 where the result is not above 0, else the gradient; None for arrays that it does not compute with."""
+
+def softmax_entropy(input: NDArray[Any], targets: NDArray[Any], /) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return the softmax of each row, and -log of it at the target; None for arrays that it does not compute with."""
+
+def softmax_entropy_back(softmax: NDArray[Any], targets: NDArray[Any], scales: NDArray[Any], /) -> NDArray[Any] | None:
+    """Return the gradient of the input of softmax_entropy, with one scale for each row or for all; None as above."""
+
+def grad_modes() -> tuple[bool, bool]:
+    """Return whether this thread records gradients, and whether it is in inference mode."""
+
+def set_grad_modes(enabled: bool, inference: bool) -> None: ...
+def count_change(tensor: Tensor, /) -> None:
+    """Count an in-place change of the memory of a tensor."""
+
+def share_counter(tensor: Tensor, /) -> None:
+    """Have the storage of a tensor count the changes that the tensor has counted."""
+
+def own_counter(tensor: Tensor, /) -> None:
+    """Have a tensor count its changes by itself."""
+
+def detach(tensor: Tensor, /) -> Tensor:
+    """Return a tensor over the same array without a part in the graph, which counts the same changes."""
+
+def is_recorded(tensors: Any, /) -> bool:
+    """Return whether gradients are recorded of what is computed with these: one needs gradients, and the mode."""
+
+def connect(node: Node, inputs: tuple[Any, ...], outputs: int, /) -> None:
+    """Give a node its edges, to what made the tensors among its inputs, and its number of outputs."""
+
+def connect_as(node: Node, other: Node, tensor: Tensor, /) -> None:
+    """Give a node the edges of another one, but for the first, which leads to what made a tensor."""
+
+def set_output(tensor: Tensor, node: Node | None, output: int, /) -> None:
+    """Make a tensor an output of a node; None: a leaf that does not require grad."""
+
+def hooks_of(tensor: Tensor, after: bool, /) -> dict[Any, Any]:
+    """Return the hooks of a leaf, before or after its gradient is added."""
+
+def set_retains_grad(tensor: Tensor, /) -> None: ...
+def put_grad(tensor: Tensor, gradient: Any, /) -> None:
+    """Set `grad` without checks."""
+
+def backward(
+    roots: tuple[tuple[Tensor, Any], ...], keep: bool, create: bool, targets: tuple[Tensor, ...], /
+) -> tuple[Any, ...]:
+    """Run a pass from tensors with their gradients.
+
+    Return the gradients of the targets. Without any, leaves add theirs up.
+    """
+
+def run_node(node: Node, gradients: tuple[Any, ...], /) -> tuple[Any, ...]:
+    """Return the gradients of the inputs of a node, of those of its outputs. What the node keeps stays."""
+
+def release_node(node: Node, /) -> None:
+    """Let go of what a node keeps."""
+
+def interrupt_passes() -> None:
+    """Mark what passes of other threads go through: the process was forked."""
+
+def set_tracing(mode: int, /) -> int:
+    """Set whether operations record where they are called (1), and NaN is an error as well (2). Return the old mode."""
 
 @final
 class View:

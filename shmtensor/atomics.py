@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from . import _native
 from ._tensor.core import Tensor, index_of
-from .errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
+from .errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
 
 Index: TypeAlias = int | tuple[int, ...]
 Order: TypeAlias = Literal["relaxed", "acquire", "release", "acq_rel", "seq_cst"]
@@ -118,9 +118,14 @@ def index_add_atomic_(tensor: Tensor, dim: int, index: Any, source: Tensor, alph
         IndexOutOfRange: an entry of the index, or `dim`, is out of range; nothing was added.
         DTypeError: an unsupported type, or types that differ.
         LayoutError: the memory is not aligned or not writable.
+        GradientError: gradients would be recorded of one of the tensors.
     """
     out = _array(tensor)
     added = _array(source)
+    if _native.is_recorded((tensor, source)):
+        raise GradientError(
+            "index_add_atomic_ with a tensor that requires grad; it records no gradients: use index_add_, or no_grad()"
+        )
     axis = index_of(dim)
     for array in (out, added):
         if not -array.ndim <= axis < array.ndim:
@@ -130,6 +135,7 @@ def index_add_atomic_(tensor: Tensor, dim: int, index: Any, source: Tensor, alph
     if np.may_share_memory(out, added):
         added = added.copy()
     _native.atomic_index_add(out, _index_array(index), added, alpha)
+    _native.count_change(tensor)
     return tensor
 
 

@@ -43,6 +43,10 @@ class IndexOutOfRange(InvalidArgument, IndexError):
     """An element or axis that does not exist; the message names the index and the range."""
 
 
+class StateDictMismatch(InvalidArgument, RuntimeError):
+    """A state that does not fit a module: other keys or shapes; the message names them all."""
+
+
 class DTypeError(ShmTensorError, TypeError):
     """Data of another type than required; the message names both types."""
 
@@ -61,6 +65,10 @@ class OutOfMemory(ShmTensorError, MemoryError):
 
 class MappingError(ShmTensorError, OSError):
     """A file, shared-memory object or descriptor could not be opened or mapped; `errno` has the reason."""
+
+
+class GradientError(ShmTensorError, RuntimeError):
+    """A gradient cannot be recorded or computed; the message names the operation and what to do."""
 
 
 class DeviceUnavailable(ShmTensorError, RuntimeError):

@@ -56,14 +56,12 @@ channels_last_3d: Final = MemoryFormat("channels_last_3d")
 _CHANNELS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 
-def require_usual(requires_grad: Any, layout: Any, pin_memory: Any) -> None:
+def require_usual(layout: Any, pin_memory: Any) -> None:
     """Refuse what torch's keywords ask for and this version does not have. Does not block.
 
     Raises:
-        NotSupported: requires_grad=True or pin_memory=True, or another layout than `strided`.
+        NotSupported: pin_memory=True, or another layout than `strided`.
     """
-    if requires_grad:
-        refuse_grad(requires_grad)
     if pin_memory:
         raise NotSupported(
             "asked for pin_memory=True; pinned memory is for copies to a GPU, and this version has tensors of the CPU "
@@ -71,15 +69,6 @@ def require_usual(requires_grad: Any, layout: Any, pin_memory: Any) -> None:
         )
     if layout is not None and layout is not strided:
         raise NotSupported(f"asked for layout {layout!r}; tensors are shmtensor.strided: leave it out")
-
-
-def refuse_grad(requires_grad: Any) -> None:
-    """Refuse requires_grad=True. Raises NotSupported."""
-    if requires_grad:
-        raise NotSupported(
-            "asked for requires_grad=True; this version of shmtensor records no gradients: leave it out, or have torch "
-            "record them, over the same memory: torch.from_dlpack(x).requires_grad_()"
-        )
 
 
 def is_ordered(a: NDArray[Any], memory_format: Any) -> bool:

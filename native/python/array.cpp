@@ -336,6 +336,48 @@ PyObject* array_of_scalar(PyObject* object) {
     return known ? PyArray_FromScalar(object, nullptr) : nullptr;
 }
 
+PyObject* new_array(PyObject* like, int axes, const Py_ssize_t* sizes) {
+    PyArrayObject* array = as_array(like);
+    if (!array) return nullptr;
+    PyArray_Descr* descr = PyArray_DESCR(array);
+    Py_INCREF(descr);
+    return PyArray_NewFromDescr(&PyArray_Type, descr, axes, sizes, nullptr, nullptr, 0, nullptr);
+}
+
+bool is_complex(PyObject* array) {
+    return PyArray_Check(array) && PyArray_ISCOMPLEX(reinterpret_cast<PyArrayObject*>(array));
+}
+
+bool has_form(PyObject* object, PyObject* form) {
+    if (!PyArray_Check(object)) return false;
+    auto* array = reinterpret_cast<PyArrayObject*>(object);
+    PyObject* shape = PyTuple_GET_ITEM(form, 0);
+    if (reinterpret_cast<PyObject*>(PyArray_DESCR(array)) != PyTuple_GET_ITEM(form, 1)) return false;
+    if (PyArray_NDIM(array) != PyTuple_GET_SIZE(shape)) return false;
+    for (int i = 0; i < PyArray_NDIM(array); ++i)
+        if (PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, i)) != PyArray_DIM(array, i)) return false;
+    return true;
+}
+
+PyObject* form_of(PyObject* object) {
+    constexpr std::size_t kRecent = 64;
+    static PyObject* recent[kRecent];  // guarded by the GIL
+    PyArrayObject* array = as_array(object);
+    if (!array) return nullptr;
+    std::size_t hash = reinterpret_cast<std::uintptr_t>(PyArray_DESCR(array)) / 16;
+    for (int i = 0; i < PyArray_NDIM(array); ++i) hash = hash * 31 + static_cast<std::size_t>(PyArray_DIM(array, i));
+    PyObject*& place = recent[hash % kRecent];
+    if (place && has_form(object, place)) return Py_NewRef(place);
+    PyObject* shape = PyArray_IntTupleFromIntp(PyArray_NDIM(array), PyArray_DIMS(array));
+    if (!shape) return nullptr;
+    PyObject* form = PyTuple_Pack(2, shape, PyArray_DESCR(array));
+    Py_DECREF(shape);
+    if (!form) return nullptr;
+    PyObject* old = std::exchange(place, Py_NewRef(form));
+    Py_XDECREF(old);
+    return form;
+}
+
 PyObject* copy_of(PyObject* array) {
     return PyArray_NewCopy(reinterpret_cast<PyArrayObject*>(array), NPY_CORDER);
 }

@@ -41,6 +41,13 @@ bool is_alone(PyObject* array);                  // a view of nothing; an ndarra
 bool is_operand(PyObject* object);               // what a tensor computes with: core.OPERANDS
 PyObject* array_of_scalar(PyObject* object);     // nullptr without an exception: no scalar of a known type
 PyObject* copy_of(PyObject* array);
+// A new array of the type of an ndarray, in C order, of arbitrary content. nullptr with an exception set.
+PyObject* new_array(PyObject* like, int axes, const Py_ssize_t* sizes);
+bool is_complex(PyObject* array);  // its elements are complex numbers
+// (shape, dtype) of an ndarray, which recent forms share: a new reference, or nullptr with an exception set.
+PyObject* form_of(PyObject* array);
+// Whether an ndarray has a form.
+bool has_form(PyObject* array, PyObject* form);
 
 // Which operands an operation converts before NumPy promotes the rest (docs/tensors.md, "Promotion").
 enum class Promotion : int {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "python/array.hpp"
+#include "python/autograd.hpp"
 #include "python/codec.hpp"
 #include "python/codec_body.hpp"
 #include "python/codec_memory.hpp"
@@ -294,6 +295,7 @@ class Encoder {
     }
 
     Written tensor(PyObject* t) {
+        if (autograd::requires_grad(t)) return Written::needs_pickle;  // the reducer refuses results of operations
         for (bool moved = false;; moved = true) {
             const Ref held(live_array(t));
             if (!held) return Written::failed;

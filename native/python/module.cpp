@@ -6,6 +6,7 @@
 #include "base/layout.hpp"
 #include "heap/heap.hpp"
 #include "heap/protocol.hpp"
+#include "python/autograd.hpp"
 #include "python/errors.hpp"
 #include "python/operation.hpp"
 #include "python/tensors.hpp"
@@ -55,5 +56,8 @@ NB_MODULE(_native, m) {
     add_blocks(m);
     add_client(m);
     add_codec(m);
-    if (!add_tensors(m.ptr()) || !add_operations(m.ptr())) throw nb::python_error();
+    add_training(m);
+    if (!add_tensors(m.ptr()) || !add_operations(m.ptr()) || !autograd::add_nodes(m.ptr()) ||
+        !autograd::add_rules(m.ptr()) || !autograd::add_passes(m.ptr()))
+        throw nb::python_error();
 }

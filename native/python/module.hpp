@@ -20,5 +20,6 @@ void add_ring(nb::module_& m);
 void add_segment(nb::module_& m);
 void add_sync(nb::module_& m);
 void add_system(nb::module_& m);
+void add_training(nb::module_& m);
 
 }  // namespace shmtensor

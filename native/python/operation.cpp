@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "python/array.hpp"
+#include "python/autograd.hpp"
 #include "python/ref.hpp"
 #include "python/tensors.hpp"
 
@@ -54,13 +56,14 @@ struct Operation {
     int least, most;
     Promotion promotion;  // of the operands, or of the only argument
     PyObject* wider;      // nullptr, or what takes calls with other parameters than `out` (add(x, y, alpha=2))
+    PyObject* rule;       // nullptr, or the Rule for its gradients: known from the first recorded call on
     PyObject* weak;       // references to it
 };
 
 // Names; made once.
 struct Names {
     PyObject *out, *only_out, *storage, *reject, *reject_sequence, *recover, *place, *put, *wrap, *module_of, *numpy;
-    PyObject* require;
+    PyObject *require, *rule;
 } names;
 
 // Arguments of a call in the making, each a reference of its own, with room for the module before them and for `out`.
@@ -100,6 +103,10 @@ bool is_out(PyObject* name) {
     return name == names.out || PyUnicode_Compare(name, names.out) == 0;
 }
 
+struct Origin {
+    Ref storage, epoch;
+};
+
 struct Call {
     Operation& op;
     PyObject* first = nullptr;        // the first tensor; borrowed, as the next two
@@ -108,7 +115,8 @@ struct Call {
     PyObject* out_array = nullptr;
     PyObject* keywords = nullptr;                 // a tuple of the names of the last arguments, or nullptr
     Ref names_held{}, out_held{}, module_held{};  // references to what the call made itself
-    Ref storage{}, epoch{};                       // of `first` when its array was taken, where the result is a view
+    bool records = false;                         // some tensor needs a gradient
+    std::optional<Origin> origin{};               // of `first` when its array was taken, where the result is a view
 };
 
 // Why an argument is refused: raises what the form says. For an operator NotImplemented.
@@ -130,6 +138,7 @@ PyObject* arrays_of(Call& call, PyObject* given) {
     for (Py_ssize_t i = 0; arrays && i < count; ++i) {
         PyObject* one = PyTuple_GET_ITEM(held.get(), i);
         if (!is_tensor(one)) return reject(call.op, one);
+        call.records = call.records || autograd::requires_grad(one);
         PyObject* array = live_array(one);
         if (!array) return nullptr;
         PyList_SET_ITEM(arrays.get(), i, array);
@@ -141,6 +150,7 @@ PyObject* arrays_of(Call& call, PyObject* given) {
 // The argument as `compute` takes it: a new reference. nullptr with an exception set; NotImplemented is set as `out`.
 PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
     if (is_tensor(argument)) {
+        call.records = call.records || autograd::requires_grad(argument);
         PyObject* array = live_array(argument);
         if (!array || call.first) return array;
         if (call.op.result == Result::view) {
@@ -150,8 +160,7 @@ PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
                 array = live_array(argument);
                 if (!array) return nullptr;
             }
-            call.storage = Ref::to(slot(argument, tensors.storage_of));
-            call.epoch = Ref::to(slot(argument, tensors.epoch));
+            call.origin.emplace(Ref::to(slot(argument, tensors.storage_of)), Ref::to(slot(argument, tensors.epoch)));
         }
         call.first = argument;
         call.first_array = array;
@@ -163,6 +172,24 @@ PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
     return Py_NewRef(argument);
 }
 
+// A tensor on the storage of the first one, of an array that is a view of its array. nullptr with an exception set.
+PyObject* wrap_view(Call& call, PyObject* result) {
+    if (!call.origin) return PyErr_BadInternalCall(), nullptr;  // the first tensor sets it
+    const Ref &storage = call.origin->storage, &epoch = call.origin->epoch;
+    if (storage.get() != Py_None) return make_tensor(result, storage.get(), epoch.get());
+    const Ref made(PyObject_CallMethodNoArgs(call.first, names.storage));
+    // If the storage was made and moved meanwhile, the array lies where it was at first.
+    const bool same = slot(call.first, tensors.array) == call.first_array;
+    return made ? make_tensor(result, made.get(), same ? slot(call.first, tensors.epoch) : tensors.unmoved) : nullptr;
+}
+
+// A tensor of an array that may be a view of the first one, which the form looks at. nullptr with an exception set.
+PyObject* place(Call& call, PyObject* result) {
+    PyObject* made = PyObject_CallMethodObjArgs(call.op.form, names.place, result, call.first, nullptr);
+    if (made && is_tensor(made) && slot(made, tensors.storage_of) != Py_None) become_view(made, call.first);
+    return made;
+}
+
 // A tensor of a result. nullptr with an exception set.
 PyObject* wrap(Call& call, PyObject* result) {
     const Operation& op = call.op;
@@ -170,14 +197,10 @@ PyObject* wrap(Call& call, PyObject* result) {
         if (op.result == Result::view && call.first) {
             if (result == call.first_array) return Py_NewRef(call.first);
             if (is_alone(result)) return make_tensor(result, Py_None, tensors.unmoved);
-            if (!is_part_of(result, call.first_array))
-                return PyObject_CallMethodObjArgs(op.form, names.place, result, call.first, nullptr);
-            if (call.storage.get() != Py_None) return make_tensor(result, call.storage.get(), call.epoch.get());
-            const Ref made(PyObject_CallMethodNoArgs(call.first, names.storage));
-            // If the storage was made and moved meanwhile, the array lies where it was at first.
-            const bool same = slot(call.first, tensors.array) == call.first_array;
-            return made ? make_tensor(result, made.get(), same ? slot(call.first, tensors.epoch) : tensors.unmoved)
-                        : nullptr;
+            if (!is_part_of(result, call.first_array)) return place(call, result);
+            PyObject* made = wrap_view(call, result);
+            if (made) become_view(made, call.first);
+            return made;
         }
         if (result == call.first_array) {
             const Ref copy(copy_of(result));
@@ -203,8 +226,7 @@ PyObject* wrap(Call& call, PyObject* result) {
         return make_tensor(array.get(), Py_None, tensors.unmoved);
     else if (PyErr_Occurred())
         return nullptr;
-    if (op.result == Result::view && call.first && is_array(result))
-        return PyObject_CallMethodObjArgs(op.form, names.place, result, call.first, nullptr);
+    if (op.result == Result::view && call.first && is_array(result)) return place(call, result);
     return PyObject_CallMethodOneArg(op.form, names.wrap, result);
 }
 
@@ -289,6 +311,16 @@ Ref tuple_with(PyObject* tuple, PyObject* last) {
     return made;
 }
 
+// Whether a value is a list of tensors one of which needs a gradient.
+bool needs_gradients(PyObject* value) {
+    if (!(PyList_Check(value) || PyTuple_Check(value))) return false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+        PyObject* one = PySequence_Fast_GET_ITEM(value, i);
+        if (is_tensor(one) && autograd::requires_grad(one)) return true;
+    }
+    return false;
+}
+
 // Adds the keyword arguments, and finds `out` among them. False: as `refuse`.
 bool take_named(Call& call, Arguments& arguments, PyObject* const* args) {
     const Operation& op = call.op;
@@ -307,6 +339,7 @@ bool take_named(Call& call, Arguments& arguments, PyObject* const* args) {
         }
         if (op.named && !is_tensor(given) && given != Py_None && PySequence_Contains(op.named, name) == 1)
             return refuse(op, given);
+        if (op.sequence && !call.records) call.records = needs_gradients(given);
         PyObject* one = unwrap(call, given, 0);
         if (!one) return false;
         if (given == call.out) call.out_array = one;
@@ -376,6 +409,23 @@ bool has_target(const Operation& op, PyObject* const* args, Py_ssize_t count) {
     return false;
 }
 
+// As `operate` from `compute` on, for a call whose gradient is recorded.
+[[gnu::noinline, gnu::cold]] PyObject* record(Call& call, Arguments& arguments,
+                                              const autograd::Recording::Arguments& given) {
+    Operation& op = call.op;
+    if (!op.rule) op.rule = PyObject_GetAttr(op.form, names.rule);
+    if (!op.rule) return nullptr;
+    PyObject* self = given.count ? given.given[0] : Py_None;
+    const bool in_place = op.result == Result::same || op.out == Out::place || op.out == Out::placed;
+    autograd::Recording recording;
+    if (!recording.prepare(op.form, op.rule, given, in_place && is_tensor(self) ? self : nullptr)) return nullptr;
+    const Ref result(compute(call, arguments));
+    if (!result) return nullptr;
+    if (in_place && is_tensor(self)) autograd::changed(self);
+    Ref made(finish(call, self, result.get()));
+    return made && recording.finish(made.get(), self) ? made.release() : nullptr;
+}
+
 PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, PyObject* keywords) {
     auto& op = *reinterpret_cast<Operation*>(object);
     if (!tensors.tensor && !need_tensors()) return nullptr;
@@ -390,10 +440,18 @@ PyObject* operate(PyObject* object, PyObject* const* args, std::size_t flags, Py
     if (!arguments) return PyErr_NoMemory();
     if (!take_positional(call, arguments, args, count) || (keywords && !take_named(call, arguments, args + count)))
         return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
+    const bool records = call.records && autograd::modes.enabled && op.result != Result::value;
+    if (records && call.out) return autograd::call_python("refuse_out", op.form);
     if (!choose_out(call, arguments)) return nullptr;
     if (op.module && !choose_module(call, arguments)) return nullptr;
+    if (records) return record(call, arguments, {args, count, keywords, op.reflected});
     const Ref result(compute(call, arguments));
-    return result ? finish(call, count ? args[0] : Py_None, result.get()) : nullptr;
+    if (!result) return nullptr;
+    if (call.out)
+        autograd::changed(call.out);
+    else if (op.result == Result::same && count && is_tensor(args[0]))
+        autograd::changed(args[0]);
+    return finish(call, count ? args[0] : Py_None, result.get());
 }
 
 // ------------------------------------------------------------------------------------------------ the Python class
@@ -461,6 +519,7 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
     Py_VISIT(op.named);
     Py_VISIT(op.results);
     Py_VISIT(op.wider);
+    Py_VISIT(op.rule);
     return 0;
 }
 
@@ -472,6 +531,7 @@ int clear(PyObject* object) {
     Py_CLEAR(op.named);
     Py_CLEAR(op.results);
     Py_CLEAR(op.wider);
+    Py_CLEAR(op.rule);
     return 0;
 }
 
@@ -557,6 +617,7 @@ PyMethodDef functions[] = {
 bool add_operations(PyObject* module) {
     const std::pair<PyObject**, const char*> made[] = {{&names.require, "require_arguments"},
                                                        {&names.out, "out"},
+                                                       {&names.rule, "rule"},
                                                        {&names.storage, "storage"},
                                                        {&names.reject, "reject"},
                                                        {&names.recover, "recover"},

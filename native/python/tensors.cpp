@@ -3,6 +3,7 @@
 #include <structmember.h>
 
 #include "python/array.hpp"
+#include "python/autograd.hpp"
 #include "python/codec_memory.hpp"
 #include "python/ref.hpp"
 
@@ -26,19 +27,22 @@ bool slot_offset(PyObject* type, const char* name, Py_ssize_t* offset) {
 bool learn_tensors(PyObject* module) {
     const Ref type(PyObject_GetAttrString(module, "Tensor")), storage(PyObject_GetAttrString(module, "Storage"));
     TensorLayout l{};
-    if (!type || !storage || !slot_offset(type.get(), "_array", &l.array) ||
-        !slot_offset(type.get(), "_storage", &l.storage_of) || !slot_offset(type.get(), "_epoch", &l.epoch) ||
-        !slot_offset(storage.get(), "_epoch", &l.storage_epoch))
+    if (!type || !storage || !slot_offset(storage.get(), "_epoch", &l.storage_epoch) ||
+        !slot_offset(storage.get(), "_counter", &l.storage_counter))
         return false;
     l.live = PyUnicode_InternFromString("_live");
     l.share_memory_ = PyUnicode_InternFromString("share_memory_");
     l.index = PyUnicode_InternFromString("_index");
+    l.assign = PyUnicode_InternFromString("_assign");
     l.not_single = PyUnicode_InternFromString("_not_single");
     l.unmoved = PyLong_FromLong(0);
     l.settled = PyLong_FromLong(-1);
-    if (!l.live || !l.share_memory_ || !l.index || !l.not_single || !l.unmoved || !l.settled) return false;
+    if (!l.live || !l.share_memory_ || !l.index || !l.assign || !l.not_single || !l.unmoved || !l.settled) return false;
     l.tensor = reinterpret_cast<PyTypeObject*>(Py_NewRef(type.get()));
     l.storage = reinterpret_cast<PyTypeObject*>(Py_NewRef(storage.get()));
+    // The class gets what Python's classes have, which looks for slots, a dict and __del__. Tensor adds none to its
+    // base.
+    l.tensor->tp_dealloc = l.tensor->tp_base->tp_dealloc;
     tensors = l;
     return true;
 }
@@ -119,14 +123,42 @@ PyObject* view_at(PyObject* self, PyObject* key) {
     if (index == -1 && PyErr_Occurred()) return PyErr_Clear(), nullptr;
     const Ref view(slice ? PyObject_GetItem(array.get(), key) : element_view(array.get(), index));
     if (!view && slice) PyErr_Clear();  // _index says what is wrong
-    return view ? make_tensor(view.get(), storage, epoch) : nullptr;
+    PyObject* made = view ? make_tensor(view.get(), storage, epoch) : nullptr;
+    if (made) become_view(made, self);
+    return made;
+}
+
+// Whether gradients are recorded for a tensor. pre: tensors are known
+bool is_recorded(PyObject* tensor) {
+    return autograd::modes.enabled && autograd::requires_grad(tensor);
 }
 
 PyObject* subscript(PyObject* self, PyObject* key) {
+    if (!need_tensors()) return nullptr;
+    const bool whole = PyObject_TypeCheck(self, tensors.tensor);
+    if (whole && is_recorded(self)) return autograd::call_python("getitem", self, key);
     PyObject* view = view_at(self, key);
-    if (view || PyErr_Occurred() || !need_tensors()) return view;
+    if (view || PyErr_Occurred()) return view;
     PyObject* arguments[] = {self, key};
-    return PyObject_VectorcallMethod(tensors.index, arguments, 2, nullptr);
+    PyObject* made = PyObject_VectorcallMethod(tensors.index, arguments, 2, nullptr);
+    const bool shares = made && whole && slot(made, tensors.storage_of) != Py_None &&
+                        slot(made, tensors.storage_of) == slot(self, tensors.storage_of);
+    if (shares) become_view(made, self);
+    return made;
+}
+
+// x[key] = value
+int assign(PyObject* self, PyObject* key, PyObject* value) {
+    if (!value) return PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted"), -1;
+    if (!need_tensors()) return -1;
+    if (PyObject_TypeCheck(self, tensors.tensor)) {
+        const bool from_tensor = PyObject_TypeCheck(value, tensors.tensor);
+        if (is_recorded(self) || (from_tensor && is_recorded(value)))
+            return Ref(autograd::call_python("setitem", self, key, value)) ? 0 : -1;
+        autograd::changed(self);
+    }
+    PyObject* arguments[] = {self, key, value};
+    return Ref(PyObject_VectorcallMethod(tensors.assign, arguments, 3, nullptr)) ? 0 : -1;
 }
 
 // The only element as a Python value; `doing` is for the error where there is not exactly one.
@@ -143,6 +175,7 @@ PyObject* item(PyObject* self, PyObject*) {
 }
 PyObject* numpy(PyObject* self, PyObject*) {
     const Ref array(array_of(self));
+    if (array && autograd::requires_grad(self)) return autograd::call_python("refuse_numpy", self);
     return array ? whole_view(array.get()) : nullptr;
 }
 PyObject* to_float(PyObject* self) {
@@ -162,10 +195,46 @@ int to_bool(PyObject* self) {
 // that does not change the tensor.
 int export_buffer(PyObject* self, Py_buffer* buffer, int flags) {
     buffer->obj = nullptr;
-    const Ref view(numpy(self, nullptr));
+    const Ref array(array_of(self)), view(array ? whole_view(array.get()) : nullptr);
     return view ? PyObject_GetBuffer(view.get(), buffer, flags) : -1;
 }
 
+int clear(PyObject* self) {
+    auto* tensor = reinterpret_cast<TensorObject*>(self);
+    Py_CLEAR(tensor->array);
+    Py_CLEAR(tensor->storage);
+    Py_CLEAR(tensor->epoch);
+    Py_CLEAR(tensor->meta);
+    Py_CLEAR(tensor->base);
+    Py_CLEAR(tensor->counter);
+    return 0;
+}
+int visit(PyObject* self, visitproc visit, void* arg) {
+    auto* tensor = reinterpret_cast<TensorObject*>(self);
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(tensor->array);
+    Py_VISIT(tensor->storage);
+    Py_VISIT(tensor->meta);
+    Py_VISIT(tensor->base);
+    return 0;
+}
+void drop(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (reinterpret_cast<TensorObject*>(self)->weak) PyObject_ClearWeakRefs(self);
+    clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyMemberDef base_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weak), READONLY, nullptr},
+    {"_array", T_OBJECT_EX, offsetof(TensorObject, array), 0, nullptr},
+    {"_storage", T_OBJECT_EX, offsetof(TensorObject, storage), 0, nullptr},
+    {"_epoch", T_OBJECT_EX, offsetof(TensorObject, epoch), 0, nullptr},
+    {"_base", T_OBJECT_EX, offsetof(TensorObject, base), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
 PyMethodDef base_methods[] = {
     {"item", item, METH_NOARGS,
      "item($self, /)\n--\n\nThe only element as a Python value. Does not block.\n\n"
@@ -176,7 +245,13 @@ PyMethodDef base_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot base_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(drop)},
+    {Py_tp_traverse, reinterpret_cast<void*>(visit)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_members, base_members},
     {Py_mp_subscript, reinterpret_cast<void*>(subscript)},
+    {Py_mp_ass_subscript, reinterpret_cast<void*>(assign)},
+    {Py_tp_getset, autograd::tensor_attributes},
     {Py_nb_float, reinterpret_cast<void*>(to_float)},
     {Py_nb_int, reinterpret_cast<void*>(to_int)},
     {Py_nb_bool, reinterpret_cast<void*>(to_bool)},
@@ -184,7 +259,8 @@ PyType_Slot base_slots[] = {
     {Py_tp_methods, base_methods},
     {0, nullptr},
 };
-PyType_Spec base_spec = {"shmtensor._native.TensorBase", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, base_slots};
+PyType_Spec base_spec = {"shmtensor._native.TensorBase", sizeof(TensorObject), 0,
+                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, base_slots};
 
 PyMethodDef functions[] = {
     {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)), METH_FASTCALL, nullptr},
@@ -217,6 +293,13 @@ PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch) {
     slot(made, tensors.storage_of) = Py_NewRef(storage);
     slot(made, tensors.epoch) = Py_NewRef(epoch);
     return made;
+}
+
+void become_view(PyObject* tensor, PyObject* of) {
+    PyObject* base = slot(of, tensors.base);
+    if (!base) base = autograd::modes.enabled ? of : Py_None;
+    slot(tensor, tensors.base) = Py_NewRef(base);
+    if (PyObject* counter = slot(of, tensors.counter)) slot(tensor, tensors.counter) = Py_NewRef(counter);
 }
 
 PyObject* live_array(PyObject* t) {

@@ -3,14 +3,27 @@
 
 #include <Python.h>
 
+#include <cstddef>
+
 namespace shmtensor {
+
+// A tensor: core.Tensor says what the first three are. The others are for the graph of gradients (python/autograd.hpp),
+// and nullptr in most tensors.
+struct TensorObject {
+    PyObject_HEAD PyObject *array, *storage, *epoch;
+    PyObject *meta, *base, *counter;
+    PyObject* weak;  // references to it
+};
 
 // Known once shmtensor._tensor.core has been imported by whoever.
 struct TensorLayout {
+    static constexpr Py_ssize_t array = offsetof(TensorObject, array), storage_of = offsetof(TensorObject, storage),
+                                epoch = offsetof(TensorObject, epoch), meta = offsetof(TensorObject, meta),
+                                base = offsetof(TensorObject, base), counter = offsetof(TensorObject, counter);
     PyTypeObject *tensor, *storage;
-    Py_ssize_t array, storage_of, epoch, storage_epoch;
-    PyObject *live, *share_memory_, *index, *not_single;  // names of methods
-    PyObject *unmoved, *settled;                          // epochs: 0, core.SETTLED
+    Py_ssize_t storage_epoch, storage_counter;
+    PyObject *live, *share_memory_, *index, *assign, *not_single;  // names of methods
+    PyObject *unmoved, *settled;                                   // epochs: 0, core.SETTLED
 };
 extern TensorLayout tensors;
 
@@ -26,6 +39,8 @@ inline PyObject*& slot(PyObject* object, Py_ssize_t offset) {
 
 // A tensor with the view `array` of `storage` (or None) as it lies since `epoch`. nullptr with an exception set.
 PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch);
+// Makes a tensor a view of another one. Does not fail.
+void become_view(PyObject* tensor, PyObject* of);
 // The view of a tensor over the memory where its storage is now: a new reference, or nullptr with an exception set.
 PyObject* live_array(PyObject* tensor);
 

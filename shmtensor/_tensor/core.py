@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from itertools import repeat
 from operator import getitem
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._loading import load
-from .._native import TensorBase, overlaps
+from .._native import TensorBase, count_change, is_recorded, overlaps, own_counter, set_output, share_counter
 from .._native import tensor as _tensor
 from ..allocators.default import again as allocate_again
 from ..allocators.default import out_of_heap
@@ -38,8 +39,8 @@ from ..dtypes import (
     each_type,
     require_supported,
 )
-from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
-from ..layouts import Layout, is_ordered, refuse_grad, strided
+from ..errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
+from ..layouts import Layout, is_ordered, strided
 from ..storage import Storage
 from ..storage.arguments import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from
 from ..storage.regions import address_of, array_over, moving
@@ -94,11 +95,12 @@ class Tensor(TensorBase, Methods):
     """
 
     __module__ = "shmtensor"  # in pickles, so that a process that loads one imports all methods
-    __slots__ = ("__weakref__", "_array", "_epoch", "_storage")
+    __slots__ = ()  # its attributes are fields of TensorBase, which also frees it
 
     _array: NDArray[Any]  # the view; current while _epoch is the storage's
     _storage: Storage | None
     _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
+    _base: Tensor | None  # of a view: what it is a view of; None: it was made under no_grad. Not set in others
 
     def __new__(cls, *content: Any) -> Self:
         return cls._construct(content, None)  # type: ignore[no-any-return]
@@ -173,6 +175,7 @@ class Tensor(TensorBase, Methods):
                     storage = storage_of(self._array)
                     self._epoch = storage._epoch
                     self._storage = storage
+                    share_counter(self)
         return storage
 
     def _located(self) -> tuple[NDArray[Any], Storage | None, int]:
@@ -224,9 +227,8 @@ class Tensor(TensorBase, Methods):
 
         Raises:
             InvalidArgument: it would reach beyond the storage.
-            NotSupported: requires_grad.
+            DTypeError: requires_grad of integers.
         """
-        refuse_grad(requires_grad)
         kind = storage._dtype if dtype is None else dtype_of(dtype)
         width = kind.itemsize
         epoch, flat = storage._epoch, storage._flat
@@ -241,7 +243,10 @@ class Tensor(TensorBase, Methods):
             ) from error
         if not array.flags.c_contiguous and overlaps(array):
             array.flags.writeable = False
-        return _tensor(array, storage, epoch)
+        made = _tensor(array, storage, epoch)
+        if requires_grad:
+            made.requires_grad = True
+        return made
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -285,15 +290,6 @@ class Tensor(TensorBase, Methods):
     def dtype(self) -> DType:
         """Type of the elements."""
         return DTYPES[self._array.dtype]
-
-    @property
-    def requires_grad(self) -> bool:
-        """False: gradients are not recorded. Raises NotSupported: set to True."""
-        return False
-
-    @requires_grad.setter
-    def requires_grad(self, value: Any) -> None:
-        refuse_grad(value)
 
     @property
     def device(self) -> Device:
@@ -370,6 +366,8 @@ class Tensor(TensorBase, Methods):
         return self._live().tobytes()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if self.requires_grad:
+            self.numpy()  # says what to do
         return np.array(self._live().view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
     def _not_single(self, doing: str) -> NoReturn:
@@ -435,8 +433,8 @@ class Tensor(TensorBase, Methods):
             return _tensor(v, None, SETTLED)
         return self._share(v, *place)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a value, sequence, array or tensor to what `key` selects, broadcasting.
+    def _assign(self, key: Any, value: Any) -> None:
+        """`self[key] = value`: write a value, sequence, array or tensor to what `key` selects, broadcasting.
 
         Raises:
             IndexOutOfRange: no such element.
@@ -451,7 +449,52 @@ class Tensor(TensorBase, Methods):
         except FAILURES as error:
             raise failed(error, f"writing to index {key!r} of", a) from error
 
+    # -- gradients ----------------------------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> Tensor:
+        """A tensor of the same memory whose changes autograd does not see; set, the tensor gets other memory.
+
+        Raises DTypeError: set to what is not a tensor.
+        """
+        made = self._alias()
+        own_counter(made)
+        return made
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self._array, self._storage, self._epoch = array_of(value), value.storage(), value._epoch
+
+    def detach(self) -> Tensor:
+        """A tensor of the same memory that has no part in the graph. In-place changes of it are counted."""
+        return self._alias()
+
+    def detach_(self) -> Self:
+        """Take no part in the graph any more, as a leaf that does not require grad; returns self."""
+        set_output(self, None, 0)
+        return self
+
+    def _form(self) -> tuple[tuple[int, ...], NumpyType]:
+        """What a gradient of it has to be like."""
+        return self._array.shape, self._array.dtype
+
     # -- by value -----------------------------------------------------------------------------------------------------
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy with memory of its own, and one of its gradient. Raises GradientError: the result of an operation."""
+        if self.requires_grad and not self.is_leaf:
+            raise GradientError(
+                f"deepcopy of a tensor of shape {self.shape} with requires_grad, the result of an operation; its graph "
+                "is not copied: copy x.detach(), or use x.clone()"
+            )
+        rebuild, args, *state = self.__reduce_ex__(4)
+        made: Self = rebuild(*deepcopy(args, memo))
+        memo[id(self)] = made
+        if state and state[0]:
+            vars(made).update(deepcopy(state[0], memo))
+        if self.grad is not None:
+            made.grad = deepcopy(self.grad, memo)
+        return made
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """By value, with the whole storage; tensors on one storage pickled together share one afterwards."""
@@ -483,6 +526,10 @@ class Tensor(TensorBase, Methods):
             InvalidArgument: shapes that do not broadcast, of other numbers of elements.
             DTypeError: values that are not numbers.
         """
+        if isinstance(src, Tensor) and is_recorded((self, src)):
+            self[...] = src if src.shape == self.shape or src.numel() != self.numel() else src.reshape(self.shape)
+            return self
+        count_change(self)
         a = self._live()
         values = src._live() if isinstance(src, Tensor) else src
         if not isinstance(values, np.ndarray) or values.dtype not in BY_DTYPE:
@@ -574,18 +621,27 @@ def given(result: Any, out: Tensor | None, doing: str) -> Tensor:
 
 
 def placed(result: Tensor, out: Tensor | None, doing: str) -> Tensor:
-    """A tensor as it is, or copied to `out`. Raises as `given`."""
-    return result if out is None else given(array_of(result), out, doing)
+    """A tensor as it is, or copied to `out`. Raises as `given`, and GradientError: gradients are recorded."""
+    if out is None:
+        return result
+    if is_recorded((result, out)):
+        raise GradientError(
+            f"{doing} with out= and a tensor that requires grad; gradients are not recorded so: leave out= out, or use "
+            "no_grad() or detach()"
+        )
+    made = given(array_of(result), out, doing)
+    count_change(made)
+    return made
 
 
 def given_each(results: Any, outs: Any, doing: str) -> Any:
-    """Several tensors as they are, or copied to as many others. Raises as `given`; InvalidArgument: not as many."""
+    """Several tensors as they are, or copied to as many others. Raises as `placed`; InvalidArgument: not as many."""
     if outs is None:
         return results
     if not isinstance(outs, SEQUENCES) or len(outs) != len(results):
         found = f"has {len(outs)}" if isinstance(outs, SEQUENCES) else f"is a {type_name(outs)}"
         raise InvalidArgument(f"{doing} gives {len(results)} tensors, and out {found}; give as many tensors")
-    made = [given(array_of(one), into, doing) for one, into in zip(results, outs, strict=True)]
+    made = [placed(one, into, doing) for one, into in zip(results, outs, strict=True)]
     return type(results)(*made) if hasattr(results, "_fields") else tuple(made)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import dtypes
+from .._native import is_recorded
 from .._native import tensor as _tensor
 from ..allocators.default import out_of_heap
 from ..allocators.managed import allocate, allocate_tensor
@@ -24,10 +25,10 @@ from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
 from ..storage import Storage
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
-from .core import SETTLED, Tensor, again, array_of, given, index_of, wrap
+from .core import SETTLED, Tensor, array_of, given, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
-from .options import Make, Place, place_of, type_for, with_options
+from .options import Make, Place, place_of, requiring, type_for, with_options
 
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
@@ -82,13 +83,13 @@ def _empty(
     shared: bool = False,
     allocator: Any = None,
 ) -> Tensor:
-    require_usual(requires_grad, layout, pin_memory)
+    require_usual(layout, pin_memory)
     device_of(device)
     place: Any = shared if allocator is None else place_of(shared, allocator, out)
     sizes = _sizes(shape, more, size)
     if out is not None:
-        return given(np.empty(sizes, type_for(out, dtype)), out, "empty")
-    return formatted(sizes, memory_format, dtype=dtype, shared=place)
+        return requiring(given(np.empty(sizes, type_for(out, dtype)), out, "empty"), requires_grad)
+    return requiring(formatted(sizes, memory_format, dtype=dtype, shared=place), requires_grad)
 
 
 @composed(method=False)
@@ -102,7 +103,8 @@ def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, 
         dtype: default float32, or what `set_default_dtype` was given.
         layout: `shmtensor.strided`.
         device: "cpu", the only one.
-        requires_grad, pin_memory: False.
+        requires_grad: whether gradients are recorded of what is computed with it.
+        pin_memory: False.
         memory_format: in which order the elements lie: `channels_last` of four axes, `channels_last_3d` of five.
         shared: in shared memory of this process's manager (the first one blocks until the manager is ready) instead of
             the heap.
@@ -115,7 +117,7 @@ def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, 
         DTypeError: no such type, or not that of `out`.
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
-        NotSupported: requires_grad=True, for gradients are not recorded yet; pin_memory=True; another layout.
+        NotSupported: pin_memory=True; another layout.
     """
     if others:
         return _empty(shape, *more, dtype=dtype, shared=shared, **others)
@@ -172,10 +174,10 @@ def _full_of(value: int) -> Callable[..., Tensor]:
         allocator: Any = None,
     ) -> Tensor:
         made = _empty(
-            shape, *more, size=size, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
-            pin_memory=pin_memory, shared=shared, allocator=allocator,
+            shape, *more, size=size, out=out, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory,
+            shared=shared, allocator=allocator,
         )  # fmt: skip
-        return made.fill_(value)
+        return requiring(made.fill_(value), requires_grad)
 
     return complete
 
@@ -305,6 +307,8 @@ def asarray(
     if not copy and _lies_in(found, shared):
         return found
     _allow(copy, f"a {type_name(obj)} that lies in other memory")
+    if is_recorded((found,)):
+        return empty(found.shape, dtype=found.dtype, shared=shared).copy_(found)
     return made_of(found._live(), shared)
 
 
@@ -316,7 +320,7 @@ def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
     if isinstance(obj, Tensor):
         if copy or (wanted is not None and wanted != obj.dtype):
             _allow(copy, f"a tensor of {obj.dtype.name} as {wanted}")
-            return _tensor(array_of(obj).astype(obj.dtype if wanted is None else wanted))
+            return converted(obj, array_of(obj).dtype if wanted is None else wanted)
         return obj
     array = obj
     if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
@@ -409,7 +413,13 @@ def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, shared: 
     return t
 
 
-@operation(out=Out.COPIED, fails="diagonal {diagonal} of")
+def _of_diag(g: Tensor, x_shape: tuple[int, ...], diagonal: int) -> Tensor:
+    if len(x_shape) == 1:
+        return g.diagonal(diagonal)
+    return zeros(x_shape, dtype=g.dtype).diagonal_scatter(g, diagonal)
+
+
+@operation(out=Out.COPIED, fails="diagonal {diagonal} of", gradient=_of_diag)
 def diag(xp: Module, x: Array, /, diagonal: int = 0) -> Array:
     """A copy of the diagonal of a matrix, or a matrix with the tensor (one axis) on its diagonal.
 
@@ -429,23 +439,21 @@ def made_of(values: NDArray[Any], shared: Any) -> Tensor:
     return made
 
 
-def converted(a: NDArray[Any], dtype: NumpyType) -> Tensor:
-    """A copy of an array in a type, in the same order. What the type cannot hold is cut off, as in C."""
-    try:
-        if a.dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize > a.itemsize):  # nothing can be cut off
-            return _tensor(a.astype(dtype))
+@operation(name="to_copy", function=False, method=False, fails="converting", gradient=lambda g: g)
+def converted(xp: Module, x: Array, dtype: Any, memory_format: Any = None) -> Array:
+    """A copy in a type, in the same order or that of a memory format. What the type cannot hold is cut off, as in C.
+
+    Raises InvalidArgument: a format for other axes.
+    """
+    if memory_format is not None:
+        made = formatted(x.shape, memory_format, dtype=dtype)._live()
         with np.errstate(all="ignore"):
-            return _tensor(a.astype(dtype))
-    except MemoryError as error:
-        return wrap(again(error, "converting", a, a.astype, dtype))
-
-
-def formatted_as(a: NDArray[Any], dtype: NumpyType, memory_format: Any) -> Tensor:
-    """A copy of an array in a type and a memory format. Raises InvalidArgument: a format for other axes."""
-    made = formatted(a.shape, memory_format, dtype=dtype)
+            np.copyto(made, x, casting="unsafe")
+        return made
+    if x.dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize > x.itemsize):  # nothing can be cut off
+        return x.astype(dtype)
     with np.errstate(all="ignore"):
-        np.copyto(made._live(), a, casting="unsafe")
-    return made
+        return x.astype(dtype)
 
 
 __all__ = export(globals())

@@ -22,7 +22,7 @@ from .._native import Operation
 from ..errors import DTypeError, InvalidArgument, ShmTensorError, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
 from .core import FAILURES, again, array_of, failed, given, given_each, wrap
-from .keywords import as_torch, own_arguments, torch_names
+from .keywords import as_torch, other_names, own_arguments, torch_names
 from .methods import Tensor  # before any row is installed
 from .signatures import Shown
 
@@ -36,6 +36,9 @@ Module: TypeAlias = Any
 """The array module `xp` that an implementation computes with: NumPy, for tensors in the processor's memory."""
 
 Compute = TypeVar("Compute", bound=Callable[..., Any])
+Gradient: TypeAlias = "Callable[..., Any] | dict[str | tuple[str, ...], Callable[..., Any]]"
+"""Gradient rule of a row: a function, or functions by the names of the parameters whose gradients they compute
+(docs/autograd.md, "Rules")."""
 
 
 class Result(IntEnum):
@@ -114,8 +117,8 @@ class Row:
         """Methods by name, including in-place methods and operators."""
         self.properties: dict[str, Callable[..., Any]] = {}
         """Properties by name."""
-        self.gradient: Callable[..., Any] | None = None
-        """Gradient rule, once gradients are recorded; None: no rule."""
+        self.gradient: Gradient | None = None
+        """Gradient rule; None: the operation has no gradient."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,6 +174,21 @@ class Form:
     def keywords(self) -> dict[str, str]:
         """Names of the implementation's parameters by torch's names for them."""
         return _keywords_of(self.row.name, self.row.module, self.shown)
+
+    @property
+    def rule(self) -> Any:
+        """The gradient rule, for calls of this form."""
+        from .rules import rule_of
+
+        is_function = inspect.isfunction(self.row.compute)  # and not a ufunc
+        first = next(iter(_own_signature(self.row.compute, Out.NONE).parameters), "") if is_function else ""
+        notes = annotations_of(self.shown)
+        signature = _own_signature(self.shown, Out.NONE)
+        names = {**other_names(signature.parameters), **self.keywords}
+        return rule_of(
+            self.row.name, self.row.gradient, signature, first, names,
+            lambda name: notes.get(name) == "Arrays",
+        )  # fmt: skip
 
     @property
     def takes_sequence(self) -> bool:
@@ -513,6 +531,7 @@ def operation(
     function: bool = ...,
     method: bool = ...,
     lifts: bool = ...,
+    gradient: Gradient | None = ...,
 ) -> Callable[[Callable[..., Any]], Callable[..., Made]]: ...
 
 
@@ -528,6 +547,7 @@ def operation(
     in_place: bool = ...,
     lifts: bool = ...,
     properties: tuple[str, ...] = ...,
+    gradient: Gradient | None = ...,
 ) -> Callable[[Callable[..., Any]], Callable[..., Tensor]]: ...
 
 
@@ -543,6 +563,7 @@ def operation(
     in_place: bool = False,
     lifts: bool = False,
     properties: tuple[str, ...] = (),
+    gradient: Gradient | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an implementation, which computes with arrays, as an operation. Returns its function.
 
@@ -558,11 +579,13 @@ def operation(
         in_place: whether there is an in-place method, with an underscore.
         lifts: a tensor without axes is computed as one of one axis.
         properties: names of properties of tensors.
+        gradient: the gradient rule.
     """
 
     def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
         doc = compute.__doc__ or ""
         row = Row(name or compute.__name__, compute, result, out, compute.__module__, doc, fails, aliases)
+        row.gradient = gradient
         computes: dict[str, Any] = {"compute": lifted(compute)} if lifts else {}
         made = make_form(row, row.name, method=not function, results=results, shown_by=compute, **computes)
         if results is not None and (function or method):

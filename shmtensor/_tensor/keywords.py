@@ -61,6 +61,12 @@ def torch_names(name: str, module: str, parameters: Sequence[str], first: str) -
     return names
 
 
+def other_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
+    """Our parameters by NumPy's and others' names for them, where a form does not use these names itself."""
+    found = {name: [one for one in own if one in parameters] for name, own in _SYNONYMS.items()}
+    return {name: own[0] for name, own in found.items() if own and name not in parameters}
+
+
 def as_torch(signature: inspect.Signature, names: Mapping[str, str]) -> inspect.Signature:
     """The parameters as callers see them: what was only positional has torch's name, and may be given by it."""
     shown = {own: torch for torch, own in reversed([*names.items()])}

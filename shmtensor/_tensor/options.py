@@ -42,6 +42,13 @@ def place_of(shared: Any, allocator: Allocator, out: Any) -> Any:
     return Place(allocator)
 
 
+def requiring(made: Tensor, requires_grad: bool) -> Tensor:
+    """A new tensor, of which gradients are recorded if that is wanted. Raises DTypeError: integers."""
+    if requires_grad:
+        made.requires_grad = True
+    return made
+
+
 def type_for(out: Tensor, dtype: Any) -> NumpyType:
     """The type of values that go to `out`: its own. Raises DTypeError: another one is asked for."""
     have = array_of(out).dtype
@@ -85,16 +92,17 @@ def _with_options(make: Make, has_out: bool) -> Make:
             return make(*args)
         if how.keys().isdisjoint(names):
             return make(*args, **how)
-        require_usual(how.pop("requires_grad", False), how.pop("layout", None), how.pop("pin_memory", False))
+        requires_grad = how.pop("requires_grad", False) if "requires_grad" in names else False
+        require_usual(how.pop("layout", None), how.pop("pin_memory", False))
         if "device" in names:
             device_of(how.pop("device", None))
         target = how.pop("out", None) if has_out else None
         if "allocator" in how and "allocator" not in absent and (allocator := how.pop("allocator")) is not None:
             how["shared"] = place_of(how.get("shared"), allocator, target)
         if target is None:
-            return make(*args, **how)
+            return requiring(make(*args, **how), requires_grad)
         how["dtype"] = type_for(target, how.get("dtype"))
-        return given(make(*args, **how)._live(), target, make.__name__)
+        return requiring(given(make(*args, **how)._live(), target, make.__name__), requires_grad)
 
     create.__wrapped__ = Shown(make, lambda: _with_parameters(make, names))  # type: ignore[assignment]
     return create

@@ -131,6 +131,9 @@ def _facts(tensor: Tensor, array: NDArray[Any], options: Options) -> Iterator[st
     unnamed = (default_float(), default_complex(), *_UNNAMED) if array.size else (default_float(),)
     if array.dtype not in unnamed:
         yield f"dtype=shmtensor.{BY_DTYPE[array.dtype].name}"
+    if tensor.requires_grad:
+        node = tensor.grad_fn
+        yield "requires_grad=True" if node is None else f"grad_fn=<{node.name()}>"
     storage = tensor.storage()
     if storage.is_shared():
         yield f"memory={storage._place()}"

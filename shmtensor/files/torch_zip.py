@@ -184,27 +184,29 @@ class _File:
         offset: Any,
         size: Any,
         stride: Any,
-        _grad: Any = False,
+        grad: Any = False,
         _hooks: Any = None,
         extra: Any = None,
     ) -> Tensor:
-        return self._view(storage, getattr(storage, "dtype", None), offset, size, stride, extra)
+        return self._view(storage, getattr(storage, "dtype", None), offset, size, stride, grad, extra)
 
     def _tensor_of_type(
-        self, storage: Any, offset: Any, size: Any, stride: Any, _grad: Any, _hooks: Any, dtype: Any, extra: Any = None
+        self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, _hooks: Any, dtype: Any, extra: Any = None
     ) -> Tensor:
         kind, loaded = self._loaded.get(id(storage), (None, None))
         if kind == _UNTYPED and loaded is not None and loaded.memory is storage and isinstance(dtype, DType):
             self._loaded[id(storage)] = _UNTYPED, loaded.retyped(dtype.dtype)
-        return self._view(storage, dtype, offset, size, stride, extra)
+        return self._view(storage, dtype, offset, size, stride, grad, extra)
 
-    def _view(self, storage: Any, dtype: Any, offset: Any, size: Any, stride: Any, extra: Any) -> Tensor:
+    def _view(self, storage: Any, dtype: Any, offset: Any, size: Any, stride: Any, grad: Any, extra: Any) -> Tensor:
         if id(storage) not in self._loaded or not isinstance(dtype, DType):
             raise FileDamaged(f"{self._label}: a tensor without a storage or type")
         tensor = self._loaded[id(storage)][1].tensor(dtype.dtype, offset, size, stride, self._label)
         for flag, compute in (("conj", np.conj), ("neg", np.negative)):
             if isinstance(extra, dict) and extra.get(flag):
                 tensor = self._computed(compute, tensor, storage)
+        if grad is True and (dtype.is_floating_point or dtype.is_complex):
+            tensor.requires_grad = True
         return tensor
 
     def _computed(self, compute: Callable[..., Any], tensor: Tensor, storage: Storage) -> Tensor:
@@ -353,7 +355,7 @@ class _Pickle(Walk):
         self._out += b"("
         self._reference(place.block)
         self._numbers_of(place)
-        self._out += b"\x89"  # requires_grad
+        self._out += b"\x88" if getattr(value, "requires_grad", False) else b"\x89"
         self._empty_ordered()
         if not same:
             self.save_dtype(place.dtype)

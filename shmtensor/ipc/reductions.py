@@ -23,7 +23,15 @@ from .._tensor.methods import Tensor
 from ..allocators import MapAllocator, MapFlags
 from ..allocators.managed import allocate, manager_of
 from ..dtypes import dtype_of, each_type
-from ..errors import InvalidArgument, ManagerError, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
+from ..errors import (
+    GradientError,
+    InvalidArgument,
+    ManagerError,
+    ManagerUnavailable,
+    MessageDamaged,
+    SegmentLost,
+    StaleHandle,
+)
 from ..manager import client, protocol
 from ..storage import STORAGE_CLASSES, Storage
 from ..storage.regions import RECEIVED, region_address, shared_block
@@ -297,7 +305,15 @@ def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tu
 
 
 def reduce_tensor(tensor: Tensor) -> Rebuild:
-    """Reduce a tensor to its storage, sent by handle, and its position in it. The receiver shares the memory."""
+    """Reduce a tensor to its storage, sent by handle, and its position in it. The receiver shares the memory.
+
+    Raises GradientError: the result of a recorded operation, whose graph cannot be sent.
+    """
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise GradientError(
+            f"a tensor of shape {tensor.shape} with requires_grad, the result of an operation, was sent to another "
+            "process; its graph stays here: send x.detach(), or a leaf"
+        )
     return Tensor._rebuild, tensor._parts()
 
 

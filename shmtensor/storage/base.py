@@ -65,8 +65,8 @@ class StorageBase:
     """The part of Storage that manages its memory."""
 
     __slots__ = (
-        "__weakref__", "_allocator", "_bases", "_epoch", "_export", "_flags", "_flat", "_region", "_tickets", "_view",
-        "_views",
+        "__weakref__", "_allocator", "_bases", "_counter", "_epoch", "_export", "_flags", "_flat", "_region",
+        "_tickets", "_view", "_views",
     )  # fmt: skip
 
     dtype: ClassVar[DType] = DTYPES[DEFAULT]
@@ -84,6 +84,7 @@ class StorageBase:
     _allocator: Allocator
     _flags: StorageFlags
     _epoch: int  # incremented when the memory moves; tensors compare it with theirs
+    _counter: Any  # counts in-place changes through tensors; not set until one is asked for it
     _bases: dict[int, int] | None  # previous epoch -> address of the memory in it
     _view: tuple[StorageBase, int] | None  # VIEW: the storage that this is a part of, and the first byte
     _views: list[weakref.ref[StorageBase]] | None  # the VIEWs of this one

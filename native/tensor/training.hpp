@@ -1,0 +1,43 @@
+// Kernels of training in one pass over memory: steps of optimizers, and softmax with cross-entropy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shmtensor::training {
+
+// p -= lr * v, where v = momentum * v + taken * (gradient + decay * p). `buffer` is v, or nullptr without momentum.
+struct Sgd {
+    double lr, momentum, taken, decay;
+    bool nesterov, maximize;
+    bool first;  // the buffer holds nothing yet
+};
+template <class T>
+void step(const Sgd& how, std::size_t count, T* p, const T* gradient, T* buffer);
+
+// m and v approach the gradient and its square; p -= size * m / (sqrt(v) / root + eps).
+struct Adam {
+    double size;  // learning rate by the bias of m
+    double root;  // of the bias of v
+    double beta1, beta2, eps;
+    double decay;   // added to the gradient: decay * p
+    double shrink;  // p is multiplied by this before: decoupled decay
+    bool maximize;
+};
+template <class T>
+void step(const Adam& how, std::size_t count, T* p, const T* gradient, T* m, T* v, T* largest);
+
+// The softmax of each row, and -log of it at the target. A target beyond the classes gives false, and nothing more.
+template <class T>
+bool cross_entropy(std::size_t rows, std::size_t classes, const T* input, const std::int64_t* targets, T* softmax,
+                   T* losses);
+// Its gradient of the input: (softmax - 1 at the target) * scale; `scales` has one for each row, or one for all.
+template <class T>
+void cross_entropy_back(std::size_t rows, std::size_t classes, const T* softmax, const std::int64_t* targets,
+                        const T* scales, bool one_scale, T* into);
+
+// 0 where the result is not above 0, and the gradient elsewhere, as where it is NaN.
+template <class T>
+void relu_back(std::size_t count, const T* gradient, const T* result, T* into);
+
+}  // namespace shmtensor::training

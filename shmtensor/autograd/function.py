@@ -1,0 +1,249 @@
+"""Operations with a gradient of their own: `Function`, in both forms that torch has had.
+
+    class Exp(Function):                            class Exp(Function):
+        @staticmethod                                   def forward(self, x):
+        def forward(ctx, x):                                y = x.exp()
+            y = x.exp()                                     self.save_for_backward(y)
+            ctx.save_for_backward(y)                        return y
+            return y
+                                                        def backward(self, g):
+        @staticmethod                                       (y,) = self.saved_tensors
+        def backward(ctx, g):                               return g * y
+            (y,) = ctx.saved_tensors
+            return g * y                            y = Exp()(x)
+
+    y = Exp.apply(x)
+
+An object of the class is the node of the call. Nothing in this module blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._native import Node, connect, count_change, is_recorded, set_output
+from .._native import detach as _detach
+from .._tensor.methods import Tensor
+from ..errors import GradientError, InvalidArgument, type_name
+from . import modes
+
+_FLOATING = "fcV"
+
+
+class Function(Node):
+    """An operation with `forward` and `backward`; see the module. The context and the node are the same object.
+
+    Attributes:
+        saved_tensors: what was given to `save_for_backward`.
+        needs_input_grad: for each argument of forward, whether it needs a gradient.
+        requires_grad: whether any of them does.
+        previous_functions: the old name of next_functions.
+    """
+
+    needs_input_grad: tuple[bool, ...] = ()
+    requires_grad = False
+    materialize_grads = True
+    _saved: tuple[Any, ...] = ()
+    _dirty: tuple[Tensor, ...] = ()
+    _constant: tuple[Tensor, ...] = ()
+    _forms: tuple[Any, ...] = ()
+    _inputs = 0
+    _freed = False
+
+    # -- for forward and backward -------------------------------------------------------------------------------------
+
+    @staticmethod
+    def forward(*args: Any, **how: Any) -> Any:
+        """Compute the results. Override it."""
+        raise NotImplementedError("write forward(ctx, ...) for the Function")
+
+    @staticmethod
+    def backward(*args: Any) -> Any:
+        """Compute the gradient of each argument of forward, of those of its results. Override it."""
+        raise NotImplementedError("write backward(ctx, ...) for the Function")
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep arguments or results for backward, which finds them in `saved_tensors`."""
+        self._saved = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Has no effect: there is no forward mode."""
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Say that forward changed these arguments in place; it has to return them."""
+        self._dirty = tensors
+
+    def mark_shared_storage(self, *pairs: tuple[Tensor, Tensor]) -> None:
+        """Has no effect: tensors know their storage."""
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say that these results have no gradients."""
+        self._constant = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros, rather than None, for results whose gradient is not used."""
+        self.materialize_grads = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved. Raises GradientError: it was released, or changed in place since."""
+        if self._freed:
+            raise GradientError(
+                f"backward through {type(self).__name__} a second time: what it had saved was released by the first; "
+                "pass retain_graph=True to the first, or compute the result again"
+            )
+        return tuple([one if one is None else self._unpacked(*one) for one in self._saved])
+
+    saved_variables = saved_tensors
+
+    def _unpacked(self, tensor: Tensor, output: int, version: int) -> Tensor:
+        if tensor._version != version:
+            raise GradientError(
+                f"the gradient of {type(self).__name__} needs a tensor of shape {tensor.shape} that was changed in "
+                "place since it was saved; clone() it before it is changed"
+            )
+        if output < 0:
+            return tensor
+        made = _detach(tensor)
+        set_output(made, self, output)
+        return made
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def apply(cls, *args: Any, **how: Any) -> Any:
+        """Call forward with a new context, and record it if an argument needs a gradient.
+
+        Raises GradientError: a leaf that requires grad was changed in place.
+        """
+        self = cls()
+        forward = cls.__dict__.get("forward") or next(
+            base.__dict__["forward"] for base in cls.__mro__ if "forward" in base.__dict__
+        )
+        if not isinstance(forward, staticmethod):
+            return self(*args, **how)
+        set_up = getattr(cls, "setup_context", None)
+        if set_up is None:
+            return self._call(lambda *values, **more: cls.forward(self, *values, **more), args, how)
+
+        def compute(*values: Any, **more: Any) -> Any:
+            output = cls.forward(*values, **more)
+            set_up(self, values, output)
+            return output
+
+        return self._call(compute, args, how)
+
+    def __call__(self, *args: Any, **how: Any) -> Any:
+        """Call forward of this object, as its node. Once only. Raises as apply does."""
+        if self.next_functions:
+            raise GradientError(f"{type(self).__name__} was called before; make an object for each call")
+        return self._call(self.forward, args, how)
+
+    def _call(self, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any]) -> Any:
+        recorded = is_recorded(args)
+        self.needs_input_grad = tuple([isinstance(one, Tensor) and one.requires_grad for one in args])
+        self.requires_grad = recorded
+        self._inputs = len(args)
+        with modes.no_grad():
+            output = compute(*args, **how)
+        several = isinstance(output, tuple)
+        results = list(output) if several else [output]
+        for one in self._dirty:
+            count_change(one)
+        if recorded:
+            results = self._record(args, results)
+        else:
+            self._saved = ()
+        return tuple(results) if several else results[0]
+
+    def _record(self, args: tuple[Any, ...], results: list[Any]) -> list[Any]:
+        for one in self._dirty:
+            if one.requires_grad and one.is_leaf:
+                raise GradientError(
+                    f"{type(self).__name__} changes a leaf that requires grad; use no_grad(), or clone() it"
+                )
+        connect(self, args, len(results))
+        made = [self._as_output(one, args) for one in results]
+        for i, one in enumerate(made):
+            constant = any(one is other for other in self._constant) or any(results[i] is c for c in self._constant)
+            if isinstance(one, Tensor) and one._array.dtype.kind in _FLOATING and not constant:
+                set_output(one, self, i)
+        self._forms = tuple([one._form() if isinstance(one, Tensor) else None for one in made])
+        kept = []
+        for one in self._saved:
+            at = next((i for i, result in enumerate(results) if result is one), -1)
+            target = _detach(one) if at >= 0 else one
+            kept.append(None if one is None else (target, at, target._version))
+        self._saved = tuple(kept)
+        return made
+
+    def _as_output(self, result: Any, args: tuple[Any, ...]) -> Any:
+        """A result that may become an output of this node: not an argument, unless it was changed."""
+        if not isinstance(result, Tensor) or any(result is one for one in self._dirty):
+            return result
+        if any(result is one for one in args):
+            return result.detach()
+        return result
+
+    # -- called by the engine -----------------------------------------------------------------------------------------
+
+    def _run(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.materialize_grads:
+            from .callbacks import with_zeros
+
+            gradients = with_zeros(gradients, list(self._forms))
+        backward = type(self).__dict__.get("backward") or next(
+            base.__dict__["backward"] for base in type(self).__mro__ if "backward" in base.__dict__
+        )
+        is_static = isinstance(backward, staticmethod)
+        found = type(self).backward(self, *gradients) if is_static else self.backward(*gradients)
+        found = found if isinstance(found, tuple) else (found,)
+        if len(found) > self._inputs and all(one is None for one in found[self._inputs :]):
+            found = found[: self._inputs]
+        if len(found) != self._inputs:
+            raise InvalidArgument(
+                f"backward of {type(self).__name__} gave {len(found)} gradients for {self._inputs} arguments of "
+                "forward; give one for each, None for those that need none"
+            )
+        for i, one in enumerate(found):
+            if one is not None and not isinstance(one, Tensor) and not hasattr(one, "to_dense"):
+                raise InvalidArgument(
+                    f"backward of {type(self).__name__} gave a {type_name(one)} for argument {i}; give a tensor or None"
+                )
+        return found
+
+    def _release(self) -> None:
+        if self._saved:
+            self._saved, self._freed = (), True
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a static `backward` that cannot be recorded: gradients of its gradients raise GradientError."""
+
+    def compute(ctx: Any, *gradients: Any) -> Any:
+        with modes.no_grad():
+            found = backward(ctx, *gradients)
+        if not is_recorded(gradients) and not modes.is_grad_enabled():
+            return found
+        several = found if isinstance(found, tuple) else (found,)
+        return tuple([_Refusing.apply(type(ctx).__name__, one, *gradients) if isinstance(one, Tensor) else one
+                      for one in several])  # fmt: skip
+
+    compute.__doc__ = backward.__doc__
+    return compute
+
+
+class _Refusing(Function):
+    @staticmethod
+    def forward(ctx: Any, name: str, gradient: Tensor, *others: Any) -> Tensor:
+        ctx.name = name
+        return gradient.detach()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        raise GradientError(f"backward of {ctx.name} is once_differentiable; its gradient has no gradient")
+
+
+InplaceFunction = Function
+"""torch's name for a Function that changes its arguments."""

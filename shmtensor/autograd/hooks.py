@@ -1,0 +1,137 @@
+"""Hooks: functions that see gradients, and may replace them. Nothing in this module blocks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from enum import IntEnum
+from itertools import count
+from typing import Any
+
+from .._native import Node, hooks_of, put_grad, set_retains_grad
+from .._tensor.methods import Tensor
+from ..errors import GradientError
+
+_numbers = count()
+
+
+class _Order(IntEnum):
+    """Which hooks of a node are called first, before it runs."""
+
+    TENSOR = 0
+    KEEP = 1
+    """Of retain_grad, which sees what the others have made of the gradient."""
+    NODE = 2
+
+
+class RemovableHandle:
+    """What registering a hook returns; `remove()` takes the hook away. As a context it does so at the end."""
+
+    __slots__ = ("_hooks", "id")
+
+    def __init__(self, hooks: dict[Hashable, Any], hook: Any) -> None:
+        self._hooks = hooks
+        self.id = next(_numbers)
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        """Take the hook away; more than once has no effect."""
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+def register(x: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+    """Call `hook(gradient)` when the gradient of a tensor is known; what it returns, if not None, replaces it."""
+    if not x.requires_grad:
+        raise GradientError("register_hook on a tensor that does not require grad; set requires_grad first")
+    node = x.grad_fn
+    if node is None:
+        return RemovableHandle(hooks_of(x, False), hook)
+    return RemovableHandle(_of(node), (_Order.TENSOR, x.output_nr, hook))
+
+
+def register_post(x: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+    """Call `hook(x)` when a gradient has been added to `x.grad` of a leaf."""
+    if not x.requires_grad or not x.is_leaf:
+        raise GradientError(
+            "register_post_accumulate_grad_hook on what is not a leaf that requires grad; use register_hook"
+        )
+    return RemovableHandle(hooks_of(x, True), hook)
+
+
+def retain(x: Tensor) -> None:
+    """Keep the gradient of the result of an operation in its `grad`."""
+    own = weakref.ref(x)
+    node = x.grad_fn
+    assert node is not None
+    number = node._sequence_nr
+
+    def keep(gradient: Tensor) -> None:
+        tensor = own()
+        now = None if tensor is None else tensor.grad_fn
+        if tensor is not None and now is not None and now._sequence_nr == number:  # it has not got another node
+            put_grad(tensor, gradient)
+
+    set_retains_grad(x)
+    _of(node)[next(_numbers)] = (_Order.KEEP, x.output_nr, keep)
+
+
+def _of(node: Node) -> dict[Hashable, Any]:
+    return node._extras.setdefault("hooks", {})  # type: ignore[no-any-return]
+
+
+def register_before(node: Node, hook: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
+    """Call `hook(gradients of outputs)` before a node runs."""
+    return RemovableHandle(_of(node), (_Order.NODE, 0, hook))
+
+
+def register_after(node: Node, hook: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> RemovableHandle:
+    """Call `hook(gradients of inputs, gradients of outputs)` after a node has run."""
+    return RemovableHandle(node._extras.setdefault("post_hooks", {}), hook)
+
+
+# -- called by the engine ---------------------------------------------------------------------------------------------
+
+
+def apply(hooks: dict[Hashable, Any], gradient: Any) -> Any:
+    """What the hooks of a leaf make of its gradient."""
+    for hook in list(hooks.values()):
+        replaced = hook(gradient)
+        if replaced is not None:
+            gradient = replaced
+    return gradient
+
+
+def apply_post(hooks: dict[Hashable, Any], x: Tensor) -> None:
+    """Call the hooks of a leaf that has its gradient."""
+    for hook in list(hooks.values()):
+        hook(x)
+
+
+def run(node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the hooks of a node make of the gradients of its outputs, before it runs."""
+    found = list(gradients)
+    for order, output, hook in sorted(node._extras["hooks"].values(), key=lambda one: one[0]):
+        if order is _Order.NODE:
+            replaced = hook(tuple(found))
+            if replaced is not None:
+                found = list(replaced) if isinstance(replaced, tuple) else [replaced]
+        elif found[output] is not None:
+            replaced = hook(found[output])
+            if replaced is not None:
+                found[output] = replaced
+    return tuple(found)
+
+
+def run_post(node: Node, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the hooks of a node make of the gradients of its inputs, after it has run."""
+    for hook in list(node._extras["post_hooks"].values()):
+        replaced = hook(inputs, outputs)
+        if replaced is not None:
+            inputs = replaced if isinstance(replaced, tuple) else (replaced,)
+    return inputs
