@@ -15,7 +15,7 @@ import numpy as np
 from ._missing import suggest as _suggest
 from ._tensor.core import FAILURES, axes_of, axis_of, failed, given, index_of, indices_of
 from ._tensor.creation import asarray
-from ._tensor.dispatch import Array, Module, Out, composed, export, operation
+from ._tensor.dispatch import Array, Gradient, Module, Out, composed, export, operation
 from ._tensor.methods import Tensor
 from .devices import device_of
 from .dtypes import default_float, dtype_of
@@ -73,7 +73,83 @@ def _transformable(name: str, x: Array, takes: str) -> Array:
     return x.astype(np.result_type(x.dtype, np.complex64)) if takes == "complex" and x.dtype.kind != "c" else x
 
 
-def _one(name: str, function: Callable[..., Any], what: str, takes: str = "any") -> OneAxis:
+# -- gradient rules ----------------------------------------------------------------------------------------------------
+# Each is of a transform along axes, of `points` of the last one; the transform of the other direction, divided so that
+# it is the adjoint. `norm` is a key of OTHER_WAY.
+
+Rule = Callable[[Tensor, tuple[int, ...], list[int], Any, str | None], Tensor]
+
+
+def _resized(g: Tensor, shape: tuple[int, ...], axes: list[int]) -> Tensor:
+    """The gradient of what was cut, or filled with zeros, along axes."""
+    for axis in axes:
+        have, wanted = g.shape[axis], shape[axis]
+        if have > wanted:
+            g = g.narrow(axis, 0, wanted)
+        elif have < wanted:
+            whole = [wanted if i == axis else size for i, size in enumerate(g.shape)]
+            g = g.new_zeros(whole).slice_scatter(g, axis, 0, have)
+    return g
+
+
+def _of_fft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, norm: str | None) -> Tensor:
+    return _resized(ifftn(g, dim=axes, norm=OTHER_WAY[norm]) if axes else g, shape, axes)
+
+
+def _of_ifft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, norm: str | None) -> Tensor:
+    return _resized(fftn(g, dim=axes, norm=OTHER_WAY[norm]) if axes else g, shape, axes)
+
+
+def _of_rfft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, norm: str | None) -> Tensor:
+    sizes = [*[g.shape[axis] for axis in axes[:-1]], shape[axes[-1]] if points in (None, -1) else points]
+    return _resized(ifftn(g, s=sizes, dim=axes, norm=OTHER_WAY[norm]).real, shape, axes)
+
+
+def _of_irfft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, norm: str | None) -> Tensor:
+    last = axes[-1]
+    weights = np.ones(g.shape[last] // 2 + 1, g.dtype)
+    weights[1 : (g.shape[last] + 1) // 2] = 2  # of frequencies that stand for two
+    counted = asarray(weights.reshape([-1 if i == last else 1 for i in range(len(shape))]))
+    return _resized(rfftn(g, dim=axes, norm=OTHER_WAY[norm]) * counted, shape, axes)
+
+
+def _of_hfft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, norm: str | None) -> Tensor:
+    return _of_irfft(g, shape, axes, points, OTHER_WAY[norm]).conj()
+
+
+def _of_ihfft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, norm: str | None) -> Tensor:
+    return _of_rfft(g.conj(), shape, axes, points, OTHER_WAY[norm])
+
+
+def _rule_of_one(rule: Rule) -> Gradient:
+    def of_axis(
+        g: Tensor, x_shape: tuple[int, ...], n: int | None, dim: int, norm: str | None, axis: int | None
+    ) -> Tensor:
+        return rule(g, x_shape, [(dim if axis is None else axis) % len(x_shape)], n, norm)
+
+    return of_axis
+
+
+def _rule_of_many(rule: Rule) -> Gradient:
+    def of_axes(g: Tensor, x_shape: tuple[int, ...], s: Any, dim: Any, norm: str | None, axes: Any) -> Tensor:
+        along, points = _axes_and_points(len(x_shape), s, dim if axes is None else axes)
+        return rule(g, x_shape, [axis % len(x_shape) for axis in along], points and points[-1], norm)
+
+    return of_axes
+
+
+def _axes_and_points(ndim: int, s: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """The axes of a transform along several, and the points of each if they are given."""
+    points = None if s is None else indices_of(s if isinstance(s, SEQUENCES) else (s,), "numbers of points")
+    if axes is None:
+        axes = range(-ndim, 0) if points is None else range(-len(points), 0)
+    return indices_of(axes if isinstance(axes, (*SEQUENCES, range)) else (axes,), "axes"), points
+
+
+# -- transforms --------------------------------------------------------------------------------------------------------
+
+
+def _one(name: str, function: Callable[..., Any], rule: Rule, what: str, takes: str = "any") -> OneAxis:
     def transform(
         xp: Module,
         x: Array,
@@ -89,39 +165,41 @@ def _one(name: str, function: Callable[..., Any], what: str, takes: str = "any")
         along = axis_of(x, dim if axis is None else axis)
         return function(_transformable(name, x, takes), n=points, axis=along, norm=norm)
 
-    return _described(transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).")
+    return _described(
+        transform, name, f"{what} along an axis, of `n` points (cut, or filled with zeros).", _rule_of_one(rule)
+    )
 
 
-def _many(name: str, function: Callable[..., Any], what: str, takes: str = "any", grows: bool = False) -> ManyAxes:
+def _many(
+    name: str, function: Callable[..., Any], rule: Rule, what: str, takes: str = "any", grows: bool = False
+) -> ManyAxes:
     def transform(
         xp: Module, x: Array, /, s: Any = None, dim: Any = None, norm: str | None = None, *, axes: Any = None
     ) -> Array:
         return _along(name, function, _transformable(name, x, takes), s, dim if axes is None else axes, norm, grows)
 
-    return _described(
-        transform, name, f"{what} along axes (default all), of `s` points each (cut, or filled with zeros; -1: all)."
-    )
+    doc = f"{what} along axes (default all), of `s` points each (cut, or filled with zeros; -1: all)."
+    return _described(transform, name, doc, _rule_of_many(rule))
 
 
-def _two(name: str, function: Callable[..., Any], what: str, takes: str = "any", grows: bool = False) -> ManyAxes:
+def _two(
+    name: str, function: Callable[..., Any], rule: Rule, what: str, takes: str = "any", grows: bool = False
+) -> ManyAxes:
     def transform(
         xp: Module, x: Array, /, s: Any = None, dim: Any = (-2, -1), norm: str | None = None, *, axes: Any = None
     ) -> Array:
         return _along(name, function, _transformable(name, x, takes), s, dim if axes is None else axes, norm, grows)
 
-    return _described(
-        transform, name, f"{what} along axes (default the last two), of `s` points each (cut, or filled with zeros)."
-    )
+    doc = f"{what} along axes (default the last two), of `s` points each (cut, or filled with zeros)."
+    return _described(transform, name, doc, _rule_of_many(rule))
 
 
 def _along(
     name: str, function: Callable[..., Any], a: Array, s: Any, axes: Any, norm: str | None, grows: bool
 ) -> Array:
     """`function` along several axes. If it `grows`, it makes n points of n // 2 + 1 elements of the last one."""
-    points = None if s is None else indices_of(s if isinstance(s, SEQUENCES) else (s,), "numbers of points")
-    if axes is None:
-        axes = range(-a.ndim, 0) if points is None else range(-len(points), 0)
-    along = [axis_of(a, one) for one in indices_of(axes if isinstance(axes, (*SEQUENCES, range)) else (axes,), "axes")]
+    axes, points = _axes_and_points(a.ndim, s, axes)
+    along = [axis_of(a, one) for one in axes]
     _require_norm(name, norm)
     if len({*along}) < len(along) or (points is not None and len(points) != len(along)):
         raise InvalidArgument(f"{name} of a tensor of shape {a.shape} along axes {along} of {points} points")
@@ -137,10 +215,10 @@ def _along(
     return function(a, s=points, axes=along, norm=norm)
 
 
-def _described(transform: Any, name: str, doc: str) -> Callable[..., Tensor]:
+def _described(transform: Any, name: str, doc: str, gradient: Gradient) -> Callable[..., Tensor]:
     transform.__name__ = transform.__qualname__ = name
     transform.__doc__ = f"{doc} Raises IndexOutOfRange, InvalidArgument (a number of points, a norm), DTypeError."
-    return operation(method=False, out=Out.COPIED)(transform)
+    return operation(method=False, out=Out.COPIED, gradient=gradient)(transform)
 
 
 def _hfftn(a: Array, *, s: Any, axes: Any, norm: str | None) -> Array:
@@ -156,24 +234,24 @@ TRANSFORM, HALF, HERMITIAN = (
     "The transform of real values, of which one half is given",
     "The transform of a signal with Hermitian symmetry",
 )
-fft = _one("fft", np.fft.fft, TRANSFORM)
-ifft = _one("ifft", np.fft.ifft, "The inverse of fft")
-rfft = _one("rfft", np.fft.rfft, HALF, "real")
-irfft = _one("irfft", np.fft.irfft, "The inverse of rfft", "complex")
-hfft = _one("hfft", np.fft.hfft, HERMITIAN, "complex")
-ihfft = _one("ihfft", np.fft.ihfft, "The inverse of hfft", "real")
-fft2 = _two("fft2", np.fft.fftn, TRANSFORM)
-ifft2 = _two("ifft2", np.fft.ifftn, "The inverse of fft2")
-rfft2 = _two("rfft2", np.fft.rfftn, HALF, "real")
-irfft2 = _two("irfft2", np.fft.irfftn, "The inverse of rfft2", "complex", grows=True)
-hfft2 = _two("hfft2", _hfftn, HERMITIAN, "complex", grows=True)
-ihfft2 = _two("ihfft2", _ihfftn, "The inverse of hfft2", "real")
-fftn = _many("fftn", np.fft.fftn, TRANSFORM)
-ifftn = _many("ifftn", np.fft.ifftn, "The inverse of fftn")
-rfftn = _many("rfftn", np.fft.rfftn, HALF, "real")
-irfftn = _many("irfftn", np.fft.irfftn, "The inverse of rfftn", "complex", grows=True)
-hfftn = _many("hfftn", _hfftn, HERMITIAN, "complex", grows=True)
-ihfftn = _many("ihfftn", _ihfftn, "The inverse of hfftn", "real")
+fft = _one("fft", np.fft.fft, _of_fft, TRANSFORM)
+ifft = _one("ifft", np.fft.ifft, _of_ifft, "The inverse of fft")
+rfft = _one("rfft", np.fft.rfft, _of_rfft, HALF, "real")
+irfft = _one("irfft", np.fft.irfft, _of_irfft, "The inverse of rfft", "complex")
+hfft = _one("hfft", np.fft.hfft, _of_hfft, HERMITIAN, "complex")
+ihfft = _one("ihfft", np.fft.ihfft, _of_ihfft, "The inverse of hfft", "real")
+fft2 = _two("fft2", np.fft.fftn, _of_fft, TRANSFORM)
+ifft2 = _two("ifft2", np.fft.ifftn, _of_ifft, "The inverse of fft2")
+rfft2 = _two("rfft2", np.fft.rfftn, _of_rfft, HALF, "real")
+irfft2 = _two("irfft2", np.fft.irfftn, _of_irfft, "The inverse of rfft2", "complex", grows=True)
+hfft2 = _two("hfft2", _hfftn, _of_hfft, HERMITIAN, "complex", grows=True)
+ihfft2 = _two("ihfft2", _ihfftn, _of_ihfft, "The inverse of hfft2", "real")
+fftn = _many("fftn", np.fft.fftn, _of_fft, TRANSFORM)
+ifftn = _many("ifftn", np.fft.ifftn, _of_ifft, "The inverse of fftn")
+rfftn = _many("rfftn", np.fft.rfftn, _of_rfft, HALF, "real")
+irfftn = _many("irfftn", np.fft.irfftn, _of_irfft, "The inverse of rfftn", "complex", grows=True)
+hfftn = _many("hfftn", _hfftn, _of_hfft, HERMITIAN, "complex", grows=True)
+ihfftn = _many("ihfftn", _ihfftn, _of_ihfft, "The inverse of hfftn", "real")
 
 
 def _frequencies(function: Callable[..., Any], n: int, d: float, out: Tensor | None, dtype: Any, device: Any) -> Tensor:
@@ -202,13 +280,17 @@ def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = 
     return _frequencies(np.fft.rfftfreq, n, d, out, dtype, device)
 
 
-@operation(method=False)
+def _of_shift(g: Tensor, dim: Any, axes: Any) -> Tensor:
+    return ifftshift(g, dim if axes is None else axes)
+
+
+@operation(method=False, gradient=_of_shift)
 def fftshift(xp: Module, x: Array, /, dim: Any = None, *, axes: Any = None) -> Array:
     """Frequency 0 in the middle of all axes or some. Raises IndexOutOfRange."""
     return xp.fft.fftshift(x, axes_of(x, dim if axes is None else axes))
 
 
-@operation(method=False)
+@operation(method=False, gradient=lambda g, dim, axes: fftshift(g, dim if axes is None else axes))
 def ifftshift(xp: Module, x: Array, /, dim: Any = None, *, axes: Any = None) -> Array:
     """The inverse of fftshift. Raises IndexOutOfRange."""
     return xp.fft.ifftshift(x, axes_of(x, dim if axes is None else axes))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import DTypeError
 from . import elementwise
+from . import elementwise_rules as rules
 from .core import Tensor
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
 from .result_types import (
@@ -40,19 +41,31 @@ def _signed(a: Array) -> Array:
     return a
 
 
-@operation(result=Result.VIEW)
+@operation(result=Result.VIEW, gradient=lambda g: g)
 def positive(xp: Module, input: Array) -> Array:
     """Itself. Raises DTypeError: bool."""
     return _signed(input)
 
 
-@operation(name="__pos__", result=Result.VIEW, function=False)
+@operation(name="__pos__", result=Result.VIEW, function=False, gradient=lambda g: g)
 def _pos(xp: Module, self: Array) -> Array:
     """Itself. Raises DTypeError: bool."""
     return _signed(self)
 
 
-@operation(out=Out.COPIED, in_place=True, fails="a power of")
+def _of_base(g: Tensor, input: Tensor, exponent: Any) -> Tensor:
+    return rules.of_base(g, rules.as_type_of(g, input), exponent)
+
+
+@operation(
+    out=Out.COPIED,
+    in_place=True,
+    fails="a power of",
+    gradient={
+        "input": _of_base,
+        "exponent": lambda g, input, exponent, result: rules.of_exponent(g, input, exponent, result),
+    },
+)
 def float_power(xp: Module, input: Operand, exponent: Operand) -> Array:
     """`input ** exponent` in float64, or complex128 if one of them is complex.
 
@@ -63,7 +76,19 @@ def float_power(xp: Module, input: Operand, exponent: Operand) -> Array:
         return xp.power(*converted(xp, xp.dtype(dtype), input, exponent))
 
 
-@operation(out=Out.COPIED, in_place=True, fails="ldexp of")
+def _power_of_2(g: Tensor, other: Any) -> Tensor:
+    return elementwise.exp2(rules.as_type_of(g, other))
+
+
+@operation(
+    out=Out.COPIED,
+    in_place=True,
+    fails="ldexp of",
+    gradient={
+        "input": lambda g, other: g * _power_of_2(g, other),
+        "other": lambda g, input, other: g * input * _power_of_2(g, other) * rules.LOG_2,
+    },
+)
 def ldexp(xp: Module, input: Operand, other: Operand) -> Array:
     """`input * 2 ** other`; float32 for integers. Raises InvalidArgument: shapes that do not go together."""
     dtype = floating_type(input, other)
@@ -72,7 +97,11 @@ def ldexp(xp: Module, input: Operand, other: Operand) -> Array:
         return (a * xp.power(xp.asarray(2, a.dtype), power)).astype(dtype, copy=False)
 
 
-@operation(method=False, fails="subtracting")
+@operation(
+    method=False,
+    fails="subtracting",
+    gradient={"input": lambda g, alpha: g * -alpha, "other": lambda g: g},
+)
 def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Array:
     """`other - alpha * input`; types promote as torch's do.
 
@@ -100,7 +129,7 @@ def heaviside(xp: Module, input: Array, values: Array) -> Array:
     return xp.where(input == 0, values, (input > 0).astype(input.dtype))
 
 
-@operation(results=FrexpResult)
+@operation(results=FrexpResult, gradient=lambda g, result: ldexp(g[0], -result[1]))
 def frexp(xp: Module, input: Array) -> FrexpResult:
     """Mantissas, from 0.5 to below 1 (0 of 0), and exponents: `input = mantissa * 2 ** exponent`.
 
@@ -128,7 +157,7 @@ def __rdiv__(self: Tensor, other: Any) -> Tensor:
 @composed(function=False)
 def __idiv__(self: Tensor, other: Any) -> Tensor:
     """`divide` in place; returns self. Raises as divide does, and LayoutError."""
-    return elementwise.divide(self, other, out=self)
+    return self.divide_(other)
 
 
 @composed()
@@ -146,13 +175,13 @@ def addcdiv(input: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1, out:
 @composed(function=False)
 def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`addcmul` in place; returns self. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.multiply(tensor1, tensor2), value), out=self)
+    return self.add_(elementwise.multiply(elementwise.multiply(tensor1, tensor2), value))
 
 
 @composed(function=False)
 def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`addcdiv` in place; returns self. Raises InvalidArgument: shapes."""
-    return elementwise.add(self, elementwise.multiply(elementwise.divide(tensor1, tensor2), value), out=self)
+    return self.add_(elementwise.multiply(elementwise.divide(tensor1, tensor2), value))
 
 
 __all__ = export(globals())

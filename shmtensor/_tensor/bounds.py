@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .complex_parts import complex
+from .core import Tensor
 from .dispatch import Array, Module, Operand, Out, export, operation
+from .elementwise import isfinite
+from .elementwise_rules import kept
 from .result_types import common_type, converted, require_real
 
 
@@ -18,7 +22,15 @@ def _bounded(xp: Module, name: str, function: Callable[..., Array], a: Array, bo
     return function(*converted(xp, dtype, a, bound))
 
 
-@operation(out=Out.COPIED, in_place=True, fails="bounding by {min}")
+@operation(
+    out=Out.COPIED,
+    in_place=True,
+    fails="bounding by {min}",
+    gradient={
+        "input": lambda g, input, min: kept(g, input >= min),
+        "min": lambda g, input, min: kept(g, input < min),
+    },
+)
 def clamp_min(xp: Module, input: Array, min: Operand) -> Array:
     """The larger of each element and `min`, a number or tensor; NaN stays. Types promote as torch's do.
 
@@ -27,7 +39,15 @@ def clamp_min(xp: Module, input: Array, min: Operand) -> Array:
     return _bounded(xp, "clamp_min", xp.maximum, input, min)
 
 
-@operation(out=Out.COPIED, in_place=True, fails="bounding by {max}")
+@operation(
+    out=Out.COPIED,
+    in_place=True,
+    fails="bounding by {max}",
+    gradient={
+        "input": lambda g, input, max: kept(g, input <= max),
+        "max": lambda g, input, max: kept(g, input > max),
+    },
+)
 def clamp_max(xp: Module, input: Array, max: Operand) -> Array:
     """The smaller of each element and `max`, a number or tensor; NaN stays. Types promote as torch's do.
 
@@ -36,7 +56,14 @@ def clamp_max(xp: Module, input: Array, max: Operand) -> Array:
     return _bounded(xp, "clamp_max", xp.minimum, input, max)
 
 
-@operation(out=Out.COPIED, in_place=True)
+def _where_finite(g: Tensor, input: Tensor) -> Tensor:
+    """Gradient of nan_to_num: 0 where a number, or a part of a complex one, was replaced."""
+    if input.dtype.kind == "c":
+        return complex(kept(g.real, isfinite(input.real)), kept(g.imag, isfinite(input.imag)))
+    return kept(g, isfinite(input))
+
+
+@operation(out=Out.COPIED, in_place=True, gradient=_where_finite)
 def nan_to_num(
     xp: Module, input: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Array:

@@ -14,12 +14,23 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from ..storage.arguments import shape_from
-from .core import index_of, indices_of
-from .dispatch import Array, Module, Result, export, operation
+from .core import Tensor, array_of, index_of, indices_of
+from .creation import empty
+from .dispatch import Array, Module, Result, composed, export, operation
+from .ranges import arange
 from .result_types import common_type
 
 
-@operation(method=False, fails="a product of tensors, the first", result=Result.VIEW)
+def _of_product(g: Tensor, tensors_shape: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+    """Gradients of the tensors of a product: each of an element is added up over the combinations that have it."""
+    count = len(tensors_shape)
+    if count == 1:
+        return [g]
+    parts = g.reshape([*[shape[0] for shape in tensors_shape], count]).unbind(-1)
+    return [part.sum([axis for axis in range(count) if axis != i]) for i, part in enumerate(parts)]
+
+
+@operation(method=False, fails="a product of tensors, the first", result=Result.VIEW, gradient={"tensors": _of_product})
 def cartesian_prod(xp: Module, *tensors: Array) -> Array:
     """Every combination of one element of each tensor (one axis), a row for each; of one tensor a view of it.
 
@@ -34,8 +45,8 @@ def cartesian_prod(xp: Module, *tensors: Array) -> Array:
     return xp.stack([grid.reshape(-1) for grid in grids], axis=1)
 
 
-@operation(fails="combinations of {r} of")
-def combinations(xp: Module, x: Array, /, r: int = 2, with_replacement: bool = False) -> Array:
+@composed()
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of `r` elements of a tensor of one axis, in order, a row for each.
 
     Args:
@@ -44,18 +55,30 @@ def combinations(xp: Module, x: Array, /, r: int = 2, with_replacement: bool = F
     Raises:
         InvalidArgument: other numbers of axes; a negative r.
     """
-    if x.ndim != 1 or index_of(r) < 0:
-        raise InvalidArgument(f"combinations of {r} of a tensor of shape {x.shape}; give one axis, and r from 0")
+    size = array_of(input).size
+    if input.ndim != 1 or index_of(r) < 0:
+        raise InvalidArgument(f"combinations of {r} of a tensor of shape {input.shape}; give one axis, and r from 0")
     if r == 0:
-        return xp.empty(0, x.dtype)
+        return empty(0, dtype=input.dtype)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    count = math.comb(x.size + r - 1, r) if with_replacement and x.size else math.comb(x.size, r)
+    count = math.comb(size + r - 1, r) if with_replacement and size else math.comb(size, r)
     shape_from((count, r), 8)
-    places = np.fromiter(itertools.chain.from_iterable(choose(range(x.size), r)), np.int64, count * r)
-    return x[places].reshape(count, r)
+    places = np.fromiter(itertools.chain.from_iterable(choose(range(size), r)), np.int64, count * r)
+    return input.index_select(0, places).reshape(count, r)
 
 
-@operation(method=False, fails="blocks of tensors, the first")
+def _of_blocks(g: Tensor, tensors_shape: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+    """Gradients of blocks on a diagonal."""
+    found = []
+    row = column = 0
+    for shape in tensors_shape:
+        height, width = (1, 1, *shape)[-2:]
+        found.append(g.narrow(0, row, height).narrow(1, column, width).reshape(shape))
+        row, column = row + height, column + width
+    return found
+
+
+@operation(method=False, fails="blocks of tensors, the first", gradient={"tensors": _of_blocks})
 def block_diag(xp: Module, *tensors: Array) -> Array:
     """A matrix with the tensors as blocks on its diagonal, zeros elsewhere; one axis is a row.
 
@@ -74,7 +97,11 @@ def block_diag(xp: Module, *tensors: Array) -> Array:
     return made
 
 
-@operation(fails="diagonal {offset} of")
+def _of_diagflat(g: Tensor, x_shape: tuple[int, ...], offset: int) -> Tensor:
+    return g.diagonal(offset).reshape(x_shape)
+
+
+@operation(fails="diagonal {offset} of", gradient=_of_diagflat)
 def diagflat(xp: Module, x: Array, /, offset: int = 0) -> Array:
     """A matrix with all elements on a diagonal, zeros elsewhere. Raises InvalidArgument: it would be too large."""
     side = x.size + abs(index_of(offset))
@@ -82,7 +109,12 @@ def diagflat(xp: Module, x: Array, /, offset: int = 0) -> Array:
     return xp.diagflat(x, index_of(offset))
 
 
-@operation(method=False, fails="powers of")
+def _of_powers(g: Tensor, x: Tensor, increasing: bool) -> Tensor:
+    powers = arange(g.shape[1]) if increasing else arange(g.shape[1]).flip(0)
+    return (g * (powers * x.unsqueeze(-1) ** (powers - 1).clamp_min(0))).sum(-1)
+
+
+@operation(method=False, fails="powers of", gradient=_of_powers)
 def vander(xp: Module, x: Array, N: int | None = None, increasing: bool = False) -> Array:
     """The powers of each element of a tensor of one axis, as rows of `N` (default: as many as elements).
 
@@ -99,7 +131,15 @@ def vander(xp: Module, x: Array, N: int | None = None, increasing: bool = False)
     return made if increasing else xp.ascontiguousarray(made[:, ::-1])
 
 
-@operation(method=False, fails="edges of {pad} around")
+def _of_edges(g: Tensor, pad: Sequence[int]) -> Tensor:
+    return constant_pad_nd(g, [-index_of(size) for size in pad])
+
+
+@operation(
+    method=False,
+    fails="edges of {pad} around",
+    gradient=_of_edges,
+)
 def constant_pad_nd(xp: Module, x: Array, /, pad: Sequence[int], value: Any = 0) -> Array:
     """The tensor with so many elements before and after, of the last axis first; negative numbers take some away.
 

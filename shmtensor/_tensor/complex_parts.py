@@ -9,6 +9,9 @@ import numpy as np
 
 from ..errors import DTypeError, InvalidArgument, LayoutError
 from ..storage.regions import address_of
+from . import elementwise_rules as rules
+from .core import Tensor
+from .creation import ones_like, zeros_like
 from .dispatch import Array, Module, Out, Result, export, operation
 from .result_types import converted, floating_type, widened
 
@@ -22,7 +25,10 @@ def _require_pair(name: str, one: Array, other: Array) -> None:
 
 
 @operation(
-    method=False, out=Out.COPIED, fails="complex numbers with imaginary parts of shape {imag.shape} and real parts"
+    method=False,
+    out=Out.COPIED,
+    fails="complex numbers with imaginary parts of shape {imag.shape} and real parts",
+    gradient={"real": lambda g: g.real, "imag": lambda g: g.imag},
 )
 def complex(xp: Module, real: Array, imag: Array) -> Array:
     """Complex numbers of real and imaginary parts, both float32 or both float64, which broadcast.
@@ -35,7 +41,23 @@ def complex(xp: Module, real: Array, imag: Array) -> Array:
     return result
 
 
-@operation(method=False, out=Out.COPIED, fails="complex numbers with angles of shape {angle.shape} and absolute values")
+def _of_radius(g: Tensor, angle: Tensor) -> Tensor:
+    return (g * polar(ones_like(angle), -angle)).real
+
+
+def _angle_rule(g: Tensor, result: Tensor) -> Tensor:
+    return (g * result).imag  # of which the result is conjugated
+
+
+@operation(
+    method=False,
+    out=Out.COPIED,
+    fails="complex numbers with angles of shape {angle.shape} and absolute values",
+    gradient={
+        "abs": _of_radius,
+        "angle": _angle_rule,
+    },
+)
 def polar(xp: Module, abs: Array, angle: Array) -> Array:
     """Complex numbers of absolute values and angles, both float32 or both float64, which broadcast.
 
@@ -48,7 +70,15 @@ def polar(xp: Module, abs: Array, angle: Array) -> Array:
     return result
 
 
-@operation(out=Out.COPIED)
+def _of_angle(g: Tensor, input: Tensor) -> Tensor:
+    """Gradient of an angle: 0 of real numbers, and at 0."""
+    if input.dtype.kind != "c":
+        return zeros_like(g)
+    x = input.conj()
+    return rules.kept(g * 1j * x / (x * input).real, x != 0)
+
+
+@operation(out=Out.COPIED, gradient=_of_angle)
 def angle(xp: Module, input: Array) -> Array:
     """The angle of complex numbers; of others pi below 0, else 0, and NaN of NaN. Integers give float32."""
     if input.dtype.kind == "c":
@@ -58,7 +88,7 @@ def angle(xp: Module, input: Array) -> Array:
     return xp.where(xp.isnan(x), x, xp.where(x < 0, x.dtype.type(np.pi), x.dtype.type(0))).astype(dtype, copy=False)
 
 
-@operation(out=Out.COPIED, in_place=True)
+@operation(out=Out.COPIED, in_place=True, gradient=lambda g, input: rules.sgn(g, input))
 def sgn(xp: Module, input: Array) -> Array:
     """The sign; of complex numbers x / abs(x), and 0 of 0."""
     return xp.logical_or(input, input) if input.dtype.kind == "b" else xp.sign(input)
@@ -70,25 +100,25 @@ def isreal(xp: Module, input: Array) -> Array:
     return input.imag == 0 if input.dtype.kind == "c" else xp.ones(input.shape, bool)
 
 
-@operation(result=Result.VIEW, out=Out.COPIED, in_place=True)
+@operation(result=Result.VIEW, out=Out.COPIED, in_place=True, gradient=lambda g: g.conj())
 def conj_physical(xp: Module, input: Array) -> Array:
     """The conjugate, with memory of its own; itself for real types."""
     return xp.conjugate(input) if input.dtype.kind == "c" else input
 
 
-@operation(result=Result.VIEW)
+@operation(result=Result.VIEW, gradient=lambda g: g.conj())
 def conj(xp: Module, input: Array) -> Array:
     """The conjugate, with memory of its own; itself for real types."""
     return xp.conjugate(input) if input.dtype.kind == "c" else input
 
 
-@operation(result=Result.VIEW)
+@operation(result=Result.VIEW, gradient=lambda g: g)
 def resolve_conj(xp: Module, input: Array) -> Array:
     """Itself: no tensor has a conjugation that is still to be done."""
     return input
 
 
-@operation(result=Result.VIEW)
+@operation(result=Result.VIEW, gradient=lambda g: g)
 def resolve_neg(xp: Module, input: Array) -> Array:
     """Itself: no tensor has a negation that is still to be done."""
     return input
@@ -118,13 +148,21 @@ def _of_pairs(a: Array) -> Array:
     return a.view(np.result_type(a.dtype, np.complex64))[..., 0]
 
 
-@operation(result=Result.VIEW, method=False)
+def _of_parts(g: Tensor) -> Tensor:
+    return complex(g.select(-1, 0), g.select(-1, 1))
+
+
+def _parts(g: Tensor) -> Tensor:
+    return view_as_real_copy(g)
+
+
+@operation(result=Result.VIEW, method=False, gradient=_of_parts)
 def view_as_real(xp: Module, input: Array) -> Array:
     """The same memory as pairs of real numbers, in a new last axis of size 2. Raises DTypeError: not complex."""
     return _pairs(input)
 
 
-@operation(result=Result.VIEW, method=False)
+@operation(result=Result.VIEW, method=False, gradient=_parts)
 def view_as_complex(xp: Module, input: Array) -> Array:
     """The same memory as complex numbers, whose parts are along the last axis, of size 2.
 
@@ -134,13 +172,13 @@ def view_as_complex(xp: Module, input: Array) -> Array:
     return _of_pairs(input)
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=_of_parts)
 def view_as_real_copy(xp: Module, input: Array) -> Array:
     """`view_as_real` with memory of its own. Raises DTypeError."""
     return _pairs(input).copy()
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=_parts)
 def view_as_complex_copy(xp: Module, input: Array) -> Array:
     """`view_as_complex` with memory of its own. Raises as that function does."""
     return _of_pairs(input).copy()

@@ -26,10 +26,10 @@ def _converted(x: Tensor, dtype: Any, copy: Any, memory_format: Any) -> Tensor:
     a = x._live()
     wanted = a.dtype if dtype is None else dtype_of(dtype)
     if memory_format is None or memory_format is preserve_format:
-        return x if not copy and wanted == a.dtype else creation.converted(a, wanted)
+        return x if not copy and wanted == a.dtype else creation.converted(x, wanted)
     if not copy and wanted == a.dtype and is_ordered(a, memory_format):
         return x
-    return creation.formatted_as(a, wanted, memory_format)
+    return creation.converted(x, wanted, memory_format)
 
 
 @composed(function=False)

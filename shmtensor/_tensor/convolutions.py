@@ -9,23 +9,19 @@ from typing import Any, Final
 
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import INTEGERS
-from .core import index_of, indices_of
-from .dispatch import Array, Module, Out, export, operation
+from .core import Tensor, array_of, index_of, indices_of, placed
+from .dispatch import Array, Module, composed, export, operation
+from .einsums import einsum
 
-_PLANS: Final[dict[tuple[int, int], tuple[list[int], list[int], list[int]]]] = {
-    (0, 0): ([], [], []),
-    (1, 1): ([0], [0], [0]),
-    (1, 2): ([0], [1, 0], [1]),
-    (2, 2): ([2, 0], [1, 0], [2, 1]),
-}
+_PLANS: Final = {(0, 0): ("", "", ""), (1, 1): ("p", "p", "p"), (1, 2): ("p", "qp", "q"), (2, 2): ("bp", "qp", "bq")}
 """Leading axes of the input and of the kernel -> what they are, and what those of the result are, for einsum."""
 
 
-@operation(out=Out.COPIED, fails="conv2 with a kernel of shape {k.shape} of")
-def conv2(xp: Module, x: Array, /, k: Array, mode: str = "V", *, stride: Any = 1) -> Array:
+@composed()
+def conv2(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Tensor | None = None) -> Tensor:
     """The convolution of images with kernels: the kernel's rows and columns count from the end.
 
-    | axes of `x` | axes of `k` | result |
+    | axes of `input` | axes of `k` | result |
     | --- | --- | --- |
     | (h, w) | (kh, kw) | (oh, ow): an image with a kernel (TH's conv2Dmul) |
     | (p, h, w) | (p, kh, kw) | (p, oh, ow): each plane with its kernel (conv2Dcmul) |
@@ -33,7 +29,7 @@ def conv2(xp: Module, x: Array, /, k: Array, mode: str = "V", *, stride: Any = 1
     | (b, p, h, w) | (q, p, kh, kw) | (b, q, oh, ow): the same for each of b (conv2Dmm) |
 
     Args:
-        x, k: the input and the kernel, of one type, which is that of the result.
+        input, k: the input and the kernel, of one type, which is that of the result.
         mode: "V": where the kernel lies within the image, `(h - kh) // stride + 1` rows; "F": where it touches it,
             `(h - 1) * stride + kh` rows.
         stride: a number, or one for rows and one for columns: how far apart the places of the kernel are ("V"), or the
@@ -44,48 +40,49 @@ def conv2(xp: Module, x: Array, /, k: Array, mode: str = "V", *, stride: Any = 1
             "V"; another mode or a stride below 1.
         DTypeError: two types.
     """
-    return _combined(xp, "conv2", 2, x, xp.flip(k, _last(k, 2)), mode, stride)
+    return placed(_combined("conv2", 2, input, k, mode, stride, turns=True), out, "conv2")
 
 
-@operation(out=Out.COPIED, fails="xcorr2 with a kernel of shape {k.shape} of")
-def xcorr2(xp: Module, x: Array, /, k: Array, mode: str = "V", *, stride: Any = 1) -> Array:
+@composed()
+def xcorr2(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Tensor | None = None) -> Tensor:
     """The cross-correlation of images with kernels, which is `conv2` with kernels that are not turned round.
 
     Complex kernels are not conjugated. Arguments and errors as `conv2`.
     """
-    return _combined(xp, "xcorr2", 2, x, k, mode, stride)
+    return placed(_combined("xcorr2", 2, input, k, mode, stride), out, "xcorr2")
 
 
-@operation(out=Out.COPIED, fails="conv3 with a kernel of shape {k.shape} of")
-def conv3(xp: Module, x: Array, /, k: Array, mode: str = "V", *, stride: Any = 1) -> Array:
+@composed()
+def conv3(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Tensor | None = None) -> Tensor:
     """The convolution of volumes with kernels: `conv2` with three last axes (TH's conv3Dmul, conv3Dcmul, conv3Dmv).
 
     Arguments and errors as `conv2`; a stride for each of the three axes.
     """
-    return _combined(xp, "conv3", 3, x, xp.flip(k, _last(k, 3)), mode, stride)
+    return placed(_combined("conv3", 3, input, k, mode, stride, turns=True), out, "conv3")
 
 
-@operation(out=Out.COPIED, fails="xcorr3 with a kernel of shape {k.shape} of")
-def xcorr3(xp: Module, x: Array, /, k: Array, mode: str = "V", *, stride: Any = 1) -> Array:
+@composed()
+def xcorr3(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Tensor | None = None) -> Tensor:
     """The cross-correlation of volumes with kernels, which is `conv3` with kernels that are not turned round.
 
     Arguments and errors as `conv3`.
     """
-    return _combined(xp, "xcorr3", 3, x, k, mode, stride)
+    return placed(_combined("xcorr3", 3, input, k, mode, stride), out, "xcorr3")
 
 
-def _last(a: Array, axes: int) -> tuple[int, ...]:
-    """The numbers of the last axes, or of all if there are fewer, which is refused later."""
-    return tuple(range(max(a.ndim - axes, 0), a.ndim))
+def _last(a: Tensor, axes: int) -> tuple[int, ...]:
+    """The numbers of the last axes."""
+    return tuple(range(a.ndim - axes, a.ndim))
 
 
-def _combined(xp: Module, name: str, axes: int, x: Array, k: Array, mode: str, stride: Any) -> Array:
-    """The cross-correlation over the last `axes` axes. Raises as conv2."""
+def _combined(name: str, axes: int, x: Tensor, k: Tensor, mode: str, stride: Any, *, turns: bool = False) -> Tensor:
+    """The cross-correlation over the last `axes` axes, with the kernel turned round if it `turns`. Raises as conv2."""
+    array_of(x), array_of(k)
     lead_x, lead_k, lead = _plan(name, axes, x, k)
     steps = _steps(name, axes, stride)
     size = k.shape[-axes:]
     if mode == "F":
-        x = _spread(xp, x, size, steps)
+        x = _spread(x, size, steps)
         steps = (1,) * axes
     elif mode != "V":
         raise InvalidArgument(f"{name} with mode {mode!r}; give 'V' (valid) or 'F' (full)")
@@ -93,15 +90,16 @@ def _combined(xp: Module, name: str, axes: int, x: Array, k: Array, mode: str, s
         raise InvalidArgument(
             f"{name} of a tensor of shape {x.shape}, which is smaller than the kernel of shape {k.shape}; use mode 'F'"
         )
-    windows = xp.lib.stride_tricks.sliding_window_view(x, size, _last(x, axes))
-    every = (slice(None),)
-    windows = windows[every * len(lead_x) + tuple(slice(None, None, step) for step in steps) + every * axes]
-    places, within = list(range(3, 3 + axes)), list(range(6, 6 + axes))
-    result: Any = xp.einsum(windows, lead_x + places + within, k, lead_k + within, lead + places, optimize=True)
-    return result
+    windows = x
+    for axis, width, step in zip(_last(x, axes), size, steps, strict=True):
+        windows = windows.unfold(axis, width, step)
+    if turns:
+        k = k.flip(_last(k, axes))
+    places, within = "uvw"[:axes], "xyz"[:axes]
+    return einsum(f"{lead_x}{places}{within},{lead_k}{within}->{lead}{places}", windows, k)
 
 
-def _plan(name: str, axes: int, x: Array, k: Array) -> tuple[list[int], list[int], list[int]]:
+def _plan(name: str, axes: int, x: Tensor, k: Tensor) -> tuple[str, str, str]:
     plan = _PLANS.get((x.ndim - axes, k.ndim - axes))
     if plan is None:
         pairs = ", ".join(f"{axes + i} and {axes + j}" for i, j in _PLANS)
@@ -113,7 +111,7 @@ def _plan(name: str, axes: int, x: Array, k: Array) -> tuple[list[int], list[int
         )
     if x.dtype != k.dtype:
         raise DTypeError(f"{name} of tensors of {x.dtype.name} and {k.dtype.name}; convert one by to()")
-    if not x.size or not k.size:
+    if not x.numel() or not k.numel():
         raise InvalidArgument(f"{name} of tensors of shapes {x.shape} and {k.shape}; give some elements of each")
     return plan
 
@@ -125,13 +123,22 @@ def _steps(name: str, axes: int, stride: Any) -> tuple[int, ...]:
     return steps
 
 
+def _places(shape: tuple[int, ...], size: tuple[int, ...], steps: tuple[int, ...]) -> tuple[Any, ...]:
+    """The index of the elements of an input of this shape in what `_spread` makes of it."""
+    sizes = zip(shape[-len(size) :], size, steps, strict=True)
+    return (..., *[slice(width - 1, width + (n - 1) * step, step) for n, width, step in sizes])
+
+
+@operation(
+    name="spread_out", function=False, method=False,
+    gradient=lambda g, x_shape, size, steps: g[_places(x_shape, size, steps)],
+)  # fmt: skip
 def _spread(xp: Module, x: Array, size: tuple[int, ...], steps: tuple[int, ...]) -> Array:
     """The input with its elements `steps` apart, and zeros between and around them, as wide as the kernel reaches."""
     lead, shape = x.shape[: -len(size)], x.shape[-len(size) :]
     whole = [(n - 1) * step + 2 * width - 1 for n, step, width in zip(shape, steps, size, strict=True)]
     made = xp.zeros((*lead, *whole), x.dtype)
-    places = zip(shape, steps, size, strict=True)
-    made[(..., *[slice(width - 1, width + (n - 1) * step, step) for n, step, width in places])] = x
+    made[_places(x.shape, size, steps)] = x
     return made
 
 

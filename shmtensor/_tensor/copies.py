@@ -11,9 +11,11 @@ from typing import Any
 
 from . import shapes
 from .axes import part_of
-from .core import Tensor, given
+from .core import Tensor, placed
+from .creation import zeros
 from .dispatch import Array, Module, Result, composed, export, operation
-from .parts import split_with_sizes
+from .parts import split, split_with_sizes, unbind
+from .scattering import slice_scatter
 from .shapes import clone
 
 _INTO = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
@@ -25,11 +27,11 @@ def _copy(name: str, view: Callable[..., Any], *, method: bool = False) -> Calla
     def compute(*args: Any, out: Any = None, **how: Any) -> Any:
         made = view(*args, **how)
         if not isinstance(made, list | tuple):
-            return clone(made) if out is None else given(made._live(), out, name)
+            return clone(made) if out is None else placed(made, out, name)
         if out is None:
             return tuple([clone(one) for one in made])
         for one, into in zip(made, out, strict=True):
-            given(one._live(), into, name)
+            placed(one, into, name)
         return None
 
     found = inspect.signature(view)
@@ -54,7 +56,15 @@ def _sliced(input: Tensor, dim: int = 0, start: int | None = None, end: int | No
     return _slice(input, dim, start, end, step)
 
 
-@operation(name="slice", result=Result.VIEW, function=False, method=False, fails="a slice of")
+def _of_slice(g: Tensor, x_shape: tuple[int, ...], dim: int, start: int | None, end: int | None, step: int) -> Tensor:
+    return slice_scatter(zeros(x_shape, dtype=g.dtype), g, dim, start, end, step)
+
+
+def _detached(self: Tensor) -> Tensor:
+    return self.detach()
+
+
+@operation(name="slice", result=Result.VIEW, function=False, method=False, fails="a slice of", gradient=_of_slice)
 def _slice(
     xp: Module, x: Array, /, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:
@@ -64,19 +74,19 @@ def _slice(
 
 alias_copy = _copy("alias_copy", clone)
 as_strided_copy = _copy("as_strided_copy", shapes.as_strided)
-detach_copy = _copy("detach_copy", clone)
+detach_copy = _copy("detach_copy", _detached)
 diagonal_copy = _copy("diagonal_copy", shapes.diagonal)
 expand_copy = _copy("expand_copy", _expanded)
 narrow_copy = _copy("narrow_copy", shapes.narrow, method=True)
 permute_copy = _copy("permute_copy", shapes.permute_dims)
 select_copy = _copy("select_copy", shapes.select)
 slice_copy = _copy("slice_copy", _sliced)
-split_copy = _copy("split_copy", shapes.split)
+split_copy = _copy("split_copy", split)
 split_with_sizes_copy = _copy("split_with_sizes_copy", split_with_sizes)
 squeeze_copy = _copy("squeeze_copy", shapes.squeeze)
 t_copy = _copy("t_copy", shapes.t)
 transpose_copy = _copy("transpose_copy", shapes.transpose)
-unbind_copy = _copy("unbind_copy", shapes.unbind)
+unbind_copy = _copy("unbind_copy", unbind)
 unfold_copy = _copy("unfold_copy", shapes.unfold)
 unsqueeze_copy = _copy("unsqueeze_copy", shapes.unsqueeze)
 view_copy = _copy("view_copy", _viewed)

@@ -8,7 +8,10 @@ import numpy as np
 
 from ..dtypes import default_float
 from ..errors import DTypeError, InvalidArgument
-from .dispatch import Array, Module, export, operation
+from . import distance_rules as rules
+from .complex_parts import complex
+from .core import Tensor
+from .dispatch import Array, Module, composed, export, operation
 
 _AT_ONCE: Final = 1 << 20  # differences that are in memory at a time
 
@@ -32,7 +35,7 @@ def _require(a: Array, p: float, name: str) -> None:
         raise InvalidArgument(f"{name} with p {p}; give a norm from 0")
 
 
-@operation(method=False, fails="distances to a tensor of shape {x2.shape} of")
+@operation(method=False, fails="distances to a tensor of shape {x2.shape} of", gradient={("x1", "x2"): rules.of_cdist})
 def cdist(xp: Module, x1: Array, x2: Array, p: float = 2.0, compute_mode: Any = None) -> Array:
     """The p-norm of the difference of each row of `x1` and each row of `x2`; axes before the last two broadcast.
 
@@ -56,7 +59,7 @@ def cdist(xp: Module, x1: Array, x2: Array, p: float = 2.0, compute_mode: Any = 
     return made
 
 
-@operation(method=False, fails="distances between the rows of")
+@operation(method=False, fails="distances between the rows of", gradient=rules.of_pdist)
 def pdist(xp: Module, x: Array, /, p: float = 2.0) -> Array:
     """The p-norm of the difference of each row of a matrix and each one after it, on one axis.
 
@@ -110,7 +113,7 @@ def _covariance(xp: Module, a: Array, correction: float, fweights: Any, aweights
     return made.astype(kind, copy=False)
 
 
-@operation(fails="covariances of")
+@operation(fails="covariances of", gradient={("x", "aweights"): rules.of_cov})
 def cov(
     xp: Module,
     x: Array,
@@ -133,18 +136,15 @@ def cov(
     return xp.squeeze(_covariance(xp, x, correction, fweights, aweights))
 
 
-@operation(fails="correlations of")
-def corrcoef(xp: Module, x: Array, /) -> Array:
+@composed()
+def corrcoef(input: Tensor) -> Tensor:
     """The correlation coefficients of variables, which are rows. Raises InvalidArgument: more than two axes."""
-    together = xp.squeeze(_covariance(xp, x, 1, None, None))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if not together.ndim:
-            return xp.asarray(together / together)
-        spread = xp.sqrt(xp.diagonal(together).real)
-        made = together / spread[:, None] / spread[None, :]
-    if made.dtype.kind != "c":
-        return xp.clip(made, -1, 1)
-    return (xp.clip(made.real, -1, 1) + 1j * xp.clip(made.imag, -1, 1)).astype(made.dtype)
+    together = cov(input)
+    if not together.ndim:
+        return together / together
+    spread = together.diagonal().real.sqrt()
+    made = together / spread.unsqueeze(1) / spread
+    return complex(made.real.clip(-1, 1), made.imag.clip(-1, 1)) if made.is_complex() else made.clip(-1, 1)
 
 
 __all__ = export(globals())

@@ -13,9 +13,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ..errors import InvalidArgument
+from . import elementwise_rules as rules
 from .core import Tensor, index_of, require_shape
+from .creation import zeros_like
 from .dispatch import (
     Array,
+    Gradient,
     Module,
     Operand,
     Out,
@@ -70,6 +73,7 @@ def unary(
     in_place: bool = True,
     operator: str = "",
     floats: bool = False,
+    gradient: Gradient | None = None,
 ) -> Unary:
     """The operation `name` on one tensor, computed by `compute(array)` and `compute(array, out=array)`.
 
@@ -77,6 +81,7 @@ def unary(
         compute: a ufunc of NumPy, or an implementation that takes the array module first.
         floats: integers give the default floating-point type, as they do where NumPy computes with such numbers only.
         operator: the method that is Python's operator.
+        gradient: the gradient rule; its parameter is `x`.
     """
     module = takes_module(compute)
 
@@ -93,6 +98,7 @@ def unary(
             return compute(a, out)
 
     row = _row(name, compute, aliases, "{name} of", compute.__module__ if module else __name__)
+    row.gradient = gradient
     how: dict[str, Any] = {"tensors": 1, "module": module, "shown": one_operand}
     if floats or _gives_floats(compute):
         how["promotion"] = Promotion.FLOATS
@@ -119,6 +125,7 @@ def binary(
     compares: str = "",
     floats: bool = False,
     wider: Callable[..., Any] | None = None,
+    gradient: Gradient | None = None,
 ) -> Binary:
     """The operation `name` on two operands, computed by `compute(array, array)` and `compute(array, array, out=array)`.
 
@@ -130,6 +137,7 @@ def binary(
         compares: "lt" for `__lt__`, which has no such other forms.
         floats: as of `unary`.
         wider: the implementation, for callers, of calls with more keyword arguments: takes (x1, x2, out, **them).
+        gradient: the gradient rule; its parameters are `x1` and `x2`.
     """
 
     def into(a: Any, b: Any, *, out: Any) -> Any:
@@ -138,6 +146,7 @@ def binary(
         return compute(a, b, out=out)
 
     row = _row(name, compute, aliases, "{name} with", module)
+    row.gradient = gradient
     promotion = Promotion.FLOATS if floats or _gives_floats(compute) else Promotion.MIXED
     how: dict[str, Any] = {
         "operands": 0b11, "shown": two_operands, "rejects": "of a tensor and a", "promotion": promotion
@@ -252,49 +261,49 @@ def log_of_sum(a: Any, b: Any, out: Any = None) -> Any:
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
-abs = unary("abs", np.absolute, "absolute", operator="__abs__")
-acos = unary("acos", np.arccos, "arccos")
-acosh = unary("acosh", np.arccosh, "arccosh")
-asin = unary("asin", np.arcsin, "arcsin")
-asinh = unary("asinh", np.arcsinh, "arcsinh")
-atan = unary("atan", np.arctan, "arctan")
-atanh = unary("atanh", np.arctanh, "arctanh")
+abs = unary("abs", np.absolute, "absolute", operator="__abs__", gradient=lambda g, x: g * rules.unconjugated(x).sgn())
+acos = unary("acos", np.arccos, "arccos", gradient=lambda g, x: -g * (1 - x * x).rsqrt())
+acosh = unary("acosh", np.arccosh, "arccosh", gradient=rules.acosh)
+asin = unary("asin", np.arcsin, "arcsin", gradient=lambda g, x: g * (1 - x * x).rsqrt())
+asinh = unary("asinh", np.arcsinh, "arcsinh", gradient=lambda g, x: g * (1 + x * x).rsqrt())
+atan = unary("atan", np.arctan, "arctan", gradient=lambda g, x: g / (1 + x * x))
+atanh = unary("atanh", np.arctanh, "arctanh", gradient=lambda g, x: g / (1 - x * x))
 bitwise_invert = unary("bitwise_invert", np.invert, "bitwise_not", operator="__invert__")
-cbrt = unary("cbrt", np.cbrt)
-ceil = unary("ceil", np.ceil)
-cos = unary("cos", np.cos)
-cosh = unary("cosh", np.cosh)
-deg2rad = unary("deg2rad", np.deg2rad)
-exp = unary("exp", np.exp)
-exp2 = unary("exp2", np.exp2)
-expm1 = unary("expm1", np.expm1)
-floor = unary("floor", np.floor)
-frac = unary("frac", _frac)
+cbrt = unary("cbrt", np.cbrt, gradient=lambda g, result: g / (3 * result * result))
+ceil = unary("ceil", np.ceil, gradient=lambda g: zeros_like(g))
+cos = unary("cos", np.cos, gradient=lambda g, x: -g * x.sin())
+cosh = unary("cosh", np.cosh, gradient=lambda g, x: g * x.sinh())
+deg2rad = unary("deg2rad", np.deg2rad, gradient=lambda g: g.deg2rad())
+exp = unary("exp", np.exp, gradient=lambda g, result: g * result)
+exp2 = unary("exp2", np.exp2, gradient=lambda g, result: g * result * rules.LOG_2)
+expm1 = unary("expm1", np.expm1, gradient=lambda g, result: g * (result + 1))
+floor = unary("floor", np.floor, gradient=lambda g: zeros_like(g))
+frac = unary("frac", _frac, gradient=lambda g: g)
 isfinite = unary("isfinite", np.isfinite, in_place=False)
 isinf = unary("isinf", np.isinf, in_place=False)
 isnan = unary("isnan", np.isnan, in_place=False)
-log = unary("log", np.log)
-log10 = unary("log10", np.log10)
-log1p = unary("log1p", np.log1p)
-log2 = unary("log2", np.log2)
+log = unary("log", np.log, gradient=lambda g, x: g / x)
+log10 = unary("log10", np.log10, gradient=lambda g, x: g / (x * rules.LOG_10))
+log1p = unary("log1p", np.log1p, gradient=lambda g, x: g / (1 + x))
+log2 = unary("log2", np.log2, gradient=lambda g, x: g / (x * rules.LOG_2))
 logical_not = unary("logical_not", np.logical_not)
-negative = unary("negative", np.negative, "neg", operator="__neg__")
-rad2deg = unary("rad2deg", np.rad2deg)
-reciprocal = unary("reciprocal", np.reciprocal, "cinv", floats=True)
-rsqrt = unary("rsqrt", _rsqrt, floats=True)
-sigmoid = unary("sigmoid", _sigmoid, floats=True)
-sign = unary("sign", _sign)
+negative = unary("negative", np.negative, "neg", operator="__neg__", gradient=lambda g: -g)
+rad2deg = unary("rad2deg", np.rad2deg, gradient=lambda g: g.rad2deg())
+reciprocal = unary("reciprocal", np.reciprocal, "cinv", floats=True, gradient=lambda g, result: -g * (result * result))
+rsqrt = unary("rsqrt", _rsqrt, floats=True, gradient=lambda g, result: -0.5 * g * result * result * result)
+sigmoid = unary("sigmoid", _sigmoid, floats=True, gradient=lambda g, result: g * (1 - result) * result)
+sign = unary("sign", _sign, gradient=rules.sgn)
 signbit = unary("signbit", np.signbit, in_place=False)
-sin = unary("sin", np.sin)
-sinh = unary("sinh", np.sinh)
-sqrt = unary("sqrt", np.sqrt)
-square = unary("square", _square)
-tan = unary("tan", np.tan)
-tanh = unary("tanh", np.tanh)
-trunc = unary("trunc", np.trunc, "fix")
+sin = unary("sin", np.sin, gradient=lambda g, x: g * x.cos())
+sinh = unary("sinh", np.sinh, gradient=lambda g, x: g * x.cosh())
+sqrt = unary("sqrt", np.sqrt, gradient=lambda g, result: g / (2 * result))
+square = unary("square", _square, gradient=lambda g, x: g * (2 * x))
+tan = unary("tan", np.tan, gradient=lambda g, result: g * (1 + result * result))
+tanh = unary("tanh", np.tanh, gradient=lambda g, result: g * (1 - result * result))
+trunc = unary("trunc", np.trunc, "fix", gradient=lambda g: zeros_like(g))
 
 
-@operation(out=Out.COPIED, in_place=True, fails="rounding to {decimals} decimals")
+@operation(out=Out.COPIED, in_place=True, fails="rounding to {decimals} decimals", gradient=lambda g: zeros_like(g))
 def round(xp: Module, x: Array, /, *, decimals: int = 0) -> Array:
     """The nearest number of so many decimals, the even one of two; `decimals` below 0: of powers of ten.
 
@@ -311,28 +320,57 @@ def __round__(self: Tensor, ndigits: int | None = None) -> Tensor:
     return round(self, decimals=0 if ndigits is None else ndigits)
 
 
+def _given(function: Any, x1: Operand, x2: Operand, out: Any) -> Array:
+    """A function of two operands; in place, if `out` is the first, so that its gradient is recorded."""
+    if out is not None and out is x1:
+        return getattr(out, f"{function.__name__}_")(x2)
+    return function(x1, x2, out=out)
+
+
+@operation(name="assign", function=False, method=False, out=Out.PLACED, gradient={"value": lambda g: g})
+def _assign(xp: Module, x: Array, value: Array) -> Array:
+    """Put values into a tensor; returns it."""
+    return value
+
+
 def _add_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
     """The sum with a multiple of the second operand."""
-    return add(x1, x2 if alpha == 1 else _multiple("add", x1, x2, alpha), out=out)
+    return _given(add, x1, x2 if alpha == 1 else _multiple("add", x1, x2, alpha), out)
 
 
 def _subtract_scaled(x1: Operand, x2: Operand, /, *, alpha: float = 1, out: Array | None = None) -> Array:
     """The difference from a multiple of the second operand."""
-    return subtract(x1, x2 if alpha == 1 else _multiple("subtract", x1, x2, alpha), out=out)
+    return _given(subtract, x1, x2 if alpha == 1 else _multiple("subtract", x1, x2, alpha), out)
 
 
-@operation(name="multiple", function=False, method=False, fails="a multiple of")
+@operation(
+    name="multiple",
+    function=False,
+    method=False,
+    fails="a multiple of",
+    gradient={"x2": lambda g, alpha: g if alpha == 1 else g * alpha},
+)
 def _multiple(xp: Module, name: str, x1: Operand, x2: Operand, alpha: complex) -> Array:
     """`alpha * x2` in the type of the result, in which operands without axes are as others. Raises DTypeError."""
     dtype = common_type(*[one.reshape(-1) if isinstance(one, _ndarray) else one for one in (x1, x2)])
     return multiple(xp, name, dtype, x2, alpha)
 
 
+@operation(name="divide_truncated", function=False, method=False, gradient=rules.CONSTANT)
+def _whole_part(xp: Module, quotient: Array, x1: Operand, x2: Operand) -> Array:
+    """The quotient of the others, rounded towards zero."""
+    return xp.trunc(quotient)
+
+
 def _truncated(x1: Operand, x2: Operand, out: Any) -> Array:
     """The quotient, rounded towards zero."""
     whole = floor_divide(x1, x2)
     if whole.dtype.kind not in "iu":
-        return trunc(divide(x1, x2), out=out)
+        plain = [one.detach() if isinstance(one, Tensor) else one for one in (x1, x2)]
+        result = _whole_part(divide(*plain), x1, x2)
+        if out is None:
+            return result
+        return _assign(x1, result) if out is x1 else trunc(result, out=out)
     is_too_low = logical_and(less(whole, 0), not_equal(remainder(x1, x2), 0))
     return add(whole, is_too_low, out=out)
 
@@ -342,47 +380,80 @@ def _divide_rounded(
 ) -> Array:
     """The quotient; `rounding_mode`: "trunc" to round it towards zero, "floor" downwards."""
     if rounding_mode is None:
-        return divide(x1, x2, out=out)
+        return _given(divide, x1, x2, out)
     if rounding_mode == "floor":
-        return floor_divide(x1, x2, out=out)
+        return _given(floor_divide, x1, x2, out)
     if rounding_mode == "trunc":
         return _truncated(x1, x2, out)
     raise InvalidArgument(f"divide with rounding_mode {rounding_mode!r}; give None, 'trunc' or 'floor'")
 
 
-add = binary("add", np.add, operator="add", wider=_add_scaled)
-atan2 = binary("atan2", np.arctan2, "arctan2")
+add = binary("add", np.add, operator="add", wider=_add_scaled, gradient={"x1": lambda g: g, "x2": lambda g: g})
+atan2 = binary("atan2", np.arctan2, "arctan2", gradient=rules.ATAN2)
 bitwise_and = binary("bitwise_and", np.bitwise_and, operator="and")
 bitwise_left_shift = binary("bitwise_left_shift", np.left_shift, operator="lshift")
 bitwise_or = binary("bitwise_or", np.bitwise_or, operator="or")
 bitwise_right_shift = binary("bitwise_right_shift", np.right_shift, operator="rshift")
 bitwise_xor = binary("bitwise_xor", np.bitwise_xor, operator="xor")
-copysign = binary("copysign", np.copysign)
-divide = binary("divide", np.true_divide, "div", "true_divide", operator="truediv", wider=_divide_rounded)
+copysign = binary("copysign", np.copysign, gradient=rules.COPYSIGN)
+divide = binary(
+    "divide", np.true_divide, "div", "true_divide", operator="truediv", wider=_divide_rounded, gradient=rules.DIVIDE
+)
 eq = binary("eq", np.equal, compares="eq")
-floor_divide = binary("floor_divide", np.floor_divide, operator="floordiv")
-fmax = binary("fmax", np.fmax)
-fmin = binary("fmin", np.fmin)
-fmod = binary("fmod", np.fmod)
+floor_divide = binary("floor_divide", np.floor_divide, operator="floordiv", gradient=rules.CONSTANT)
+fmax = binary("fmax", np.fmax, gradient=rules.FMAX)
+fmin = binary("fmin", np.fmin, gradient=rules.FMIN)
+fmod = binary(
+    "fmod",
+    np.fmod,
+    gradient={"x1": lambda g: g, "x2": lambda g, x1, x2: -g * _divide_rounded(x1, x2, rounding_mode="trunc")},
+)
 gcd = binary("gcd", np.gcd)
 greater = binary("greater", np.greater, "gt", compares="gt")
 greater_equal = binary("greater_equal", np.greater_equal, "ge", compares="ge")
-hypot = binary("hypot", np.hypot)
+hypot = binary(
+    "hypot",
+    np.hypot,
+    gradient={"x1": lambda g, x1, result: g * (x1 / result), "x2": lambda g, x2, result: g * (x2 / result)},
+)
 lcm = binary("lcm", np.lcm)
 less = binary("less", np.less, "lt", compares="lt")
 less_equal = binary("less_equal", np.less_equal, "le", compares="le")
-logaddexp = binary("logaddexp", log_of_sum, floats=True)
-logaddexp2 = binary("logaddexp2", np.logaddexp2)
+logaddexp = binary(
+    "logaddexp",
+    log_of_sum,
+    floats=True,
+    gradient={"x1": lambda g, x1, x2: g / (1 + exp(x2 - x1)), "x2": lambda g, x1, x2: g / (1 + exp(x1 - x2))},
+)
+logaddexp2 = binary(
+    "logaddexp2",
+    np.logaddexp2,
+    gradient={"x1": lambda g, x1, x2: g / (1 + exp2(x2 - x1)), "x2": lambda g, x1, x2: g / (1 + exp2(x1 - x2))},
+)
 logical_and = binary("logical_and", np.logical_and)
 logical_or = binary("logical_or", np.logical_or)
 logical_xor = binary("logical_xor", np.logical_xor)
-maximum = binary("maximum", np.maximum)
-minimum = binary("minimum", np.minimum)
-multiply = binary("multiply", np.multiply, "mul", operator="mul")
-nextafter = binary("nextafter", np.nextafter)
+maximum = binary("maximum", np.maximum, gradient=rules.MAXIMUM)
+minimum = binary("minimum", np.minimum, gradient=rules.MINIMUM)
+multiply = binary(
+    "multiply", np.multiply, "mul", operator="mul", gradient={"x1": lambda g, x2: g * x2, "x2": lambda g, x1: g * x1}
+)
+nextafter = binary("nextafter", np.nextafter, gradient=rules.NEXTAFTER)
 not_equal = binary("not_equal", np.not_equal, "ne", compares="ne")
-pow = binary("pow", _power, operator="pow")
-remainder = binary("remainder", np.remainder, operator="mod")
-subtract = binary("subtract", np.subtract, "sub", operator="sub", wider=_subtract_scaled)
+pow = binary("pow", _power, operator="pow", gradient=rules.POWER)
+remainder = binary(
+    "remainder",
+    np.remainder,
+    operator="mod",
+    gradient={"x1": lambda g: g, "x2": lambda g, x1, x2: -g * _divide_rounded(x1, x2, rounding_mode="floor")},
+)
+subtract = binary(
+    "subtract",
+    np.subtract,
+    "sub",
+    operator="sub",
+    wider=_subtract_scaled,
+    gradient={"x1": lambda g: g, "x2": lambda g: -g},
+)
 
 __all__ = export(globals())

@@ -8,16 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InvalidArgument
+from .._native import is_recorded, set_output
+from ..errors import GradientError, InvalidArgument
 from . import shapes
 from .core import Tensor
+from .creation import zeros
 from .dispatch import Array, Module, Result, composed, export, operation
-from .selection import lerp, tril, triu
+from .selection import tril, triu
+from .shapes import clone
 from .statistical import cumprod, cumsum
 
 
 def _become(self: Tensor, other: Tensor) -> Tensor:
-    """Make a tensor the view that another one is."""
+    """Make a tensor the view that another one of it is. Raises GradientError: a leaf that requires grad."""
+    if other.requires_grad:
+        if self.is_leaf:
+            raise GradientError(
+                "the shape of a leaf that requires grad was to be changed in place; use no_grad(), or a view of it"
+            )
+        set_output(self, other.grad_fn, other.output_nr)
     storage = other.storage()
     self._array, self._storage, self._epoch = other._live(), storage, other._epoch
     return self
@@ -54,18 +63,6 @@ def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], stora
 
 
 @composed(function=False)
-def detach_(input: Tensor) -> Tensor:
-    """Itself: no gradients are recorded."""
-    return input
-
-
-@composed(function=False)
-def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
-    """`lerp` in place; returns self. Raises InvalidArgument: shapes."""
-    return self.copy_(lerp(self, end, weight))
-
-
-@composed(function=False)
 def cumsum_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """`cumsum` in place; returns self. Raises IndexOutOfRange."""
     return self.copy_(cumsum(self, dim, dtype=dtype))
@@ -74,7 +71,8 @@ def cumsum_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 @composed(function=False)
 def cumprod_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """`cumprod` in place; returns self. Raises IndexOutOfRange."""
-    return self.copy_(cumprod(self, dim, dtype=dtype))
+    kept = clone(self) if is_recorded((self,)) else self  # the gradient needs what was there
+    return self.copy_(cumprod(kept, dim, dtype=dtype))
 
 
 @composed(function=False)
@@ -89,7 +87,11 @@ def triu_(self: Tensor, diagonal: int = 0) -> Tensor:
     return self.copy_(triu(self, diagonal=diagonal))
 
 
-@operation(result=Result.SAME, function=False, fails="filling a diagonal of")
+def _off_diagonal(g: Tensor, wrap: bool) -> Tensor:
+    return g.masked_fill(zeros(g.shape, dtype=bool).fill_diagonal_(True, wrap), 0)
+
+
+@operation(result=Result.SAME, function=False, fails="filling a diagonal of", gradient=_off_diagonal)
 def fill_diagonal_(xp: Module, self: Array, fill_value: Any, wrap: bool = False) -> Array:
     """Set the main diagonal; returns self.
 

@@ -28,6 +28,7 @@ zeros zeros_like
 """,
     "_tensor.distances": "cdist corrcoef cov pdist",
     "_tensor.dlpack": "from_dlpack to_dlpack",
+    "_tensor.einsums": "einsum",
     "_tensor.elementwise": """
 abs absolute acos acosh add arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh
 bitwise_and bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor cbrt ceil
@@ -53,11 +54,12 @@ stack tile vstack
     "_tensor.low_rank": "pca_lowrank svd_lowrank",
     "_tensor.nan_statistics": "nanmedian nanquantile",
     "_tensor.parts": """
-dsplit hsplit split_with_sizes unsafe_chunk unsafe_split unsafe_split_with_sizes vsplit
+chunk dsplit hsplit split split_with_sizes tensor_split unbind unsafe_chunk unsafe_split
+unsafe_split_with_sizes unstack vsplit
 """,
     "_tensor.products": """
-addbmm addmm addmv addr baddbmm bmm chain_matmul cross dot einsum ger inner kron matmul mm mv outer tensordot
-trace vdot vecdot
+addbmm addmm addmv addr baddbmm bmm chain_matmul cross dot ger inner kron matmul mm mv outer tensordot trace
+vdot vecdot
 """,
     "_tensor.qualities": "fill get_device is_conj is_inference is_neg is_storage numel typename",
     "_tensor.ranges": "arange linspace logspace range",
@@ -72,9 +74,9 @@ take_along_axis tril triu unique_all unique_counts unique_inverse unique_values 
 """,
     "_tensor.shapes": """
 adjoint as_strided atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_shapes broadcast_tensors
-broadcast_to chunk clone contiguous detach diagonal expand_dims flatten flip fliplr flipud imag
-matrix_transpose moveaxis movedim narrow permute permute_dims ravel real reshape rot90 select split squeeze
-swapaxes swapdims t tensor_split transpose unbind unflatten unfold unsqueeze unstack
+broadcast_to clone contiguous detach diagonal expand_dims flatten flip fliplr flipud imag matrix_transpose
+moveaxis movedim narrow permute permute_dims ravel real reshape rot90 select squeeze swapaxes swapdims t
+transpose unflatten unfold unsqueeze
 """,
     "_tensor.sorting": "argsort kthvalue msort sort topk",
     "_tensor.special": """
@@ -140,10 +142,10 @@ not_equal_ pow pow_ rad2deg rad2deg_ reciprocal reciprocal_ remainder remainder_
 sigmoid sigmoid_ sign sign_ signbit sin sin_ sinh sinh_ sqrt sqrt_ square square_ sub sub_ subtract subtract_
 tan tan_ tanh tanh_ true_divide true_divide_ trunc trunc_
 """,
+    "_tensor.gradients": "backward register_hook register_post_accumulate_grad_hook retain_grad",
     "_tensor.histograms": "histogram",
     "_tensor.in_place": """
-as_strided_ cumprod_ cumsum_ detach_ fill_diagonal_ lerp_ squeeze_ swapaxes_ swapdims_ t_ transpose_ tril_
-triu_ unsqueeze_
+as_strided_ cumprod_ cumsum_ fill_diagonal_ squeeze_ swapaxes_ swapdims_ t_ transpose_ tril_ triu_ unsqueeze_
 """,
     "_tensor.indexing": "nonzero_static take_along_dim",
     "_tensor.inspection": """
@@ -154,7 +156,8 @@ __array_namespace__ astype is_complex is_floating_point is_nonzero is_same_size 
     "_tensor.nan_statistics": "nanmedian nanquantile",
     "_tensor.numpy_protocols": "__array_function__ __array_ufunc__",
     "_tensor.parts": """
-dsplit hsplit split_with_sizes unsafe_chunk unsafe_split unsafe_split_with_sizes vsplit
+chunk dsplit hsplit split split_with_sizes tensor_split unbind unsafe_chunk unsafe_split
+unsafe_split_with_sizes unstack vsplit
 """,
     "_tensor.products": """
 __imatmul__ __matmul__ __rmatmul__ addbmm addbmm_ addmm addmm_ addmv addmv_ addr addr_ baddbmm baddbmm_ bmm
@@ -171,14 +174,13 @@ masked_scatter put scatter_reduce scatter_reduce_ select_scatter slice_scatter
 """,
     "_tensor.selection": """
 allclose argwhere array_equal bincount clamp clamp_ clip clip_ equal gather index_add index_add_ index_copy
-index_copy_ index_fill index_fill_ index_select isclose lerp masked_fill masked_fill_ masked_scatter_
+index_copy_ index_fill index_fill_ index_select isclose lerp lerp_ masked_fill masked_fill_ masked_scatter_
 masked_select nonzero put_ scatter scatter_ scatter_add scatter_add_ take take_along_axis tril triu where
 """,
     "_tensor.shapes": """
-adjoint as_strided broadcast_to chunk clone contiguous detach diagonal expand expand_as expand_dims flatten
-flip fliplr flipud matrix_transpose moveaxis movedim narrow permute ravel reshape reshape_as rot90 select
-split squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold unsqueeze unstack view
-view_as
+adjoint as_strided broadcast_to clone contiguous diagonal expand expand_as expand_dims flatten flip fliplr
+flipud matrix_transpose moveaxis movedim narrow permute ravel reshape reshape_as rot90 select squeeze swapaxes
+swapdims t transpose unflatten unfold unsqueeze view view_as
 """,
     "_tensor.sorting": "argsort kthvalue msort sort topk",
     "_tensor.special": """
@@ -193,12 +195,12 @@ quantile renorm renorm_ std sum var
 """,
     "_tensor.to_size": "sum_to_size",
     "_tensor.uniques": "unique unique_consecutive",
+    "linalg.determinants": "det slogdet",
     "linalg.functions": "matrix_exp matrix_power",
     "linalg.routines": """
 btrifact btrisolve cholesky cholesky_inverse cholesky_solve geev gels geqrf gesv gesvd getri inverse logdet lu
 lu_solve norm orgqr ormqr pinverse potrf potri potrs pstrf qr svd syev symeig triangular_solve trtrs
 """,
-    "linalg.solvers": "det slogdet",
     "random.distributions": """
 bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_
 """,
@@ -207,7 +209,7 @@ bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_
 """Methods of tensors, operators of Python among them."""
 PROPERTIES: Final = {
     "_tensor.parts": "H mH",
-    "_tensor.qualities": "data is_cpu is_cuda is_quantized is_sparse",
+    "_tensor.qualities": "is_cpu is_cuda is_quantized is_sparse",
     "_tensor.shapes": "T imag mT real",
 }
 """Properties of tensors."""

@@ -1,6 +1,6 @@
-"""Indices: taking elements along axes that broadcast, indices of triangles, of elements, and of flat positions.
+"""Indices: `x[key]` with gradients, elements along axes that broadcast; of triangles, elements and flat positions.
 
-Results are copies. Nothing in this module blocks.
+Results are copies, but for `x[key]` with a basic index. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,124 @@ from ..dtypes import dtype_of
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import INTEGERS, shape_from
 from .axes import dim_of, lined
-from .core import Tensor, index_of, indices_of
+from .core import Tensor, index_key, index_of, indices_of
 from .creation import from_numpy
-from .dispatch import Array, Module, Out, composed, export, operation
-from .selection import _indices
+from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
+from .selection import _indices, index_sum, sum_parts, summed_at, taken_along_back
+
+# -- x[key], where gradients are recorded ------------------------------------------------------------------------------
 
 
-@operation(out=Out.COPIED, fails="taking elements along axis {dim} of")
+def getitem(x: Tensor, key: Any) -> Tensor:
+    """What `x[key]` is, recorded. Raises IndexOutOfRange, InvalidArgument: not an index."""
+    return _item(x, _kept(key))
+
+
+def setitem_(x: Tensor, key: Any, value: Any) -> Tensor:
+    """Write `x[key] = value`, recorded. Returns x. Raises as `x[key] = value` does."""
+    return _put_item(x, _kept(key), value)
+
+
+def _kept(key: Any) -> Any:
+    """An index whose parts nobody else changes."""
+    return tuple([_kept_part(one) for one in key]) if isinstance(key, tuple) else _kept_part(key)
+
+
+def _kept_part(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return index_key(part)
+    if isinstance(part, list):
+        return np.array(part, None if part else np.int64)
+    return part.copy() if isinstance(part, np.ndarray) else part
+
+
+def _repeats(key: Any) -> bool:
+    """Whether an index may select an element twice: by integers."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(isinstance(one, np.ndarray) and one.dtype.kind != "b" for one in parts)
+
+
+def _item_back(g: Tensor, x_shape: tuple[int, ...], key: Any) -> Tensor:
+    return _items_put_back(g, x_shape, key)
+
+
+@operation(
+    name="getitem",
+    result=Result.VIEW,
+    function=False,
+    method=False,
+    fails="index {key!r} of",
+    gradient=_item_back,
+)
+def _item(xp: Module, x: Array, key: Any) -> Array:
+    """What `x[key]` is, of an index without tensors."""
+    try:
+        found = x[key]
+        if isinstance(found, np.generic):  # a view without axes is wanted
+            found = x[(*key, ...) if isinstance(key, tuple) else (key, ...)]
+        return found
+    except OverflowError as error:
+        raise IndexError(str(error)) from error
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"index {key!r} of a tensor of shape {x.shape}: {error}") from error
+
+
+@operation(name="items_put_back", function=False, method=False, gradient=lambda g, key: _item(g, key))
+def _items_put_back(xp: Module, x: Array, shape: tuple[int, ...], key: Any) -> Array:
+    """Zeros of a shape, with the elements of `x` at an index; sums where that names one several times."""
+    if isinstance(key, np.ndarray) and key.dtype.kind != "b":
+        made = xp.zeros(shape, x.dtype)
+        sum_parts(xp, made, key.reshape(-1) % max(len(made), 1), x.reshape(key.size, *shape[1:]))
+        return made
+    if _repeats(key):
+        return summed_at(xp, xp.arange(math.prod(shape)).reshape(shape)[key], x, shape)
+    made = xp.zeros(shape, x.dtype)
+    made[key] = x
+    return made
+
+
+def _zeroed_back(g: Tensor, key: Any) -> Tensor:
+    return zeroed(g, key)
+
+
+@operation(name="zeroed", function=False, method=False, gradient=_zeroed_back)
+def zeroed(xp: Module, x: Array, key: Any) -> Array:
+    """A copy with zeros at an index."""
+    made = x.copy()
+    made[key] = 0
+    return made
+
+
+def value_of(g: Tensor, key: Any, value_shape: tuple[int, ...]) -> Tensor:
+    """The gradient of what was written; it may have more axes than the place, of size 1."""
+    part = _item(g, key)
+    return part if part.ndim >= len(value_shape) else part.reshape((1,) * (len(value_shape) - part.ndim) + part.shape)
+
+
+@operation(
+    name="setitem",
+    result=Result.SAME,
+    function=False,
+    method=False,
+    fails="writing to index {key!r} of",
+    gradient={"x": _zeroed_back, "value": value_of},
+)
+def _put_item(xp: Module, x: Array, key: Any, value: Operand) -> Array:
+    """`x[key] = value`, of an index without tensors."""
+    x[key] = value
+
+
+# -- along axes --------------------------------------------------------------------------------------------------------
+
+
+def _taken_back(g: Tensor, x_shape: tuple[int, ...], indices: Any, dim: int | None) -> Tensor:
+    """The gradient rule of `take_along_dim`."""
+    if dim is None:
+        return index_sum(g, (math.prod(x_shape),), 0, indices.reshape(-1)).reshape(x_shape)
+    return taken_along_back(g, x_shape, indices, dim)
+
+
+@operation(out=Out.COPIED, fails="taking elements along axis {dim} of", gradient=_taken_back)
 def take_along_dim(xp: Module, x: Array, /, indices: Array, dim: int | None = None) -> Array:
     """For each place of `indices` the element whose index along an axis stands there; other axes broadcast.
 

@@ -77,7 +77,7 @@ def _dtype(spec: Any) -> NumpyType:
     return spec._array.dtype if isinstance(spec, Tensor) else dtype_of(spec)
 
 
-@operation(result=Result.VIEW, fails="converting")
+@operation(result=Result.VIEW, fails="converting", gradient=lambda g: g)
 def astype(xp: Module, x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     """The values as another type, truncated where they must be. Raises DTypeError.
 

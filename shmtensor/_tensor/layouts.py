@@ -12,11 +12,11 @@ import numpy as np
 
 from ..dtypes import dtype_of
 from ..errors import InvalidArgument
-from ..layouts import refuse_grad
 from ..storage.arguments import array_from
 from .core import Tensor, index_of, indices_of
 from .creation import empty, from_numpy
 from .dispatch import composed, export
+from .options import requiring
 from .shapes import as_strided
 
 
@@ -84,7 +84,6 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
     Raises:
         InvalidArgument: more elements than there are; DTypeError: no buffer; LayoutError: it cannot be written.
     """
-    refuse_grad(requires_grad)
     kind = dtype_of(dtype)
     try:
         found = np.frombuffer(buffer, kind, index_of(count, "count"), index_of(offset, "offset"))
@@ -93,7 +92,7 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
         raise
     except ValueError as error:
         raise InvalidArgument(f"{count} elements of {kind.name} from byte {offset} of a buffer: {error}") from error
-    return from_numpy(found)
+    return requiring(from_numpy(found), requires_grad)
 
 
 __all__ = export(globals())

@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import DTypeError, InvalidArgument
-from .core import axis_of
+from . import reduction_rules as rules
+from .core import Tensor, axis_of
 from .dispatch import Array, Module, Out, export, operation
 from .result_types import require_floating, require_real, sortable
 from .statistical import Found
@@ -25,7 +26,11 @@ def _rows(xp: Module, a: Array, dim: int | None) -> tuple[Array, tuple[int, ...]
     return xp.moveaxis(a, axis, -1), tuple(1 if i == axis else n for i, n in enumerate(a.shape))
 
 
-@operation(results=Found, fails="{name} along axis {axis} of")
+def _of_nanmedian(g: Any, input: Tensor, result: Any, dim: int | None) -> Tensor:
+    return rules.of_middle(g, input, result) if dim is None else rules.of_found(g, input.shape, result, dim)
+
+
+@operation(results=Found, fails="{name} along axis {axis} of", gradient=_of_nanmedian)
 def nanmedian(xp: Module, input: Array, dim: int | None = None, keepdim: bool = False) -> Any:
     """The value in the middle of those that are not NaN, the smaller one of two; NaN if all are.
 
@@ -53,7 +58,13 @@ def nanmedian(xp: Module, input: Array, dim: int | None = None, keepdim: bool = 
     return values.reshape(shape), found.reshape(shape)
 
 
-@operation(out=Out.COPIED, fails="quantile {q} of")
+@operation(
+    out=Out.COPIED, fails="quantile {q} of",
+    gradient={
+        "input": lambda g, input, q, dim, interpolation: rules.of_quantile(g, input, q, dim, interpolation, True),
+        "q": lambda g, input, q, dim, interpolation: rules.of_parts(g, input, q, dim, interpolation, True),
+    },
+)  # fmt: skip
 def nanquantile(
     xp: Module,
     input: Array,

@@ -1,15 +1,47 @@
-"""NumPy's functions accept tensors and return tensors. Nothing in this module blocks."""
+"""NumPy's functions accept tensors and return tensors. Nothing in this module blocks.
+
+Where gradients are recorded, a ufunc is computed by the operation of the same meaning; other functions are refused if
+gradients of their results would be lost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from .._loading import load
+from .._native import count_change, is_recorded
 from ..dtypes import BY_DTYPE
+from ..errors import GradientError
 from .core import FAILURES, NUMPYS, OPERANDS, Tensor, failed, target_of, wrap
 from .dispatch import composed, export
+
+_OURS: Final = {
+    "conjugate": "conj_physical", "degrees": "rad2deg", "fabs": "abs", "power": "pow", "radians": "deg2rad",
+    "rint": "round",
+}  # fmt: skip
+"""Names of operations by NumPy's names of ufuncs, where they differ."""
+_WRITING: Final = (np.copyto, np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask)
+"""Functions that write to their first argument."""
+
+
+def _lost(function: Any, instead: str) -> GradientError:
+    """The error for a function of NumPy that records no gradients."""
+    return GradientError(
+        f"numpy.{function.__name__} with a tensor that requires grad; NumPy records no gradients: {instead}, or "
+        "detach() the tensor, or use no_grad()"
+    )
+
+
+def _recorded_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
+    """Call the operation that is a ufunc, so that gradients are recorded. Raises GradientError: there is none."""
+    name = _OURS.get(ufunc.__name__, ufunc.__name__)
+    functions = load("_tensor.functions")
+    if method != "__call__" or kwargs or not hasattr(functions, name):
+        raise _lost(ufunc, f"use shmtensor.{name}" if hasattr(functions, name) else "compute it by other operations")
+    return getattr(functions, name)(*inputs)
 
 
 @composed(function=False)
@@ -19,10 +51,15 @@ def __array_ufunc__(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwarg
     values = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the other one of `at` is an index
     if not all(isinstance(one, (Tensor, *OPERANDS)) for one in values):
         return NotImplemented
-    if method == "at" and isinstance(inputs[0], Tensor):
-        target_of(inputs[0])  # NumPy does not look whether it can be written
     outs = kwargs.get("out", ())
     arguments, options = _unwrapped(inputs, found), _unwrapped(kwargs, found)
+    if is_recorded(tuple(found)) and not {one[-1] for one in ufunc.types} <= {"?", "O"}:  # as comparisons
+        return _recorded_ufunc(ufunc, method, inputs, kwargs)
+    if method == "at" and isinstance(inputs[0], Tensor):
+        target_of(inputs[0])  # NumPy does not look whether it can be written
+    for one in inputs[:1] if method == "at" else outs:
+        if isinstance(one, Tensor):
+            count_change(one)
     try:
         result = getattr(ufunc, method)(*arguments, **options)
     except FAILURES as error:
@@ -44,12 +81,27 @@ def __array_function__(self: Tensor, function: Any, types: Iterable[type], args:
     arguments, options = _unwrapped(args, found), _unwrapped(kwargs, found)
     if not found:  # they are inside of something that is not a list; NumPy would only ask again
         return NotImplemented
+    recorded = is_recorded(tuple(found))
+    if function in _WRITING and isinstance(args[0], Tensor):
+        if recorded:
+            raise _lost(function, "use a method that writes in place")
+        count_change(args[0])
     try:
-        return _wrapped(function(*arguments, **options), found)
+        made = _wrapped(function(*arguments, **options), found)
+        if recorded and _has_gradients(made, found):
+            raise _lost(function, "use shmtensor's operations")
+        return made
     except FAILURES as error:
         if type(error).__module__ not in NUMPYS:
             raise
         raise failed(error, f"numpy.{function.__name__} with", found[0]._array) from error
+
+
+def _has_gradients(value: Any, found: list[Tensor]) -> bool:
+    """Whether some result, other than a tensor that was given, is of a type that has gradients."""
+    if isinstance(value, Tensor):
+        return value._array.dtype.kind not in "biu" and all(value is not one for one in found)
+    return isinstance(value, tuple | list) and any(_has_gradients(one, found) for one in value)
 
 
 def _unwrapped(value: Any, found: list[Tensor]) -> Any:

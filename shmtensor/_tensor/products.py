@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import DTypeError, InvalidArgument
-from .core import Tensor, axis_of, indices_of
-from .dispatch import Array, Module, Out, Register, composed, export, operation
+from . import product_rules as rules
+from .core import Tensor, axis_of
+from .dispatch import Array, Module, Out, Register, export, operation
 from .elementwise import binary
 from .result_types import common_type, converted
 
@@ -39,10 +40,18 @@ def _matmul(a: Any, b: Any, out: Any = None) -> Any:
     return out
 
 
-matmul = binary("matmul", _matmul, module=__name__, in_place=False, operator="matmul")
+matmul = binary(
+    "matmul", _matmul, module=__name__, in_place=False, operator="matmul",
+    gradient={"x1": rules.of_first_factor, "x2": rules.of_second_factor},
+)  # fmt: skip
 
 
-@operation(method=False, out=Out.COPIED, fails="the product over axes {dims} with a tensor of shape {b.shape} of")
+@operation(
+    method=False,
+    out=Out.COPIED,
+    fails="the product over axes {dims} with a tensor of shape {b.shape} of",
+    gradient={("x", "b"): rules.of_tensordot},
+)
 def tensordot(xp: Module, x: Array, /, b: Array, dims: Any = 2, *, axes: Any = None) -> Array:
     """The sum of products over axes: so many last ones with as many first ones, or two sequences of them.
 
@@ -67,7 +76,12 @@ def tensordot(xp: Module, x: Array, /, b: Array, dims: Any = 2, *, axes: Any = N
         raise ValueError(str(error)) from error
 
 
-@operation(method=False, out=Out.COPIED, fails="the dot product with a tensor of shape {y.shape} of")
+@operation(
+    method=False,
+    out=Out.COPIED,
+    fails="the dot product with a tensor of shape {y.shape} of",
+    gradient={("x", "y"): rules.of_vecdot},
+)
 def vecdot(xp: Module, x: Array, /, y: Array, *, dim: int = -1, axis: int | None = None) -> Array:
     """The dot product along an axis, the first conjugated; other axes broadcast.
 
@@ -177,7 +191,7 @@ _added: Register = partial(
 # -- vectors -----------------------------------------------------------------------------------------------------------
 
 
-@_into()
+@_into(gradient={"x": lambda g, tensor: g * tensor, "tensor": lambda g, x: g * x})
 def dot(xp: Module, x: Array, /, tensor: Array, *, out: Array | None = None) -> Array:
     """The dot product of two vectors of one size and type; nothing is conjugated.
 
@@ -188,7 +202,7 @@ def dot(xp: Module, x: Array, /, tensor: Array, *, out: Array | None = None) -> 
     return _product("dot", xp.dot, x, tensor, out, ())
 
 
-@_into()
+@_into(gradient={"x": lambda g, other: g.conj() * other.conj(), "other": lambda g, x: g * x.conj()})
 def vdot(xp: Module, x: Array, /, other: Array, *, out: Array | None = None) -> Array:
     """The dot product of two vectors of one size and type, the first conjugated. Raises as dot does."""
     _require_axes("vdot", (x, 1), (other, 1))
@@ -196,7 +210,7 @@ def vdot(xp: Module, x: Array, /, other: Array, *, out: Array | None = None) -> 
     return _product("vdot", xp.dot, x.conj() if x.dtype.kind == "c" else x, other, out, ())
 
 
-@_into("ger")
+@_into("ger", gradient={"x": lambda g, vec2: g @ vec2.to(g.dtype), "vec2": lambda g, x: g.mT @ x.to(g.dtype)})
 def outer(xp: Module, x: Array, /, vec2: Array, *, out: Array | None = None) -> Array:
     """All products of elements of two vectors: (n) and (m) give (n, m), of the type that both promote to.
 
@@ -208,7 +222,13 @@ def outer(xp: Module, x: Array, /, vec2: Array, *, out: Array | None = None) -> 
     return _product("outer", _outer, a, b, out, (x.size, vec2.size))
 
 
-@_added()
+@_added(
+    gradient={
+        "x": lambda g, beta: rules.scaled(g, beta),
+        "vec1": lambda g, vec2, alpha: rules.scaled(g @ vec2, alpha),
+        "vec2": lambda g, vec1, alpha: rules.scaled(g.mT @ vec1, alpha),
+    }
+)
 def addr(
     xp: Module, x: Array, /, vec1: Array, vec2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
@@ -226,7 +246,7 @@ def addr(
 # -- matrices ----------------------------------------------------------------------------------------------------------
 
 
-@_into()
+@_into(gradient={"x": lambda g, vec: g.outer(vec), "vec": lambda g, x: x.mT @ g})
 def mv(xp: Module, x: Array, /, vec: Array, *, out: Array | None = None) -> Array:
     """A matrix (n, m) times a vector (m). Raises InvalidArgument (shapes), DTypeError (types that differ)."""
     _require_axes("mv", (x, 2), (vec, 1))
@@ -234,7 +254,13 @@ def mv(xp: Module, x: Array, /, vec: Array, *, out: Array | None = None) -> Arra
     return _product("mv", _matmul, x, vec, out, (x.shape[0],))
 
 
-@_added()
+@_added(
+    gradient={
+        "x": lambda g, beta: rules.scaled(g, beta),
+        "mat": lambda g, vec, alpha: rules.scaled(g.outer(vec), alpha),
+        "vec": lambda g, mat, alpha: rules.scaled(mat.mT @ g, alpha),
+    }
+)
 def addmv(
     xp: Module, x: Array, /, mat: Array, vec: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
@@ -247,7 +273,7 @@ def addmv(
     return _sum(xp, "addmv", x, _matmul, mat, vec, (mat.shape[0],), beta, alpha, out)
 
 
-@_into()
+@_into(gradient={"x": lambda g, mat2: g @ mat2.mT, "mat2": lambda g, x: x.mT @ g})
 def mm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Array:
     """A matrix (n, k) times a matrix (k, m). Raises InvalidArgument (shapes), DTypeError (types that differ)."""
     _require_axes("mm", (x, 2), (mat2, 2))
@@ -255,7 +281,13 @@ def mm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Arr
     return _product("mm", _matmul, x, mat2, out, (x.shape[0], mat2.shape[1]))
 
 
-@_added()
+@_added(
+    gradient={
+        "x": lambda g, beta: rules.scaled(g, beta),
+        "mat1": lambda g, mat2, alpha: rules.scaled(g @ mat2.mT, alpha),
+        "mat2": lambda g, mat1, alpha: rules.scaled(mat1.mT @ g, alpha),
+    }
+)
 def addmm(
     xp: Module, x: Array, /, mat1: Array, mat2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
@@ -268,7 +300,11 @@ def addmm(
     return _sum(xp, "addmm", x, _matmul, mat1, mat2, (mat1.shape[0], mat2.shape[1]), beta, alpha, out)
 
 
-@operation(method=False)
+def _of_chain(g: Tensor, matrices: Any) -> list[Tensor]:
+    return rules.of_factors(g, matrices, chain_matmul)
+
+
+@operation(method=False, gradient={"matrices": _of_chain})
 def chain_matmul(xp: Module, *matrices: Array) -> Array:
     """The product of matrices, in the order of the least work. Raises InvalidArgument (shapes), DTypeError."""
     if not matrices:
@@ -282,7 +318,7 @@ def chain_matmul(xp: Module, *matrices: Array) -> Array:
 # -- stacks of matrices ------------------------------------------------------------------------------------------------
 
 
-@_into()
+@_into(gradient={"x": lambda g, mat2: g @ mat2.mT, "mat2": lambda g, x: x.mT @ g})
 def bmm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Array:
     """Matrices (b, n, k) times matrices (b, k, m), pair by pair. Raises InvalidArgument (shapes), DTypeError."""
     _require_axes("bmm", (x, 3), (mat2, 3))
@@ -291,7 +327,13 @@ def bmm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Ar
     return _product("bmm", _matmul, x, mat2, out, (*x.shape[:2], mat2.shape[2]))
 
 
-@_added()
+@_added(
+    gradient={
+        "x": lambda g, beta: rules.scaled(g, beta),
+        "batch1": lambda g, batch2, alpha: rules.scaled(g @ batch2.mT, alpha),
+        "batch2": lambda g, batch1, alpha: rules.scaled(batch1.mT @ g, alpha),
+    }
+)
 def baddbmm(
     xp: Module, x: Array, /, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
@@ -306,7 +348,13 @@ def baddbmm(
     return _sum(xp, "baddbmm", x, _matmul, batch1, batch2, shape, beta, alpha, out)
 
 
-@_added()
+@_added(
+    gradient={
+        "x": lambda g, beta: rules.scaled(g, beta),
+        "batch1": lambda g, batch2, alpha: rules.scaled(g @ batch2.mT, alpha),
+        "batch2": lambda g, batch1, alpha: rules.scaled(batch1.mT @ g, alpha),
+    }
+)
 def addbmm(
     xp: Module, x: Array, /, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
@@ -324,79 +372,21 @@ def addbmm(
 # -- other sums of products --------------------------------------------------------------------------------------------
 
 
-@operation(out=Out.COPIED, fails="inner with a tensor of shape {other.shape} of")
+@operation(
+    out=Out.COPIED, fails="inner with a tensor of shape {other.shape} of", gradient={("x", "other"): rules.of_inner}
+)
 def inner(xp: Module, x: Array, /, other: Array) -> Array:
     """Dot products of last axes: each of the first's with each of the second's. Raises InvalidArgument: sizes."""
     return xp.inner(x, other)
 
 
-@operation(out=Out.COPIED)
+@operation(out=Out.COPIED, gradient={("x", "other"): rules.of_kron})
 def kron(xp: Module, x: Array, /, other: Array) -> Array:
     """Kronecker's product: the second tensor times each element of the first, in the place of that element."""
     return xp.kron(*converted(xp, common_type(x, other), x, other))
 
 
-@composed(method=False)
-def einsum(equation: Any, *operands: Any) -> Tensor:
-    """The sum of products that an equation in Einstein's notation says ("ij,jk->ik"), in an order of little work.
-
-    A new tensor. Without an equation, `einsum(a, [0, 1], b, [1, 2], [0, 2])`: a list of numbers after each tensor names
-    its axes, and perhaps a last one those of the result.
-
-    Args:
-        equation: a string, or the first tensor.
-        operands: tensors, or one list of them.
-
-    Raises InvalidArgument: not an equation, or one that does not fit the shapes.
-    """
-    if not isinstance(equation, str):
-        equation, operands = _spelled((equation, *operands))
-    listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
-    return _einsum(equation, *(operands[0] if listed else operands))
-
-
-_LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def _spelled(terms: Any) -> tuple[str, tuple[Any, ...]]:
-    """The equation and the tensors of a call that names axes by numbers. Raises InvalidArgument."""
-    operands, named = terms[: len(terms) // 2 * 2 : 2], [*terms[1::2], *terms[len(terms) // 2 * 2 :]]
-    try:
-        texts = ["".join(["..." if one is Ellipsis else _LETTERS[indices_of([one])[0]] for one in axes])
-                 for axes in named]  # fmt: skip
-    except (IndexError, TypeError):
-        raise InvalidArgument(
-            f"einsum with axes {named}; give a list of numbers from 0 to 51 after each tensor"
-        ) from None
-    arrow = f"->{texts[-1]}" if len(texts) > len(operands) else ""
-    return ",".join(texts[: len(operands)]) + arrow, operands
-
-
-def _sums(equation: str) -> bool:
-    """Whether an equation sums over an axis that only one operand has."""
-    given, arrow, kept = equation.partition("->")
-    parts = [set(part) for part in given.split(",")]
-    alone = [one for one in set(given) if one.isalpha() and sum(one in part for part in parts) == 1]
-    return any(one not in kept if arrow else given.count(one) > 1 for one in alone)
-
-
-@operation(name="einsum", function=False, method=False)
-def _einsum(xp: Module, equation: str, *operands: Array) -> Array:
-    """What `einsum` computes."""
-    try:
-        if all(one.dtype.kind in "biu" for one in operands) and _sums(equation):
-            operands = tuple([one.astype(np.int64) for one in operands])  # as sum() does
-        result = xp.einsum(equation, *operands, optimize=len(operands) > 1)
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        shapes = ", ".join(str(a.shape) for a in operands)
-        raise InvalidArgument(f"einsum {equation!r} of tensors of shapes {shapes}: {error}") from error
-    if result.dtype.kind != "V" and all(one.dtype == operands[0].dtype and one.dtype.kind == "V" for one in operands):
-        return result.astype(operands[0].dtype)  # types of other packages are multiplied in float32
-    seen = any(xp.may_share_memory(result, a) for a in operands)  # NumPy gives a view where nothing is summed
-    return xp.array(result) if seen else result
-
-
-@operation()
+@operation(gradient=lambda g, x_shape: rules.of_trace(g, x_shape))
 def trace(xp: Module, x: Array, /) -> Array:
     """The sum of the diagonal of a matrix; of integers as int64. Raises InvalidArgument: not a matrix."""
     if x.ndim != 2:
@@ -405,7 +395,11 @@ def trace(xp: Module, x: Array, /) -> Array:
     return xp.trace(x, dtype=np.int64 if counted else None)
 
 
-@operation(out=Out.COPIED, fails="cross along axis {dim} with a tensor of shape {other.shape} of")
+@operation(
+    out=Out.COPIED,
+    fails="cross along axis {dim} with a tensor of shape {other.shape} of",
+    gradient={("x", "other"): lambda g, x, other, dim: of_cross(g, x, other, dim)},
+)
 def cross(xp: Module, x: Array, /, other: Array, dim: int | None = None) -> Array:
     """The vector product along an axis of size 3 (None: the first of that size, as in TH); other axes broadcast.
 
@@ -426,6 +420,14 @@ def crossed(xp: Module, a: Array, b: Array, dim: int | None) -> Array:
             "from the end (-1) where they have not as many axes"
         )
     return xp.cross(a, b, axis=dim)
+
+
+def of_cross(g: Tensor, x: Tensor, other: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
+    """Gradient rule of `cross`."""
+    along = x.shape.index(3) - x.ndim if dim is None else dim
+    if along >= 0:
+        along -= x.ndim
+    return cross(other, g, along), cross(g, x, along)
 
 
 __all__ = export(globals())

@@ -76,7 +76,7 @@ def is_neg(input: Tensor) -> bool:
 
 @composed()
 def is_inference(input: Tensor) -> bool:
-    """False: no gradients are recorded, in any mode."""
+    """False: tensors made in `inference_mode` are as others."""
     return False
 
 
@@ -133,12 +133,6 @@ def untyped_storage(self: Tensor) -> Storage:
 # -- others ------------------------------------------------------------------------------------------------------------
 
 
-@operation(result=Result.VIEW, function=False, method=False, properties=("data",))
-def _data(xp: Module, self: Array) -> Array:
-    """A view of the same memory, of which no gradients are recorded."""
-    return self.view()
-
-
 @composed(function=False)
 def repeat(self: Tensor, *repeats: Any) -> Tensor:
     """The tensor so many times along each axis; more numbers than axes give new axes, first. A copy.
@@ -165,7 +159,10 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 @composed(function=False)
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
-    """Say that gradients are not recorded; returns self. Raises NotSupported: True."""
+    """Say whether gradients are recorded of what is computed with it; returns self.
+
+    Raises DTypeError: True, for integers; GradientError: False, for the result of an operation.
+    """
     self.requires_grad = requires_grad
     return self
 

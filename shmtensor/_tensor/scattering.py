@@ -10,17 +10,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from .._native import strided
 from ..errors import DTypeError, InvalidArgument
 from .axes import along, dim_of, lined, part_of
-from .core import Tensor, array_of, axis_of, index_key, index_of, placed
+from .core import Tensor, array_of, axis_of, index_key, index_of, indices_of, placed
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
+from .indexing import getitem, value_of, zeroed
 from .inspection import finfo
-from .selection import _indices, _place, _source, masked_scatter_, put_
-from .shapes import as_strided, broadcast_to, clone
+from .selection import _indices, _of_sizes, _place, _source, masked_scatter_, put_, where
+from .shapes import broadcast_to, clone, diagonal, in_memory, select
 
 _UFUNCS: Final[dict[str, Any]] = {
     "sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum,
 }  # fmt: skip
+_BY_PART: Final = ("index_select", "index_add", "index_reduce")
 
 
 # -- at indices --------------------------------------------------------------------------------------------------------
@@ -41,8 +44,8 @@ def _key(a: Array, indices: Any) -> tuple[Any, ...]:
     return tuple(key)
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
-def index_put_(xp: Module, self: Array, indices: Any, values: Operand, accumulate: bool = False) -> Array:
+@composed(function=False)
+def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write values to what a tuple of indices (tensors, or None for all of an axis) selects; returns self.
 
     Args:
@@ -51,7 +54,22 @@ def index_put_(xp: Module, self: Array, indices: Any, values: Operand, accumulat
     Raises:
         IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
     """
-    key = _key(self, indices)
+    return _put_at(self, _key(array_of(self), indices), values, accumulate)
+
+
+@operation(
+    name="index_put_",
+    result=Result.SAME,
+    function=False,
+    method=False,
+    fails="writing to",
+    gradient={
+        "self": lambda g, key, accumulate: g if accumulate else zeroed(g, key),
+        "values": lambda g, key, values_shape: value_of(g, key, values_shape),
+    },
+)
+def _put_at(xp: Module, self: Array, key: tuple[Any, ...], values: Operand, accumulate: bool) -> Array:
+    """`index_put_`, of an index of arrays."""
     kind = getattr(values, "dtype", self.dtype)
     if not np.can_cast(kind, self.dtype, "same_kind"):
         raise DTypeError(f"index_put_ of {kind.name} to a tensor of {self.dtype.name}; convert the values by to()")
@@ -129,7 +147,85 @@ def _combine(xp: Module, a: Array, key: Any, values: Any, reduce: str, include_s
         (xp.floor_divide if a.dtype.kind in "iu" else xp.true_divide)(a, counts, out=a, casting="unsafe")
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+class _Places:
+    """Where values are combined: as `gather` and `scatter` name elements, or `index_select` and `index_add` parts."""
+
+    def __init__(self, dim: int, index: Any, by_element: bool) -> None:
+        self._how = dim, index
+        self._names = ("gather", "scatter_add", "scatter_reduce") if by_element else _BY_PART
+        self._index_shape = np.shape(index) if by_element else None
+
+    def of(self, x: Tensor) -> Tensor:
+        """The elements of a tensor at these places."""
+        return getattr(x, self._names[0])(*self._how)  # type: ignore[no-any-return]
+
+    def add(self, x: Tensor, values: Tensor) -> Tensor:
+        """A tensor with values added at these places."""
+        return getattr(x, self._names[1])(*self._how, values)  # type: ignore[no-any-return]
+
+    def combine(self, x: Tensor, values: Tensor, reduce: str, include_self: bool) -> Tensor:
+        """A tensor with values combined."""
+        how = {"include_self": include_self}
+        return getattr(x, self._names[2])(*self._how, values, reduce, **how)  # type: ignore[no-any-return]
+
+    def used(self, src: Tensor) -> Tensor:
+        """The part of a source that is combined."""
+        shape = self._index_shape
+        return src if shape in (None, src.shape) else src[tuple([slice(n) for n in shape])]
+
+
+def _reduced_back(
+    g: Tensor, self: Tensor, src: Tensor, result: Tensor, reduce: str, include_self: bool, places: _Places
+) -> tuple[Tensor, Tensor]:
+    """The gradients of a tensor and of the values that were combined with it."""
+    values = places.used(src)
+    if reduce == "prod":
+        own, other = _product_back(g, self, values, result, include_self, places)
+    elif reduce == "sum":
+        own, other = g, places.of(g)
+    elif reduce == "mean":
+        counts = places.add(g.new_full(g.shape, int(include_self)), values.new_ones(values.shape)).clamp(min=1)
+        own = g / counts
+        other = places.of(own)
+    else:  # equally to all that are the largest or smallest
+        outside = None if include_self else places.add(g.new_zeros(g.shape), values.new_ones(values.shape)) == 0
+        is_own = self == result if outside is None else (self == result) & outside
+        is_other = values == places.of(result)
+        share = g / places.add(is_own.to(g.dtype), is_other.to(g.dtype)).clamp(min=1)
+        own, other = share * is_own, places.of(share) * is_other
+    if not include_self:
+        own = own * (places.add(g.new_zeros(g.shape), values.new_ones(values.shape)) == 0)
+    return own, _of_sizes(other, src.shape)
+
+
+def _product_back(
+    g: Tensor, self: Tensor, values: Tensor, result: Tensor, include_self: bool, places: _Places
+) -> tuple[Tensor, Tensor]:
+    """The gradients of products, in which some factor may be 0."""
+    whole = self.masked_fill(self == 0, 1)
+    own = g * places.combine(whole, values, "prod", include_self) / whole
+    zero = values == 0
+    zeros = places.of(places.add(self.new_zeros(self.shape), zero.to(self.dtype)))
+    alone = zero & (zeros == 1)
+    without = places.of(g * places.combine(self, values.masked_fill(alone, 1), "prod", include_self))
+    return own, where(alone, without, places.of(g * result) / values.masked_fill(zero, 1))
+
+
+def _scatter_reduced_back(
+    g: Tensor, self: Tensor, dim: int, index: Any, src: Tensor, reduce: str, include_self: bool, result: Tensor
+) -> tuple[Tensor, Tensor]:
+    places = _Places(dim, index, True)
+    return _reduced_back(g, self, src, result, reduce, include_self, places)
+
+
+def _index_reduced_back(
+    g: Tensor, self: Tensor, dim: int, index: Any, source: Tensor, reduce: str, include_self: bool, result: Tensor
+) -> tuple[Tensor, Tensor]:
+    places = _Places(dim, index, False)
+    return _reduced_back(g, self, source, result, reduce, include_self, places)
+
+
+@operation(result=Result.SAME, function=False, fails="writing to", gradient={("self", "src"): _scatter_reduced_back})
 def scatter_reduce_(
     xp: Module, self: Array, dim: int, index: Any, src: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
@@ -159,7 +255,7 @@ def scatter_reduce(
     )
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+@operation(result=Result.SAME, function=False, fails="writing to", gradient={("self", "source"): _index_reduced_back})
 def index_reduce_(
     xp: Module, self: Array, dim: int, index: Any, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
@@ -204,7 +300,13 @@ def _filled(whole: Array, part: Array, src: Array, name: str) -> Array:
     return whole
 
 
-@operation(fails="writing a diagonal of")
+@operation(
+    fails="writing a diagonal of",
+    gradient={
+        "x": lambda g, src_shape, offset, dim1, dim2: g.diagonal_scatter(g.new_zeros(src_shape), offset, dim1, dim2),
+        "src": lambda g, offset, dim1, dim2: diagonal(g, offset, dim1, dim2),
+    },
+)
 def diagonal_scatter(xp: Module, x: Array, /, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """A copy with `src` in the place of a diagonal of two axes. Raises IndexOutOfRange, InvalidArgument."""
     made = x.copy()
@@ -213,14 +315,27 @@ def diagonal_scatter(xp: Module, x: Array, /, src: Array, offset: int = 0, dim1:
     return _filled(made, part, src, "diagonal_scatter")
 
 
-@operation(fails="writing to index {index} of")
+@operation(
+    fails="writing to index {index} of",
+    gradient={
+        "x": lambda g, src_shape, dim, index: g.select_scatter(g.new_zeros(src_shape), dim, index),
+        "src": lambda g, dim, index: select(g, dim, index),
+    },
+)
 def select_scatter(xp: Module, x: Array, /, src: Array, dim: int, index: int) -> Array:
     """A copy with `src` at one index of an axis. Raises IndexOutOfRange, InvalidArgument."""
     made = x.copy()
     return _filled(made, made[(*along(axis_of(x, dim), index_of(index)), ...)], src, "select_scatter")
 
 
-@operation(out=Out.COPIED, fails="writing to a slice of")
+@operation(
+    out=Out.COPIED,
+    fails="writing to a slice of",
+    gradient={
+        "x": lambda g, src_shape, dim, start, end, step: g.slice_scatter(g.new_zeros(src_shape), dim, start, end, step),
+        "src": lambda g, dim, start, end, step: getitem(g, part_of(array_of(g), dim, start, end, step)),
+    },
+)
 def slice_scatter(
     xp: Module, x: Array, /, src: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:
@@ -232,6 +347,46 @@ def slice_scatter(
     return _filled(made, made[part_of(x, dim, start, end, step)], src, "slice_scatter")
 
 
+def _strided_source(g: Tensor, place: Any, own: Any) -> Tensor:
+    """The gradient of what was written at sizes and strides: zeros where the tensor has no element."""
+    size, positions, elements = in_memory(place, own)
+    numbers = np.full(size, -1)
+    numbers[elements.reshape(-1)] = np.arange(elements.size)
+    found = numbers[positions]
+    taken = g.reshape(-1).index_select(0, np.maximum(found, 0).reshape(-1)).reshape(place[0])
+    return taken.masked_fill(found < 0, 0)
+
+
+def _strided_rest(g: Tensor, place: Any, own: Any) -> Tensor:
+    """The gradient of the elements that were not written to."""
+    size, positions, elements = in_memory(place, own)
+    written = np.zeros(size, bool)
+    written[positions.reshape(-1)] = True
+    return g.masked_fill(written[elements], 0)
+
+
+@operation(
+    name="as_strided_scatter",
+    function=False,
+    method=False,
+    fails="writing to sizes and strides of the storage of",
+    gradient={"x": _strided_rest, "src": _strided_source},
+)
+def _strided_scatter(xp: Module, x: Array, src: Array, place: Any, own: Any) -> Array:
+    """A copy with `src` at sizes, strides and offset (elements) of the storage, of which it has `own`."""
+    end = own[2] + sum((n - 1) * step for n, step in zip(x.shape, own[1], strict=True) if step > 0) + 1
+    flat = xp.zeros(end if x.size else 0, x.dtype)
+    made, part = [
+        strided(flat, sizes, tuple([n * x.itemsize for n in steps]), first * x.itemsize)
+        for sizes, steps, first in (own, place)
+    ]
+    if part.shape != src.shape:
+        raise InvalidArgument(f"as_strided_scatter of a tensor of shape {src.shape} into shape {part.shape}")
+    made[...] = x
+    part[...] = src
+    return made
+
+
 @composed()
 def as_strided_scatter(
     input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
@@ -240,15 +395,9 @@ def as_strided_scatter(
 
     The copy has the strides of the tensor. Raises InvalidArgument: outside of its storage; shapes.
     """
-    a = array_of(input)
-    first = input.storage_offset()
-    end = first + sum((n - 1) * step for n, step in zip(a.shape, input.stride(), strict=True) if step > 0) + 1
-    whole = clone(as_strided(input, (end if a.size else 0,), (1,), 0))
-    part = as_strided(whole, size, stride, first if storage_offset is None else storage_offset)
-    if part.shape != array_of(src).shape:
-        raise InvalidArgument(f"as_strided_scatter of a tensor of shape {src.shape} into shape {part.shape}")
-    part.copy_(src)
-    return as_strided(whole, a.shape, input.stride(), first)
+    own = array_of(input).shape, input.stride(), input.storage_offset()
+    first = own[2] if storage_offset is None else index_of(storage_offset)
+    return _strided_scatter(input, src, (indices_of(size), indices_of(stride, "strides"), first), own)
 
 
 @composed(function=False)

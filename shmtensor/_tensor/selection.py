@@ -6,18 +6,19 @@ Results are copies. Nothing in this module blocks.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..dtypes import default_float
-from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
+from ..errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument
 from .axes import dim_of, lined
 from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of, placed
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
 from .result_types import common_type, multiple, sortable
-from .shapes import broadcast_to, clone
+from .shapes import broadcast_to, clone, into_zeros, narrow
 
 _INTO: Final = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
 _LAST: Final = np.iinfo(np.int64).max
@@ -83,10 +84,90 @@ def _broadcast_mask(xp: Module, x: Array, mask: Any) -> tuple[Array, Array]:
     return whole, _mask(xp, whole, a)
 
 
+# -- sums at indices, which gradient rules use -------------------------------------------------------------------------
+
+
+def summed_at(xp: Module, positions: Array, values: Array, shape: tuple[int, ...]) -> Array:
+    """A new array of sums of values, each added at a position in flat order; zeros elsewhere."""
+    size, kind = math.prod(shape), values.dtype
+    at = positions.reshape(-1)
+    v = (values if values.shape == positions.shape else xp.broadcast_to(values, positions.shape)).reshape(-1)
+    if kind.kind == "c":
+        made = xp.empty(size, kind)
+        made.real, made.imag = xp.bincount(at, v.real, size), xp.bincount(at, v.imag, size)
+    else:
+        made = xp.bincount(at, v, size)
+    return made.astype(kind, copy=False).reshape(shape)
+
+
+def sum_parts(xp: Module, parts: Array, at: Array, values: Array) -> None:
+    """Add values to parts of an array of zeros, at indices along its first axis; those of one index are summed."""
+    if not values.size:
+        return
+    if parts.ndim == 1:
+        parts[...] = summed_at(xp, at, values, parts.shape)
+        return
+    order = xp.argsort(at.astype(xp.uint16) if len(parts) <= 1 << 16 else at, stable=True)
+    found = at[order]
+    edges = xp.ones(at.size + 1, bool)  # where another index begins
+    xp.not_equal(found[1:], found[:-1], out=edges[1:-1])
+    alone = edges[:-1] & edges[1:]
+    single = order[alone]
+    parts[at[single]] = values[single]
+    if len(single) < at.size:
+        several, begins = order[~alone], xp.flatnonzero(edges[:-1][~alone])
+        parts[at[several[begins]]] = xp.add.reduceat(values[several], begins, 0)
+
+
+@operation(name="gather_sum", function=False, method=False, gradient=lambda g, dim, index: g.gather(dim, index))
+def gather_sum(xp: Module, x: Array, shape: tuple[int, ...], dim: int, index: Any) -> Array:
+    """`scatter_add` to zeros of a shape; also to one without axes."""
+    at = _indices(xp, index)
+    if not at.size:
+        return xp.zeros(shape, x.dtype)
+    sizes = shape or (1,)
+    axis, step = dim % len(sizes), math.prod(sizes)
+    positions = xp.zeros(lined(at).shape, xp.int64)
+    for i, n in enumerate(lined(at).shape):
+        step //= sizes[i]
+        part = lined(at) % sizes[i] if i == axis else xp.arange(n).reshape(-1, *(1,) * (len(sizes) - i - 1))
+        positions += part * step
+    return summed_at(xp, positions, lined(x), shape)
+
+
+@operation(name="index_sum", function=False, method=False, gradient=lambda g, dim, index: g.index_select(dim, index))
+def index_sum(xp: Module, x: Array, shape: tuple[int, ...], dim: int, index: Any) -> Array:
+    """`index_add` of a tensor to zeros of a shape, along an axis (from 0); several for one index are summed."""
+    sizes = shape or (1,)
+    at = _indices(xp, index).reshape(-1) % max(sizes[dim], 1)
+    made = xp.zeros(sizes, x.dtype)
+    values = x.reshape((*sizes[:dim], at.size, *sizes[dim + 1 :]))
+    sum_parts(xp, xp.moveaxis(made, dim, 0), at, xp.moveaxis(values, dim, 0))
+    return made.reshape(shape)
+
+
+def _taken_back(g: Tensor, x_shape: tuple[int, ...], indices: Any, axis: int | None) -> Tensor:
+    """The gradient rule of `take`."""
+    at = indices.reshape(-1) if isinstance(indices, Tensor) else np.asarray(indices).reshape(-1)
+    if axis is None:
+        return index_sum(g, (math.prod(x_shape),), 0, at).reshape(x_shape)
+    return index_sum(g, x_shape, axis % len(x_shape), at)
+
+
+def taken_along_back(g: Tensor, x_shape: tuple[int, ...], index: Any, axis: int) -> Tensor:
+    """The gradient rule of taking elements along an axis by indices whose other axes broadcast."""
+    if not x_shape:
+        return gather_sum(g.reshape(-1), (1,), 0, np.asarray(index).reshape(-1)).reshape(())
+    axis %= len(x_shape)
+    sizes = (*g.shape[:axis], x_shape[axis], *g.shape[axis + 1 :])
+    at = np.asarray(index)
+    return gather_sum(g, sizes, axis, np.broadcast_to(at, g.shape))
+
+
 # -- by index ----------------------------------------------------------------------------------------------------------
 
 
-@operation(out=Out.COPIED, fails="taking elements along axis {axis} of")
+@operation(out=Out.COPIED, fails="taking elements along axis {axis} of", gradient=_taken_back)
 def take(xp: Module, x: Array, indices: Any, /, *, axis: int | None = None) -> Array:
     """What stands at the indices along an axis, or (without one) in flat order.
 
@@ -96,7 +177,10 @@ def take(xp: Module, x: Array, indices: Any, /, *, axis: int | None = None) -> A
     return xp.take(x, at, None if axis is None else axis_of(x, axis))
 
 
-@operation(fails="indices of shape {indices.shape} into")
+@operation(
+    fails="indices of shape {indices.shape} into",
+    gradient=lambda g, x_shape, indices, axis: taken_along_back(g, x_shape, indices, axis),
+)
 def take_along_axis(xp: Module, x: Array, indices: Any, /, *, axis: int = -1) -> Array:
     """For each place of `indices` the element whose index along the axis stands there; other axes broadcast.
 
@@ -114,7 +198,12 @@ def take_along_axis(xp: Module, x: Array, indices: Any, /, *, axis: int = -1) ->
         raise
 
 
-@operation(out=Out.COPIED, fails="taking elements along axis {dim} of", lifts=True)
+@operation(
+    out=Out.COPIED,
+    fails="taking elements along axis {dim} of",
+    lifts=True,
+    gradient=lambda g, x_shape, dim, index: index_sum(g, x_shape, dim % max(len(x_shape), 1), index),
+)
 def index_select(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     """What stands at indices (a tensor of one axis) along an axis. Raises IndexOutOfRange, DTypeError."""
     at = _indices(xp, index)
@@ -141,7 +230,7 @@ def _place(xp: Module, a: Array, dim: int, index: Any, doing: str) -> tuple[Any,
     return tuple(key)
 
 
-@operation(out=Out.COPIED)
+@operation(out=Out.COPIED, gradient=lambda g, x_shape, dim, index: gather_sum(g, x_shape, dim, index))
 def gather(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     """`out[i][j] = x[index[i][j]][j]` for dim 0, and so on: as take_along_axis, but indices may cover a part.
 
@@ -154,7 +243,46 @@ def gather(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
     return lined(x)[_place(xp, lined(x), dim, lined(at), "gather")].reshape(at.shape)
 
 
-@operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
+def _of_sizes(part: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The gradient of a source of which a part was used."""
+    if part.shape == shape or part.ndim != len(shape):
+        return part.reshape(shape) if part.numel() == math.prod(shape) else part
+    for dim, (have, wanted) in enumerate(zip(part.shape, shape, strict=True)):
+        if have < wanted:
+            part = into_zeros(part, (*part.shape[:dim], wanted, *part.shape[dim + 1 :]), narrow, (dim, 0, have))
+    return part
+
+
+def _source_of(g: Tensor, dim: int, index: Any, src_shape: tuple[int, ...]) -> Tensor:
+    """The gradient of what was written or added by `scatter`."""
+    return _of_sizes(gather(g, dim, index), src_shape)
+
+
+def _overwritten(g: Tensor, dim: int, index: Any, reduce: str | None) -> Tensor:
+    """The gradient of what `scatter` was called of. Raises GradientError: it multiplies."""
+    if reduce == "multiply":
+        raise _no_product()
+    return g if reduce == "add" else scatter(g, dim, index, 0)
+
+
+def _written(g: Tensor, dim: int, index: Any, src_shape: tuple[int, ...], reduce: str | None) -> Tensor:
+    """The gradient of what `scatter` wrote. Raises GradientError: it multiplies."""
+    if reduce == "multiply":
+        raise _no_product()
+    return _source_of(g, dim, index, src_shape)
+
+
+def _no_product() -> GradientError:
+    return GradientError("scatter with reduce 'multiply' has no gradient; use scatter_reduce with 'prod'")
+
+
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="writing to",
+    lifts=True,
+    gradient={"self": _overwritten, "src": _written},
+)
 def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand, *, reduce: str | None = None) -> Array:
     """`self[index[i][j]][j] = src[i][j]` for dim 0, and so on; of several for one place the last. Gives self.
 
@@ -177,7 +305,13 @@ def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand, *, red
         _combine_at(self, key, xp.add if reduce == "add" else xp.multiply, values)
 
 
-@operation(result=Result.SAME, function=False, fails="adding to", lifts=True)
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="adding to",
+    lifts=True,
+    gradient={"self": lambda g: g, "src": _source_of},
+)
 def scatter_add_(xp: Module, self: Array, dim: int, index: Any, src: Operand) -> Array:
     """`self[index[i][j]][j] += src[i][j]` for dim 0, and so on; all of several for one place count. Gives self.
 
@@ -216,7 +350,24 @@ def _along(xp: Module, a: Array, dim: int, index: Any) -> tuple[Any, ...]:
     return (slice(None),) * axis_of(a, dim) + (at.reshape(-1),)
 
 
-@operation(result=Result.SAME, function=False, fails="adding to", lifts=True)
+def _parts_of(g: Tensor, dim: int, index: Any, source_shape: tuple[int, ...]) -> Tensor:
+    """The gradient of what was written or added along an axis."""
+    part = index_select(g, dim, index)
+    return part if part.ndim >= len(source_shape) else part.reshape(source_shape)
+
+
+def _added(g: Tensor, dim: int, index: Any, source_shape: tuple[int, ...], alpha: float) -> Tensor:
+    part = _parts_of(g, dim, index, source_shape)
+    return part if alpha == 1 else part * alpha
+
+
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="adding to",
+    lifts=True,
+    gradient={"self": lambda g: g, "source": _added},
+)
 def index_add_(xp: Module, self: Array, dim: int, index: Any, source: Operand, *, alpha: float = 1) -> Array:
     """Add `alpha` times the parts of `source` to those at indices along an axis; repeated ones count. Gives self.
 
@@ -227,13 +378,32 @@ def index_add_(xp: Module, self: Array, dim: int, index: Any, source: Operand, *
     _combine_at(self, key, xp.add, scaled)
 
 
-@operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
+def _without(g: Tensor, dim: int, index: Any) -> Tensor:
+    return index_fill(g, dim, index, 0)
+
+
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="writing to",
+    lifts=True,
+    gradient={"self": _without, "source": _parts_of},
+)
 def index_copy_(xp: Module, self: Array, dim: int, index: Any, source: Operand) -> Array:
     """Copy the parts of `source` to indices along an axis; returns self. Raises as index_add_."""
     self[_along(xp, self, dim, index)] = source
 
 
-@operation(result=Result.SAME, function=False, fails="writing to", lifts=True)
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="writing to",
+    lifts=True,
+    gradient={
+        "self": _without,
+        "value": lambda g, dim, index, value_shape: _parts_of(g, dim, np.unique(np.asarray(index)), value_shape),
+    },
+)
 def index_fill_(xp: Module, self: Array, dim: int, index: Any, value: Operand) -> Array:
     """Fill the parts at indices along an axis with a value; returns self. Raises as index_add_."""
     self[_along(xp, self, dim, index)] = value
@@ -260,7 +430,15 @@ index_copy = _on_a_copy(index_copy_)
 index_fill = _on_a_copy(index_fill_)
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="writing to",
+    gradient={
+        "self": lambda g, index, accumulate: g if accumulate else g.put(index, 0),
+        "source": lambda g, index, source_shape: _of_sizes(take(g, index), source_shape),
+    },
+)
 def put_(xp: Module, self: Array, index: Any, source: Operand, accumulate: bool = False) -> Array:
     """Write (or add) values at indices in flat order; returns self. Raises as index_add_."""
     at = _indices(xp, index)
@@ -279,14 +457,41 @@ def put_(xp: Module, self: Array, index: Any, source: Operand, accumulate: bool 
 # -- by mask -----------------------------------------------------------------------------------------------------------
 
 
-@operation(out=Out.COPIED)
+@operation(name="masked_into_zeros", function=False, method=False, gradient=lambda g, mask: g.masked_select(mask))
+def _masked_into_zeros(xp: Module, x: Array, shape: tuple[int, ...], mask: Any) -> Array:
+    """Zeros of a shape, with the elements of `x` where a mask is true."""
+    made = xp.zeros(shape, x.dtype)
+    made[_mask(xp, made, mask)] = x
+    return made
+
+
+def _unselected(g: Tensor, x_shape: tuple[int, ...], mask: Any) -> Tensor:
+    """The gradient rule of `masked_select`, before it is summed to the tensor's sizes."""
+    return _masked_into_zeros(g, np.broadcast_shapes(x_shape, np.shape(mask)), mask)
+
+
+def _masked_source(g: Tensor, mask: Any, source_shape: tuple[int, ...]) -> Tensor:
+    """The gradient of the elements that were written in order where a mask is true."""
+    found = masked_select(g, broadcast_to(mask, g.shape) if isinstance(mask, Tensor) else mask)
+    return _of_sizes(found, (math.prod(source_shape),)).reshape(source_shape)
+
+
+@operation(out=Out.COPIED, gradient=_unselected)
 def masked_select(xp: Module, x: Array, mask: Any, /) -> Array:
     """The elements where a mask, which broadcasts, is true, on one axis. Raises InvalidArgument, DTypeError."""
     a, places = _broadcast_mask(xp, x, mask)
     return a[places]
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="writing to",
+    gradient={
+        "self": lambda g, mask: g.masked_fill(mask, 0),
+        "value": lambda g, mask, value_shape: _of_sizes(masked_select(g, mask), value_shape),
+    },
+)
 def masked_fill_(xp: Module, self: Array, mask: Any, value: Operand) -> Array:
     """Fill the elements where a mask, which broadcasts, is true; returns self. Raises InvalidArgument, DTypeError."""
     self[_mask(xp, self, mask)] = value
@@ -303,7 +508,12 @@ def masked_fill(input: Tensor, mask: Any, value: Any) -> Tensor:
     return masked_fill_(clone(input) if shape == input.shape else clone(broadcast_to(input, shape)), mask, value)
 
 
-@operation(result=Result.SAME, function=False, fails="writing to")
+@operation(
+    result=Result.SAME,
+    function=False,
+    fails="writing to",
+    gradient={"self": lambda g, mask: g.masked_fill(mask, 0), "source": _masked_source},
+)
 def masked_scatter_(xp: Module, self: Array, mask: Any, source: Operand) -> Array:
     """Write the elements of `source`, in order, where a mask is true; returns self. Raises InvalidArgument: too few."""
     places = _mask(xp, self, mask)
@@ -332,13 +542,47 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
     )
 
 
-@operation(name="where", function=False, method=False, out=Out.COPIED, fails="choosing by")
+@operation(
+    name="where",
+    function=False,
+    method=False,
+    out=Out.COPIED,
+    fails="choosing by",
+    gradient={
+        "x1": lambda g, condition: where(condition, g, 0),
+        "x2": lambda g, condition: where(condition, 0, g),
+    },
+)
 def _chosen(xp: Module, condition: Operand, x1: Operand, x2: Operand, /) -> Array:
     """What `where` is with three arguments."""
     return xp.where(_array(xp, condition, "a condition"), *matched(xp, x1, x2))
 
 
-@operation("clamp", out=Out.COPIED, in_place=True, fails="clipping to {min} and {max}")
+def _clipped(g: Tensor, x: Tensor, min: Any, max: Any) -> Tensor:
+    """The gradient of what lies between the bounds, or at them."""
+    inside = None if min is None else x >= min
+    if max is not None:
+        inside = x <= max if inside is None else inside & (x <= max)
+    return g if inside is None else where(inside, g, 0)
+
+
+def _at_least(g: Tensor, x: Tensor, min: Any, max: Any) -> Tensor:
+    """The gradient of the lower bound."""
+    return where(x < min if max is None else (x < min) & (min < max), g, 0)  # type: ignore[no-any-return]
+
+
+def _at_most(g: Tensor, x: Tensor, min: Any, max: Any) -> Tensor:
+    """The gradient of the upper bound, which is the result too where it is below the lower one."""
+    return where(x > max if min is None else (x > max) | (max < min), g, 0)  # type: ignore[no-any-return]
+
+
+@operation(
+    "clamp",
+    out=Out.COPIED,
+    in_place=True,
+    fails="clipping to {min} and {max}",
+    gradient={"x": _clipped, "min": _at_least, "max": _at_most},
+)
 def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
     """Values below `min` become it, those above `max` become that; either may be None. Raises InvalidArgument."""
     if min is None and max is None:
@@ -347,7 +591,16 @@ def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | Non
     return xp.clip(x, min, max).astype(kind, copy=False)
 
 
-@operation(out=Out.COPIED, fails="interpolating")
+@operation(
+    out=Out.COPIED,
+    in_place=True,
+    fails="interpolating",
+    gradient={
+        "x": lambda g, weight: g * (1 - weight),
+        "end": lambda g, weight: g * weight,
+        "weight": lambda g, x, end: g * (end - x),
+    },
+)
 def lerp(xp: Module, x: Array, end: Operand, weight: Operand, /) -> Array:
     """`x + weight * (end - x)`. Raises InvalidArgument: shapes."""
     start = x.astype(np.float64) if x.dtype.kind in "biu" else x  # differences may be negative
@@ -466,7 +719,7 @@ def isin(
     return xp.isin(elements, test_elements, assume_unique, invert)
 
 
-@operation(fails="counting in")
+@operation(fails="counting in", gradient={"weights": lambda g, x: index_select(g, 0, x)})
 def bincount(xp: Module, x: Array, /, weights: Array | None = None, minlength: int = 0) -> Array:
     """How often each of 0, 1, 2 ... occurs, or the sum of their weights: of float32 in float32, else in float64.
 
@@ -476,13 +729,13 @@ def bincount(xp: Module, x: Array, /, weights: Array | None = None, minlength: i
     return counts.astype(xp.float32) if weights is not None and weights.dtype == xp.float32 else counts
 
 
-@operation(out=Out.COPIED)
+@operation(out=Out.COPIED, gradient=lambda g, k, diagonal: g.tril(k, diagonal=diagonal))
 def tril(xp: Module, x: Array, /, k: int = 0, *, diagonal: int | None = None) -> Array:
     """Matrices with zeros above a diagonal. Raises InvalidArgument: fewer than two axes."""
     return _triangle(xp.tril, x, k if diagonal is None else diagonal)
 
 
-@operation(out=Out.COPIED)
+@operation(out=Out.COPIED, gradient=lambda g, k, diagonal: g.triu(k, diagonal=diagonal))
 def triu(xp: Module, x: Array, /, k: int = 0, *, diagonal: int | None = None) -> Array:
     """Matrices with zeros below a diagonal. Raises InvalidArgument: fewer than two axes."""
     return _triangle(xp.triu, x, k if diagonal is None else diagonal)

@@ -14,17 +14,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._native import strided
+from .._native import is_recorded, strided
 from ..dtypes import BY_DTYPE, DType, dtype_of
-from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
+from ..errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument, LayoutError
 from ..layouts import axes_in_memory, dense_axes, preserve_format
-from ..storage.arguments import INTEGERS, SEQUENCES, check_axes, view_shape
+from ..storage.arguments import SEQUENCES, check_axes, view_shape
 from ..storage.regions import address_of
 from .axes import dim_of, lined
 from .core import Tensor, array_of, axes_of, axis_of, index_of, indices_of
 from .dispatch import Array, Module, Register, Result, composed, export, operation
 
 _BACK: Final = slice(None, None, -1)
+_TYPES: Final = (DType, np.dtype, type, str)
 _view: Register = partial(operation, result=Result.VIEW)
 
 
@@ -41,10 +42,47 @@ def sizes_of(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], SEQUENCES) else sizes
 
 
+# -- what gradient rules use -------------------------------------------------------------------------------------------
+
+
+def _reshaped_back(g: Tensor, x_shape: Any) -> Tensor:
+    """The gradient rule of what only changes sizes."""
+    return g.reshape(x_shape)
+
+
+def _unchanged(g: Tensor) -> Tensor:
+    """The gradient rule of what repeats or copies elements: the sum over new axes is not the rule's work."""
+    return g
+
+
+@operation(name="into_zeros", function=False, method=False, gradient=lambda g, view, how: view(g, *how))
+def into_zeros(xp: Module, x: Array, shape: tuple[int, ...], view: Any, how: tuple[Any, ...]) -> Array:
+    """Zeros of a shape, but for a part, which is a tensor.
+
+    Args:
+        shape: the sizes of the whole.
+        view: the operation that gives the part as a view of the whole, in which no element is twice.
+        how: its arguments after the whole.
+    """
+    made = xp.zeros(shape, x.dtype)
+    view.form.row.compute(xp, made, *how)[...] = x
+    return made
+
+
 # -- views -------------------------------------------------------------------------------------------------------------
 
 
-@_view(function=False)
+def _viewed_back(g: Tensor, self_shape: tuple[int, ...], shape: Any) -> Tensor:
+    """Raises GradientError: for a view as another type."""
+    if len(shape) == 1 and isinstance(shape[0], _TYPES):
+        raise GradientError(
+            "the view of a tensor's bytes as another type has no gradient; convert the values with to(), or use "
+            "view_as_real or view_as_complex"
+        )
+    return g.reshape(self_shape)
+
+
+@_view(function=False, gradient=_viewed_back)
 def view(xp: Module, self: Array, *shape: Any) -> Array:
     """The same memory with other sizes, one of which may be -1: what is left; or its bytes as another dtype.
 
@@ -52,7 +90,7 @@ def view(xp: Module, self: Array, *shape: Any) -> Array:
         InvalidArgument: another number of elements; a last axis that is not a whole number of elements of the dtype.
         LayoutError: the memory's layout has no such view (use reshape, which may copy), or none that is aligned.
     """
-    if len(shape) == 1 and isinstance(shape[0], (DType, np.dtype, type, str)):
+    if len(shape) == 1 and isinstance(shape[0], _TYPES):
         return _view_as_type(self, shape[0])
     return _view_of_shape(self, view_shape(shape, self))
 
@@ -87,13 +125,13 @@ def _view_as_type(a: Array, dtype: Any) -> Array:
     return result
 
 
-@_view(function=False)
+@_view(function=False, gradient=lambda g, self_shape: g.reshape(self_shape))
 def view_as(xp: Module, self: Array, other: Array) -> Array:
     """`view` with the sizes of another tensor. Raises as view does."""
     return _view_of_shape(self, view_shape(other.shape, self))
 
 
-@_view(function=False)
+@_view(function=False, gradient=lambda g, self_shape: g.reshape(self_shape))
 def reshape_as(xp: Module, self: Array, other: Array) -> Array:
     """`reshape` to the sizes of another tensor. Raises as reshape does."""
     return self.reshape(view_shape(other.shape, self))
@@ -105,13 +143,13 @@ def _reshaped(a: Array, sizes: tuple[int, ...], copy: bool | None) -> Array:
     return _view_of_shape(a, sizes) if copy is False else a.reshape(sizes)
 
 
-def _reshape_method(xp: Module, self: Array, *shape: Any, copy: bool | None = None) -> Array:
+def _reshape_method(xp: Module, x: Array, /, *shape: Any, copy: bool | None = None) -> Array:
     """The same values with other sizes, as `reshape(x, shape)`; `x.reshape(2, 3)` or `x.reshape((2, 3))`."""
-    sizes = view_shape(shape, self)
-    return self.reshape(sizes) if copy is None else _reshaped(self, sizes, copy)
+    sizes = view_shape(shape, x)
+    return x.reshape(sizes) if copy is None else _reshaped(x, sizes, copy)
 
 
-@_view(method=_reshape_method)
+@_view(method=_reshape_method, gradient=_reshaped_back)
 def reshape(xp: Module, x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     """The same values, in C order, with other sizes; a view where the layout has one.
 
@@ -127,7 +165,7 @@ def reshape(xp: Module, x: Array, /, shape: Any, *, copy: bool | None = None) ->
     return x.reshape(sizes) if copy is None else _reshaped(x, sizes, copy)
 
 
-@_view()
+@_view(gradient=_reshaped_back)
 def flatten(xp: Module, x: Array, /, start_dim: int = 0, end_dim: int = -1) -> Array:
     """Axes `start_dim` to `end_dim` as one; a view where the layout has one. Raises IndexOutOfRange."""
     shape = x.shape
@@ -139,13 +177,13 @@ def flatten(xp: Module, x: Array, /, start_dim: int = 0, end_dim: int = -1) -> A
     return x.reshape((*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
-@_view()
+@_view(gradient=_reshaped_back)
 def ravel(xp: Module, x: Array, /) -> Array:
     """All elements on one axis; a view if the tensor is contiguous."""
     return x.reshape(x.size) if x.flags.c_contiguous else x.flatten()
 
 
-@_view()
+@_view(gradient=_reshaped_back)
 def unflatten(xp: Module, x: Array, /, dim: int, sizes: Sequence[int]) -> Array:
     """One axis as several. Raises IndexOutOfRange, InvalidArgument: sizes that are not its parts."""
     axis = axis_of(x, dim)
@@ -163,7 +201,11 @@ def _narrowed(a: Array, axis: int, start: int, length: int) -> Array:
     return a[(slice(None),) * axis + (part,) if axis else part]
 
 
-@_view()
+def _part_back(g: Tensor, x_shape: tuple[int, ...], dim: int, start: int, length: int) -> Tensor:
+    return into_zeros(g, x_shape, narrow, (dim, start, length))
+
+
+@_view(gradient=_part_back)
 def narrow(xp: Module, x: Array, /, dim: int, start: int, length: int) -> Array:
     """The view of `length` steps from `start` along an axis.
 
@@ -180,7 +222,11 @@ def narrow(xp: Module, x: Array, /, dim: int, start: int, length: int) -> Array:
     return _narrowed(x, axis, start, length)
 
 
-@_view()
+def _step_back(g: Tensor, x_shape: tuple[int, ...], dim: int, index: int) -> Tensor:
+    return into_zeros(g, x_shape, select, (dim, index))
+
+
+@_view(gradient=_step_back)
 def select(xp: Module, x: Array, /, dim: int, index: int) -> Array:
     """The view at one index of an axis, which is gone from it. Raises IndexOutOfRange."""
     axis = axis_of(x, dim)
@@ -203,24 +249,33 @@ def _permuted(a: Array, axes: Any) -> Array:
     return a.transpose(axes)
 
 
-@_view(method=False, fails="the order {axes} for the axes of")
+@_view(method=False, fails="the order {axes} for the axes of", gradient=lambda g, axes: _unpermuted(g, axes))
 def permute_dims(xp: Module, x: Array, /, axes: Sequence[int]) -> Array:
     """The view with its axes in another order. Raises IndexOutOfRange, InvalidArgument."""
     return _permuted(x, axes)
 
 
-def _permute_method(xp: Module, self: Array, *dims: Any) -> Array:
+def _unpermuted(g: Tensor, order: Any) -> Tensor:
+    back = sorted(range(g.ndim), key=[axis_of(g, one) for one in order].__getitem__)
+    return permute_dims(g, back)
+
+
+def _permute_method(xp: Module, x: Array, /, *dims: Any) -> Array:
     """The view with its axes in another order, as `permute_dims(x, axes)`; `x.permute(1, 0)` or `x.permute((1, 0))`."""
-    return _permuted(self, sizes_of(dims))
+    return _permuted(x, sizes_of(dims))
 
 
-@_view(method=_permute_method, fails="the order {dims} for the axes of")
+@_view(
+    method=_permute_method,
+    fails="the order {dims} for the axes of",
+    gradient=lambda g, dims: _unpermuted(g, sizes_of(tuple(dims))),
+)
 def permute(xp: Module, x: Array, /, dims: Sequence[int]) -> Array:
     """The view with its axes in another order. Raises IndexOutOfRange, InvalidArgument."""
     return _permuted(x, dims)
 
 
-@_view("swapaxes", "swapdims")
+@_view("swapaxes", "swapdims", gradient=lambda g, dim0, dim1: g.transpose(dim0, dim1))
 def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
     """The view with two axes exchanged. Raises IndexOutOfRange."""
     try:
@@ -232,7 +287,7 @@ def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
     return x.view()
 
 
-@_view()
+@_view(gradient=lambda g: g.t())
 def t(xp: Module, x: Array, /) -> Array:
     """The transpose of a matrix; a tensor of fewer axes as it is. Raises InvalidArgument."""
     if x.ndim > 2:
@@ -240,13 +295,13 @@ def t(xp: Module, x: Array, /) -> Array:
     return x.T
 
 
-@_view(function=False, method=False, properties=("T",))
+@_view(function=False, method=False, properties=("T",), gradient=lambda g: g.T)
 def _reversed(xp: Module, self: Array) -> Array:
     """The view with its axes in the opposite order: of a matrix its transpose."""
     return self.T
 
 
-@_view(properties=("mT",))
+@_view(properties=("mT",), gradient=lambda g: g.mT)
 def matrix_transpose(xp: Module, x: Array, /) -> Array:
     """The view with the last two axes exchanged. Raises InvalidArgument: fewer than two."""
     if x.ndim < 2:
@@ -254,7 +309,7 @@ def matrix_transpose(xp: Module, x: Array, /) -> Array:
     return x.swapaxes(-1, -2)
 
 
-@_view()
+@_view(gradient=lambda g: g.adjoint())
 def adjoint(xp: Module, x: Array, /) -> Array:
     """The conjugate of the matrix transpose; a view for real types. Raises InvalidArgument."""
     if x.ndim < 2:
@@ -263,19 +318,19 @@ def adjoint(xp: Module, x: Array, /) -> Array:
     return turned.conj() if x.dtype.kind == "c" else turned
 
 
-@_view(method=False, properties=("real",))
+@_view(method=False, properties=("real",), gradient=_unchanged)
 def real(xp: Module, input: Array) -> Array:
     """The view of the real parts; itself for real types."""
     return input.real if input.dtype.kind == "c" else input
 
 
-@_view(method=False)
+@_view(method=False, gradient=lambda g, input_dtype: g * 1j if input_dtype.is_complex else None)
 def imag(xp: Module, input: Array) -> Array:
     """The view of the imaginary parts; zeros for real types."""
     return input.imag if input.dtype.kind == "c" else xp.zeros_like(input)
 
 
-@_view(function=False, method=False, properties=("imag",))
+@_view(function=False, method=False, properties=("imag",), gradient=lambda g: g * 1j)
 def _imaginary_part(xp: Module, self: Array) -> Array:
     """The view of the imaginary parts. Raises DTypeError: a real type has none (`shmtensor.imag(x)` gives 0)."""
     if self.dtype.kind != "c":
@@ -283,7 +338,7 @@ def _imaginary_part(xp: Module, self: Array) -> Array:
     return self.imag
 
 
-@_view("movedim")
+@_view("movedim", gradient=lambda g, source, destination: g.moveaxis(destination, source))
 def moveaxis(xp: Module, x: Array, source: Any, destination: Any, /) -> Array:
     """The view with axes at other places. Raises IndexOutOfRange, InvalidArgument."""
     if type(source) is int and type(destination) is int:
@@ -304,7 +359,7 @@ def squeezed(a: Array, axes: tuple[int, ...]) -> Array:
     return a.squeeze(axes) if axes else a.view()
 
 
-@_view()
+@_view(gradient=_reshaped_back)
 def squeeze(xp: Module, x: Array, /, dim: Any = None, *, axis: Any = None) -> Array:
     """The view without axes of size 1: all of them, or those of the named axes that are of size 1.
 
@@ -330,7 +385,7 @@ def _with_new_axis(a: Array, dim: Any) -> Array:
     return a[(slice(None),) * (at % ndim) + (None,)]
 
 
-@_view()
+@_view(gradient=_reshaped_back)
 def expand_dims(xp: Module, x: Array, /, axis: Any) -> Array:
     """The view with new axes of size 1. Raises IndexOutOfRange, InvalidArgument."""
     if not isinstance(axis, SEQUENCES):
@@ -345,7 +400,7 @@ def expand_dims(xp: Module, x: Array, /, axis: Any) -> Array:
     return x[tuple([None if i in axes else slice(None) for i in range(ndim)])]
 
 
-@_view()
+@_view(gradient=_reshaped_back)
 def unsqueeze(xp: Module, x: Array, /, dim: int) -> Array:
     """The view with a new axis of size 1 at `dim`. Raises IndexOutOfRange, InvalidArgument."""
     return _with_new_axis(x, dim)
@@ -368,7 +423,7 @@ def _broadcast(a: Array, sizes: tuple[int, ...], keeps: bool) -> Array:
     return strided(a, sizes, (*(0,) * new, *steps))
 
 
-@_view(fails="broadcasting to {shape}")
+@_view(fails="broadcasting to {shape}", gradient=_unchanged)
 def broadcast_to(xp: Module, x: Array, /, shape: Sequence[int]) -> Array:
     """The view with these sizes, whose new elements are the same memory, so that it cannot be written.
 
@@ -377,7 +432,7 @@ def broadcast_to(xp: Module, x: Array, /, shape: Sequence[int]) -> Array:
     return _broadcast(x, indices_of(shape), False)
 
 
-@_view(function=False, fails="broadcasting to {sizes}")
+@_view(function=False, fails="broadcasting to {sizes}", gradient=_unchanged)
 def expand(xp: Module, self: Array, *sizes: Any) -> Array:
     """The view with axes of size 1 repeated, without memory of their own; -1 keeps an axis. It cannot be written.
 
@@ -386,7 +441,7 @@ def expand(xp: Module, self: Array, *sizes: Any) -> Array:
     return _broadcast(self, indices_of(sizes_of(sizes)), True)
 
 
-@_view(function=False, fails="broadcasting to {other.shape}")
+@_view(function=False, fails="broadcasting to {other.shape}", gradient={"self": _unchanged})
 def expand_as(xp: Module, self: Array, other: Array) -> Array:
     """`expand` to the sizes of another tensor. Raises InvalidArgument."""
     return _broadcast(self, other.shape, False)
@@ -408,7 +463,11 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     return tuple([broadcast_to(x, shape) for x in arrays])
 
 
-@_view(fails="taking a diagonal of")
+def _diagonal_back(g: Tensor, x_shape: tuple[int, ...], offset: int, dim1: int, dim2: int) -> Tensor:
+    return into_zeros(g, x_shape, diagonal, (offset, dim1, dim2))
+
+
+@_view(fails="taking a diagonal of", gradient=_diagonal_back)
 def diagonal(xp: Module, x: Array, /, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """The view of a diagonal of two axes, as a last axis. Raises IndexOutOfRange, InvalidArgument."""
     result = x.diagonal(index_of(offset), axis_of(x, dim1), axis_of(x, dim2))
@@ -417,7 +476,22 @@ def diagonal(xp: Module, x: Array, /, offset: int = 0, dim1: int = 0, dim2: int 
     return result
 
 
-@_view(fails="windows of {size}, {step} apart, of")
+@operation(name="sum_of_windows", function=False, method=False, gradient=lambda g, how: g.unfold(*how))
+def _sum_of_windows(xp: Module, x: Array, shape: tuple[int, ...], how: tuple[int, int, int]) -> Array:
+    """The sums of the elements of windows, which `unfold` gives for a tensor of a shape and (dimension, size, step)."""
+    made = xp.zeros(shape, x.dtype)
+    parts = xp.moveaxis(lined(made), axis_of(lined(made), how[0]), -1)
+    windows = xp.moveaxis(x if shape else x[None], axis_of(lined(made), how[0]), -2)
+    last = (windows.shape[-2] - 1) * how[2] + 1
+    for i in range(how[1]):
+        parts[..., i : i + last : how[2]] += windows[..., i]
+    return made
+
+
+@_view(
+    fails="windows of {size}, {step} apart, of",
+    gradient=lambda g, x_shape, dimension, size, step: _sum_of_windows(g, x_shape, (dimension, size, step)),
+)
 def unfold(xp: Module, x: Array, /, dimension: int, size: int, step: int) -> Array:
     """The view of all windows of `size` along an axis, `step` apart, as a last axis; no writing to overlapping ones.
 
@@ -446,30 +520,38 @@ def _flipped(a: Array, axis: Any) -> Array:
     return a[(*key, ...)].copy()
 
 
-def _flip_method(xp: Module, self: Array, *axes: Any, dims: Any = None) -> Array:
-    """A copy with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
-    return _flipped(self, (axes[0] if len(axes) == 1 else axes) if axes else dims)
+def _flipped_back(g: Tensor, axis: Any) -> Tensor:
+    return flip(g, axis)
 
 
-@operation(method=_flip_method)
+@operation(method=False, gradient=_flipped_back)
 def flip(xp: Module, x: Array, /, axis: Any = None) -> Array:
     """A copy with the order of elements reversed along all axes or some. Raises IndexOutOfRange."""
     return _flipped(x, axis)
 
 
-@operation()
+def _flip_method(self: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+    """A copy with the order of elements reversed along some axes; `x.flip(0, 1)` or `x.flip((0, 1))`; none: all."""
+    return flip(self, (axes[0] if len(axes) == 1 else axes) if axes else dims)
+
+
+_flip_method.__name__ = "flip"
+composed(function=False)(_flip_method)
+
+
+@operation(gradient=lambda g: g.fliplr())
 def fliplr(xp: Module, x: Array, /) -> Array:
     """`flip` of the second axis. Raises IndexOutOfRange."""
     return _flipped(x, 1)
 
 
-@operation()
+@operation(gradient=lambda g: g.flipud())
 def flipud(xp: Module, x: Array, /) -> Array:
     """`flip` of the first axis. Raises IndexOutOfRange."""
     return _flipped(x, 0)
 
 
-@operation()
+@operation(gradient=lambda g, k, dims: g.rot90(-k, dims))
 def rot90(xp: Module, x: Array, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
     """A copy turned by 90 degrees `k` times in the plane of two axes. Raises IndexOutOfRange."""
     axes = several_axes(x, indices_of(dims, "axes"))
@@ -478,82 +560,7 @@ def rot90(xp: Module, x: Array, /, k: int = 1, dims: Sequence[int] = (0, 1)) -> 
     return xp.rot90(x, index_of(k), axes).copy()
 
 
-@_view()
-def chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> tuple[Array, ...]:
-    """At most `chunks` views of equal sizes along an axis, the last of which may be smaller.
-
-    Raises:
-        IndexOutOfRange, InvalidArgument: no such axis; fewer than one.
-    """
-    axis = axis_of(x, dim)
-    if index_of(chunks) < 1:
-        raise InvalidArgument(f"asked for {chunks} chunks; ask for 1 or more")
-    return _parts(x, axis, max(1, -(-x.shape[axis] // index_of(chunks))))
-
-
-@_view()
-def split(xp: Module, x: Array, /, split_size: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
-    """Views along an axis: all of one size but perhaps the last, or of the given sizes.
-
-    Raises:
-        IndexOutOfRange, InvalidArgument: no such axis; sizes that do not add up to it.
-    """
-    return _parts(x, axis_of(x, dim), split_size)
-
-
-def _parts(a: Array, axis: int, split_size: Any) -> tuple[Array, ...]:
-    have = a.shape[axis]
-    if isinstance(split_size, SEQUENCES):
-        sizes = [index_of(n) for n in split_size]
-        if sum(sizes) != have or min(sizes, default=0) < 0:
-            raise InvalidArgument(
-                f"a split into {sizes} of axis {axis}, which has {have}; the sizes must add up to that"
-            )
-    else:
-        size = index_of(split_size)
-        if size < 1:
-            raise InvalidArgument(f"a split into parts of {size}; give a size from 1")
-        sizes = [min(size, have - start) for start in range(0, have, size)] or [0]
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(_narrowed(a, axis, start, size))
-        start += size
-    return tuple(parts)
-
-
-@_view(fails="splitting at {indices_or_sections}")
-def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
-    """Views along an axis: so many of nearly equal sizes, or cut before the given indices.
-
-    Raises:
-        IndexOutOfRange, InvalidArgument: no such axis; fewer than one part.
-    """
-    axis = axis_of(x, dim)
-    if hasattr(indices_or_sections, "tolist"):  # a tensor
-        indices_or_sections = indices_or_sections.tolist()
-    one = isinstance(indices_or_sections, INTEGERS)
-    cuts: Any = index_of(indices_or_sections) if one else list(indices_of(indices_or_sections, "indices"))
-    return tuple(xp.array_split(x, cuts, axis))
-
-
-def _unstacked(a: Array, axis: int) -> tuple[Array, ...]:
-    before = (slice(None),) * axis
-    return tuple([a[(*before, i, ...)] for i in range(a.shape[axis])])
-
-
-@_view()
-def unstack(xp: Module, x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The views at each index of an axis. Raises IndexOutOfRange."""
-    return _unstacked(x, axis_of(x, axis))
-
-
-@_view()
-def unbind(xp: Module, x: Array, /, dim: int = 0) -> tuple[Array, ...]:
-    """The views at each index of an axis. Raises IndexOutOfRange."""
-    return _unstacked(x, axis_of(x, dim))
-
-
-@_view(fails="copying")
+@_view(fails="copying", gradient=_unchanged)
 def contiguous(xp: Module, x: Array, /, memory_format: Any = None) -> Array:
     """Itself when contiguous in a memory format (default `contiguous_format`), else a copy that is.
 
@@ -566,13 +573,14 @@ def contiguous(xp: Module, x: Array, /, memory_format: Any = None) -> Array:
     return x if inner.flags.c_contiguous else inner.copy().transpose(xp.argsort(order))
 
 
-@_view()
-def detach(xp: Module, self: Array) -> Array:
-    """A view of the same memory, of which no gradients are recorded."""
-    return self.view()
+@composed(method=False)
+def detach(input: Tensor) -> Tensor:
+    """A tensor of the same memory that has no part in the graph of gradients. Raises DTypeError: not a tensor."""
+    array_of(input)
+    return input.detach()
 
 
-@_view(name="atleast", function=False, method=False, fails="more axes for")
+@_view(name="atleast", function=False, method=False, fails="more axes for", gradient=_reshaped_back)
 def _with_axes(xp: Module, x: Array, ndim: int) -> Array:
     """A view with so many axes at least."""
     return (xp.atleast_1d, xp.atleast_2d, xp.atleast_3d)[ndim - 1](x.view())
@@ -606,7 +614,7 @@ def atleast_3d(*tensors: Any) -> Any:
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-@operation(fails="copying")
+@operation(fails="copying", gradient=_unchanged)
 def clone(xp: Module, self: Array, *, memory_format: Any = None) -> Array:
     """A copy on the heap with a storage of its own.
 
@@ -626,6 +634,45 @@ def clone(xp: Module, self: Array, *, memory_format: Any = None) -> Array:
 # -- of the storage ----------------------------------------------------------------------------------------------------
 
 
+def _restrided_back(g: Tensor, place: Any, own: Any) -> Tensor:
+    """The gradient of a tensor from that of a view of its storage: sums where several elements are one in memory."""
+    low, positions, elements = in_memory(place, own)
+    sums = g.new_zeros(low).index_add(0, positions.reshape(-1), g.reshape(-1))
+    counts = np.bincount(elements.reshape(-1), minlength=low)
+    if elements.size and counts.max() > 1:
+        sums = sums / g.new_tensor(np.maximum(counts, 1))
+    return sums.index_select(0, elements.reshape(-1)).reshape(own[0])
+
+
+def in_memory(*places: Any) -> tuple[Any, ...]:
+    """The number of elements that tensors (sizes, strides, offset) reach over, and where their elements lie there."""
+    found = [
+        sum([np.arange(n).reshape(-1, *(1,) * (len(sizes) - i - 1)) * steps[i] for i, n in enumerate(sizes)], first)
+        + np.zeros(sizes, np.int64)
+        for sizes, steps, first in places
+    ]
+    ends = [(one.min(), one.max()) for one in found if one.size]
+    low = min([one for one, _ in ends], default=0)
+    return max([one for _, one in ends], default=-1) + 1 - low, *[one - low for one in found]
+
+
+@_view(
+    name="as_strided",
+    function=False,
+    method=False,
+    gradient=lambda g, place, own: _restrided_back(g, place, own),
+)
+def _restrided(xp: Module, x: Array, view: Any, place: Any, own: Any) -> Array:
+    """A view that was made already.
+
+    Args:
+        view: its array.
+        place: its sizes, strides and offset (elements).
+        own: those of the tensor.
+    """
+    return view
+
+
 @composed()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """The view of the storage with these sizes and strides (elements). Overlapping ones cannot be written.
@@ -638,7 +685,17 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     """
     width = array_of(input).itemsize
     sizes, strides = indices_of(size), indices_of(stride, "strides")
-    steps = tuple([n * width for n in strides])
+    made = _laid(input, sizes, strides, tuple([n * width for n in strides]), storage_offset)
+    if not is_recorded((input,)):
+        return made
+    own = input.shape, input.stride(), input.storage_offset()
+    place = sizes, strides, own[2] if storage_offset is None else index_of(storage_offset)
+    return _restrided(input, made._live(), place, own)
+
+
+def _laid(input: Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], steps: Any, storage_offset: Any) -> Tensor:
+    """`as_strided` without gradients; `steps`: the strides in bytes."""
+    width = array_of(input).itemsize
     if storage_offset is None:
         place = input._located()
         with suppress(OverflowError, TypeError, ValueError):  # the tensor's own elements will do, mostly
@@ -647,7 +704,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     a, _, epoch = place = input._located()
     flat = storage._flat
     if storage._epoch != epoch:  # another thread has moved it just now
-        return as_strided(input, sizes, strides, storage_offset)
+        return _laid(input, sizes, strides, steps, storage_offset)
     if flat.dtype != a.dtype:
         flat = flat[: flat.nbytes // width * width // flat.itemsize].view(a.dtype)
     offset = address_of(a) - address_of(flat) if storage_offset is None else index_of(storage_offset) * width

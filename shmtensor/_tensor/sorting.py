@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidArgument
-from .core import Tensor, array_of, axes_of, axis_of, given, index_of
+from .core import Tensor, axes_of, axis_of, index_of, placed
 from .dispatch import Array, Module, composed, export, operation
 from .result_types import sortable
+from .selection import gather_sum
 from .statistical import Found, into_pair
 
 
@@ -20,7 +21,14 @@ def order_along(xp: Module, a: Array, axis: int, descending: bool, stable: bool)
     return a.shape[axis] - 1 - order
 
 
-@operation(name="sort", results=Found, function=False, method=False, fails="sorting")
+@operation(
+    name="sort",
+    results=Found,
+    function=False,
+    method=False,
+    fails="sorting",
+    gradient=lambda g, x_shape, dim, result: gather_sum(g[0], x_shape, dim, result[1]),
+)
 def _sorted(xp: Module, x: Array, /, dim: Any, descending: bool, stable: bool) -> Found:
     """The values in order, and where they stood."""
     if not x.ndim:
@@ -68,10 +76,14 @@ def argsort(
 def msort(input: Tensor, *, out: Any = None) -> Tensor:
     """The values in order along the first axis. Raises IndexOutOfRange."""
     values = sort(input, 0).values
-    return values if out is None else given(array_of(values), out, "msort")
+    return placed(values, out, "msort")
 
 
-@operation(results=Found, lifts=True)
+@operation(
+    results=Found,
+    lifts=True,
+    gradient=lambda g, x_shape, dim, result: gather_sum(g[0], x_shape, dim, result[1]),
+)
 def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found:
     """The `k` largest (or smallest) values along an axis, in order, and where they stand.
 
@@ -94,7 +106,15 @@ def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, s
     return xp.take_along_axis(x, at, axis), xp.ascontiguousarray(at)  # type: ignore[return-value]
 
 
-@operation(results=Found, lifts=True)
+def _value_back(g: Any, x_shape: tuple[int, ...], dim: int, keepdim: bool, result: Any) -> Tensor:
+    """The gradient rule of one value along an axis."""
+    value, index = g[0], result[1]
+    if x_shape and not keepdim:
+        value, index = value.unsqueeze(dim), index.unsqueeze(dim)
+    return gather_sum(value, x_shape, dim, index)
+
+
+@operation(results=Found, lifts=True, gradient=_value_back)
 def kthvalue(xp: Module, x: Array, /, k: int, dim: int = -1, keepdim: bool = False) -> Found:
     """The `k`-th smallest value (from 1) along an axis, and where it is. Raises IndexOutOfRange, InvalidArgument."""
     axis = axis_of(x, dim)

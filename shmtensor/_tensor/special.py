@@ -10,18 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 
-from ..errors import InvalidArgument, MissingExtra
+from .._loading import load
+from ..errors import InvalidArgument, MissingExtra, NotSupported
 from .core import Tensor, index_of
-from .dispatch import Array, Module, Operand, Out, export, methods_of, operation
+from .dispatch import Array, Gradient, Module, Operand, Out, export, methods_of, operation
 from .elementwise import unary
+from .elementwise_rules import as_type_of, kept
+from .ranges import arange
 from .result_types import converted, floating_type, floats, widened
 
 DOMAIN: Final = "Raises DTypeError: complex numbers."
 BOTH: Final = "Raises DTypeError: complex numbers; InvalidArgument: shapes that do not go together."
+_ERF: Final = 2 / math.sqrt(math.pi)
+"""The slope of erf at 0."""
+_NORMAL: Final = math.sqrt(2 * math.pi)
 
 
 class OfOne(Protocol):
@@ -59,7 +65,13 @@ def _lazy(name: str, doc: str) -> Callable[..., Any]:
 
 
 def of_one(
-    name: str, function: Callable[[Array], Array], doc: str, *aliases: str, module: str = __name__, method: bool = True
+    name: str,
+    function: Callable[[Array], Array],
+    doc: str,
+    *aliases: str,
+    module: str = __name__,
+    method: bool = True,
+    gradient: Gradient | None = None,
 ) -> OfOne:
     """Register a function of one real tensor, which gets an array of float32 or float64. Methods come in place, too."""
 
@@ -69,7 +81,7 @@ def of_one(
             return xp.asarray(function(a)).astype(dtype, copy=False)
 
     compute.__name__, compute.__module__, compute.__doc__ = name, module, f"{doc}\n\n{DOMAIN}"
-    return operation(*aliases, out=Out.COPIED, method=method, in_place=method)(compute)
+    return operation(*aliases, out=Out.COPIED, method=method, in_place=method, gradient=gradient)(compute)
 
 
 def of_two(
@@ -79,6 +91,7 @@ def of_two(
     *aliases: str,
     module: str = __name__,
     method: bool = True,
+    gradient: Gradient | None = None,
 ) -> OfTwo:
     """Register a function of two real tensors or numbers, which gets arrays of one type, float32 or float64."""
 
@@ -88,7 +101,9 @@ def of_two(
             return xp.asarray(function(a, b)).astype(dtype, copy=False)
 
     compute.__name__, compute.__module__, compute.__doc__ = name, module, f"{doc}\n\n{BOTH}"
-    return operation(*aliases, out=Out.COPIED, method=method, in_place=method, fails="{name} with")(compute)
+    return operation(*aliases, out=Out.COPIED, method=method, in_place=method, fails="{name} with", gradient=gradient)(
+        compute
+    )
 
 
 def product(x: Array, y: Array, logarithm: Callable[[Array], Array]) -> Array:
@@ -96,31 +111,70 @@ def product(x: Array, y: Array, logarithm: Callable[[Array], Array]) -> Array:
     return np.where((x == 0) & ~np.isnan(y), x * 0, x * logarithm(y))
 
 
-digamma = unary("digamma", _lazy("psi", "The derivative of lgamma."))
-erf = unary("erf", _lazy("erf", "The error function."))
-erfc = unary("erfc", _lazy("erfc", "1 - erf(x)."))
-erfinv = unary("erfinv", _lazy("erfinv", "The inverse of erf."))
-i0 = unary("i0", _lazy("i0", "The modified Bessel function of order 0."))
-lgamma = unary("lgamma", _lazy("gammaln", "log(|gamma(x)|)."))
-ndtri = unary("ndtri", _lazy("ndtri", "The inverse of the normal distribution."), method=False)
+def unknown(name: str, parameter: str) -> Callable[..., Any]:
+    """The rule of a gradient that is not known. It raises NotSupported."""
+
+    def refuse(g: Tensor) -> NoReturn:
+        raise NotSupported(f"the gradient of {name} by {parameter} is not known; detach() that tensor")
+
+    return refuse
+
+
+def _slope(g: Tensor, a: Any, x: Tensor) -> Tensor:
+    """The derivative of the lower incomplete gamma function of order `a` at `x`, times a gradient."""
+    order = as_type_of(g, a)
+    return g * (x.log() * (order - 1) - x - lgamma(order)).exp()
+
+
+def _of_factor(g: Tensor, input: Tensor, other: Any) -> Tensor:
+    """Gradient of the factor of xlogy."""
+    return kept(xlogy(g, other), ((input == 0) & (other <= 0)).logical_not())
+
+
+digamma = unary("digamma", _lazy("psi", "The derivative of lgamma."), gradient=lambda g, x: g * x.polygamma(1))
+erf = unary("erf", _lazy("erf", "The error function."), gradient=lambda g, x: g * (_ERF * (-x * x).exp()))
+erfc = unary("erfc", _lazy("erfc", "1 - erf(x)."), gradient=lambda g, x: g * (-_ERF * (-x * x).exp()))
+erfinv = unary(
+    "erfinv", _lazy("erfinv", "The inverse of erf."), gradient=lambda g, x: g * (x.erfinv().square().exp() / _ERF)
+)
+i0 = unary(
+    "i0",
+    _lazy("i0", "The modified Bessel function of order 0."),
+    gradient=lambda g, x: g * load("special.bessel").i1(x),
+)
+lgamma = unary("lgamma", _lazy("gammaln", "log(|gamma(x)|)."), gradient=lambda g, x: g * digamma(x))
+ndtri = unary(
+    "ndtri",
+    _lazy("ndtri", "The inverse of the normal distribution."),
+    method=False,
+    gradient=lambda g, result: g * (_NORMAL * (result * result / 2).exp()),
+)
 igamma = of_two(
     "igamma",
     lambda a, x: scipys("gammainc")(a, x),
     "The lower incomplete gamma function of `input` at `other`, divided by gamma(input).",
+    gradient={"input": unknown("igamma", "input"), "other": lambda g, input, other: _slope(g, input, other)},
 )
 igammac = of_two(
     "igammac",
     lambda a, x: scipys("gammaincc")(a, x),
     "The upper incomplete gamma function of `input` at `other`, divided by gamma(input).",
+    gradient={"input": unknown("igammac", "input"), "other": lambda g, input, other: -_slope(g, input, other)},
 )
 xlogy = of_two(
     "xlogy",
     lambda x, y: product(x, y, np.log),
     "`input * log(other)`, and 0 where `input` is 0, unless `other` is NaN.",
+    gradient={"input": _of_factor, "other": lambda g, input, other: g * (input / other)},
 )
 
 
-@operation(out=Out.COPIED, in_place=True)
+def _of_sinc(g: Tensor, input: Tensor) -> Tensor:
+    angle = input * math.pi
+    return kept(g * ((angle * angle.cos() - angle.sin()) / (angle * input)), angle * input != 0)
+
+
+@operation(out=Out.COPIED, in_place=True, gradient=_of_sinc)
 def sinc(xp: Module, input: Array) -> Array:
     """sin(pi x) / (pi x), and 1 at 0; integers give float32. Raises DTypeError (`out` of a lower kind)."""
     dtype = floating_type(input)
@@ -129,7 +183,15 @@ def sinc(xp: Module, input: Array) -> Array:
         return xp.where(x == 0, 1, xp.sin(x * math.pi) / (x * math.pi)).astype(dtype, copy=False)
 
 
-@operation(out=Out.COPIED, in_place=True)
+def _of_logit(g: Tensor, input: Tensor, eps: float | None) -> Tensor:
+    """Gradient of logit: where it clips 0, else outside its domain NaN."""
+    found = g / (input * (1 - input))
+    if eps is None:
+        return found.where((input >= 0) & (input <= 1), math.nan)
+    return kept(found, (input >= eps) & (input <= 1 - eps))
+
+
+@operation(out=Out.COPIED, in_place=True, gradient=_of_logit)
 def logit(xp: Module, input: Array, eps: float | None = None) -> Array:
     """log(x / (1 - x)), of x clipped to [eps, 1 - eps] if `eps` is given; integers give float32.
 
@@ -161,19 +223,28 @@ def _polygamma_method(xp: Module, input: Array, n: int) -> Array:
     return _polygamma(xp, n, input)
 
 
-@operation(out=Out.COPIED, method=_polygamma_method)
+def _of_polygamma(g: Tensor, n: int, input: Tensor) -> Tensor:
+    return g * polygamma(n + 1, input)
+
+
+@operation(out=Out.COPIED, method=_polygamma_method, gradient={"input": _of_polygamma})
 def polygamma(xp: Module, n: int, input: Array) -> Array:
     """The derivative of order `n` of digamma. Raises InvalidArgument: a negative order; DTypeError: complex numbers."""
     return _polygamma(xp, n, input)
 
 
-@operation(out=Out.PLACED, function=False, fails="polygamma of order {n} of")
+@operation(out=Out.PLACED, function=False, fails="polygamma of order {n} of", gradient={"input": _of_polygamma})
 def polygamma_(xp: Module, input: Array, n: int) -> Array:
     """`polygamma` in place; returns self. Raises as polygamma does, and LayoutError."""
     return _polygamma(xp, n, input)
 
 
-@operation(out=Out.COPIED, in_place=True)
+def _of_mvlgamma(g: Tensor, input: Tensor, p: int) -> Tensor:
+    steps = -arange(p, dtype=g.dtype) / 2
+    return g * digamma(input.unsqueeze(-1) + steps).sum(-1)
+
+
+@operation(out=Out.COPIED, in_place=True, gradient=_of_mvlgamma)
 def mvlgamma(xp: Module, input: Array, p: int) -> Array:
     """The logarithm of the multivariate gamma function of dimension `p`.
 

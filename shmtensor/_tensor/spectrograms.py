@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .. import fft
 from ..errors import DTypeError, InvalidArgument
-from .core import index_of
-from .dispatch import Array, Module, export, operation
+from .complex_parts import view_as_real
+from .core import Tensor, array_of, index_of
+from .creation import from_numpy, ones
+from .dispatch import Array, Module, composed, export, operation
 
 PADDING: Final = {"reflect": "reflect", "constant": "constant", "replicate": "edge", "circular": "wrap"}
 """torch's names of what continues a signal, and NumPy's."""
@@ -29,31 +31,34 @@ def _lengths(name: str, n_fft: Any, hop_length: Any, win_length: Any) -> tuple[i
     return points, hop, length
 
 
-def _window(name: str, window: Array | None, length: int, points: int, real: Any) -> NDArray[Any]:
+def _window(name: str, window: Tensor | None, length: int, points: int, x: Tensor) -> Tensor:
     """The window, with zeros on both sides."""
     if window is not None and window.shape != (length,):
         raise InvalidArgument(f"{name} with a window of shape {window.shape}; give one of win_length={length} values")
-    left = (points - length) // 2
-    values = np.ones(length, real) if window is None else window
-    return np.pad(values, (left, points - length - left))
+    values = ones(length, dtype=x.real.dtype) if window is None else window
+    return values if length == points else _surrounded(values, (points - length) // 2, points)
 
 
-@operation()
+def _surrounded(x: Tensor, before: int, size: int) -> Tensor:
+    """With zeros before and after the elements of the last axis, `size` elements in all."""
+    have = x.shape[-1]
+    return x.new_zeros((*x.shape[:-1], size)).slice_scatter(x, -1, before, before + have)
+
+
+@composed()
 def stft(
-    xp: Module,
-    x: Array,
-    /,
+    input: Tensor,
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
-    window: Array | None = None,
+    window: Tensor | None = None,
     center: bool = True,
     pad_mode: str = "reflect",
     normalized: bool = False,
     onesided: bool | None = None,
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
-) -> Array:
+) -> Tensor:
     """The Fourier transforms of pieces of signals: (..., frequencies, pieces), of signals (n) or (several, n).
 
     Args:
@@ -73,27 +78,28 @@ def stft(
         DTypeError: integers.
     """
     points, hop, length = _lengths("stft", n_fft, hop_length, win_length)
-    if x.dtype.kind not in "fc":
-        raise DTypeError(f"stft of a tensor of {x.dtype.name}; it takes floating-point and complex numbers")
-    if x.ndim not in (1, 2):
-        raise InvalidArgument(f"stft of a tensor of shape {x.shape}; give one axis or two")
-    is_complex = x.dtype.kind == "c" or (window is not None and window.dtype.kind == "c")
+    kind, ndim = array_of(input).dtype.kind, input.ndim
+    if kind not in "fc":
+        raise DTypeError(f"stft of a tensor of {input.dtype.name}; it takes floating-point and complex numbers")
+    if ndim not in (1, 2):
+        raise InvalidArgument(f"stft of a tensor of shape {input.shape}; give one axis or two")
+    is_complex = kind == "c" or (window is not None and array_of(window).dtype.kind == "c")
     if return_complex is None and not is_complex:
         raise InvalidArgument("stft of real numbers needs return_complex; give True, or False for two parts")
     if is_complex and onesided:
         raise InvalidArgument("stft of complex numbers has no onesided=True; leave it out")
-    signal = _continued(x, points, length, center, pad_mode, align_to_window)
+    signal = _continued(input, points, length, center, pad_mode, align_to_window)
     if signal.shape[-1] < points:
         raise InvalidArgument(f"stft with n_fft={points} of a signal of {signal.shape[-1]} elements; it is too short")
-    pieces = np.lib.stride_tricks.sliding_window_view(signal, points, -1)[..., ::hop, :]
-    pieces = pieces * _window("stft", window, length, points, x.real.dtype)
+    pieces = signal.unfold(-1, points, hop) * _window("stft", window, length, points, input)
     halved = not is_complex if onesided is None else onesided
-    found = (xp.fft.rfft if halved else xp.fft.fft)(pieces, norm="ortho" if normalized else None)
-    found = found.swapaxes(-1, -2)
-    return found if return_complex is not False else xp.stack((found.real, found.imag), -1)
+    found = (fft.rfft if halved else fft.fft)(pieces, norm="ortho" if normalized else None).swapaxes(-1, -2)
+    return found if return_complex is not False else view_as_real(found)
 
 
-def _continued(x: Array, points: int, length: int, center: bool, pad_mode: str, align_to_window: bool | None) -> Array:
+def _continued(
+    x: Tensor, points: int, length: int, center: bool, pad_mode: str, align_to_window: bool | None
+) -> Tensor:
     """The signal with what is added at its ends."""
     if center and align_to_window is not None:
         raise InvalidArgument("stft with align_to_window; it is for center=False")
@@ -105,25 +111,25 @@ def _continued(x: Array, points: int, length: int, center: bool, pad_mode: str, 
     have = x.shape[-1]
     if (pad_mode == "reflect" and more >= have) or (pad_mode != "constant" and not have):
         raise InvalidArgument(f"stft of a signal of {have} elements, continued by {more} at both ends; it is too short")
-    widths = [(0, 0)] * (x.ndim - 1) + [(more, more)]
-    return np.pad(x, widths, PADDING[pad_mode])  # type: ignore[call-overload]
+    if pad_mode == "constant":
+        return _surrounded(x, more, have + 2 * more)
+    places = np.pad(np.arange(have), more, PADDING[pad_mode])  # type: ignore[call-overload]
+    return x.index_select(-1, from_numpy(places))
 
 
-@operation()
+@composed()
 def istft(
-    xp: Module,
-    x: Array,
-    /,
+    input: Tensor,
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
-    window: Array | None = None,
+    window: Tensor | None = None,
     center: bool = True,
     normalized: bool = False,
     onesided: bool | None = None,
     length: int | None = None,
     return_complex: bool = False,
-) -> Array:
+) -> Tensor:
     """The signals of which `stft` gives this: (..., frequencies, pieces), complex; the sum of pieces that overlap.
 
     Args:
@@ -136,43 +142,51 @@ def istft(
         DTypeError: real numbers.
     """
     points, hop, wide = _lengths("istft", n_fft, hop_length, win_length)
-    if x.dtype.kind != "c":
-        raise DTypeError(f"istft of a tensor of {x.dtype.name}; it takes complex numbers")
-    if x.ndim not in (2, 3) or not x.size:
-        raise InvalidArgument(f"istft of a tensor of shape {x.shape}; give (frequencies, pieces), or several of these")
-    halved = x.shape[-2] != points if onesided is None else onesided
-    if x.shape[-2] != (points // 2 + 1 if halved else points):
-        raise InvalidArgument(f"istft with n_fft={points} of a tensor of shape {x.shape}; its frequencies do not fit")
+    shape = array_of(input).shape
+    if not input.is_complex():
+        raise DTypeError(f"istft of a tensor of {input.dtype.name}; it takes complex numbers")
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise InvalidArgument(f"istft of a tensor of shape {shape}; give (frequencies, pieces), or several of these")
+    halved = shape[-2] != points if onesided is None else onesided
+    if shape[-2] != (points // 2 + 1 if halved else points):
+        raise InvalidArgument(f"istft with n_fft={points} of a tensor of shape {shape}; its frequencies do not fit")
     if return_complex and halved:
         raise InvalidArgument("istft with return_complex of one half of the frequencies; give all of them")
-    if not return_complex and window is not None and window.dtype.kind == "c":
+    if not return_complex and window is not None and window.is_complex():
         raise InvalidArgument("istft with a complex window; give return_complex=True")
     norm = "ortho" if normalized else None
-    spectra = x.swapaxes(-1, -2)
+    spectra = input.swapaxes(-1, -2)
     if return_complex:
-        pieces = xp.fft.ifft(spectra, norm=norm)
+        pieces = fft.ifft(spectra, norm=norm)
     else:
-        pieces = xp.fft.irfft(spectra[..., : points // 2 + 1], points, norm=norm)
-    factors = _window("istft", window, wide, points, x.real.dtype)
-    return _overlapped(pieces * factors, factors, hop, points // 2 if center else 0, length)
+        pieces = fft.irfft(spectra.narrow(-1, 0, points // 2 + 1), points, norm=norm)
+    factors = _window("istft", window, wide, points, input)
+    return _joined(pieces * factors, factors, hop, points // 2 if center else 0, length)
 
 
-def _overlapped(pieces: Array, factors: Array, hop: int, skipped: int, length: int | None) -> Array:
+def _joined(pieces: Tensor, factors: Tensor, hop: int, skipped: int, length: int | None) -> Tensor:
     """The sum of pieces, divided by that of the squares of their windows, without what is skipped at the ends."""
-    *several, count, points = pieces.shape
-    size = points + hop * (count - 1)
-    signal = np.zeros((*several, size), np.result_type(pieces, factors))
-    weights = np.zeros(size, factors.dtype)
-    for i in range(count):
-        signal[..., i * hop : i * hop + points] += pieces[..., i, :]
-        weights[i * hop : i * hop + points] += factors**2
-    end = size - skipped if length is None else skipped + length
-    signal, weights = signal[..., skipped:end], weights[skipped:end]
-    if not weights.size or np.abs(weights).min() < LEAST:
+    signal = _overlapped(pieces, hop)
+    weights = _overlapped((factors * factors).expand(pieces.shape[-2:]), hop)
+    size = signal.shape[-1]
+    end = min(size, size - skipped if length is None else skipped + length)
+    if end <= skipped or not float(weights.narrow(0, skipped, end - skipped).abs().min()) >= LEAST:
         raise InvalidArgument("istft with windows that do not overlap enough to know every element; take a smaller hop")
-    signal = signal / weights
-    lacking = 0 if length is None else length - signal.shape[-1]
-    return np.pad(signal, [(0, 0)] * len(several) + [(0, lacking)]) if lacking else signal
+    signal = signal.narrow(-1, skipped, end - skipped) / weights.narrow(0, skipped, end - skipped)
+    return signal if length is None or signal.shape[-1] == length else _surrounded(signal, 0, length)
+
+
+@operation(
+    name="overlapped", function=False, method=False,
+    gradient=lambda g, x_shape, hop: g.unfold(-1, x_shape[-1], hop),
+)  # fmt: skip
+def _overlapped(xp: Module, x: Array, hop: int) -> Array:
+    """The sum of pieces (..., pieces, n), each of which begins `hop` elements after the one before."""
+    *several, count, points = x.shape
+    made = xp.zeros((*several, points + hop * (count - 1)), x.dtype)
+    for i in range(count):
+        made[..., i * hop : i * hop + points] += x[..., i, :]
+    return made
 
 
 __all__ = export(globals())

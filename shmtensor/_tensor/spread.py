@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import reduction_rules as rules
 from .core import axes_of
 from .dispatch import Array, Module, export, operation
 from .result_types import converted, number_of, require_floating, widened
@@ -44,7 +45,7 @@ def moments(
     return variance, mean
 
 
-@operation(method=False, fails="{name} over axes {axis} of")
+@operation(method=False, fails="{name} over axes {axis} of", gradient=rules.of_var_mean)
 def var_mean(
     xp: Module,
     input: Array,
@@ -65,7 +66,7 @@ def var_mean(
     return variance.astype(input.real.dtype), mean.astype(input.dtype)
 
 
-@operation(method=False, fails="{name} over axes {axis} of")
+@operation(method=False, fails="{name} over axes {axis} of", gradient=rules.of_std_mean)
 def std_mean(
     xp: Module,
     input: Array,

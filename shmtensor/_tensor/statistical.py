@@ -16,9 +16,11 @@ import numpy as np
 from ..dtypes import default_float, dtype_of
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import SEQUENCES
+from . import norm_rules
+from . import reduction_rules as rules
 from .axes import dim_of
 from .core import Tensor, axes_of, axis_of, given_each, index_of
-from .dispatch import Array, Module, Out, composed, export, operation
+from .dispatch import Array, Gradient, Module, Out, composed, export, operation
 from .elementwise import log_of_sum, maximum, minimum
 from .result_types import require_floating, sortable
 from .spread import moments
@@ -66,7 +68,7 @@ def _whole(a: Array, dtype: Any) -> Any:
     return dtype_of(dtype) if dtype is not None else _INT64 if a.dtype.kind in "biu" else a.dtype
 
 
-def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
+def _typed(name: str, function: Callable[..., Any], doc: str, gradient: Gradient) -> Reduction:
     def compute(
         xp: Module,
         x: Array,
@@ -86,10 +88,12 @@ def _typed(name: str, function: Callable[..., Any], doc: str) -> Reduction:
         return reduced_in_float32(xp, function, x, along, keepdims or keepdim, dtype=kind)
 
     text = f"{doc} over all axes or some, of type `dtype` (default: the tensor's, of integers int64)."
-    return _reduction(compute, name, text)
+    return _reduction(compute, name, text, gradient)
 
 
-def _plain(name: str, function: Callable[..., Any], doc: str, *, keeps_bytes: bool = False) -> Callable[..., Tensor]:
+def _plain(
+    name: str, function: Callable[..., Any], doc: str, *, keeps_bytes: bool = False, gradient: Gradient | None = None
+) -> Callable[..., Tensor]:
     """A reduction by a function of NumPy; `keeps_bytes`: of uint8 it gives uint8."""
 
     def compute(
@@ -99,10 +103,12 @@ def _plain(name: str, function: Callable[..., Any], doc: str, *, keeps_bytes: bo
         result = reduced(function, x, along, keepdims or keepdim)
         return result.astype(x.dtype) if keeps_bytes and x.dtype == np.uint8 else result
 
-    return _reduction(compute, name, f"{doc} over all axes or some.")
+    return _reduction(compute, name, f"{doc} over all axes or some.", gradient)
 
 
-def _own(name: str, function: Callable[..., Any], doc: str, *, integers: bool = False) -> Callable[..., Tensor]:
+def _own(
+    name: str, function: Callable[..., Any], doc: str, gradient: Gradient, *, integers: bool = False
+) -> Callable[..., Tensor]:
     """A reduction of floating-point types; of `integers` inexact."""
 
     def compute(
@@ -128,10 +134,10 @@ def _own(name: str, function: Callable[..., Any], doc: str, *, integers: bool = 
             return function(a, axis=axes_of(a, along), keepdims=keepdims or keepdim)
         return reduced_in_float32(xp, function, a, along, keepdims or keepdim)
 
-    return _reduction(compute, name, f"{doc} over all axes or some.")
+    return _reduction(compute, name, f"{doc} over all axes or some.", gradient)
 
 
-def _corrected(name: str, function: Callable[[Array], Array], doc: str) -> Callable[..., Tensor]:
+def _corrected(name: str, function: Callable[[Array], Array], doc: str, gradient: Gradient) -> Callable[..., Tensor]:
     """A reduction by a function of the variance."""
 
     def compute(
@@ -154,7 +160,7 @@ def _corrected(name: str, function: Callable[[Array], Array], doc: str) -> Calla
         return function(variance).astype(x.real.dtype)
 
     text = f"{doc} over all axes or some. `correction` (default 1: of a sample) is taken from the number of elements."
-    return _reduction(compute, name, text)
+    return _reduction(compute, name, text, gradient)
 
 
 def _one_axis(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
@@ -176,10 +182,12 @@ def _one_axis(name: str, function: Callable[..., Any], doc: str) -> Callable[...
     return _reduction(compute, name, f"{doc}, in flat order or along an axis.")
 
 
-def _reduction(compute: Callable[..., Any], name: str, doc: str) -> Callable[..., Tensor]:
+def _reduction(
+    compute: Callable[..., Any], name: str, doc: str, gradient: Gradient | None = None
+) -> Callable[..., Tensor]:
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = f"{doc}\n\n{RAISES}"
-    return operation(out=Out.COPIED, fails="{name} over axes {axis} of")(compute)
+    return operation(out=Out.COPIED, fails="{name} over axes {axis} of", gradient=gradient)(compute)
 
 
 def _logsumexp(a: Array, axis: Any, keepdims: bool) -> Any:
@@ -190,18 +198,18 @@ def _logsumexp(a: Array, axis: Any, keepdims: bool) -> Any:
     return summed if keepdims else np.squeeze(summed, axis=axis)
 
 
-sum = _typed("sum", np.add.reduce, "Sum")
-prod = _typed("prod", np.multiply.reduce, "Product")
-nansum = _typed("nansum", np.nansum, "Sum of what is a number")
-mean = _own("mean", np.mean, "Mean")
-nanmean = _own("nanmean", np.nanmean, "Mean of what is a number")
-amin = _plain("amin", np.minimum.reduce, "Smallest value")
-amax = _plain("amax", np.maximum.reduce, "Largest value")
+sum = _typed("sum", np.add.reduce, "Sum", rules.of_sum)
+prod = _typed("prod", np.multiply.reduce, "Product", rules.of_prod)
+nansum = _typed("nansum", np.nansum, "Sum of what is a number", rules.of_nansum)
+mean = _own("mean", np.mean, "Mean", rules.of_mean)
+nanmean = _own("nanmean", np.nanmean, "Mean of what is a number", rules.of_nanmean)
+amin = _plain("amin", np.minimum.reduce, "Smallest value", gradient=rules.of_extreme)
+amax = _plain("amax", np.maximum.reduce, "Largest value", gradient=rules.of_extreme)
 all = _plain("all", np.logical_and.reduce, "Whether every value is true (uint8 of uint8)", keeps_bytes=True)
 any = _plain("any", np.logical_or.reduce, "Whether some value is true (uint8 of uint8)", keeps_bytes=True)
-logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))", integers=True)
-std = _corrected("std", np.sqrt, "Standard deviation")
-var = _corrected("var", np.asarray, "Variance")
+logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))", rules.of_logsumexp, integers=True)
+std = _corrected("std", np.sqrt, "Standard deviation", rules.of_std)
+var = _corrected("var", np.asarray, "Variance", rules.of_var)
 count_nonzero = _plain("count_nonzero", np.count_nonzero, "How many values are not zero")
 argmax = _one_axis("argmax", np.argmax, "Index of the largest value")
 argmin = _one_axis("argmin", np.argmin, "Index of the smallest value")
@@ -251,13 +259,19 @@ def _along_one(xp: Module, a: Array, dim: Any, keepdim: bool, place: Callable[[A
     return tuple([xp.moveaxis(one, -1, axis) if keepdim else one[..., 0] for one in found])  # type: ignore[return-value]
 
 
-@operation(name="max", results=Found, function=False, method=False, fails="largest values along axis {dim} of")
+@operation(
+    name="max", results=Found, function=False, method=False, fails="largest values along axis {dim} of",
+    gradient=rules.of_found,
+)  # fmt: skip
 def _max_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
     """Largest values along an axis and where the first of each is."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmax(rows, -1))
 
 
-@operation(name="min", results=Found, function=False, method=False, fails="smallest values along axis {dim} of")
+@operation(
+    name="min", results=Found, function=False, method=False, fails="smallest values along axis {dim} of",
+    gradient=rules.of_found,
+)  # fmt: skip
 def _min_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
     """Smallest values along an axis and where the first of each is."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmin(rows, -1))
@@ -314,13 +328,16 @@ def _middle(xp: Module, rows: Array) -> Array:
     return xp.where(nans.any(-1), xp.argmax(nans, -1), middle)
 
 
-@operation(name="median", results=Found, function=False, method=False, fails="the median along axis {dim} of")
+@operation(
+    name="median", results=Found, function=False, method=False, fails="the median along axis {dim} of",
+    gradient=rules.of_found,
+)  # fmt: skip
 def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool) -> Found:
     """Middle values along an axis and where they stand."""
     return _along_one(xp, x, dim, keepdim, partial(_middle, xp))
 
 
-@operation(name="median", function=False, method=False, out=Out.COPIED, fails="the median of")
+@operation(name="median", function=False, method=False, out=Out.COPIED, fails="the median of", gradient=rules.of_middle)
 def _median(xp: Module, x: Array, /) -> Array:
     """Median of all elements. If there are none: NaN, or the smallest value of an integer type."""
     if not x.size:
@@ -345,7 +362,14 @@ def aminmax(input: Tensor, *, dim: Any = None, keepdim: bool = False, out: Any =
     return into_pair(MinMax(amin(input, dim=dim, keepdim=keepdim), amax(input, dim=dim, keepdim=keepdim)), out)  # type: ignore[no-any-return]
 
 
-@operation(out=Out.COPIED, fails="quantile {q} of")
+@operation(
+    out=Out.COPIED,
+    fails="quantile {q} of",
+    gradient={
+        "x": lambda g, x, q, dim, interpolation: rules.of_quantile(g, x, q, dim, interpolation),
+        "q": lambda g, x, q, dim, interpolation: rules.of_parts(g, x, q, dim, interpolation),
+    },
+)
 def quantile(
     xp: Module, x: Array, q: Any, /, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
@@ -389,7 +413,7 @@ def _accumulate(
     return result if kind is narrow else result.astype(narrow)
 
 
-@operation(out=Out.COPIED, fails="{name} along axis {axis} of")
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", gradient=rules.of_running_sum)
 def cumulative_sum(
     xp: Module,
     x: Array,
@@ -406,7 +430,7 @@ def cumulative_sum(
     return _accumulate(xp, "cumulative_sum", xp.add, x, axis, dtype, include_initial, 0)
 
 
-@operation(out=Out.COPIED, fails="{name} along axis {axis} of")
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", gradient=rules.of_running_product)
 def cumulative_prod(
     xp: Module,
     x: Array,
@@ -423,19 +447,19 @@ def cumulative_prod(
     return _accumulate(xp, "cumulative_prod", xp.multiply, x, axis, dtype, include_initial, 1)
 
 
-@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True)
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_cumsum)
 def cumsum(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
     """`cumulative_sum` with torch's names. Raises as that function does."""
     return _accumulate(xp, "cumsum", xp.add, x, dim, _whole(x, dtype), False, 0)
 
 
-@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True)
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_cumprod)
 def cumprod(xp: Module, x: Array, /, dim: int | None = None, *, dtype: Any = None) -> Array:
     """`cumulative_prod` with torch's names. Raises as that function does."""
     return _accumulate(xp, "cumprod", xp.multiply, x, dim, _whole(x, dtype), False, 1)
 
 
-@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True)
+@operation(out=Out.COPIED, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_logcumsumexp)
 def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
     """Logarithms of the running sums of exp(x) along an axis. Raises IndexOutOfRange."""
     a, axis = inexact(xp, x), axis_of(x, dim)
@@ -448,13 +472,13 @@ def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
     return made
 
 
-@operation(results=Found, fails="{name} along axis {axis} of", lifts=True)
+@operation(results=Found, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_running_extreme)
 def cummax(xp: Module, x: Array, /, dim: int) -> Found:
     """Largest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.maximum)
 
 
-@operation(results=Found, fails="{name} along axis {axis} of", lifts=True)
+@operation(results=Found, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_running_extreme)
 def cummin(xp: Module, x: Array, /, dim: int) -> Found:
     """Smallest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.minimum)
@@ -468,7 +492,9 @@ def _running(xp: Module, a: Array, dim: int, function: Any) -> Found:
     return Found(values, xp.maximum.accumulate(found, axis))
 
 
-@operation(out=Out.COPIED, fails="differences along axis {dim} of")
+@operation(
+    out=Out.COPIED, fails="differences along axis {dim} of", gradient={("x", "prepend", "append"): rules.of_diff}
+)
 def diff(
     xp: Module,
     x: Array,
@@ -493,7 +519,7 @@ def differences(xp: Module, x: Array, n: int, dim: int, prepend: Array | None, a
     return xp.diff(x, builtins.min(index_of(n), int(length)), along, **ends)
 
 
-@operation(results=Found, fails="{name} along axis {axis} of", lifts=True)
+@operation(results=Found, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_found)
 def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found:
     """The value met most often along an axis (the smallest of several), and where its last one stands.
 
@@ -516,14 +542,14 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
 # -- TH's others -------------------------------------------------------------------------------------------------------
 
 
-@operation(fails="the distance to a tensor of shape {other.shape} of")
+@operation(fails="the distance to a tensor of shape {other.shape} of", gradient={("x", "other"): norm_rules.of_dist})
 def dist(xp: Module, x: Array, other: Array, /, p: float = 2) -> Array:
     """The p-norm of the difference of two tensors. Raises InvalidArgument: shapes."""
     difference = xp.subtract(inexact(xp, x), inexact(xp, other)).reshape(-1)
     return xp.asarray(xp.linalg.norm(difference, p)).astype(difference.real.dtype, copy=False)
 
 
-@operation(out=Out.COPIED, in_place=True)
+@operation(out=Out.COPIED, in_place=True, gradient=norm_rules.of_renorm)
 def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array:
     """A copy whose parts along an axis have a p-norm of at most `maxnorm`.
 
@@ -571,7 +597,7 @@ def _histogram(xp: Module, a: Array, values: Array, bins: int, low: Any, high: A
     return counts.astype(a.dtype if a.dtype.kind == "f" else xp.float32)
 
 
-@operation(method=False)
+@operation(method=False, gradient={("x", "other"): rules.of_match})
 def match(xp: Module, x: Array, other: Array, /, gain: float = 1) -> Array:
     """`gain` times the squared distance of each row of a matrix to each of another (TH's).
 

@@ -9,7 +9,7 @@ from .core import indices_of
 from .dispatch import Array, Module, Result, export, operation
 
 
-@operation(result=Result.VIEW, function=False)
+@operation(result=Result.VIEW, function=False, gradient=lambda g, self_shape: g.expand(self_shape))
 def sum_to_size(xp: Module, self: Array, *size: Any) -> Array:
     """The sum over all axes along which a tensor of sizes `size` would be broadcast to this one's shape.
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from .._tensor.creation import zeros_like
 from .._tensor.dispatch import Array, Module, export, operation
 from ..errors import DTypeError, InvalidArgument
 from .generator import Generator, generator_of
@@ -31,7 +32,7 @@ def _require_floats(name: str, a: Array) -> None:
         raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type by to()")
 
 
-@operation(method=False)
+@operation(method=False, gradient=lambda g: zeros_like(g))
 def poisson(xp: Module, input: Array, generator: Generator | None = None) -> Array:
     """A tensor of counts, each of the Poisson distribution with the rate that stands there; of the type of the rates.
 
@@ -48,7 +49,11 @@ def poisson(xp: Module, input: Array, generator: Generator | None = None) -> Arr
     return xp.asarray(_stream(generator).poisson(rates)).astype(input.dtype)
 
 
-@operation(method=False, fails="binomial with probabilities of shape {prob.shape} and")
+@operation(
+    method=False,
+    fails="binomial with probabilities of shape {prob.shape} and",
+    gradient={"count": lambda g: zeros_like(g), "prob": lambda g: zeros_like(g)},
+)
 def binomial(xp: Module, count: Array, prob: Array, generator: Generator | None = None) -> Array:
     """A tensor of counts: how many of `count` trials have an outcome of probability `prob`. Both broadcast.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._native import Twister
 from .._tensor.core import Tensor, array_of
-from .._tensor.creation import empty
+from .._tensor.creation import empty, zeros_like
 from .._tensor.dispatch import Array, Module, Result, composed, export, operation
 from .._tensor.options import with_options
 from ..dtypes import NumpyType
@@ -93,10 +93,15 @@ def _require_reals(doing: str, array: Array) -> None:
     _require(doing, array, "biufV", "types that are not complex")
 
 
+def _zeros(g: Tensor) -> Tensor:
+    """The gradient of what is drawn: by what was there before, and by parameters of the distribution."""
+    return zeros_like(g)
+
+
 # -- of floating-point types ------------------------------------------------------------------------------------------
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=_zeros)
 def uniform_(
     xp: Module, t: Array, /, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Array:
@@ -114,7 +119,7 @@ def uniform_(
     _fill(t, "uniform", interval(low, high), generator)
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=dict.fromkeys(("t", "mean", "std"), _zeros))
 def normal_(
     xp: Module,
     t: Array,
@@ -209,7 +214,7 @@ def normal(
     return normal_(made, mean, std, generator=generator)
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=_zeros)
 def log_normal_(
     xp: Module,
     t: Array,
@@ -228,14 +233,14 @@ def log_normal_(
     _fill(t, "log_normal", deviation(mean, std if stdv is None else stdv), generator)
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=_zeros)
 def exponential_(xp: Module, t: Array, /, lambd: float = 1.0, *, generator: Generator | None = None) -> Array:
     """Fill with values of density lambd * exp(-lambd * x); returns t. Blocks and raises as `log_normal_`."""
     _require_floats("exponential_", t)
     _fill(t, "exponential", rate(lambd), generator)
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=_zeros)
 def cauchy_(
     xp: Module, t: Array, /, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Array:
@@ -247,7 +252,7 @@ def cauchy_(
 # -- of every type that is not complex --------------------------------------------------------------------------------
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=_zeros)
 def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None = None) -> Array:
     """Fill with integers i from 1, with probability p * (1 - p)**(i - 1); returns t.
 
@@ -275,7 +280,7 @@ def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None
     _draw("geometric_", t, _INT64, generator, put)
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=dict.fromkeys(("t", "p"), _zeros))
 def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | None = None) -> Array:
     """Fill with 1 with probability p, else 0; returns t.
 
@@ -328,7 +333,7 @@ def bernoulli(input: Tensor, p: Any = None, *, dtype: Any = None, generator: Gen
     return bernoulli_(made, input if p is None else p, generator=generator)
 
 
-@operation(result=Result.SAME)
+@operation(result=Result.SAME, gradient=_zeros)
 def random_(xp: Module, t: Array, /, low: Any = None, high: Any = None, *, generator: Generator | None = None) -> Array:
     """Fill with integers: `random_()`, `random_(to)` from 0 to below it, `random_(from, to)`.
 
