@@ -16,8 +16,9 @@ from .._tensor.products import outer as outer
 from .._tensor.products import tensordot as tensordot
 from .._tensor.products import vecdot as vecdot
 from .._tensor.shapes import matrix_transpose as matrix_transpose
-from . import decompositions, functions, last_axes, norms, solvers, symmetric
+from . import decompositions, determinants, functions, last_axes, norms, solvers, symmetric
 from .decompositions import *
+from .determinants import *
 from .functions import *
 from .lapack import LinAlgError as LinAlgError
 from .last_axes import *
@@ -26,7 +27,7 @@ from .solvers import *
 from .symmetric import *
 
 __all__ = [
-    *decompositions.__all__, *functions.__all__, *last_axes.__all__, *norms.__all__, *solvers.__all__,
-    *symmetric.__all__, "LinAlgError", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
+    *decompositions.__all__, *determinants.__all__, *functions.__all__, *last_axes.__all__, *norms.__all__,
+    *solvers.__all__, *symmetric.__all__, "LinAlgError", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
 ]  # fmt: skip
 _suggest(globals())

@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
 from .._tensor.dispatch import Array, Module, Out, export, operation
-from ..errors import DTypeError, InvalidArgument, NotSupported
+from ..errors import InvalidArgument, NotSupported
+from . import factor_rules as rules
 from .lapack import call, each, finite, floating, matrices, numpys, reported, same_type
+from .pivots import permutation_of
+from .solvers import solve
 
 __all__ = [
     "cholesky", "cholesky_ex", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lu", "lu_factor",
@@ -79,7 +82,7 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=rules.of_cholesky)
 def cholesky(xp: Module, x: Array, /, *, upper: bool = False) -> Array:
     """L with L @ L^H = x (upper: U with U^H @ U = x), of a positive definite matrix, of which one triangle is read.
 
@@ -89,7 +92,9 @@ def cholesky(xp: Module, x: Array, /, *, upper: bool = False) -> Array:
     return numpys("cholesky", "potrf", a, xp.linalg.cholesky, a, upper=upper)
 
 
-@operation(method=False, results=CholeskyExResult)
+@operation(
+    method=False, results=CholeskyExResult, gradient=lambda g, result, upper: rules.of_cholesky(g[0], result[0], upper)
+)
 def cholesky_ex(xp: Module, x: Array, /, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
     """`cholesky` that reports in `info` what is not positive definite; of such a matrix the factor means nothing.
 
@@ -104,7 +109,7 @@ def cholesky_ex(xp: Module, x: Array, /, *, upper: bool = False, check_errors: b
     return CholeskyExResult(*each(compute, ((a.shape[-2:], a.dtype), ((), np.int32)), a))
 
 
-@operation(method=False, results=QRResult)
+@operation(method=False, results=QRResult, gradient=rules.of_qr)
 def qr(xp: Module, x: Array, /, mode: str = "reduced") -> QRResult:
     """Q (..., m, k) and R (..., k, n) with k the smaller of m and n; mode "complete": k = m; "r": Q has no elements.
 
@@ -125,7 +130,11 @@ def require_driver(name: str, driver: str | None) -> None:
         raise InvalidArgument(f"{name} with driver {driver!r}; there is {', '.join(map(repr, DRIVERS))}")
 
 
-@operation(method=False, results=SVDResult)
+def _of_svd(g: Any, result: Any) -> Tensor:
+    return rules.of_svd(g[0], g[1], g[2], *[one.conj() for one in result])
+
+
+@operation(method=False, results=SVDResult, gradient=_of_svd)
 def svd(xp: Module, x: Array, /, full_matrices: bool = True, *, driver: str | None = None) -> SVDResult:
     """U (..., m, m), S (..., k) and Vh (..., n, n) with k the smaller of m and n; not full: (..., m, k), (..., k, n).
 
@@ -136,7 +145,12 @@ def svd(xp: Module, x: Array, /, full_matrices: bool = True, *, driver: str | No
     return SVDResult(*numpys("svd", "gesdd", a, xp.linalg.svd, finite("svd", "gesdd", a), full_matrices))
 
 
-@operation(method=False, out=Out.COPIED)
+def _of_svdvals(g: Tensor, x: Tensor) -> Tensor:
+    u, _, vh = svd(x.conj(), full_matrices=False)
+    return rules.of_singular_values(g, u, vh)
+
+
+@operation(method=False, out=Out.COPIED, gradient=_of_svdvals)
 def svdvals(xp: Module, x: Array, /, *, driver: str | None = None) -> Array:
     """Singular values (..., k), descending. Raises LinAlgError (no convergence), InvalidArgument, DTypeError."""
     require_driver("svdvals", driver)
@@ -144,7 +158,11 @@ def svdvals(xp: Module, x: Array, /, *, driver: str | None = None) -> Array:
     return numpys("svdvals", "gesdd", a, xp.linalg.svd, a, compute_uv=False)
 
 
-@operation(method=False, results=EighResult)
+def _of_eigh(g: Any, result: Any) -> Tensor:
+    return rules.of_symmetric(g[0], g[1], result[0], result[1].conj())
+
+
+@operation(method=False, results=EighResult, gradient=_of_eigh)
 def eigh(xp: Module, x: Array, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, of which the triangle "L" or "U" is read.
 
@@ -154,7 +172,7 @@ def eigh(xp: Module, x: Array, /, UPLO: str = "L") -> EighResult:
     return EighResult(*numpys("eigh", "syevd", a, xp.linalg.eigh, a, UPLO))
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=lambda g, x, UPLO: rules.of_eigenvalues(g, eigh(x.conj(), UPLO)[1]))
 def eigvalsh(xp: Module, x: Array, /, UPLO: str = "L") -> Array:
     """Eigenvalues (..., n), ascending, of a symmetric or Hermitian matrix. Raises as eigh does."""
     a = matrices("eigvalsh", x, square=True)
@@ -165,7 +183,11 @@ def _complex(a: NDArray[Any], found: Any) -> Array:
     return found.astype(np.result_type(a.dtype, np.complex64), copy=False)
 
 
-@operation(method=False, results=EigResult)
+@operation(
+    method=False,
+    results=EigResult,
+    gradient=lambda g, result: rules.of_eigen(g[0], g[1], result[0].conj(), result[1].conj()),
+)
 def eig(xp: Module, x: Array, /) -> EigResult:
     """Eigenvalues and eigenvectors of any square matrix; complex ones, for real matrices too.
 
@@ -176,7 +198,12 @@ def eig(xp: Module, x: Array, /) -> EigResult:
     return EigResult(_complex(a, values), _complex(a, vectors))
 
 
-@operation(method=False, out=Out.COPIED)
+def _of_eigvals(g: Tensor, x: Tensor) -> Tensor:
+    vectors = eig(x.conj())[1]
+    return solve(vectors.mH, g.unsqueeze(-1) * vectors.mH)
+
+
+@operation(method=False, out=Out.COPIED, gradient=_of_eigvals)
 def eigvals(xp: Module, x: Array, /) -> Array:
     """Eigenvalues (..., n) of any square matrix, complex. Raises as eig does."""
     a = matrices("eigvals", x, square=True)
@@ -209,18 +236,14 @@ def unpacked(both: NDArray[Any], pivots: NDArray[Any]) -> tuple[Any, Any, Any]:
     k = min(m, n)
     if pivots.shape != (*both.shape[:-2], k) or (pivots.size and not 1 <= pivots.min() <= pivots.max() <= m):
         raise InvalidArgument(f"pivots of shape {pivots.shape} are not those of factors of shape {both.shape}")
-    rows = np.broadcast_to(np.arange(m), (*both.shape[:-2], m)).copy()
-    for i in range(k):  # row i came from there, after all exchanges before
-        other = pivots[..., i, None] - 1
-        here = rows[..., i].copy()
-        rows[..., i] = np.take_along_axis(rows, other, -1)[..., 0]
-        np.put_along_axis(rows, other, here[..., None], -1)
-    permutation = (rows[..., None, :] == np.arange(m)[:, None]).astype(both.dtype)
+    permutation = permutation_of(pivots, m, both.dtype)
     lower = np.tril(both[..., :k], -1) + np.eye(m, k, dtype=both.dtype)
     return permutation, lower, np.triu(both[..., :k, :])
 
 
-@operation(method=False, results=LUFactorResult)
+@operation(
+    method=False, results=LUFactorResult, gradient=lambda g, result: rules.of_lu_factors(g[0], result[0], result[1])
+)
 def lu_factor(xp: Module, x: Array, /, *, pivot: bool = True) -> LUFactorResult:
     """L and U in one matrix, and the exchanges of rows that made them; `lu_solve` takes them.
 
@@ -229,7 +252,9 @@ def lu_factor(xp: Module, x: Array, /, *, pivot: bool = True) -> LUFactorResult:
     return LUFactorResult(*factored("lu_factor", x, strict=True, pivot=pivot)[:2])
 
 
-@operation(method=False, results=LUFactorExResult)
+@operation(
+    method=False, results=LUFactorExResult, gradient=lambda g, result: rules.of_lu_factors(g[0], result[0], result[1])
+)
 def lu_factor_ex(xp: Module, x: Array, /, *, pivot: bool = True, check_errors: bool = False) -> LUFactorExResult:
     """`lu_factor` that reports in `info` what is singular.
 
@@ -239,7 +264,9 @@ def lu_factor_ex(xp: Module, x: Array, /, *, pivot: bool = True, check_errors: b
     return LUFactorExResult(*factored("lu_factor_ex", x, strict=check_errors, pivot=pivot))
 
 
-@operation(method=False, results=LUResult)
+@operation(
+    method=False, results=LUResult, gradient=lambda g, result: rules.of_lu(g[1], g[2], *[one.conj() for one in result])
+)
 def lu(xp: Module, x: Array, /, *, pivot: bool = True) -> LUResult:
     """P (..., m, m), L (..., m, k) and U (..., k, n) with x = P @ L @ U; of singular matrices too.
 
@@ -248,7 +275,7 @@ def lu(xp: Module, x: Array, /, *, pivot: bool = True) -> LUResult:
     return LUResult(*unpacked(*factored("lu", x, strict=False, pivot=pivot)[:2]))
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient={("x", "tau"): rules.of_reflectors})
 def householder_product(xp: Module, x: Array, /, tau: Array) -> Array:
     """The first n columns of the product of k reflectors: x (..., m, n) has them below its diagonal, tau (..., k).
 
@@ -279,13 +306,6 @@ def reflectors(name: str, x: Array, tau: Array) -> tuple[Array, Array]:
     if not scales.ndim or scales.shape[:-1] != a.shape[:-2]:
         raise InvalidArgument(f"{name} of shapes {a.shape} and {scales.shape}; tau has one axis less")
     return a, scales
-
-
-def pivots_of(name: str, pivots: Array) -> Array:
-    """The array of pivots. Raises DTypeError: not integers."""
-    if pivots.dtype.kind not in "iu":
-        raise DTypeError(f"{name} with pivots of {pivots.dtype.name}; they are integers, from 1")
-    return pivots.astype(np.int32, copy=False)
 
 
 export(globals())

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from .._tensor.core import Tensor, index_of
 from .._tensor.dispatch import Array, Arrays, Module, Out, export, operation
+from .._tensor.product_rules import of_factors
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
+from . import function_rules as rules
 from .lapack import LinAlgError, matrices, numpys, scipy_linalg
 
 __all__ = [
@@ -30,7 +32,11 @@ class MatrixFunction(Protocol):
     def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
-@operation(out=Out.COPIED)
+def _of_power(g: Tensor, x: Tensor, n: int) -> Tensor:
+    return rules.of_power(g, x, index_of(n), matrix_power)
+
+
+@operation(out=Out.COPIED, gradient=_of_power)
 def matrix_power(xp: Module, x: Array, /, n: int) -> Array:
     """A square matrix times itself; below 0 its inverse. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     n = index_of(n)
@@ -40,7 +46,11 @@ def matrix_power(xp: Module, x: Array, /, n: int) -> Array:
     return numpys("matrix_power", "gesv", a, xp.linalg.matrix_power, a, n).astype(a.dtype, copy=False)
 
 
-@operation(method=False, out=Out.COPIED)
+def _of_multi_dot(g: Tensor, tensors: Any) -> list[Tensor]:
+    return of_factors(g, tensors, lambda *parts: multi_dot(parts))
+
+
+@operation(method=False, out=Out.COPIED, gradient=_of_multi_dot)
 def multi_dot(xp: Module, tensors: Arrays, /) -> Array:
     """The product of matrices in the order of the least work; the first and the last may be vectors.
 
@@ -55,7 +65,11 @@ def multi_dot(xp: Module, tensors: Arrays, /) -> Array:
         raise refused(error, f"multi_dot of tensors of shapes {shapes}, the first", tensors[0]) from error
 
 
-@operation(method=False)
+def _of_vander(g: Tensor, x: Tensor) -> Tensor:
+    return rules.of_vander(g, x, vander)
+
+
+@operation(method=False, gradient=_of_vander)
 def vander(xp: Module, x: Array, /, N: int | None = None) -> Array:
     """Powers 0 to N - 1 (None: n) of each element of (..., n), as (..., n, N): Vandermonde's matrix.
 
@@ -113,10 +127,19 @@ def _function(name: str, what: str, fails: str = "") -> MatrixFunction:
 
     compute.__name__ = compute.__qualname__ = name
     compute.__doc__ = f"{what} of square matrices. Raises {fails}InvalidArgument, DTypeError, MissingExtra (SciPy)."
-    return operation(method=False)(compute)
+
+    def gradient(g: Tensor, x: Tensor) -> Tensor:
+        return rules.of_function(g, x, made)
+
+    made: MatrixFunction = operation(method=False, gradient=gradient)(compute)
+    return made
 
 
-@operation()
+def _of_exponential(g: Tensor, x: Tensor) -> Tensor:
+    return rules.of_function(g, x, matrix_exp)
+
+
+@operation(gradient=_of_exponential)
 def matrix_exp(xp: Module, x: Array, /) -> Array:
     """The exponential of square matrices. Raises InvalidArgument, DTypeError, MissingExtra (SciPy)."""
     return _applied("expm", x)
@@ -143,7 +166,11 @@ def funm(xp: Module, x: Array, function: Callable[[Any], Any], /) -> Array:
     return _applied("funm", x, function)
 
 
-@operation(method=False)
+def _of_fraction(g: Tensor, x: Tensor, power: float) -> Tensor:
+    return rules.of_function(g, x, lambda block: fractional_matrix_power(block, power))
+
+
+@operation(method=False, gradient=_of_fraction)
 def fractional_matrix_power(xp: Module, x: Array, power: float, /) -> Array:
     """A power, of whatever exponent, of square matrices.
 

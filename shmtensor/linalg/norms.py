@@ -9,9 +9,11 @@ import numpy as np
 
 from .._tensor.core import axes_of
 from .._tensor.dispatch import Array, Module, Out, export, operation
+from .._tensor.norm_rules import of_vector_norm
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from ..storage.arguments import SEQUENCES, refused
+from . import norm_rules as rules
 from .lapack import matrices, numpys
 from .solvers import smallest
 
@@ -54,7 +56,7 @@ def _of_matrices(name: str, xp: Module, x: Array, ord: Any, dims: Any, keepdims:
     return xp.expand_dims(found, sorted((rows, columns))) if keepdims else found
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=of_vector_norm)
 def vector_norm(
     xp: Module,
     x: Array,
@@ -78,7 +80,7 @@ def vector_norm(
     return of_vectors("vector_norm", xp, _typed(x, dtype), ord, _dims(dim, axis), keepdims or keepdim)
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=rules.of_matrix_norm)
 def matrix_norm(
     xp: Module,
     x: Array,
@@ -103,7 +105,7 @@ def matrix_norm(
     return _of_matrices("matrix_norm", xp, _typed(x, dtype), ord, dim, keepdims or keepdim)
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=rules.of_norm)
 def norm(
     xp: Module, x: Array, /, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Array:
@@ -128,7 +130,7 @@ def norm(
     return of_vectors("norm", xp, a, ord, dims, keepdim)
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=rules.of_condition)
 def cond(xp: Module, x: Array, /, p: Any = None) -> Array:
     """How much an inverse magnifies: norm(x, p) * norm(inv(x), p); None is 2, by singular values.
 

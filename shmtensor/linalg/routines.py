@@ -6,6 +6,7 @@ than its adjoint, and TH's names take upper triangles. All take stacks unless it
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from .._tensor.core import Tensor, given_each
 from .._tensor.dispatch import Array, Module, Out, composed, export, operation
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
-from . import decompositions, norms, solvers
+from . import decompositions, factor_rules, norms, solver_rules, solvers
 from .decompositions import (
     EighResult,
     LUFactorExResult,
@@ -23,13 +24,14 @@ from .decompositions import (
     LUResult,
     QRResult,
     factored,
-    pivots_of,
     reflectors,
     unpacked,
 )
+from .determinants import det, slogdet
 from .functions import matrix_exp, matrix_power
 from .lapack import call, each, finite, floating, matrices, numpys, same_type
-from .solvers import det, right_side, slogdet, triangular
+from .pivots import pivots_of
+from .solvers import right_side, triangular
 
 __all__ = [
     "btrifact", "btrisolve", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "geev", "gels", "geqrf", "gesv",
@@ -88,7 +90,12 @@ class TriangularResult(NamedTuple):
 # -- systems of equations ----------------------------------------------------------------------------------------------
 
 
-@operation(results=SolveResult)
+@operation(
+    results=SolveResult,
+    gradient={
+        ("b", "a"): lambda g, b, a, result: solver_rules.of_solution(g[0], a, b, result[0], True, solvers.solve)[::-1]
+    },
+)
 def gesv(xp: Module, b: Array, a: Array, /) -> SolveResult:
     """X with a @ X = b, and both triangles of a, as `lu` has them.
 
@@ -131,7 +138,16 @@ def gels(xp: Module, b: Array, a: Array, /) -> SolveResult:
     return SolveResult(found[..., 0] if right.ndim == 1 else found, factors)
 
 
-@operation("trtrs", results=TriangularResult)
+def _of_triangular_solve(
+    g: Any, A: Tensor, result: Any, upper: bool, transpose: bool, unitriangular: bool
+) -> tuple[Tensor, Tensor]:
+    of_matrix, of_right = solver_rules.of_triangular(
+        g[0], A, result[0], upper, True, transpose, unitriangular, solvers.solve_triangular
+    )
+    return of_right, of_matrix + g[1]
+
+
+@operation("trtrs", results=TriangularResult, gradient={("b", "A"): _of_triangular_solve})
 def triangular_solve(
     xp: Module, b: Array, /, A: Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularResult:
@@ -161,7 +177,11 @@ def potrf(input: Tensor, upper: bool = True) -> Tensor:
     return cholesky(input, upper)
 
 
-@operation(out=Out.COPIED)
+def _of_cholesky_solve(g: Tensor, b: Tensor, result: Tensor, input2: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
+    return factor_rules.of_cholesky_solution(g, b, result, input2, upper, cholesky_solve)
+
+
+@operation(out=Out.COPIED, gradient={("b", "input2"): _of_cholesky_solve})
 def cholesky_solve(xp: Module, b: Array, /, input2: Array, upper: bool = False) -> Array:
     """X with A @ X = b, from the factor of A that `cholesky` gave.
 
@@ -184,7 +204,7 @@ def potrs(input: Tensor, factor: Tensor, upper: bool = True) -> Tensor:
     return cholesky_solve(input, factor, upper)
 
 
-@operation(out=Out.COPIED)
+@operation(out=Out.COPIED, gradient=factor_rules.of_cholesky_inverse)
 def cholesky_inverse(xp: Module, factor: Array, /, upper: bool = False) -> Array:
     """The inverse of A, from the factor of A that `cholesky` gave.
 
@@ -246,7 +266,12 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return solvers.pinv(input, rcond)
 
 
-@operation(out=Out.COPIED)
+def _of_logdet(g: Tensor, x: Tensor, result: Tensor) -> Tensor:
+    is_singular = result.real == -math.inf
+    return solver_rules.of_log_determinant(g, x, result.exp(), is_singular, solvers.inv, decompositions.svd)
+
+
+@operation(out=Out.COPIED, gradient=_of_logdet)
 def logdet(xp: Module, x: Array, /) -> Array:
     """Logarithms of determinants: NaN where one is negative, -inf where it is 0. Raises InvalidArgument, DTypeError."""
     a = matrices("logdet", x, square=True)
@@ -278,7 +303,17 @@ def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     return decompositions.householder_product(input, input2)
 
 
-@operation(out=Out.COPIED)
+def _of_ormqr(
+    g: Tensor, x: Tensor, input2: Tensor, input3: Tensor, left: bool, transpose: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    of_other = ormqr(x.conj(), input2.conj(), g, left, not transpose)
+    other = input3.conj()
+    first, second = (other, g) if left == transpose else (g, other)
+    of_q = first @ second.mH if left else first.mH @ second
+    return *factor_rules.of_reflectors(of_q, x, input2), of_other
+
+
+@operation(out=Out.COPIED, gradient={("x", "input2", "input3"): _of_ormqr})
 def ormqr(xp: Module, x: Array, /, input2: Array, input3: Array, left: bool = True, transpose: bool = False) -> Array:
     """Q @ input3 (not left: input3 @ Q; transpose: Q^H), with the square Q of what geqrf gave: x and input2.
 
@@ -301,7 +336,15 @@ def ormqr(xp: Module, x: Array, /, input2: Array, input3: Array, left: bool = Tr
     return each(compute, ((c.shape[-2:], a.dtype),), a[..., :k], c, scales, vectors=1)[0]
 
 
-@operation("gesvd", results=SVDResult)
+def _of_svd(g: Any, x: Tensor, result: Any, compute_uv: bool) -> Tensor:
+    if compute_uv:
+        u, s, v = result
+        return factor_rules.of_svd(g[0], g[1], g[2].mH, u.conj(), s, v.mT)
+    u, _, vh = decompositions.svd(x.conj(), full_matrices=False)
+    return factor_rules.of_singular_values(g[1], u, vh)
+
+
+@operation("gesvd", results=SVDResult, gradient=_of_svd)
 def svd(xp: Module, x: Array, /, some: bool = True, compute_uv: bool = True) -> SVDResult:
     """U, S and V, where `linalg.svd` gives V^H; without compute_uv, U and V are zeros.
 
@@ -322,7 +365,13 @@ gesvd = svd
 # -- eigenvalues -------------------------------------------------------------------------------------------------------
 
 
-@operation("syev", results=EighResult)
+def _of_symeig(g: Any, x: Tensor, result: Any, eigenvectors: bool, upper: bool) -> Tensor:
+    if eigenvectors:
+        return factor_rules.of_symmetric(g[0], g[1], result[0], result[1].conj())
+    return factor_rules.of_eigenvalues(g[0], decompositions.eigh(x.conj(), "U" if upper else "L")[1])
+
+
+@operation("syev", results=EighResult, gradient=_of_symeig)
 def symeig(xp: Module, x: Array, /, eigenvectors: bool = False, upper: bool = True) -> EighResult:
     """`linalg.eigh` of the upper or lower triangle; without eigenvectors, these have no elements.
 
@@ -357,7 +406,12 @@ def geev(xp: Module, x: Array, /, eigenvectors: bool = False) -> EigenResult:
 # -- triangular factors ------------------------------------------------------------------------------------------------
 
 
-@operation(name="lu", function=False, method=False)
+@operation(
+    name="lu",
+    function=False,
+    method=False,
+    gradient=lambda g, result: factor_rules.of_lu_factors(g[0], result[0], result[1]),
+)
 def _factored(xp: Module, x: Array, pivot: bool) -> tuple[Array, ...]:
     """Factors, pivots and infos."""
     return factored("lu", x, strict=False, pivot=pivot)
@@ -388,7 +442,7 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Any = No
 btrisolve = lu_solve
 
 
-@operation(method=False, results=LUResult)
+@operation(method=False, results=LUResult, gradient=factor_rules.of_unpacked)
 def lu_unpack(
     xp: Module, LU_data: Array, /, LU_pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> LUResult:

@@ -1,4 +1,4 @@
-"""Systems of linear equations, inverses and determinants. All take stacks of matrices. Nothing in this module blocks.
+"""Systems of linear equations, and inverses. All take stacks of matrices. Nothing in this module blocks.
 
 A right side with one axis is a vector; one of the shape of the stack of matrices, without its last axis, a stack of
 vectors; any other a stack of matrices.
@@ -13,15 +13,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, axis_of, index_of
-from .._tensor.dispatch import Array, Module, Out, export, operation
+from .._tensor.core import Tensor, axis_of, given_each, index_of
+from .._tensor.dispatch import Array, Module, Out, composed, export, operation
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
-from .decompositions import pivots_of
+from . import solver_rules as rules
 from .lapack import FAILURES, LinAlgError, call, each, finite, floating, matrices, numpys, reported, same_type
+from .pivots import pivots_of
 
 __all__ = [
-    "det", "inv", "inv_ex", "lstsq", "lu_solve", "pinv", "slogdet", "solve", "solve_ex", "solve_triangular",
+    "inv", "inv_ex", "lstsq", "lu_solve", "pinv", "solve", "solve_ex", "solve_triangular",
     "tensorinv", "tensorsolve",
 ]  # fmt: skip
 
@@ -56,13 +57,6 @@ class SolveExResult(NamedTuple):
     info: Tensor
 
 
-class SlogdetResult(NamedTuple):
-    """Determinants are sign * exp(logabsdet)."""
-
-    sign: Tensor
-    logabsdet: Tensor
-
-
 def right_side(name: str, b: NDArray[Any], rows: int) -> NDArray[Any]:
     """`b` as a stack of matrices with so many rows. Raises InvalidArgument."""
     columns = b[:, None] if b.ndim == 1 else b
@@ -95,7 +89,11 @@ def _solution(found: Array, A: Array, B: Array, left: bool) -> Array:
     return found[..., 0] if is_vector(A, B) else found
 
 
-@operation(method=False, out=Out.COPIED)
+def _of_solve(g: Tensor, A: Tensor, B: Tensor, result: Tensor, left: bool) -> tuple[Tensor, Tensor]:
+    return rules.of_solution(g, A, B, result, left, solve)
+
+
+@operation(method=False, out=Out.COPIED, gradient={("A", "B"): _of_solve})
 def solve(xp: Module, A: Array, /, B: Array, *, left: bool = True) -> Array:
     """X with A @ X = B (not left: X @ A = B), A (..., n, n).
 
@@ -107,7 +105,11 @@ def solve(xp: Module, A: Array, /, B: Array, *, left: bool = True) -> Array:
     return _solution(numpys("solve", "gesv", a, xp.linalg.solve, a, b), A, B, left)
 
 
-@operation(method=False, results=SolveExResult)
+@operation(
+    method=False,
+    results=SolveExResult,
+    gradient={("A", "B"): lambda g, A, B, result, left: rules.of_solution(g[0], A, B, result[0], left, solve)},
+)
 def solve_ex(xp: Module, A: Array, /, B: Array, *, left: bool = True, check_errors: bool = False) -> SolveExResult:
     """`solve` that reports in `info` what is singular; of such a matrix the solution means nothing.
 
@@ -123,14 +125,14 @@ def solve_ex(xp: Module, A: Array, /, B: Array, *, left: bool = True, check_erro
     return SolveExResult(_solution(found, A, B, left), info)
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=rules.of_inverse)
 def inv(xp: Module, x: Array, /) -> Array:
     """The inverse of square matrices. Raises LinAlgError (singular), InvalidArgument, DTypeError."""
     a = matrices("inv", x, square=True)
     return numpys("inv", "gesv", a, xp.linalg.inv, a)
 
 
-@operation(method=False, results=InvExResult)
+@operation(method=False, results=InvExResult, gradient=lambda g, result: rules.of_inverse(g[0], result[0]))
 def inv_ex(xp: Module, x: Array, /, *, check_errors: bool = False) -> InvExResult:
     """`inv` that reports in `info` what is singular; of such a matrix the inverse means nothing.
 
@@ -143,20 +145,6 @@ def inv_ex(xp: Module, x: Array, /, *, check_errors: bool = False) -> InvExResul
         return reported("inv_ex", "gesv", check_errors, matrix, one)[2:]
 
     return InvExResult(*each(compute, ((a.shape[-2:], a.dtype), ((), np.int32)), a))
-
-
-@operation(out=Out.COPIED)
-def det(xp: Module, x: Array, /) -> Array:
-    """Determinants (...) of square matrices. Raises InvalidArgument, DTypeError."""
-    a = matrices("det", x, square=True)
-    return numpys("det", "getrf", a, xp.linalg.det, a)
-
-
-@operation(results=SlogdetResult)
-def slogdet(xp: Module, x: Array, /) -> SlogdetResult:
-    """Signs (...) of determinants, and logarithms of their absolute values. Raises InvalidArgument, DTypeError."""
-    a = matrices("slogdet", x, square=True)
-    return SlogdetResult(*numpys("slogdet", "getrf", a, xp.linalg.slogdet, a))
 
 
 def smallest(xp: Module, values: Array, a: Array, atol: Any, rtol: Any) -> Array:
@@ -172,7 +160,7 @@ def smallest(xp: Module, values: Array, a: Array, atol: Any, rtol: Any) -> Array
     return xp.maximum(least[..., None], xp.asarray(rtol)[..., None] * values.max(-1, keepdims=True, initial=0))
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(method=False, out=Out.COPIED, gradient=rules.of_pseudo_inverse)
 def pinv(
     xp: Module,
     x: Array,
@@ -210,21 +198,15 @@ def pinv(
         raise refused(error, f"pinv with atol and rtol of shapes {shapes} of", a) from error
 
 
-@operation(method=False, results=LstsqResult)
-def lstsq(xp: Module, A: Array, /, b: Array, rcond: float | None = None, *, driver: str | None = None) -> LstsqResult:
-    """X for which A @ X comes nearest to b, the smallest where there are several: (..., m, n), (m) or (..., m, k).
-
-    Args:
-        rcond: singular values up to this part of the largest count as 0; None: max(m, n) * epsilon of the type.
-        driver: "gelsy" (None), "gels", "gelsd" or "gelss".
-
-    Returns:
-        The solution (n) or (..., n, k), sums of squares of what is missing (all but gelsy), ranks (all but gels),
-        singular values (gelsd, gelss).
-
-    Raises:
-        LinAlgError (no convergence), InvalidArgument, DTypeError.
-    """
+@operation(
+    method=False,
+    name="lstsq",
+    function=False,
+    results=LstsqResult,
+    gradient={("A", "b"): lambda g, A, b, result: rules.of_least_squares(g, A, b, result, pinv)},
+)
+def _lstsq(xp: Module, A: Array, b: Array, rcond: float | None, driver: str | None) -> LstsqResult:
+    """What `lstsq` gives."""
     a, right = matrices("lstsq", A), floating("lstsq", b)
     same_type("lstsq", a, right)
     if driver is not None and driver not in DRIVERS:
@@ -251,7 +233,28 @@ def lstsq(xp: Module, A: Array, /, b: Array, rcond: float | None = None, *, driv
     return LstsqResult(solution[..., 0] if is_one else solution, residuals, rank, singular)
 
 
-@operation(method=False, out=Out.COPIED)
+@composed(method=False)
+def lstsq(
+    input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None
+) -> LstsqResult:
+    """X for which input @ X comes nearest to b, the smallest where there are several: (..., m, n), (m) or (..., m, k).
+
+    Args:
+        rcond: singular values up to this part of the largest count as 0; None: max(m, n) * epsilon of the type.
+        driver: "gelsy" (None), "gels", "gelsd" or "gelss".
+
+    Returns:
+        The solution (n) or (..., n, k), sums of squares of what is missing (all but gelsy), ranks (all but gels),
+        singular values (gelsd, gelss).
+
+    Raises:
+        LinAlgError (no convergence), InvalidArgument, DTypeError.
+    """
+    found = _lstsq(input, b, rcond, driver)
+    return given_each(found._replace(singular_values=found.singular_values.detach()), out, "lstsq")  # type: ignore[no-any-return]
+
+
+@operation(method=False, out=Out.COPIED, gradient=rules.of_tensor_inverse)
 def tensorinv(xp: Module, x: Array, /, ind: int = 2) -> Array:
     """The inverse by `tensordot(..., ind)`. Raises LinAlgError, InvalidArgument (not square so), DTypeError."""
     a, ind = floating("tensorinv", x), index_of(ind)
@@ -260,7 +263,15 @@ def tensorinv(xp: Module, x: Array, /, ind: int = 2) -> Array:
     return numpys("tensorinv", "gesv", a, xp.linalg.tensorinv, a, ind)
 
 
-@operation(method=False, out=Out.COPIED)
+@operation(
+    method=False,
+    out=Out.COPIED,
+    gradient={
+        ("A", "other"): lambda g, A, other_shape, result, dims: rules.of_tensor_solution(
+            g, A, other_shape, result, dims, solve
+        )
+    },
+)
 def tensorsolve(xp: Module, A: Array, /, other: Array, dims: Sequence[int] | None = None) -> Array:
     """X with tensordot(A, X, axes=X.ndim) = other; axes `dims` of A go to its end first.
 
@@ -278,7 +289,13 @@ def tensorsolve(xp: Module, A: Array, /, other: Array, dims: Sequence[int] | Non
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
 
-@operation(method=False, out=Out.COPIED)
+def _of_triangular(
+    g: Tensor, A: Tensor, result: Tensor, upper: bool, left: bool, unitriangular: bool
+) -> tuple[Tensor, Tensor]:
+    return rules.of_triangular(g, A, result, upper, left, False, unitriangular, solve_triangular)
+
+
+@operation(method=False, out=Out.COPIED, gradient={("A", "B"): _of_triangular})
 def solve_triangular(
     xp: Module, A: Array, /, B: Array, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Array:
@@ -309,7 +326,13 @@ def triangular(name: str, A: Array, B: Array, upper: bool, left: bool, turned: b
     return found[..., 0] if b.ndim == 1 else found
 
 
-@operation(method=False, out=Out.COPIED)
+def _of_lu_solve(
+    g: Tensor, LU: Tensor, pivots: Tensor, B: Tensor, result: Tensor, left: bool, adjoint: bool
+) -> tuple[Tensor, Tensor]:
+    return rules.of_lu_solution(g, LU, pivots, B, result, left, adjoint, lu_solve)
+
+
+@operation(method=False, out=Out.COPIED, gradient={("LU", "B"): _of_lu_solve})
 def lu_solve(xp: Module, LU: Array, /, pivots: Array, B: Array, *, left: bool = True, adjoint: bool = False) -> Array:
     """X with A @ X = B (not left: X @ A = B; adjoint: A^H), from the factors of A that `lu_factor` gave.
 
