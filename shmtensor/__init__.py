@@ -21,15 +21,19 @@ if TYPE_CHECKING:
     from . import allocators as allocators
     from . import array_api as array_api
     from . import atomics as atomics
+    from . import autograd as autograd
     from . import cuda as cuda
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
     from . import files as files
+    from . import hogwild as hogwild
     from . import hooks as hooks
     from . import linalg as linalg
     from . import manager as manager
     from . import multiprocessing as multiprocessing
+    from . import nn as nn
+    from . import optim as optim
     from . import random as random
     from . import special as special
     from . import storage as storage
@@ -40,8 +44,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("allocators", "array_api", "atomics", "cuda", "dtypes", "errors", "fft", "files", "hooks", "linalg",
-            "manager", "multiprocessing", "random", "special", "storage", "utils")  # fmt: skip
+_MODULES = ("allocators", "array_api", "atomics", "autograd", "cuda", "dtypes", "errors", "fft", "files", "hogwild",
+            "hooks", "linalg", "manager", "multiprocessing", "nn", "optim", "random", "special", "storage",
+            "utils")  # fmt: skip
 _API = ("__array_api_version__", "__array_namespace_info__")
 
 

@@ -1,8 +1,9 @@
 """Writes what type checkers and editors read of operations on tensors, from their rows (shmtensor/_tensor/dispatch.py).
 
 `_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; the stubs of `linalg`, `random`,
-`special`, `array_api` and `array_api.linalg` have those of these modules; `typed.pyi` what is generated from the table
-of element types (shmtensor/dtypes.py). `index.py` has the module of each name, which is imported when the name is used.
+`special`, `nn.functional`, `array_api` and `array_api.linalg` have those of these modules; `typed.pyi` what is
+generated from the table of element types (shmtensor/dtypes.py). `index.py` has the module of each name, which is
+imported when the name is used.
 
 python tools/stubs.py            print the methods
 python tools/stubs.py --write    write all; a test wants them as they would be written now
@@ -24,6 +25,7 @@ from shmtensor._native import Operation
 from shmtensor._tensor import dispatch, functions
 from shmtensor._tensor import index as written
 from shmtensor.dtypes import ALIASES, TABLE
+from shmtensor.nn import functional
 
 ROWS = dispatch.all_rows()
 FOLDER = Path(dispatch.__file__).parent
@@ -35,7 +37,7 @@ from typing import Any, Self
 METHODS = """
 from ..linalg.decompositions import EighResult, LUFactorResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
-from ..linalg.solvers import SlogdetResult
+from ..linalg.determinants import SlogdetResult
 from ..random import Generator
 from ..storage import Storage
 from .arithmetic import FrexpResult
@@ -57,7 +59,7 @@ from numpy.typing import NDArray
 from ..dtypes import DType
 from ..linalg.decompositions import EighResult, LUFactorResult, LUResult, QRResult
 from ..linalg.routines import EigenResult, GeqrfResult, PstrfResult, SolveResult, SVDResult, TriangularResult
-from ..linalg.solvers import SlogdetResult
+from ..linalg.determinants import SlogdetResult
 from ..random import Generator
 from .arithmetic import FrexpResult
 from .core import Tensor
@@ -72,8 +74,9 @@ LINALG = """
 from .._tensor.core import Tensor
 from .decompositions import CholeskyExResult, EighResult, EigResult, LUFactorExResult, LUFactorResult, LUResult
 from .decompositions import QRResult, SVDResult
+from .determinants import SlogdetResult
 from .lapack import LinAlgError as LinAlgError
-from .solvers import InvExResult, LstsqResult, SlogdetResult, SolveExResult
+from .solvers import InvExResult, LstsqResult, SolveExResult
 from .symmetric import LDLFactorExResult, LDLFactorResult
 
 """
@@ -95,6 +98,10 @@ from .. import fft as fft
 from .._tensor.core import Tensor
 from . import linalg as linalg
 from .functions import FloatInfo, IntInfo
+"""
+FUNCTIONAL = """
+from ..._tensor.core import Tensor
+
 """
 TENSOR = """
 from .._tensor.core import Tensor
@@ -146,7 +153,7 @@ def method(name: str, function: Callable[..., Any]) -> str:
 
 def methods_stub() -> str:
     """The whole of `_methods.pyi`."""
-    every = {name: method for row in ROWS for name, method in row.methods.items()}
+    every = {name: one for row in ROWS for name, one in row.methods.items()}
     lines = [method(name, every[name]) for name in sorted(every)]
     found = {name: value for row in ROWS for name, value in row.properties.items()}
     lines += [f"    @property\n    def {name}{signature(found[name], method=True)}: ..." for name in sorted(found)]
@@ -156,9 +163,10 @@ def methods_stub() -> str:
 def functions_stub(module: Any, head: str) -> str:
     """The whole of the stub of a module of functions."""
     rows = {name: row.function for row in ROWS if row.function is not None for name in row.names}
-    names = [name for name in sorted(module.__all__) if name in rows]
+    in_place = getattr(module, "IN_PLACE", ())
+    names = [name for name in sorted(module.__all__) if name in rows and name not in in_place]
     lines = [f"def {name}{signature(getattr(module, name), method=False)}: ..." for name in names]
-    for name in getattr(module, "IN_PLACE", ()):
+    for name in in_place:
         shown = signature(getattr(module, name), method=False).replace(str(inspect.Parameter.empty), "Tensor")
         lines.append(f"def {name}{shown.replace('-> Self', '-> Tensor')}: ...")
     return HEAD + head + "\n".join(lines) + "\n"
@@ -235,6 +243,7 @@ def stubs() -> dict[Path, str]:
         Path(array_api.linalg.__file__).with_suffix(".pyi"): partial_stub(array_api.linalg, linalg, TENSOR),
         Path(random.__file__).with_suffix(".pyi"): functions_stub(random, RANDOM),
         Path(special.__file__).with_suffix(".pyi"): partial_stub(special, _namespace, TENSOR),
+        Path(functional.__file__).with_suffix(".pyi"): functions_stub(functional, FUNCTIONAL),
     }
 
 
