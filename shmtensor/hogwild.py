@@ -1,0 +1,303 @@
+"""Helpers for Hogwild: processes that train one model in shared memory, without locks (docs/hogwild.md).
+
+Share the parameters (`share_memory_()`) and the state of the optimizer (`Optimizer.share_memory()`), and start
+processes that get both. What is here goes beside them: a counter of steps, metrics, starting with one BLAS thread each,
+turns of a single process, copies for checkpoints, and read-only tensors for evaluation.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import atomics
+from ._native import tensor as _tensor
+from ._tensor.core import Tensor, wrap
+from .errors import InvalidArgument
+from .files import save as _save
+from .multiprocessing import ProcessContext, start_processes  # its import lets tensors be sent by handle
+from .optim.lr_scheduler.base import own, set_rate
+from .optim.optimizer import Optimizer
+from .threads import set_num_threads
+
+__all__ = [
+    "Counter", "Metrics", "Totals", "alone", "read_only", "run", "save", "scale_rates", "set_single_thread", "snapshot",
+]  # fmt: skip
+
+_LINE = 8  # numbers of 8 bytes in a line of a processor's cache, which processes should not write to together
+
+
+# -- starting processes -----------------------------------------------------------------------------------------------
+
+
+def run(
+    train: Callable[..., Any],
+    args: Sequence[Any] = (),
+    processes: int | None = None,
+    *,
+    start_method: str = "spawn",
+    join: bool = True,
+) -> ProcessContext | None:
+    """Start processes that call `train(rank, *args)`, with rank from 0 and one BLAS thread each.
+
+    Blocks until all have ended, unless `join` is False.
+
+    Args:
+        train: a function that the children can import; with "fork", any callable.
+        args: a tuple or list; tensors in it are sent by handle, so that all processes share their memory.
+        processes: number of processes; default: of cores.
+        start_method: "spawn", "fork" or "forkserver".
+        join: wait for them; if one fails, the others are ended.
+
+    Returns:
+        None, or what waits for the processes if `join` is False.
+
+    Raises:
+        InvalidArgument: an invalid argument.
+        ProcessRaisedException, ProcessExitedException: a process failed.
+    """
+    count = multiprocessing.cpu_count() if processes is None else processes
+    return start_processes(_with_single_thread, (train, *args), count, join, start_method=start_method)
+
+
+def _with_single_thread(rank: int, train: Callable[..., Any], *args: Any) -> None:
+    set_single_thread()
+    train(rank, *args)
+
+
+def set_single_thread() -> None:
+    """Let this process compute with one BLAS thread, as processes that share the cores should. Call it in each child.
+
+    Raises MissingExtra: neither OpenBLAS nor the package threadpoolctl is there.
+    """
+    set_num_threads(1)
+
+
+def alone(barrier: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """Let one process call `function(*args)` while all others wait: an evaluation between two epochs.
+
+    Each party of the barrier calls this. Blocks until all have come, and until the function has returned.
+
+    Args:
+        barrier: a `multiprocessing.Barrier` of all processes.
+        function: called in the process that came last or first, whichever the barrier numbers 0.
+        *args: its arguments.
+
+    Returns:
+        What the function returned, in the process that called it; None in the others.
+
+    Raises:
+        threading.BrokenBarrierError: a process died or timed out, or the function raised in another process.
+    """
+    result = None
+    if barrier.wait() == 0:
+        try:
+            result = function(*args)
+        except BaseException:
+            barrier.abort()
+            raise
+    barrier.wait()
+    return result
+
+
+# -- steps and rates --------------------------------------------------------------------------------------------------
+
+
+class Counter:
+    """An integer in shared memory that processes count with: the steps, or samples, of all of them together.
+
+    Args:
+        value: the integer at first.
+
+    Attributes:
+        tensor: an int64 tensor of one element that has it.
+    """
+
+    def __init__(self, value: int = 0) -> None:
+        self.tensor = wrap(np.array([value], np.int64)).share_memory_()
+
+    def add(self, n: int = 1) -> int:
+        """Add a number. Returns the value before, which no other process gets. Does not block."""
+        return atomics.fetch_add(self.tensor, 0, n)
+
+    @property
+    def value(self) -> int:
+        """The integer."""
+        return atomics.load(self.tensor, 0)
+
+    def until(self, total: int) -> Iterator[int]:
+        """Numbers of steps up to `total`, from the present value on; each goes to one process.
+
+        The counter ends at `total` plus the number of processes. A number that a process had when it was killed is not
+        given again.
+        """
+        while (step := self.add()) < total:
+            yield step
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value})"
+
+
+def scale_rates(optimizer: Optimizer, factor: float) -> None:
+    """Set the learning rates to `factor` times those that the groups began with.
+
+    With a counter, all processes have the rate of the step that they have reached together:
+    `scale_rates(optimizer, 1 - step / total)`.
+
+    Args:
+        optimizer: whose rates are set; those that are tensors in place.
+        factor: of the rates at the first call ("initial_lr", as schedulers have it).
+    """
+    for group in optimizer.param_groups:
+        set_rate(group, group.setdefault("initial_lr", own(group["lr"])) * factor)
+
+
+# -- metrics ----------------------------------------------------------------------------------------------------------
+
+
+class Totals(NamedTuple):
+    """Sums of metrics, and how many values they are of, by name."""
+
+    sums: dict[str, float]
+    counts: dict[str, float]
+
+    def means(self, since: Totals | None = None) -> dict[str, float]:
+        """Mean values by name, of what came after `since` if it is given; NaN where nothing came."""
+        means = {}
+        for name, total in self.sums.items():
+            count = self.counts[name] - (since.counts[name] if since else 0)
+            means[name] = (total - (since.sums[name] if since else 0)) / count if count else float("nan")
+        return means
+
+
+class Metrics:
+    """Sums and counts of values, one row for each process, which any process reads at any time. Nothing blocks.
+
+    Each process writes to its own row, so no lock is needed. Rows of processes do not share a line of the cache.
+
+    Args:
+        processes: number of processes.
+        *names: of the metrics.
+
+    Attributes:
+        tensor: a float64 tensor of one row for each process: sum and count of each metric.
+
+    Raises:
+        InvalidArgument: no process, no name, or one twice.
+    """
+
+    def __init__(self, processes: int, *names: str) -> None:
+        if processes < 1 or not names or len(set(names)) != len(names):
+            raise InvalidArgument(
+                f"asked for metrics {names} of {processes} processes; give one process or more, and different names"
+            )
+        self._columns = {name: 2 * i for i, name in enumerate(names)}
+        width = -(-2 * len(names) // _LINE) * _LINE
+        self.tensor = wrap(np.zeros((processes, width))).share_memory_()
+
+    def add(self, rank: int, count: float = 1, /, **values: Any) -> None:
+        """Add values of metrics to the row of a process.
+
+        Args:
+            rank: number of the process, from 0.
+            count: of how many samples the values are means.
+            **values: numbers, or tensors of one element, by name.
+
+        Raises:
+            InvalidArgument: a name or a process that is not there.
+        """
+        row = self._row(rank)
+        for name, value in values.items():
+            column = self._columns.get(name)
+            if column is None:
+                raise InvalidArgument(f"no metric is called {name!r}; there are {', '.join(self._columns)}")
+            row[column] += float(value) * count
+            row[column + 1] += count
+
+    def totals(self, rank: int | None = None) -> Totals:
+        """Sums and counts of all processes, or of one. Raises InvalidArgument: there is no such process."""
+        row = self.tensor._live().sum(axis=0) if rank is None else self._row(rank)
+        columns = self._columns.items()
+        return Totals({name: float(row[i]) for name, i in columns}, {name: float(row[i + 1]) for name, i in columns})
+
+    def means(self, rank: int | None = None) -> dict[str, float]:
+        """Mean values of all processes, or of one, by name. Raises InvalidArgument: there is no such process."""
+        return self.totals(rank).means()
+
+    def _row(self, rank: int) -> Any:
+        rows = self.tensor._live()
+        if not 0 <= rank < len(rows):
+            raise InvalidArgument(f"asked for process {rank}; there are {len(rows)}, from 0")
+        return rows[rank]
+
+
+# -- copies and views of what is being trained ------------------------------------------------------------------------
+
+
+def snapshot(value: Any) -> Any:
+    """Copy all tensors in dicts, lists and tuples to memory of this process; other values are as they are.
+
+    Tensors that are the same object are so in the copy. Other processes may write meanwhile: each element is what it
+    was at some time during the copy.
+    """
+    return _mapped(value, lambda x: wrap(x._live().copy()), {})
+
+
+def read_only(value: Any) -> Any:
+    """All tensors in dicts, lists and tuples, over the same memory, but read-only: for a process that evaluates.
+
+    Writes to them raise LayoutError. They are so in this process; to send tensors that receivers cannot write to, see
+    `Tensor.share_memory_(readonly=True)`.
+
+    Raises InvalidArgument: a tensor in private memory.
+    """
+    return _mapped(value, _protected, {})
+
+
+def save(value: Any, f: Any, **how: Any) -> None:
+    """Save a copy, while other processes go on to write: `save({"model": model.state_dict()}, "last.shmt")`.
+
+    Blocks as writing does. A file at a path is replaced at once, when it is complete.
+
+    Args:
+        value: what `shmtensor.save` takes.
+        f: a path or a file, as for it.
+        **how: as for it.
+
+    Raises:
+        InvalidArgument, DTypeError, OSError: as `shmtensor.save`.
+    """
+    _save(snapshot(value), f, **how)
+
+
+def _protected(x: Tensor) -> Tensor:
+    if not x.is_shared():  # such memory may move
+        raise InvalidArgument(f"a tensor of shape {x.shape} is in private memory; share it first, or take a snapshot")
+    array, storage, epoch = x._located()
+    view = array.view()
+    view.flags.writeable = False
+    return _tensor(view, storage, epoch)
+
+
+def _mapped(value: Any, function: Callable[[Tensor], Tensor], done: dict[int, Tensor]) -> Any:
+    """Containers like these, with `function(tensor)` for each tensor."""
+    if isinstance(value, Tensor):
+        if id(value) not in done:
+            done[id(value)] = function(value)
+        return done[id(value)]
+    if isinstance(value, dict):
+        pairs = [(key, _mapped(one, function, done)) for key, one in value.items()]
+        made = copy(value)  # with attributes: states of modules have versions in one
+        made.update(pairs)
+        return made
+    if isinstance(value, list | tuple):
+        parts = [_mapped(one, function, done) for one in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value

@@ -1,0 +1,40 @@
+"""Optimizers, under torch's names and with its arguments and checkpoints: `optim.SGD(model.parameters(), lr=0.1)`.
+
+A step changes parameters in place, with arrays in blocks and without intermediate arrays of their sizes. Processes that
+share parameters (`share_memory_()`) and an optimizer (`share_memory()`) train one model: see docs/hogwild.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._loading import load as _load
+from .._missing import missing as _missing
+from . import lr_scheduler as lr_scheduler
+from .adadelta import Adadelta
+from .adagrad import Adagrad
+from .adam import Adam, AdamW
+from .adamax import Adamax
+from .asgd import ASGD
+from .lbfgs import LBFGS
+from .nadam import NAdam
+from .optimizer import Optimizer
+from .radam import RAdam
+from .rmsprop import RMSprop
+from .rprop import Rprop
+from .sgd import SGD
+from .sparse_adam import SparseAdam
+
+__all__ = [
+    "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",
+    "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
+]  # fmt: skip
+
+if TYPE_CHECKING:
+    from . import swa_utils as swa_utils
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name == "swa_utils":  # which needs `nn`
+            return _load("optim.swa_utils")
+        raise _missing(__name__, name, __all__)
