@@ -8,7 +8,7 @@ NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 .PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops test-torch-programs lint tidy format clean check-tools native
 
 help:
-	@echo "make demo      train a model in shared memory with several processes; writes examples/output/hogwild.png"
+	@echo "make demo      train two networks in shared memory with several processes; draws into examples/output"
 	@echo "make test      build, install, try each feature: some minutes"
 	@echo "make test-all  after that the rest: every case, hundreds of kills, native programs, models, types"
 	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
@@ -20,13 +20,14 @@ help:
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
 	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
-	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; TESTFLAGS='--show 2')"
+	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
 	@echo "make test-torch-programs: programs for torch and expressions with its names, run with shmtensor and with torch"
 	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
 	@echo "make lint      ruff, mypy --strict, clang-format; make tidy: clang-tidy (.clang-tidy) over TIDY=native/*/*.cpp, some minutes"
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/hogwild.py
+	$(BIN)/python examples/hogwild_cnn.py
 
 # Three tests side by side for two cores, since many wait; SELECT chooses among them by markers (pyproject.toml).
 JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
@@ -87,6 +88,7 @@ KILLS ?= 1000
 stress: native
 	build/native/failpoints
 	build/native/reach
+	build/native/graph
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
 	for structure in ring cast sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
@@ -126,6 +128,7 @@ sanitize: $(VENV)/.tools
 	$(CMAKE) -S . -B build/tsan -DSHMTENSOR_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/graph
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
 	for structure in ring cast sync; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure && \
@@ -148,11 +151,12 @@ bench: native
 	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
 	$(BENCH_VENV)/bin/python -P benchmarks $(BENCHFLAGS)
 
-# torch's own database of operations as the judge; NAMES chooses some.
+# torch's own database of operations as the judge; NAMES chooses some; of gradients with GRAD=1, second ones with GRAD=2.
 NAMES ?=
+GRAD ?= 0
 torch-ops: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet "$(TORCH)" expecttest
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -P -m torch_ops $(NAMES) $(TESTFLAGS)
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -P -m torch_ops --grad $(GRAD) $(NAMES) $(TESTFLAGS)
 
 # Programs for torch, as tutorials have them, whose text is run once with each library.
 test-torch-programs: $(VENV)/.test

@@ -10,7 +10,12 @@ import torch
 from torch_ops.comparing import Disagreement, compare_values, leaves
 
 RANDOM = frozenset({"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal",
-                    "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform"})  # fmt: skip
+                    "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform",
+                    *[f"nn.functional.{one}" for one in (
+                        "alpha_dropout", "dropout", "dropout2d", "dropout3d", "feature_alpha_dropout",
+                        "fractional_max_pool2d", "fractional_max_pool3d", "multi_head_attention_forward", "rrelu",
+                        "scaled_dot_product_attention",
+                    )]})  # fmt: skip
 DRAWS = 16
 """How often torch draws, to see where its values lie."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 import warnings
 from pathlib import Path
@@ -16,6 +17,20 @@ def entries() -> list[Any]:
 
 def label(info: Any) -> str:
     return f"{info.name}:{info.variant_test_name}" if info.variant_test_name else str(info.name)
+
+
+def function_of(info: Any) -> Any:
+    """Our callable for an entry; None if there is none."""
+    from torch_ops.samples import ARRANGED, find
+
+    return ARRANGED.get(label(info)) or find(f"{info.name}_" if info.variant_test_name == "in_place" else info.name)
+
+
+def summary(dtype: str, sample: Any) -> str:
+    """A sample in few words."""
+    return (
+        f"{dtype} " + re.sub(r""", (device|dtype|broadcasts_input|name)=("cpu"|[\w.']+)""", "", sample.summary())[:200]
+    )
 
 
 class Look:
@@ -58,11 +73,9 @@ def look(number: int, dtypes: tuple[str, ...], shown: int) -> Look:
     """Run the samples of one entry."""
     import torch
 
-    from torch_ops.samples import ARRANGED, find
-
     warnings.simplefilter("ignore")
     info = entries()[number]
-    function = ARRANGED.get(label(info)) or find(f"{info.name}_" if info.variant_test_name == "in_place" else info.name)
+    function = function_of(info)
     found = Look(label(info), shown)
     found.is_present = function is not None
     for dtype in dtypes:
@@ -84,7 +97,7 @@ def _look_at_sample(found: Look, info: Any, function: Any, sample: Any, dtype: s
     from torch_ops.forms import forms
     from torch_ops.samples import Case
 
-    what = f"{dtype} {sample.summary()[:200]}"
+    what = summary(dtype, sample)
     found.samples += 1
     try:
         case = Case(info, function, sample)

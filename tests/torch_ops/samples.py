@@ -9,6 +9,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as database
 
 import shmtensor as st
+import shmtensor.nn.functional
 from torch_ops import chance, factors, ties
 from torch_ops.arguments import as_torch, ours, theirs
 from torch_ops.comparing import Disagreement, compare, compare_values, leaves
@@ -24,6 +25,11 @@ ARRANGED: dict[str, Callable[..., Any]] = {
     "pca_lowrank": lambda a, b, **how: st.pca_lowrank(a @ b.mT, **how),
     "svd_lowrank": lambda a, b, **how: st.svd_lowrank(a @ b.mT, **how),
     "einsum": lambda operands, equation, **how: st.einsum(equation, operands, **how),
+    "nn.functional.embedding": lambda table, at, **how: st.nn.functional.embedding(at, table, **how),
+    "nn.functional.embedding_bag": lambda table, at, **how: st.nn.functional.embedding_bag(at, table, **how),
+    "nn.functional.triplet_margin_with_distance_loss": lambda a, b, c, distance_function=None, **how: (
+        st.nn.functional.triplet_margin_with_distance_loss(a, b, c, **how)
+    ),
     "polygamma": lambda x, n, **how: st.polygamma(n, x, **how),
     "slice": lambda x, dim=0, start=None, end=None, step=1: x[(slice(None),) * dim + (slice(start, end, step),)],
     "special.polygamma": lambda x, n, **how: st.special.polygamma(n, x, **how),

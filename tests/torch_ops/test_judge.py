@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="torch's database of operations needs it")
 
-from torch_ops import chance, entries, factors, ties  # noqa: E402  need torch
+from torch_ops import chance, entries, factors, gradients, ties  # noqa: E402  need torch
 from torch_ops.comparing import Disagreement, compare  # noqa: E402
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -121,3 +121,53 @@ def test_a_broken_form_is_seen(name: str, form: str, monkeypatch: pytest.MonkeyP
     bad = entries.look(number, ("float32",), 100)
     assert bad.differs and (form == "values" or any(why.startswith(form) for why in bad.why))
     assert entries.Look("nothing compared", 1).differs
+
+
+class Product(st.autograd.Function):
+    """x * y with a gradient for which `rule` is responsible."""
+
+    rule: Any = None
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, y = ctx.saved_tensors
+        return tuple([one.sum_to_size(like.shape) for one, like in zip(Product.rule(g, x, y), (x, y), strict=True)])
+
+
+def _no_rule(g: Any, x: Any, y: Any) -> Any:
+    raise st.errors.GradientError("mul has no gradient; detach() its argument")
+
+
+@pytest.mark.parametrize(
+    ("rule", "order", "seen"),
+    [
+        (lambda g, x, y: (g * y, g * x), 2, ""),
+        (lambda g, x, y: (g * y * 1.0000001, g * x), 1, "gradient of input 0"),
+        (lambda g, x, y: (g * y, g * x * 0), 1, "gradient of input 1"),
+        (lambda g, x, y: (g * y.detach(), g * x), 1, ""),
+        (lambda g, x, y: (g * y.detach(), g * x), 2, "second gradient"),
+        (_no_rule, 1, "has no gradient"),
+    ],
+    ids=["right", "near", "one input", "first", "second", "no rule"],
+)
+def test_a_wrong_rule_is_seen(rule: Any, order: int, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = {entries.label(info): number for number, info in enumerate(entries.entries())}["mul"]
+    monkeypatch.setattr(st, "mul", Product.apply)
+    monkeypatch.setattr(Product, "rule", staticmethod(rule))
+    found = gradients.look(number, ("float64",), 1, order)
+    assert found.samples and found.forms + bool(seen)
+    assert found.differs is bool(seen) and ("no rule" in found.state) is ("no gradient" in seen)
+    assert not seen or seen in found.why[0]
+
+
+def test_random_gradients_are_judged_by_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = {entries.label(info): number for number, info in enumerate(entries.entries())}["nn.functional.dropout"]
+    good = gradients.look(number, ("float64",), 1, 1)
+    assert good.samples and not good.differs
+    monkeypatch.setattr(st.nn.functional, "dropout", lambda x, p=0.5, **how: x * st.rand_like(x) + x.detach())
+    assert gradients.look(number, ("float64",), 1, 1).differs
