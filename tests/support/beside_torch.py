@@ -23,6 +23,7 @@ def plain(value: Any) -> Any:
         return value
     if hasattr(value, "numpy"):  # a tensor of either
         name = str(value.dtype).rpartition(".")[2]
+        value = value.detach()
         if name == "bfloat16":  # torch has no array of it
             value = value.float()
         return name, tuple(value.shape), np.asarray(value.numpy())

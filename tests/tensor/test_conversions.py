@@ -218,6 +218,27 @@ def test_threads(monkeypatch):
 
 
 def test_threads_without_the_package(monkeypatch):
+    package = pytest.importorskip("threadpoolctl")
+    blas = [one for one in package.threadpool_info() if one["internal_api"] == "openblas"]
     monkeypatch.setitem(__import__("sys").modules, "threadpoolctl", None)
+    if not blas:
+        with pytest.raises(st.errors.MissingExtra, match="pip install threadpoolctl"):
+            st.get_num_threads()
+        return
+    before = get_num_threads()
+    try:
+        for count in (1, 2):
+            st.set_num_threads(count)
+            assert st.get_num_threads() == count
+            assert {one["num_threads"] for one in package.threadpool_info() if one["internal_api"] == "openblas"} == {
+                count
+            }
+    finally:
+        set_num_threads(before)
+
+
+def test_threads_of_no_library(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "threadpoolctl", None)
+    monkeypatch.setattr("shmtensor.threads._OPENBLAS", [])
     with pytest.raises(st.errors.MissingExtra, match="pip install threadpoolctl"):
         st.get_num_threads()

@@ -122,13 +122,17 @@ def test_torchs_keywords(name):
     for device in ("cpu", st.device("cpu"), st.device("cpu:0"), None):
         assert make(dtype=st.float64, device=device, **usual).dtype == st.float64
     for unusual, error, says in (
-        ({"requires_grad": True}, NotSupported, "gradients"), ({"pin_memory": True}, NotSupported, "pin_memory"),
+        ({"pin_memory": True}, NotSupported, "pin_memory"),
         ({"layout": "sparse"}, NotSupported, "strided"), ({"device": "cuda"}, InvalidArgument, "cuda"),
     ):  # fmt: skip
         with pytest.raises(error, match=says):
             make(**unusual)
     with pytest.raises(TypeError, match="bogus"):
         make(bogus=1)
+    made = make(dtype=st.float64, requires_grad=True)
+    assert made.requires_grad and made.is_leaf and not make(dtype=st.float64).requires_grad
+    with pytest.raises(DTypeError, match="int64"):
+        make(dtype=st.int64, requires_grad=True)
 
 
 @pytest.mark.parametrize("name", NEW)

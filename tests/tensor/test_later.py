@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import textwrap
@@ -54,7 +55,7 @@ def test_looking_names_up_loads_no_operations(code):
 
 
 def test_a_name_loads_its_module_alone():
-    assert loaded("x.exp()") == FIRST | {"_tensor", "elementwise", "result_types"}
+    assert loaded("x.exp()") == FIRST | {"_tensor", "elementwise", "elementwise_rules", "result_types"}
     assert loaded("st.exp") == loaded("x.exp()")
     assert "linalg.solvers" in loaded("x.det()") and "random.distributions" in loaded("x.normal_()")
 
@@ -123,12 +124,12 @@ def test_a_property_is_not_hidden_by_attributes():
         except AttributeError as error:
             print(vars(mine), error)
     """
-    assert run(made) == "{} property of 'Mine' object has no setter"
+    assert re.fullmatch(r"\{\} property (\S+ )?of 'Mine' object has no setter", run(made))
 
 
 def test_help_shows_the_methods():
     text = run("import pydoc; print(pydoc.plain(pydoc.render_doc(Tensor)))")
-    assert "add(input: 'Any', other: 'Any'" in text and "Later" not in text
+    assert re.search(r"\badd\([\s|]*input: 'Any',[\s|]*other: 'Any'", text) and "Later" not in text
 
 
 def test_nothing_is_left_on_the_path_of_a_call():

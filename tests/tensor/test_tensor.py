@@ -13,7 +13,7 @@ import pytest
 import shmtensor
 from shmtensor import Tensor, from_numpy
 from shmtensor.dtypes import ELEMENT_TYPES
-from shmtensor.errors import DTypeError, InvalidArgument, LayoutError, NotSupported, OutOfMemory, ShmTensorError
+from shmtensor.errors import DTypeError, InvalidArgument, LayoutError, OutOfMemory, ShmTensorError
 
 
 @pytest.fixture(params=[False, True], ids=["heap", "shared"])
@@ -434,27 +434,18 @@ def test_repr_says_where_shared_memory_is(t, shared):
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("make", ["empty", "zeros", "ones", "rand", "randn"])
-def test_gradients_are_refused(make: str, shared: bool) -> None:
+def test_leaves_that_require_grad(make: str, shared: bool) -> None:
     function = getattr(shmtensor, make)
     assert not function(2, requires_grad=False, shared=shared).requires_grad
-    with pytest.raises(NotSupported, match="records no gradients: leave it out"):
-        function(2, requires_grad=True, shared=shared)
+    assert function(2, requires_grad=True, shared=shared).requires_grad
 
 
-def test_gradients_are_refused_wherever_they_are_asked_for() -> None:
+def test_requires_grad_is_set() -> None:
     t = shmtensor.ones(2)
-    t.requires_grad = False
-    asked = (
-        lambda: shmtensor.tensor([1], requires_grad=True),
-        lambda: shmtensor.full((2,), 1, requires_grad=True),
-        lambda: t.requires_grad_(),
-        lambda: setattr(t, "requires_grad", True),
-        lambda: shmtensor.Tensor._rebuild(t.storage(), 0, (2,), (1,), True),  # a pickle
-    )
-    for ask in asked:
-        with pytest.raises(NotImplementedError):
-            ask()
-    assert not t.requires_grad and not t.requires_grad_(False).requires_grad
+    assert shmtensor.Tensor._rebuild(t.storage(), 0, (2,), (1,), True).requires_grad  # a pickle
+    assert not t.requires_grad and t.requires_grad_().requires_grad and not t.requires_grad_(False).requires_grad
+    with pytest.raises(DTypeError, match="int64"):
+        shmtensor.tensor([1], requires_grad=True)
 
 
 # -- sharing
