@@ -27,7 +27,7 @@ def source_of(path: Path, library: str) -> str:
     """The text of a program with torch's name replaced in its imports."""
     text = path.read_text()
     text = re.sub(r"^import torch$", f"import {library} as torch", text, flags=re.MULTILINE)
-    return re.sub(r"^import torch\.(\w+) as", rf"import {library}.\1 as", text, flags=re.MULTILINE)
+    return re.sub(r"^(import|from) torch\b(?=.* (import|as) )", rf"\1 {library}", text, flags=re.MULTILINE)
 
 
 def run(path: Path, library: str) -> tuple[Any, str]:
