@@ -29,6 +29,7 @@ from benchmarks import (
     share,
     steady,
     tensors,
+    training,
 )
 from benchmarks.measure import ROOT, ContenderFailed, Figure
 from benchmarks.transports import ICEORYX2_PREFIX
@@ -45,6 +46,7 @@ BENCHMARKS = {
     "steady": steady,
     "daemon": daemon,
     "tensors": tensors,
+    "training": training,
     "random": randoms,
 }
 HERE = Path(__file__).parent
