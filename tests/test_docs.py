@@ -48,6 +48,7 @@ PROGRAMS = [
     for program, name in re.findall(r"```python\n(# (\w+)\.py\n.*?)```", document.read_text(), re.DOTALL)
 ]
 OUTPUT = {
+    "train": "600 steps, accuracy above 0.9: True\n",
     "camera": "all accounted for\n" * 2,
     "wait": "the result\nthe worker ended with exit code 3, and without a result\n",
 }
@@ -59,5 +60,5 @@ def test_programs_do_what_the_documents_say(program: str, tmp_path: Path, reques
     name = request.node.callspec.id
     (tmp_path / f"{name}.py").write_text(program)
     command = [sys.executable, tmp_path / f"{name}.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND * 2, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND * 2, check=False)
     assert (done.stdout, done.returncode) == (OUTPUT[name], 0), done.stderr

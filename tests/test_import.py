@@ -17,14 +17,15 @@ ROOT = Path(shmtensor.__file__).parent
 # Layers from the bottom: folders, and the modules beside them. What lies in one imports from its own layer and from
 # lower ones. The native module is below them all.
 LAYERS = [
-    {"errors", "fixed", "hooks", "_loading", "_missing", "gradients"},
+    {"errors", "fixed", "hooks", "_loading", "_missing"},
     {"manager"},
     {"dtypes", "devices", "layouts", "allocators"},
     {"storage"},
-    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts", "threads", "cuda", "utils"},
+    {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts", "threads", "cuda", "utils", "autograd"},
     {"files"},
+    {"nn", "optim"},
     {"ipc"},
-    {"multiprocessing", "_namespace"},
+    {"multiprocessing", "hogwild", "_namespace"},
     {"array_api"},
 ]
 
