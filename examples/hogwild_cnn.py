@@ -83,7 +83,7 @@ def train(rank: int, job: Job) -> None:
         hogwild.scale_rates(job.optimizer, (1 + math.cos(math.pi * step / job.steps)) / 2)
         images, labels = job.data.batch(step, BATCH, job.seed)
         if job.moving:
-            st.manual_seed(job.seed * job.steps + step)  # the step moves its images alike, whoever takes it
+            st.manual_seed(job.seed * job.steps + step)  # a step moves its images in the same way in each process
             images = st.cat([images[: BATCH // 2], moved(images[BATCH // 2 :])])
         loss = cross_entropy(job.model(images), labels)
         job.optimizer.zero_grad()

@@ -222,13 +222,13 @@ class Metrics:
             row[column + 1] += count
 
     def totals(self, rank: int | None = None) -> Totals:
-        """Sums and counts of all processes, or of one. Raises InvalidArgument: there is no such process."""
+        """Sums and counts of all processes, or of one. Raises InvalidArgument: a rank that does not exist."""
         row = self.tensor._live().sum(axis=0) if rank is None else self._row(rank)
         columns = self._columns.items()
         return Totals({name: float(row[i]) for name, i in columns}, {name: float(row[i + 1]) for name, i in columns})
 
     def means(self, rank: int | None = None) -> dict[str, float]:
-        """Mean values of all processes, or of one, by name. Raises InvalidArgument: there is no such process."""
+        """Mean values of all processes, or of one, by name. Raises InvalidArgument: a rank that does not exist."""
         return self.totals(rank).means()
 
     def _row(self, rank: int) -> Any:

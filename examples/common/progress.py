@@ -10,7 +10,7 @@ from shmtensor.hogwild import Counter, Metrics
 
 
 class Progress:
-    """A tqdm bar on standard error; nothing where that is no terminal. Use it in `with`.
+    """A tqdm bar on standard error; nothing if that is not a terminal. Use it in `with`.
 
     Args:
         label: what is said before the bar.

@@ -105,9 +105,6 @@ PyObject* get_rule(PyObject* object, void*) {
 PyObject* get_sequence(PyObject* object, void*) {
     return PyLong_FromUnsignedLongLong(as_node(object).core.sequence);
 }
-PyObject* get_released(PyObject* object, void*) {
-    return PyBool_FromLong(as_node(object).released);
-}
 
 PyObject* node_name(PyObject* object, PyObject*) {
     return call_python("name_of", object);
@@ -141,7 +138,6 @@ PyGetSetDef node_attributes[] = {
      "(node, output) of each input: what made it; (None, 0) where no gradient is needed.", nullptr},
     {"_extras", get_extras, nullptr, nullptr, nullptr},
     {"_rule", get_rule, nullptr, nullptr, nullptr},
-    {"_released", get_released, nullptr, nullptr, nullptr},
     {"_sequence_nr", get_sequence, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
@@ -385,7 +381,8 @@ PyObject* connect(PyObject*, PyObject* args) {
         graph::Edge& edge = self.core.edges[i];
         if (!PyObject_TypeCheck(one, tensors.tensor) || !requires_grad(one)) continue;
         if (!edge_of(one, &edge)) return nullptr;
-        edge.form = PyObject_CallMethod(one, "_form", nullptr);
+        const Ref array(live_array(one));
+        edge.form = array ? form_of(array.get()) : nullptr;
         if (!edge.form) return nullptr;
     }
     if (tracing != Tracing::off && !Ref(call_python("trace", node))) return nullptr;

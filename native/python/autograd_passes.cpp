@@ -1,6 +1,7 @@
 // Passes through the graph of recorded operations: gradients are tensors, rules are called, leaves add them up.
 #include <algorithm>
 #include <array>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -376,7 +377,12 @@ PyObject* backward(PyObject*, PyObject* args) {
     }
     running.push_back({&pass, PyThread_get_thread_ident()});
     const Modes before = std::exchange(modes, Modes{create != 0, false});
-    const bool ok = pass.run();
+    bool ok = false;
+    try {
+        ok = pass.run();
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    }
     modes = before;
     std::erase_if(running, [&pass](const Running& one) { return one.pass == &pass; });
     if (!ok) return nullptr;

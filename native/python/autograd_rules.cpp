@@ -115,7 +115,7 @@ PyObject* named_argument(const Rule& rule, const Recording::Arguments& call, int
 }
 
 // The argument for a parameter: borrowed, from the call or from `rest`. nullptr without an exception: it was not given,
-// and there is no default.
+// and has no default.
 PyObject* argument_of(const Rule& rule, const Recording::Arguments& call, int parameter, Ref& rest) {
     if (parameter == rule.rest) {
         if (rest) return rest.get();

@@ -68,7 +68,7 @@ class Function(Node):
         self._saved = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Has no effect: there is no forward mode."""
+        """Has no effect: forward mode is not implemented."""
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say that forward changed these arguments in place; it has to return them."""

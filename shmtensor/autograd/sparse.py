@@ -93,7 +93,7 @@ class SparseGradient:
         return SparseGradient(self._index.clone(), self._rows.clone(), self.shape, coalesced=self._coalesced)
 
     def detach(self) -> SparseGradient:
-        """Itself: it is no part of the graph."""
+        """Returns self, which is not part of a graph."""
         return self
 
     def __add__(self, other: Any) -> Any:

@@ -7,7 +7,7 @@ Nothing in this package blocks, except what draws random numbers while another t
 from __future__ import annotations
 
 from ..._missing import suggest as _suggest
-from ..._tensor import methods as _methods  # noqa: F401  what is made here has all methods, whoever imported it
+from ..._tensor import methods as _methods  # noqa: F401  installs the methods of Tensor
 from ..._tensor.activations import hardshrink as hardshrink
 from ..._tensor.activations import prelu as prelu
 from ..._tensor.distances import pdist as pdist
