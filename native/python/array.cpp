@@ -423,14 +423,15 @@ bool convert(PyObject** operand, PyArray_Descr* descr) {
     return true;
 }
 
-}  // namespace
+// Whether two operands are arrays of one type that torch promotes as NumPy does.
+bool are_of_one_type(PyObject* const* operands) {
+    if (!PyArray_Check(operands[0]) || !PyArray_Check(operands[1])) return false;
+    PyArray_Descr* descr = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(operands[0]));
+    return descr == PyArray_DESCR(reinterpret_cast<PyArrayObject*>(operands[1])) && !is_integer_kind(operands[0]);
+}
 
-bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
-    if (!load_numpy()) return false;
-    if (count == 2 && PyArray_Check(operands[0]) && PyArray_Check(operands[1]) && !is_integer_kind(operands[0]) &&
-        PyArray_DESCR(reinterpret_cast<PyArrayObject*>(operands[0])) ==
-            PyArray_DESCR(reinterpret_cast<PyArrayObject*>(operands[1])))
-        return true;  // most are
+// As `promote`, for operands that may need a conversion.
+[[gnu::noinline]] bool promote_each(Promotion rule, PyObject** operands, Py_ssize_t count) {
     PyArray_Descr *inexact = nullptr, *same = nullptr;
     bool integers = false, has_float = rule == Promotion::floats, has_complex = false, equal = true;
     for (Py_ssize_t i = 0; i < count; ++i) {
@@ -463,6 +464,13 @@ bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
         if (!convert(&operands[i], wanted)) return false;
     }
     return true;
+}
+
+}  // namespace
+
+bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
+    if (!load_numpy()) return false;
+    return (count == 2 && are_of_one_type(operands)) || promote_each(rule, operands, count);
 }
 
 bool set_default_type(PyObject* dtype) {

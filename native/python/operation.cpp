@@ -93,7 +93,7 @@ class Arguments {
     PyObject** begin_ = inline_.data();
 };
 
-bool is_tensor(PyObject* object) {
+[[gnu::always_inline]] inline bool is_tensor(PyObject* object) {
     PyTypeObject* type = Py_TYPE(object);
     if (type == tensors.tensor) return true;
     return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && PyType_IsSubtype(type, tensors.tensor);
@@ -247,7 +247,7 @@ PyObject* finish(Call& call, PyObject* self, PyObject* result) {
 }
 
 // Computes again after an error, or raises our error for it.
-PyObject* recover(const Call& call, PyObject* compute, Arguments& arguments) {
+[[gnu::noinline, gnu::cold]] PyObject* recover(const Call& call, PyObject* compute, Arguments& arguments) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
@@ -322,7 +322,7 @@ bool needs_gradients(PyObject* value) {
 }
 
 // Adds the keyword arguments, and finds `out` among them. False: as `refuse`.
-bool take_named(Call& call, Arguments& arguments, PyObject* const* args) {
+[[gnu::noinline]] bool take_named(Call& call, Arguments& arguments, PyObject* const* args) {
     const Operation& op = call.op;
     PyObject* const all = call.keywords;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); ++i) {
@@ -380,7 +380,7 @@ bool choose_module(Call& call, Arguments& arguments) {
 }
 
 // What `compute` returns for the arguments. nullptr with an exception set.
-PyObject* compute(Call& call, Arguments& arguments) {
+[[gnu::always_inline]] inline PyObject* compute(Call& call, Arguments& arguments) {
     const Operation& op = call.op;
     PyObject* function = call.out && op.into ? op.into : op.compute;
     const Py_ssize_t named = call.keywords ? PyTuple_GET_SIZE(call.keywords) : 0;

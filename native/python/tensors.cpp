@@ -302,9 +302,10 @@ void become_view(PyObject* tensor, PyObject* of) {
     if (PyObject* counter = slot(of, tensors.counter)) slot(tensor, tensors.counter) = Py_NewRef(counter);
 }
 
-PyObject* live_array(PyObject* t) {
+PyObject* find_live_array(PyObject* t) {
     PyObject *array = slot(t, tensors.array), *storage = slot(t, tensors.storage_of), *epoch = slot(t, tensors.epoch);
     if (storage && PyObject_TypeCheck(storage, tensors.storage)) {
+        Py_XSETREF(tensors.usual_storage, reinterpret_cast<PyTypeObject*>(Py_NewRef(Py_TYPE(storage))));
         if (!is_current(storage, epoch)) return PyObject_CallMethodNoArgs(t, tensors.live);
     } else if (storage != Py_None) {
         array = nullptr;

@@ -21,6 +21,7 @@ struct TensorLayout {
                                 epoch = offsetof(TensorObject, epoch), meta = offsetof(TensorObject, meta),
                                 base = offsetof(TensorObject, base), counter = offsetof(TensorObject, counter);
     PyTypeObject *tensor, *storage;
+    PyTypeObject* usual_storage;  // a class of storages, the last one that `find_live_array` met
     Py_ssize_t storage_epoch, storage_counter;
     PyObject *live, *share_memory_, *index, *assign, *not_single;  // names of methods
     PyObject *unmoved, *settled;                                   // epochs: 0, core.SETTLED
@@ -42,7 +43,13 @@ PyObject* make_tensor(PyObject* array, PyObject* storage, PyObject* epoch);
 // Makes a tensor a view of another one. Does not fail.
 void become_view(PyObject* tensor, PyObject* of);
 // The view of a tensor over the memory where its storage is now: a new reference, or nullptr with an exception set.
-PyObject* live_array(PyObject* tensor);
+PyObject* find_live_array(PyObject* tensor);  // in every case
+inline PyObject* live_array(PyObject* tensor) {
+    PyObject *array = slot(tensor, tensors.array), *storage = slot(tensor, tensors.storage_of);
+    const bool current = storage == Py_None || (storage && Py_TYPE(storage) == tensors.usual_storage &&
+                                                slot(storage, tensors.storage_epoch) == slot(tensor, tensors.epoch));
+    return current && array ? Py_NewRef(array) : find_live_array(tensor);
+}
 
 // Its function `tensor`, and `TensorBase`, under Tensor: what is called for single elements, and buffers. False with an
 // exception set.

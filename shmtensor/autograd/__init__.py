@@ -6,6 +6,7 @@ import os
 
 from .._native import Node as Node
 from .._native import interrupt_passes
+from . import graph as graph
 from .anomaly import detect_anomaly as detect_anomaly
 from .anomaly import set_detect_anomaly as set_detect_anomaly
 from .checkpoint import checkpoint as checkpoint

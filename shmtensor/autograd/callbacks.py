@@ -19,9 +19,11 @@ from .._tensor.methods import Tensor
 from ..dtypes import DTYPES
 from ..errors import DTypeError, GradientError, InvalidArgument, type_name
 from ..storage.arguments import SEQUENCES
-from . import hooks, views
+from . import hooks, saving, views
 
 refresh_view = views.refresh
+pack_kept = saving.pack
+unpack_kept = saving.unpack
 change_base = views.change_base
 apply_hooks = hooks.apply
 apply_post_hooks = hooks.apply_post
@@ -175,6 +177,8 @@ def require_changeable(x: Tensor, form: Any) -> None:
     for one, what in ((x, "a leaf"), (base, "a view of a leaf")):
         if one.requires_grad and one.is_leaf:
             raise GradientError(f"{name} changes {what} that requires grad; use no_grad(), or detach() or clone() it")
+    if base is not x:
+        views.place_of(x, base)
 
 
 def refuse_out(form: Any) -> NoReturn:

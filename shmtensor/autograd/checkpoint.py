@@ -1,62 +1,120 @@
-"""Checkpoints: parts of a graph that are computed again in the pass backward, rather than kept in memory."""
+"""Checkpoints: parts of a graph that keep nothing, and are computed again when the pass backward comes to them."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._native import put_grad
-from .._tensor.creation import empty
+from .._native import saving_hooks
 from .._tensor.methods import Tensor
+from ..errors import GradientError
 from ..random import get_rng_state, set_rng_state
 from . import modes
-from .function import Function
-from .passes import backward as run_backward
+from .graph import saved_tensors_hooks
+from .saving import Kept, require_unchanged
 
 
-class _Checkpoint(Function):
-    @staticmethod
-    def forward(
-        ctx: Any, recorded: Tensor, function: Callable[..., Any], how: dict[str, Any], keep_rng: bool, *args: Any
-    ) -> Any:
-        ctx.function, ctx.how = function, how
-        ctx.rng = get_rng_state() if keep_rng else None
-        ctx.args = [None if isinstance(one, Tensor) else one for one in args]
-        ctx.places = [i for i, one in enumerate(args) if isinstance(one, Tensor)]
-        ctx.save_for_backward(*[args[i] for i in ctx.places])
-        return function(*args, **how)
+class _Holder:
+    """The place of a tensor that a node of a checkpoint needs; empty but while a pass is under way."""
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        args = list(ctx.args)
-        for i, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
-            args[i] = tensor.detach()
-            args[i].requires_grad = tensor.requires_grad
-        outputs = _again(ctx, args)
-        pairs = [(y, g) for y, g in zip(outputs, gradients, strict=True)
-                 if isinstance(y, Tensor) and y.requires_grad and g is not None]  # fmt: skip
-        if pairs:
-            run_backward([y for y, _ in pairs], [g for _, g in pairs])
-        found = []
-        for one in args:
-            found.append(one.grad if isinstance(one, Tensor) else None)
-            if isinstance(one, Tensor):
-                put_grad(one, None)
-        return None, None, None, None, *found
+    __slots__ = ("__weakref__", "found", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.found: tuple[Tensor, int] | None = None
+        """The tensor and its version when it was computed."""
 
 
-def _again(ctx: Any, args: list[Any]) -> tuple[Any, ...]:
-    """The results, computed once more with the random numbers of the first time."""
-    now = get_rng_state()
-    try:
-        if ctx.rng is not None:
-            set_rng_state(ctx.rng)
-        with modes.enable_grad():
-            found = ctx.function(*args, **ctx.how)
-    finally:
-        if ctx.rng is not None:
+class _Checkpoint:
+    """A call of a function that can be repeated. Nodes keep holders in place of tensors.
+
+    Holders refer to this object by the hooks of what is kept; it refers to holders weakly.
+    """
+
+    def __init__(self, function: Callable[..., Any], args: Any, how: dict[str, Any], keep_rng: bool) -> None:
+        hooks = saving_hooks()  # of a checkpoint around this one, which keeps the arguments
+        self._function = function
+        self._args = [Kept(one, hooks) if isinstance(one, Tensor) else one for one in args]
+        self._how = {name: Kept(one, hooks) if isinstance(one, Tensor) else one for name, one in how.items()}
+        self._rng = get_rng_state() if keep_rng else None
+        self._holders: list[weakref.ref[_Holder]] = []
+        self._forms: list[Any] = []
+        self._complete = False
+
+    def first(self, args: Any, how: dict[str, Any]) -> Any:
+        """The results of the function."""
+        with saved_tensors_hooks(self._pack, self._unpack):
+            results = self._function(*args, **how)
+        self._complete = True
+        return results
+
+    def _pack(self, x: Tensor) -> _Holder:
+        holder = _Holder(len(self._holders))
+        self._holders.append(weakref.ref(holder))
+        self._forms.append(x._form())
+        return holder
+
+    def _unpack(self, holder: _Holder) -> Tensor:
+        found, holder.found = holder.found, None
+        if found is None:
+            found = self._again(holder.number)
+        require_unchanged(*found)
+        return found[0]
+
+    def _again(self, wanted: int) -> tuple[Tensor, int]:
+        """Compute all once more; fill the other holders that are still in use. Raises GradientError: it is another."""
+        found: list[tuple[Tensor, int] | None] = []
+        forms: list[Any] = []
+
+        def pack(x: Tensor) -> tuple[Tensor, int]:
+            number, pair = len(found), (x, x._version)
+            used = number < len(self._holders) and self._holders[number]() is not None
+            found.append(pair if used else None)
+            forms.append(x._form())
+            return pair
+
+        def unpack(pair: tuple[Tensor, int]) -> Tensor:
+            require_unchanged(*pair)
+            return pair[0]
+
+        args = [one.get() if isinstance(one, Kept) else one for one in self._args]
+        how = {name: one.get() if isinstance(one, Kept) else one for name, one in self._how.items()}
+        with modes.enable_grad(), saved_tensors_hooks(pack, unpack):
+            self._repeat(args, how)
+        self._require_same(forms)
+        for reference, pair in zip(self._holders, found, strict=False):
+            holder = reference()
+            if holder is not None and holder.number != wanted:
+                holder.found = pair
+        mine = found[wanted]
+        assert mine is not None
+        return mine
+
+    def _repeat(self, args: list[Any], how: dict[str, Any]) -> None:
+        """Call the function with the random numbers of the first time; what it records goes at once."""
+        if self._rng is None:
+            self._function(*args, **how)
+            return
+        now = get_rng_state()
+        try:
+            set_rng_state(self._rng)
+            self._function(*args, **how)
+        finally:
             set_rng_state(now)
-    return found if isinstance(found, tuple) else (found,)
+
+    def _require_same(self, forms: list[Any]) -> None:
+        if self._forms == (forms if self._complete else forms[: len(self._forms)]):
+            return
+        at = next((i for i, (a, b) in enumerate(zip(self._forms, forms, strict=False)) if a != b), None)
+        if at is None:
+            first, second = f"{len(self._forms)} tensors", str(len(forms))
+        else:
+            first, second = f"a tensor of shape and type {self._forms[at]}", f"one of {forms[at]}"
+        raise GradientError(
+            f"the function of a checkpoint kept {first} for its gradients the first time, and {second} when it was "
+            "computed again; it must do the same each time"
+        )
 
 
 def checkpoint(
@@ -68,15 +126,22 @@ def checkpoint(
 ) -> Any:
     """`function(*args, **how)`, which is computed a second time for its gradients instead of keeping what they need.
 
+    The graph is that of a call without checkpoint, and so are all gradients. Leaves that require grad are kept as they
+    are, the arguments of the function too.
+
     Args:
-        function: gives a tensor or a tuple of tensors, and the same each time.
-        args: its arguments; gradients go to the tensors among them, and to leaves that it uses.
-        use_reentrant: has no effect.
+        function: gives anything, and does the same each time.
+        args: its arguments.
+        use_reentrant: has no effect: as False in torch.
         preserve_rng_state: the second time begins with the random state of the first.
         **how: its keyword arguments.
+
+    In the pass GradientError is raised if the function keeps other tensors the second time, or an argument was changed
+    in place.
     """
-    recorded = empty(0, requires_grad=True)  # the function may use leaves that are not among its arguments
-    return _Checkpoint.apply(recorded, function, how, preserve_rng_state, *args)
+    if not modes.is_grad_enabled():
+        return function(*args, **how)
+    return _Checkpoint(function, args, how, preserve_rng_state).first(args, how)
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, **how: Any) -> Any:

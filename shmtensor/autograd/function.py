@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._native import Node, connect, count_change, is_recorded, set_output
+from .._native import Node, connect, count_change, is_recorded, saving_hooks, set_output
 from .._native import detach as _detach
 from .._tensor.methods import Tensor
-from ..errors import GradientError, InvalidArgument, type_name
-from . import modes
+from ..errors import DTypeError, GradientError, InvalidArgument, NotSupported, type_name
+from . import modes, views
+from .saving import Kept
 
 _FLOATING = "fcV"
 
@@ -48,7 +49,8 @@ class Function(Node):
     _dirty: tuple[Tensor, ...] = ()
     _constant: tuple[Tensor, ...] = ()
     _forms: tuple[Any, ...] = ()
-    _inputs = 0
+    _types: tuple[Any, ...] = ()
+    """Of each argument of forward the dtype; None: it is no tensor."""
     _freed = False
 
     # -- for forward and backward -------------------------------------------------------------------------------------
@@ -64,14 +66,23 @@ class Function(Node):
         raise NotImplementedError("write backward(ctx, ...) for the Function")
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep arguments or results for backward, which finds them in `saved_tensors`."""
+        """Keep arguments or results for backward, which finds them in `saved_tensors`.
+
+        Raises DTypeError: one is neither a tensor nor None.
+        """
+        for i, one in enumerate(tensors):
+            if one is not None and not isinstance(one, Tensor):
+                raise DTypeError(
+                    f"save_for_backward of {type(self).__name__} got a {type_name(one)} as argument {i}; give tensors "
+                    "or None, and keep other values as attributes of ctx"
+                )
         self._saved = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Has no effect: forward mode is not implemented."""
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say that forward changed these arguments in place; it has to return them."""
+        """Say that forward changed these arguments in place; it has to return them, and a view as its only result."""
         self._dirty = tensors
 
     def mark_shared_storage(self, *pairs: tuple[Tensor, Tensor]) -> None:
@@ -97,8 +108,10 @@ class Function(Node):
 
     saved_variables = saved_tensors
 
-    def _unpacked(self, tensor: Tensor, output: int, version: int) -> Tensor:
-        if tensor._version != version:
+    def _unpacked(self, tensor: Tensor | Kept, output: int, version: int) -> Tensor:
+        if isinstance(tensor, Kept):
+            tensor = tensor.get()
+        elif tensor._version != version:
             raise GradientError(
                 f"the gradient of {type(self).__name__} needs a tensor of shape {tensor.shape} that was changed in "
                 "place since it was saved; clone() it before it is changed"
@@ -115,7 +128,10 @@ class Function(Node):
     def apply(cls, *args: Any, **how: Any) -> Any:
         """Call forward with a new context, and record it if an argument needs a gradient.
 
-        Raises GradientError: a leaf that requires grad was changed in place.
+        Raises:
+            GradientError: a leaf that requires grad, or a view of one, was changed in place.
+            InvalidArgument: a tensor that was marked dirty is not returned.
+            NotSupported: a view was changed in place, and there are several results.
         """
         self = cls()
         forward = cls.__dict__.get("forward") or next(
@@ -144,39 +160,65 @@ class Function(Node):
         recorded = is_recorded(args)
         self.needs_input_grad = tuple([isinstance(one, Tensor) and one.requires_grad for one in args])
         self.requires_grad = recorded
-        self._inputs = len(args)
+        self._types = tuple([one.dtype if isinstance(one, Tensor) else None for one in args])
         with modes.no_grad():
             output = compute(*args, **how)
         several = isinstance(output, tuple)
         results = list(output) if several else [output]
         for one in self._dirty:
             count_change(one)
+        for one in self._dirty:
+            if not any(one is result for result in results):
+                raise InvalidArgument(
+                    f"{type(self).__name__} does not return a tensor of shape {one.shape} that it marked dirty; return "
+                    "what forward changes in place"
+                )
         if recorded:
             results = self._record(args, results)
         else:
             self._saved = ()
+        self._dirty = self._constant = ()
         return tuple(results) if several else results[0]
 
     def _record(self, args: tuple[Any, ...], results: list[Any]) -> list[Any]:
-        for one in self._dirty:
-            if one.requires_grad and one.is_leaf:
-                raise GradientError(
-                    f"{type(self).__name__} changes a leaf that requires grad; use no_grad(), or clone() it"
-                )
+        self._require_changeable(len(results))
         connect(self, args, len(results))
         made = [self._as_output(one, args) for one in results]
         for i, one in enumerate(made):
             constant = any(one is other for other in self._constant) or any(results[i] is c for c in self._constant)
             if isinstance(one, Tensor) and one._array.dtype.kind in _FLOATING and not constant:
-                set_output(one, self, i)
+                self._become_output(one, i, args)
         self._forms = tuple([one._form() if isinstance(one, Tensor) else None for one in made])
-        kept = []
+        hooks = saving_hooks()
+        kept: list[Any] = []
         for one in self._saved:
             at = next((i for i, result in enumerate(results) if result is one), -1)
             target = _detach(one) if at >= 0 else one
-            kept.append(None if one is None else (target, at, target._version))
+            if one is None:
+                kept.append(None)
+            else:
+                kept.append((target if hooks is None else Kept(target, hooks), at, target._version))
         self._saved = tuple(kept)
         return made
+
+    def _require_changeable(self, results: int) -> None:
+        """Raise GradientError, NotSupported: what was changed in place cannot be recorded."""
+        from .callbacks import require_changeable
+
+        for one in self._dirty:
+            require_changeable(one, type(self).__name__)
+            if hasattr(one, "_base") and results > 1:
+                raise NotSupported(
+                    f"{type(self).__name__} changes a view in place and returns {results} results, with gradients "
+                    "recorded; return the view alone, or change a clone() of it"
+                )
+
+    def _become_output(self, result: Tensor, i: int, args: tuple[Any, ...]) -> None:
+        if hasattr(result, "_base") and any(result is one for one in self._dirty):
+            views.change_base_by_function(result, self, args)
+            count_change(result)  # it makes its node again, of that of its base
+        else:
+            set_output(result, self, i)
 
     def _as_output(self, result: Any, args: tuple[Any, ...]) -> Any:
         """A result that may become an output of this node: not an argument, unless it was changed."""
@@ -198,18 +240,28 @@ class Function(Node):
         )
         is_static = isinstance(backward, staticmethod)
         found = type(self).backward(self, *gradients) if is_static else self.backward(*gradients)
-        found = found if isinstance(found, tuple) else (found,)
-        if len(found) > self._inputs and all(one is None for one in found[self._inputs :]):
-            found = found[: self._inputs]
-        if len(found) != self._inputs:
+        return self._checked(found if isinstance(found, tuple) else (found,))
+
+    def _checked(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What backward gave, one gradient for each argument of forward. Raises InvalidArgument, DTypeError."""
+        name, count = f"backward of {type(self).__name__}", len(self._types)
+        if len(found) > count and all(one is None for one in found[count:]):
+            found = found[:count]
+        if len(found) != count:
             raise InvalidArgument(
-                f"backward of {type(self).__name__} gave {len(found)} gradients for {self._inputs} arguments of "
-                "forward; give one for each, None for those that need none"
+                f"{name} gave {len(found)} gradients for {count} arguments of forward; give one for each, None for "
+                "those that need none"
             )
-        for i, one in enumerate(found):
-            if one is not None and not isinstance(one, Tensor) and not hasattr(one, "to_dense"):
-                raise InvalidArgument(
-                    f"backward of {type(self).__name__} gave a {type_name(one)} for argument {i}; give a tensor or None"
+        for i, (one, dtype) in enumerate(zip(found, self._types, strict=True)):
+            if one is None:
+                continue
+            if not isinstance(one, Tensor) and not hasattr(one, "to_dense"):
+                raise InvalidArgument(f"{name} gave a {type_name(one)} for argument {i}; give a tensor or None")
+            if dtype is None:
+                raise InvalidArgument(f"{name} gave a gradient for argument {i}, which is not a tensor; give None")
+            if one.dtype.is_complex and not dtype.is_complex:
+                raise DTypeError(
+                    f"{name} gave a gradient of {one.dtype.name} for argument {i}, which is real; give its real part"
                 )
         return found
 

@@ -216,6 +216,7 @@ def _check_undefined(func: Callable[..., Any], given: Sequence[Any], targets: Se
     for i in range(len(outputs)):
         outputs = _outputs(func, given)
         try:
-            grad(outputs[i].sum(), list(targets), allow_unused=True)
+            total = outputs[i].sum()
+            grad(total, list(targets), total.detach(), allow_unused=True)
         except Exception as error:
             raise GradcheckError(f"backward of result {i} alone failed: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._native import Node, hooks_of, put_grad, set_retains_grad
 from .._tensor.methods import Tensor
-from ..errors import GradientError
+from ..errors import DTypeError, GradientError, InvalidArgument, type_name
 
 _numbers = count()
 
@@ -46,7 +46,11 @@ class RemovableHandle:
 
 
 def register(x: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-    """Call `hook(gradient)` when the gradient of a tensor is known; what it returns, if not None, replaces it."""
+    """Call `hook(gradient)` when the gradient of a tensor is known; what it returns, if not None, replaces it.
+
+    It is a tensor of the same shape and dtype; else the pass raises InvalidArgument or DTypeError. The call raises
+    GradientError for a tensor that does not require grad.
+    """
     if not x.requires_grad:
         raise GradientError("register_hook on a tensor that does not require grad; set requires_grad first")
     node = x.grad_fn
@@ -95,15 +99,46 @@ def register_after(node: Node, hook: Callable[[tuple[Any, ...], tuple[Any, ...]]
     return RemovableHandle(node._extras.setdefault("post_hooks", {}), hook)
 
 
+def replacement(hook: Any, before: Any, given: Any) -> Any:
+    """A gradient that a hook has given in place of another one: a tensor of the same shape and dtype, or None.
+
+    Raises:
+        DTypeError: it is not a tensor, or one of another dtype.
+        InvalidArgument: it has another shape, or there was no gradient before.
+    """
+    if given is None or given is before:
+        return given
+    if not isinstance(given, Tensor) and not hasattr(given, "to_dense"):
+        raise DTypeError(f"hook {name_of(hook)} gave a {type_name(given)} as gradient; it must give a tensor, or None")
+    if before is None:
+        raise InvalidArgument(f"hook {name_of(hook)} gave a tensor where there is no gradient; give None there")
+    if given.shape != before.shape:
+        raise InvalidArgument(
+            f"hook {name_of(hook)} gave a gradient of shape {given.shape} in place of one of shape {before.shape}; "
+            "give one of that shape"
+        )
+    if given.dtype != before.dtype:
+        raise DTypeError(
+            f"hook {name_of(hook)} gave a gradient of {given.dtype.name} in place of one of {before.dtype.name}; "
+            "convert it by to(g.dtype)"
+        )
+    return given
+
+
+def name_of(hook: Any) -> str:
+    """The name of a hook for messages."""
+    return str(getattr(hook, "__name__", None) or type_name(hook))
+
+
 # -- called by the engine ---------------------------------------------------------------------------------------------
 
 
 def apply(hooks: dict[Hashable, Any], gradient: Any) -> Any:
-    """What the hooks of a leaf make of its gradient."""
+    """What the hooks of a leaf make of its gradient. Raises as `replacement`."""
     for hook in list(hooks.values()):
-        replaced = hook(gradient)
-        if replaced is not None:
-            gradient = replaced
+        given = hook(gradient)
+        if given is not None:
+            gradient = replacement(hook, gradient, given)
     return gradient
 
 
@@ -114,24 +149,43 @@ def apply_post(hooks: dict[Hashable, Any], x: Tensor) -> None:
 
 
 def run(node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the hooks of a node make of the gradients of its outputs, before it runs."""
+    """What the hooks of a node make of the gradients of its outputs, before it runs.
+
+    Raises as `replacement`, and InvalidArgument: a hook gives another number of gradients.
+    """
     found = list(gradients)
     for order, output, hook in sorted(node._extras["hooks"].values(), key=lambda one: one[0]):
         if order is _Order.NODE:
-            replaced = hook(tuple(found))
-            if replaced is not None:
-                found = list(replaced) if isinstance(replaced, tuple) else [replaced]
+            given = hook(tuple(found))
+            if given is not None:
+                found = list(_replacements(hook, tuple(found), given))
         elif found[output] is not None:
-            replaced = hook(found[output])
-            if replaced is not None:
-                found[output] = replaced
+            given = hook(found[output])
+            if given is not None:
+                found[output] = replacement(hook, found[output], given)
     return tuple(found)
 
 
 def run_post(node: Node, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the hooks of a node make of the gradients of its inputs, after it has run."""
+    """What the hooks of a node make of the gradients of its inputs, after it has run. Raises as `run`."""
     for hook in list(node._extras["post_hooks"].values()):
-        replaced = hook(inputs, outputs)
-        if replaced is not None:
-            inputs = replaced if isinstance(replaced, tuple) else (replaced,)
+        given = hook(inputs, outputs)
+        if given is not None:
+            inputs = _replacements(hook, inputs, given)
     return inputs
+
+
+def _replacements(hook: Any, before: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
+    if isinstance(given, Tensor):
+        given = (given,)
+    if not isinstance(given, tuple):
+        raise DTypeError(
+            f"hook {name_of(hook)} gave a {type_name(given)}; it must give a tuple, of as many gradients as it gets, "
+            "or None"
+        )
+    if len(given) != len(before):
+        raise InvalidArgument(
+            f"hook {name_of(hook)} gave {len(given)} gradients in place of {len(before)}; give one for each, None for "
+            "none"
+        )
+    return tuple([replacement(hook, old, new) for old, new in zip(before, given, strict=True)])

@@ -30,15 +30,15 @@ def backward(
 
     Args:
         tensors: one tensor, or several.
-        grad_tensors: a gradient for each, of its shape; None: 1, for tensors of one element.
+        grad_tensors: a gradient for each, of its shape; None: 1, for real tensors of one element.
         retain_graph: keep what another pass needs; default: as `create_graph`.
         create_graph: record the pass, so that gradients have gradients.
         grad_variables: the old name of `grad_tensors`.
         inputs: only these get gradients, whether they are leaves or not.
 
     Raises:
-        GradientError: a tensor does not require grad, or has several elements and no gradient is given; a pass through
-            a graph that was released; a tensor that a rule needs was changed in place.
+        GradientError: a tensor does not require grad, or has several elements or is complex and no gradient is given; a
+            pass through a graph that was released; a tensor that a rule needs was changed in place.
         InvalidArgument: a gradient of another shape; not as many gradients as tensors.
         DTypeError: not tensors.
     """
@@ -147,6 +147,8 @@ def _require_grad(name: str, tensors: tuple[Tensor, ...]) -> None:
 
 
 def _roots(name: str, tensors: Any, gradients: Any) -> tuple[tuple[Tensor, Any], ...]:
+    if gradients is None and isinstance(tensors, Tensor) and tensors.requires_grad:  # `loss.backward()`
+        return ((tensors, _gradient(name, tensors, None)),)
     several = _several("tensors", tensors)
     given = [None] * len(several) if gradients is None else gradients
     given = list(given) if isinstance(given, list | tuple) else [given]
@@ -159,12 +161,18 @@ def _roots(name: str, tensors: Any, gradients: Any) -> tuple[tuple[Tensor, Any],
 def _gradient(name: str, x: Tensor, gradient: Any) -> Tensor:
     """The gradient from which a tensor's pass starts."""
     if gradient is None:
-        if x._array.size != 1:
+        array = x._array
+        if array.size != 1:
             raise GradientError(
                 f"{name} of a tensor of shape {x.shape} without a gradient; give one of that shape, or reduce the "
                 "tensor to one element, by sum() or mean()"
             )
-        return _tensor(np.ones(x._array.shape, x._array.dtype))
+        if array.dtype.kind == "c":
+            raise GradientError(
+                f"{name} of a tensor of {x.dtype.name} without a gradient; give one of that type, or make the "
+                "result real, by .real or abs()"
+            )
+        return _tensor(np.array(1, array.dtype, ndmin=array.ndim))
     if not isinstance(gradient, Tensor):
         raise DTypeError(f"{name} with a {type_name(gradient)} as gradient; give a tensor or None")
     if gradient.shape != x.shape:

@@ -2,41 +2,101 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from .._native import Node, connect_as, release_node, run_node, set_output
+from .._native import Node, connect, connect_as, release_node, run_node, set_output
 from .._tensor import scattering, shapes
 from .._tensor.methods import Tensor
 from ..errors import NotSupported
 from . import modes
 
 
-def _geometry(view: Tensor, base: Tensor) -> tuple[Any, ...]:
-    """Sizes, strides and offset of a view in the elements of its base. Raises NotSupported."""
-    if view._array.dtype != base._array.dtype or not base._array.flags.c_contiguous:
+class Place(NamedTuple):
+    """Where a view lies in the memory of its base.
+
+    Attributes:
+        order: the axes of the base in the order in which they lie in memory.
+        back: the axes of the base permuted so, in its own order.
+        shape: of the view.
+        strides: of the view, in elements.
+        offset: of the view's first element from the base's.
+    """
+
+    order: tuple[int, ...]
+    back: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def window(self) -> tuple[Any, ...]:
+        """Arguments of `as_strided` on a base in the order of memory."""
+        return self.shape, self.strides, self.offset
+
+
+def place_of(view: Tensor, base: Tensor) -> Place:
+    """Return where a view lies in its base.
+
+    Raises NotSupported: the types differ, or the base has elements that lie apart, or several in one place.
+    """
+    if view._array.dtype != base._array.dtype:
         raise NotSupported(
-            f"in-place changes of a view of {view.dtype.name} of a tensor of {base.dtype.name}, or of one that is not "
-            "contiguous, with gradients recorded; change a clone() and put it together again"
+            f"an in-place change, with gradients recorded, of a view of {view.dtype.name} of a tensor of "
+            f"{base.dtype.name}; change a clone() of the view"
         )
-    return view.shape, view.stride(), view.storage_offset() - base.storage_offset()
+    strides = base._array.strides
+    order = tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
+    if not base._array.transpose(order).flags.c_contiguous:
+        raise NotSupported(
+            f"an in-place change, with gradients recorded, of a view of a tensor of shape {base.shape} and strides "
+            f"{base.stride()}, whose elements do not fill a piece of memory; take the view of a clone() of that tensor"
+        )
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return Place(order, back, view.shape, view.stride(), view.storage_offset() - base.storage_offset())
 
 
 class CopySlices(Node):
     """The node of a tensor of which a view was changed in place by another node."""
 
     def __init__(self, view: Tensor, base: Tensor, node: Node) -> None:
-        self._place = _geometry(view, base)
+        self._place = place_of(view, base)
         self._node = node
         connect_as(self, node, base)
 
     def _run(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-        g = gradients[0].contiguous()
-        inner = run_node(self._node, (shapes.as_strided(g, *self._place),))
-        first = inner[0] if inner[0] is not None else g.new_zeros(self._place[0])
-        return scattering.as_strided_scatter(g, first, *self._place), *inner[1:]
+        place = self._place
+        g = gradients[0].permute(place.order).contiguous()
+        inner = run_node(self._node, (shapes.as_strided(g, *place.window),))
+        first = inner[0] if inner[0] is not None else g.new_zeros(place.shape)
+        return scattering.as_strided_scatter(g, first, *place.window).permute(place.back), *inner[1:]
 
     def _release(self) -> None:
-        release_node(self._node)
+        _release(self._node)
+
+
+class _ViewFirst(Node):
+    """A node of Python as CopySlices needs it: its first input is the view that it changed."""
+
+    def __init__(self, view: Tensor, node: Node, args: tuple[Any, ...]) -> None:
+        self._node = node
+        self._at = next((i for i, one in enumerate(args) if one is view), -1)
+        others = [one for i, one in enumerate(args) if i != self._at]
+        connect(self, (None if self._at < 0 else view, *others), 1)
+
+    def _run(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        found = list(run_node(self._node, gradients))
+        return (None if self._at < 0 else found.pop(self._at), *found)
+
+    def _release(self) -> None:
+        _release(self._node)
+
+
+def _release(node: Node) -> None:
+    own = getattr(node, "_release", None)  # of nodes of Python
+    if own is None:
+        release_node(node)
+    else:
+        own()
 
 
 def _base_of(view: Tensor) -> Tensor:
@@ -51,10 +111,16 @@ def change_base(view: Tensor, node: Node) -> None:
     set_output(base, CopySlices(view, base, node), 0)
 
 
+def change_base_by_function(view: Tensor, node: Node, args: tuple[Any, ...]) -> None:
+    """As change_base, for a Function with one result, that has changed a view among its arguments."""
+    change_base(view, node if args and args[0] is view else _ViewFirst(view, node, args))
+
+
 def refresh(view: Tensor) -> None:
     """Make the node of a view again, for its base was changed in place."""
     base = _base_of(view)
-    size, stride, offset = _geometry(view, base)
+    place = place_of(view, base)
     with modes.enable_grad():
-        made = shapes.as_strided(base, size, stride, offset + base.storage_offset())
+        first = base.storage_offset()
+        made = shapes.as_strided(base.permute(place.order), place.shape, place.strides, place.offset + first)
     set_output(view, made.grad_fn, made.output_nr)

@@ -66,6 +66,8 @@ def _with_hooks(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(self, *args, **how)
         self._stepping = self._opt_called = True
         try:
+            if not (_before_steps or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _after_steps):
+                return function(self, *args, **how)
             given: tuple[Any, Any] = (self, *args), how
             for hook in (*_before_steps.values(), *self._optimizer_step_pre_hooks.values()):
                 other = hook(self, *given)
