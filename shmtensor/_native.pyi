@@ -745,10 +745,80 @@ def softmax_entropy(input: NDArray[Any], targets: NDArray[Any], /) -> tuple[NDAr
 def softmax_entropy_back(softmax: NDArray[Any], targets: NDArray[Any], scales: NDArray[Any], /) -> NDArray[Any] | None:
     """Return the gradient of the input of softmax_entropy, with one scale for each row or for all; None as above."""
 
+def gather_windows(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
+    """Write the elements of windows of (samples, channels, lengths) to (channels, sizes, samples, counts).
+
+    `windows` is (sizes, strides, dilations, ((before, after) of each axis)), of one to three axes. This function and
+    those that follow write to arrays that they get. They return False, with nothing done, for other arrays than float32
+    or float64 in C order, which are all of one type and fit together.
+    """
+
+def scatter_windows(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
+    """Write the sums of (channels, sizes, samples, counts) at their places in (samples, channels, lengths)."""
+
+def max_pool(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
+    """Write the largest element of each window of (..., lengths) to (..., counts)."""
+
+def max_pool_places(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
+    """Write where these elements are in the last axes, counted in one, to an array of int64."""
+
+def max_pool_back(array: NDArray[Any], gradient: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
+    """Write the sums of a gradient (..., counts) at the largest elements of windows of (..., lengths)."""
+
+def channel_sums(array: NDArray[Any], into: NDArray[Any], /) -> bool:
+    """Write the sums of (samples, channels, ...) over all but the channels."""
+
+def exchange_channels(array: NDArray[Any], bias: NDArray[Any] | None, into: NDArray[Any], /) -> bool:
+    """Write (a, b, ...) as (b, a, ...), plus a bias (a)."""
+
+def batch_norm(
+    x: NDArray[Any],
+    weight: NDArray[Any] | None,
+    bias: NDArray[Any] | None,
+    eps: float,
+    into: NDArray[Any],
+    mean: NDArray[Any],
+    variance: NDArray[Any],
+    /,
+) -> bool:
+    """Write the normalized channels of (samples, channels, ...), and their means and variances."""
+
+def batch_norm_back(
+    gradient: NDArray[Any],
+    x: NDArray[Any],
+    weight: NDArray[Any] | None,
+    mean: NDArray[Any],
+    variance: NDArray[Any],
+    eps: float,
+    dx: NDArray[Any],
+    dweight: NDArray[Any],
+    dbias: NDArray[Any],
+    /,
+) -> bool:
+    """Write the gradients of x, weight and bias of batch_norm."""
+
+def lstm_step(gates: NDArray[Any], state: NDArray[Any], copy: NDArray[Any], /) -> bool:
+    """Change gates (rows, 4 * hidden), which went through tanh, and cell states (rows, hidden); copy these."""
+
+def lstm_step_back(
+    whole: NDArray[Any],
+    gates: NDArray[Any],
+    tanh: NDArray[Any],
+    before: NDArray[Any],
+    state: NDArray[Any],
+    into: NDArray[Any],
+    /,
+) -> bool:
+    """Write the gradients of gates, and change that of the cell state, from those of outputs and of the cell state."""
+
 def grad_modes() -> tuple[bool, bool]:
     """Return whether this thread records gradients, and whether it is in inference mode."""
 
 def set_grad_modes(enabled: bool, inference: bool) -> None: ...
+def saving_hooks() -> tuple[Any, Any] | None:
+    """Return what recorded operations of this thread do with the tensors that they keep: pack and unpack."""
+
+def set_saving_hooks(hooks: tuple[Any, Any] | None, /) -> None: ...
 def count_change(tensor: Tensor, /) -> None:
     """Count an in-place change of the memory of a tensor."""
 

@@ -18,8 +18,9 @@ struct Counter {
 
 // What a node keeps of an argument or a result.
 struct Saved {
+    static constexpr std::uint64_t packed = ~std::uint64_t{0};
     PyObject* value;        // nullptr: nothing, or released
-    std::uint64_t changes;  // of a tensor: its counter at that time
+    std::uint64_t changes;  // of a tensor: its counter at that time; `packed`: the value is what hooks made of it
 };
 
 // A node of the graph, `grad_fn` of the results. Nodes of operations have a rule; those of custom functions and of
@@ -61,6 +62,8 @@ struct Modes {
     bool enabled = true, inference = false;
 };
 extern constinit thread_local Modes modes [[gnu::tls_model("initial-exec")]];
+// What recorded operations of this thread do with the tensors that they keep: a pair of functions; nullptr: keep them.
+extern constinit thread_local PyObject* packing [[gnu::tls_model("initial-exec")]];
 
 inline Meta* meta_of(PyObject* tensor) {
     return reinterpret_cast<Meta*>(slot(tensor, tensors.meta));

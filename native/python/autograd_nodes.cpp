@@ -15,6 +15,7 @@ namespace shmtensor::autograd {
 
 Types types;
 constinit thread_local Modes modes;
+constinit thread_local PyObject* packing = nullptr;
 
 namespace {
 
@@ -271,6 +272,9 @@ int set_requires_grad(PyObject* self, PyObject* value, void*) {
     Meta* meta = need_meta(self);
     if (!meta) return -1;
     meta->requires_grad = wanted != 0;
+    // A leaf is the base of its views, for it is what their changes would change.
+    PyObject* base = wanted ? std::exchange(slot(self, tensors.base), nullptr) : nullptr;
+    Py_XDECREF(base);
     return 0;
 }
 PyObject* get_grad(PyObject* self, void*) {
@@ -330,6 +334,15 @@ PyObject* set_grad_modes(PyObject*, PyObject* args) {
     int enabled = 0, inference = 0;
     if (!PyArg_ParseTuple(args, "pp", &enabled, &inference)) return nullptr;
     modes = {enabled != 0, inference != 0};
+    Py_RETURN_NONE;
+}
+// The hooks of what is kept, or None.
+PyObject* saving_hooks(PyObject*, PyObject*) {
+    return Py_NewRef(packing ? packing : Py_None);
+}
+PyObject* set_saving_hooks(PyObject*, PyObject* hooks) {
+    PyObject* old = std::exchange(packing, hooks == Py_None ? nullptr : Py_NewRef(hooks));
+    Py_XDECREF(old);
     Py_RETURN_NONE;
 }
 PyObject* count_change(PyObject*, PyObject* object) {
@@ -455,13 +468,14 @@ PyObject* put_grad(PyObject*, PyObject* args) {
 }
 
 PyMethodDef functions[] = {
-    {"grad_modes", grad_modes, METH_NOARGS, nullptr},  {"set_grad_modes", set_grad_modes, METH_VARARGS, nullptr},
-    {"count_change", count_change, METH_O, nullptr},   {"share_counter", share_counter, METH_O, nullptr},
-    {"own_counter", own_counter, METH_O, nullptr},     {"detach", detach, METH_O, nullptr},
-    {"is_recorded", is_recorded, METH_O, nullptr},     {"connect", connect, METH_VARARGS, nullptr},
-    {"connect_as", connect_as, METH_VARARGS, nullptr}, {"set_output", set_output, METH_VARARGS, nullptr},
-    {"hooks_of", hooks_of, METH_VARARGS, nullptr},     {"set_retains_grad", set_retains, METH_O, nullptr},
-    {"put_grad", put_grad, METH_VARARGS, nullptr},     {nullptr, nullptr, 0, nullptr},
+    {"grad_modes", grad_modes, METH_NOARGS, nullptr},     {"set_grad_modes", set_grad_modes, METH_VARARGS, nullptr},
+    {"saving_hooks", saving_hooks, METH_NOARGS, nullptr}, {"set_saving_hooks", set_saving_hooks, METH_O, nullptr},
+    {"count_change", count_change, METH_O, nullptr},      {"share_counter", share_counter, METH_O, nullptr},
+    {"own_counter", own_counter, METH_O, nullptr},        {"detach", detach, METH_O, nullptr},
+    {"is_recorded", is_recorded, METH_O, nullptr},        {"connect", connect, METH_VARARGS, nullptr},
+    {"connect_as", connect_as, METH_VARARGS, nullptr},    {"set_output", set_output, METH_VARARGS, nullptr},
+    {"hooks_of", hooks_of, METH_VARARGS, nullptr},        {"set_retains_grad", set_retains, METH_O, nullptr},
+    {"put_grad", put_grad, METH_VARARGS, nullptr},        {nullptr, nullptr, 0, nullptr},
 };
 
 bool add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, PyTypeObject** type) {
@@ -582,7 +596,8 @@ bool make_room(Node& node, std::uint32_t edges, std::uint16_t saved) {
 
 void release(Node& node) {
     for (std::uint16_t i = 0; i < node.saved_count; ++i) {
-        if (!node.saved[i].value || is_small(node.saved[i].value)) continue;
+        const Saved& one = node.saved[i];
+        if (!one.value || (one.changes != Saved::packed && is_small(one.value))) continue;
         node.released = true;
         drop_later(std::exchange(node.saved[i].value, nullptr));
     }

@@ -48,7 +48,7 @@ class Evaluator final : public graph::Evaluator {
     bool add_to(PyObject* leaf, Meta& meta, Ref gradient);
     bool run_rule(Node& node, const Gradient* outputs, Gradient* inputs);
     bool run_self(Node& node, const Gradient* outputs, Gradient* inputs);
-    bool call(const Part& part, Node& node, PyObject* gradient, Gradient* inputs);
+    bool call(const Part& part, Node& node, PyObject* gradient, Gradient* inputs, std::vector<Ref>& unpacked);
 
     bool keep_, create_;
 };
@@ -189,17 +189,29 @@ bool has_complex(PyObject* values) {
     return false;
 }
 
+// What hooks give for what they made of a value, asked for once in a run of a node: by its number in `unpacked`.
+Ref unpack(const Node& node, std::uint16_t number, std::vector<Ref>& unpacked) {
+    if (unpacked.empty()) unpacked.resize(node.saved_count);
+    if (!unpacked[number]) {
+        const Ref held = Ref::to(node.saved[number].value);
+        unpacked[number] = Ref(call_python("unpack_kept", held.get()));
+    }
+    return Ref::to(unpacked[number].get());
+}
+
 // A value that a node has kept, as its rule gets it: a new reference, or nullptr with an exception set.
-Ref kept_value(Node& node, const Rule& rule, std::uint16_t number) {
+Ref kept_value(Node& node, const Rule& rule, std::uint16_t number, std::vector<Ref>& unpacked) {
     const Saved& saved = node.saved[number];
     if (!saved.value) {
         call_python("refuse_released", rule.name);
         return Ref();
     }
-    Ref value = Ref::to(saved.value);
+    const bool packed = saved.changes == Saved::packed;
+    Ref value = packed ? unpack(node, number, unpacked) : Ref::to(saved.value);
+    if (!value) return Ref();
     std::uint64_t changes = 0;
-    if (!changes_of_all(value.get(), &changes)) return Ref();
-    if (changes != saved.changes) {
+    if (!packed && !changes_of_all(value.get(), &changes)) return Ref();
+    if (!packed && changes != saved.changes) {
         const Ref times(PyLong_FromUnsignedLongLong(changes - saved.changes));
         if (times) call_python("refuse_changed", rule.name, value.get(), times.get());
         return Ref();
@@ -219,7 +231,7 @@ Ref kept_value(Node& node, const Rule& rule, std::uint16_t number) {
 }
 
 // Calls a function of a rule, and puts what it returns to the inputs. False with an exception set.
-bool Evaluator::call(const Part& part, Node& node, PyObject* gradient, Gradient* inputs) {
+bool Evaluator::call(const Part& part, Node& node, PyObject* gradient, Gradient* inputs, std::vector<Ref>& unpacked) {
     const Rule& rule = *reinterpret_cast<Rule*>(node.rule);
     std::vector<Ref> held;
     std::array<PyObject*, 16> arguments{};
@@ -229,7 +241,7 @@ bool Evaluator::call(const Part& part, Node& node, PyObject* gradient, Gradient*
             arguments[i] = gradient;
             continue;
         }
-        held.push_back(kept_value(node, rule, part.values[i]));
+        held.push_back(kept_value(node, rule, part.values[i], unpacked));
         arguments[i] = held.back().get();
         if (!arguments[i]) return false;
     }
@@ -277,12 +289,13 @@ bool Evaluator::run_rule(Node& node, const Gradient* outputs, Gradient* inputs) 
     }
     if (!gradient) return false;
     if (rule.lists->parts.empty()) return static_cast<bool>(Ref(call_python("refuse_undefined", rule.name)));
+    std::vector<Ref> unpacked;
     for (const Part& part : rule.lists->parts) {
         bool needed = false;
         for (const std::uint16_t input : part.inputs)
             for (std::uint32_t i = rule.first_edge(input, node); i < rule.last_edge(input, node); ++i)
                 needed = needed || node.core.edges[i].to;
-        if (needed && !call(part, node, gradient.get(), inputs)) return false;
+        if (needed && !call(part, node, gradient.get(), inputs, unpacked)) return false;
     }
     return true;
 }
@@ -307,6 +320,7 @@ bool Evaluator::run_self(Node& node, const Gradient* outputs, Gradient* inputs) 
 }
 
 bool Evaluator::run(graph::Node& core, Gradient* outputs, Gradient* inputs) {
+    if (std::all_of(outputs, outputs + core.output_count, [](Gradient one) { return !one; })) return true;  // by hooks
     Node& node = node_of(core);
     PyObject* object = object_of(&core);
     const bool hooked = node.extras && PyDict_GetItemString(node.extras, "post_hooks");

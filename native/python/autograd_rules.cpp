@@ -188,6 +188,24 @@ bool keep_original(PyObject* target, Saved* saved) {
     return counter != nullptr;
 }
 
+// Gives what a node keeps to the hooks of this thread. What the operation has changed since stays: it is an error of
+// the pass. False with an exception set.
+bool pack_all(Node& node) {
+    for (std::uint16_t i = 0; i < node.saved_count; ++i) {
+        Saved& saved = node.saved[i];
+        if (!saved.value || !(is_tensor(saved.value) || PyTuple_Check(saved.value) || PyList_Check(saved.value)))
+            continue;
+        std::uint64_t changes = 0;
+        if (!changes_of_all(saved.value, &changes)) return false;
+        if (changes != saved.changes) continue;
+        PyObject* made = call_python("pack_kept", saved.value, packing);
+        if (!made) return false;
+        if (made != saved.value) saved.changes = Saved::packed;
+        Py_SETREF(saved.value, made);
+    }
+    return true;
+}
+
 }  // namespace
 
 bool Recording::connect(const Rule& rule, const Arguments& call) {
@@ -289,7 +307,7 @@ bool Recording::finish(PyObject* results, PyObject* first) {
             if (!kept || !save(kept.get(), &node.saved[number])) return false;
         }
     }
-    return true;
+    return !packing || pack_all(node);
 }
 
 bool changes_of_all(PyObject* value, std::uint64_t* changes) {

@@ -57,6 +57,7 @@ NB_MODULE(_native, m) {
     add_client(m);
     add_codec(m);
     add_training(m);
+    add_layers(m);
     if (!add_tensors(m.ptr()) || !add_operations(m.ptr()) || !autograd::add_nodes(m.ptr()) ||
         !autograd::add_rules(m.ptr()) || !autograd::add_passes(m.ptr()))
         throw nb::python_error();

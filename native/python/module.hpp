@@ -14,6 +14,7 @@ void add_client(nb::module_& m);
 void add_codec(nb::module_& m);  // after add_blocks
 void add_dlpack(nb::module_& m);
 void add_group(nb::module_& m);
+void add_layers(nb::module_& m);
 void add_queue(nb::module_& m);
 void add_random(nb::module_& m);
 void add_ring(nb::module_& m);
