@@ -3,7 +3,7 @@
 `_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; the stubs of `linalg`, `random`,
 `special`, `nn.functional`, `array_api` and `array_api.linalg` have those of these modules; `typed.pyi` what is
 generated from the table of element types (shmtensor/dtypes.py). `index.py` has the module of each name, which is
-imported when the name is used.
+imported when the name is used. The stub of `nn.modules` is made from its table of classes.
 
 python tools/stubs.py            print the methods
 python tools/stubs.py --write    write all; a test wants them as they would be written now
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 import sys
 import textwrap
@@ -25,8 +26,11 @@ from shmtensor._native import Operation
 from shmtensor._tensor import dispatch, functions
 from shmtensor._tensor import index as written
 from shmtensor.dtypes import ALIASES, TABLE
-from shmtensor.nn import functional
+from shmtensor.nn import functional, modules
+from shmtensor.nn.functional import index as functional_written
 
+for _module in pkgutil.iter_modules(functional.__path__, f"{functional.__name__}."):
+    importlib.import_module(_module.name)
 ROWS = dispatch.all_rows()
 FOLDER = Path(dispatch.__file__).parent
 HEAD = """# Made by tools/stubs.py from the rows of operations; make it again rather than change it.
@@ -103,10 +107,15 @@ FUNCTIONAL = """
 from ..._tensor.core import Tensor
 
 """
+MODULES = """# Made by tools/stubs.py from the table of classes in __init__.py; change that rather than this.
+from typing import Final
+
+CLASSES: Final[dict[str, str]]
+"""
 TENSOR = """
 from .._tensor.core import Tensor
 """
-INDEX = '''"""The module of each function and method of tensors, relative to the package.
+INDEX = '''"""The module of each {names}, relative to the package.
 
 Made by tools/stubs.py from the rows of operations; make it again rather than change it.
 """
@@ -226,7 +235,28 @@ def index() -> str:
         for row in ROWS:
             modules.setdefault(row.module, []).extend(getattr(row, field))
         tables.append(names_table(title, doc, modules))
-    return INDEX + "\n".join(tables) + "\n"
+    return INDEX.format(names="function and method of tensors") + "\n".join(tables) + "\n"
+
+
+def functional_index() -> str:
+    """The whole of `nn/functional/index.py`."""
+    names: dict[str, list[str]] = {}
+    for row in ROWS:
+        if row.function is not None and row.module.startswith(f"{functional.__name__}."):
+            names.setdefault(row.module, []).extend(row.names)
+    table = names_table("FUNCTIONS", "Functions of `shmtensor.nn.functional`.", names)
+    return f"{INDEX.format(names='function')}{table}\n"
+
+
+def modules_stub() -> str:
+    """The whole of the stub of `nn.modules`."""
+    lines = [
+        f"from .{module.rpartition('.')[2]} import {name} as {name}"
+        for module, names in modules.CLASSES.items()
+        for name in names.split()
+    ]
+    public = textwrap.wrap(", ".join(f'"{name}"' for name in modules.__all__), 110, break_on_hyphens=False)
+    return "\n".join([MODULES, *lines, "", "__all__ = [", *public, "]"]) + "\n"
 
 
 def stubs() -> dict[Path, str]:
@@ -243,15 +273,18 @@ def stubs() -> dict[Path, str]:
         Path(array_api.linalg.__file__).with_suffix(".pyi"): partial_stub(array_api.linalg, linalg, TENSOR),
         Path(random.__file__).with_suffix(".pyi"): functions_stub(random, RANDOM),
         Path(special.__file__).with_suffix(".pyi"): partial_stub(special, _namespace, TENSOR),
+        Path(functional.__file__).with_name("index.py"): functional_index(),
+        Path(modules.__file__).with_suffix(".pyi"): modules_stub(),
         Path(functional.__file__).with_suffix(".pyi"): functions_stub(functional, FUNCTIONAL),
     }
 
 
 def write() -> None:
-    """Write every file; first the index, in which the others look names up."""
-    Path(written.__file__).write_text(index())
-    importlib.reload(written)
-    importlib.reload(functions)
+    """Write every file; first the indexes, in which the others look names up."""
+    for place, text, reader in ((written, index(), functions), (functional_written, functional_index(), functional)):
+        Path(place.__file__).write_text(text)
+        importlib.reload(place)
+        importlib.reload(reader)
     for path, text in stubs().items():
         path.write_text(text)
 

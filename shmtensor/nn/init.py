@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from .. import linalg
+from .._loading import load
 from .._tensor.creation import empty, empty_like
 from .._tensor.methods import Tensor
 from ..autograd.modes import no_grad
@@ -215,7 +215,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
     values = empty(rows, columns, dtype=tensor.dtype).normal_(0, 1, generator=generator)
-    q, r = linalg.qr(values.t() if rows < columns else values)
+    q, r = load("linalg").qr(values.t() if rows < columns else values)
     q = q * r.diagonal().sign()  # so that each orthogonal matrix is equally likely
     return tensor.copy_((q.t() if rows < columns else q).reshape(tensor.shape) * gain)
 

@@ -33,6 +33,8 @@ class Parameter(Tensor):
         DTypeError: data is not a tensor, or requires gradients and is not of a floating-point or complex type.
     """
 
+    _keeps_gradient = False  # copies of a model begin without gradients, as in torch
+
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
         """Make it."""
         made: Self = _over(cls, data)

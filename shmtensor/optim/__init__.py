@@ -6,10 +6,9 @@ share parameters (`share_memory_()`) and an optimizer (`share_memory()`) train o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .._loading import load as _load
-from .._missing import missing as _missing
+from .._loading import later as _later
 from . import lr_scheduler as lr_scheduler
 from .adadelta import Adadelta
 from .adagrad import Adagrad
@@ -32,9 +31,5 @@ __all__ = [
 
 if TYPE_CHECKING:
     from . import swa_utils as swa_utils
-else:
 
-    def __getattr__(name: str) -> Any:
-        if name == "swa_utils":  # which needs `nn`
-            return _load("optim.swa_utils")
-        raise _missing(__name__, name, __all__)
+_later(globals(), {}, ["swa_utils"])  # which needs `nn`

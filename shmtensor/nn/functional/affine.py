@@ -10,7 +10,7 @@ from .rows import as_type, computing_type, function, hidden, require_same_type, 
 
 def _to_input(g: Tensor, weight: Tensor) -> Tensor:
     """The gradient of the input of `linear`."""
-    return linear(g, weight.t()) if weight.ndim == 2 else g.unsqueeze(-1) * weight
+    return _linear_input(g, weight) if weight.ndim == 2 else g.unsqueeze(-1) * weight
 
 
 def _to_bias(g: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -69,6 +69,23 @@ def linear(xp: Module, input: Array, weight: Array, bias: Array | None = None) -
 def _over_rows(xp: Module, output: Array) -> Array:
     """The sum over all but the last axis."""
     return xp.add.reduce(output if output.ndim == 2 else output.reshape(-1, output.shape[-1]), 0)
+
+
+@hidden(
+    name="linear_input",
+    gradient={"output": lambda g, weight: linear(g, weight), "weight": lambda g, output: _linear_weight(output, g)},  # type: ignore[has-type]
+)
+def _linear_input(xp: Module, output: Array, weight: Array) -> Array:
+    """`output @ weight`: the gradient of the input of `linear`."""
+    kind = output.dtype
+    if kind.itemsize < 4:
+        wide = computing_type(xp, output)
+        output, weight = output.astype(wide), weight.astype(wide)
+    if output.ndim <= 2:
+        made = xp.matmul(output, weight)
+    else:
+        made = xp.matmul(output.reshape(-1, output.shape[-1]), weight).reshape(output.shape[:-1] + weight.shape[1:])
+    return made if kind.itemsize >= 4 else as_type(xp.asarray(made), kind)
 
 
 @hidden(

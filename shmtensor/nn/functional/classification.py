@@ -20,20 +20,21 @@ class _Picked:
     """The elements of the wanted classes, and how much each of them counts.
 
     Attributes:
+        counts: which of them are not ignored; None: all.
         index: of these elements.
         shares: the weight of each, 0 where it is ignored; None: all count as 1.
         total: the sum of the weights.
     """
 
-    __slots__ = ("index", "shares", "total")
+    __slots__ = ("counts", "index", "shares", "total")
 
     def __init__(self, shape: tuple[int, ...], target: Array, weight: Array | None, ignored: int) -> None:
         axis = 0 if len(shape) == 1 else 1
         classes = shape[axis]
-        self.shares, self.total = None, float(target.size)
+        self.counts, self.shares, self.total = None, None, float(target.size)
         if ignored >= 0 or (target.size and target.min() < 0):
             counts = target != ignored
-            self.shares, self.total = counts, float(counts.sum())
+            self.counts, self.shares, self.total = counts, counts, float(counts.sum())
             target = np.where(counts, target, 0)
             if target.size and target.min() < 0:
                 raise IndexOutOfRange(f"target {target.min()}; give classes from 0 to {classes - 1}, or {ignored}")
@@ -67,7 +68,10 @@ class _Picked:
         """The gradient of each element, of the gradient of the loss."""
         if reduction == "mean":
             output = output / output.dtype.type(self.total)
-        return output if self.shares is None else output * self.shares.astype(output.dtype, copy=False)
+        if self.shares is None:
+            return output
+        made = output * self.shares.astype(output.dtype, copy=False)
+        return made if self.counts is None else np.where(self.counts, made, made.dtype.type(0))
 
 
 def _grid(shape: tuple[int, ...], target: Array) -> tuple[Array, ...]:

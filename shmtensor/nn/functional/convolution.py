@@ -11,13 +11,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..._native import channel_sums
 from ..._tensor.core import Tensor
 from ..._tensor.dispatch import Array, Module, export
 from ...errors import InvalidArgument
 from .rows import as_type, computing_type, each_axis, function, hidden, require_same_type
-from .windows import Pairs, Windows, symmetric
+from .windows import Pairs, Windows, exchanged, symmetric
 
-_LIMIT: Final = 1 << 23
+_LIMIT: Final = 1 << 20
 """Bytes of the windows that are gathered at a time, so that they stay in the cache."""
 
 
@@ -35,18 +36,9 @@ def _stack(x: Array, rank: int) -> Array:
     return x if x.ndim == rank + 2 else x[None]
 
 
-def _gathered(w: Windows, part: Array, groups: int) -> Array:
-    """The windows of some samples, (samples, groups, channels * size, windows)."""
-    n = part.shape[0]
-    if w.is_single():
-        return part.reshape(n, groups, part.shape[1] // groups, -1)
-    found = w.view(part)
-    return found.reshape(n, groups, found.shape[1] // groups * math.prod(w.size), -1)
-
-
-def _at_a_time(w: Windows, x: Array, count: Sequence[int]) -> int:
-    """How many samples are gathered at once."""
-    return max(1, _LIMIT // max(1, int(x.shape[1]) * math.prod(w.size) * math.prod(count) * x.itemsize))  # type: ignore[no-any-return]
+def _at_a_time(w: Windows, channels: int, count: Sequence[int], itemsize: int) -> int:
+    """The windows of how many samples are gathered at once."""
+    return max(1, _LIMIT // max(1, channels * math.prod(w.size) * math.prod(count) * itemsize))
 
 
 @hidden(
@@ -70,15 +62,21 @@ def _convolve(
     w = _windows(weight.shape, stride, dilation, edges)
     count = w.counts(input.shape[-rank:])
     x, factors = _wide(xp, _stack(input, rank), weight)
-    factors = factors.reshape(groups, weight.shape[0] // groups, -1)
-    x = w.padded(xp, x)
-    made = xp.empty((x.shape[0], groups, factors.shape[1], math.prod(count)), x.dtype)
-    step = _at_a_time(w, x, count)
-    for i in range(0, x.shape[0], step):
-        xp.matmul(factors, _gathered(w, x[i : i + step], groups), out=made[i : i + step])
-    made = made.reshape(x.shape[0], weight.shape[0], *count)
-    if bias is not None:
-        made += bias.reshape(-1, *[1] * rank)
+    n, channels, out, size = x.shape[0], x.shape[1], weight.shape[0], math.prod(count)
+    x, factors = xp.ascontiguousarray(x), factors.reshape(groups, out // groups, -1)
+    more = None if bias is None else bias.astype(x.dtype, copy=False)
+    made = xp.empty((n, out, size), x.dtype)
+    if w.is_single():
+        xp.matmul(factors, x.reshape(n, groups, channels // groups, -1), out=made.reshape(n, *factors.shape[:2], size))
+        if more is not None:
+            made += more[:, None]
+    else:
+        step = _at_a_time(w, channels, count, x.itemsize)
+        for i in range(0, n, step):
+            columns = w.gathered(xp, x[i : i + step], count).reshape(groups, factors.shape[2], -1)
+            products = xp.matmul(factors, columns).reshape(out, -1, size)
+            exchanged(xp, products, more, made[i : i + step])
+    made = made.reshape(n, out, *count)
     return as_type(made if input.ndim == rank + 2 else made[0], kind)
 
 
@@ -110,15 +108,14 @@ def _spread(
     kind, rank = input.dtype, len(stride)
     w = _windows(weight.shape, stride, dilation, edges)
     x, factors = _wide(xp, _stack(input, rank), weight)
-    factors = factors.reshape(groups, weight.shape[0] // groups, -1)
-    count, channels = x.shape[2:], groups * weight.shape[1]
-    made = xp.empty((x.shape[0], channels, *sizes), x.dtype)
-    step = max(1, _LIMIT // max(1, channels * math.prod(w.size) * math.prod(count) * x.itemsize))
-    for i in range(0, x.shape[0], step):
-        part = x[i : i + step]
-        products = xp.matmul(factors.swapaxes(1, 2), part.reshape(part.shape[0], groups, factors.shape[1], -1))
-        shape = (part.shape[0], channels, *w.size, *count)
-        made[i : i + step] = w.scattered(xp, products.reshape(shape), sizes)
+    x, factors = xp.ascontiguousarray(x), factors.reshape(groups, weight.shape[0] // groups, -1).swapaxes(1, 2)
+    n, count, channels = x.shape[0], x.shape[2:], groups * weight.shape[1]
+    made = xp.empty((n, channels, *sizes), x.dtype)
+    step = _at_a_time(w, channels, count, x.itemsize)
+    for i in range(0, n, step):
+        part = exchanged(xp, x[i : i + step]).reshape(groups, factors.shape[2], -1)
+        columns = xp.matmul(factors, part).reshape(channels, *w.size, -1, *count)
+        made[i : i + step] = w.summed(xp, columns, sizes)
     if bias is not None:
         made += bias.reshape(-1, *[1] * rank)
     return as_type(made if input.ndim == rank + 2 else made[0], kind)
@@ -142,25 +139,32 @@ def _correlate(
     kind, rank = input.dtype, len(stride)
     w = _windows(shape, stride, dilation, edges)
     x, y = _wide(xp, _stack(input, rank), _stack(output, rank))
-    x = w.padded(xp, x)
-    made = xp.zeros((groups, shape[0] // groups, shape[1] * math.prod(w.size)), x.dtype)
-    step = _at_a_time(w, x, y.shape[2:])
+    x, y = xp.ascontiguousarray(x), xp.ascontiguousarray(y)
+    out = shape[0] // groups
+    made = xp.zeros((groups, shape[1] * math.prod(w.size), out), x.dtype)
+    step = _at_a_time(w, x.shape[1], y.shape[2:], x.itemsize)
     for i in range(0, x.shape[0], step):
-        part = y[i : i + step]
-        n = part.shape[0]
-        # one product for all samples: (groups, out, samples * windows) with (groups, samples * windows, inner)
-        left = part.reshape(n, groups, made.shape[1], -1).transpose(1, 2, 0, 3).reshape(groups, made.shape[1], -1)
-        right = w.view(x[i : i + step])
-        axes = (1, *range(2, 2 + rank), 0, *range(2 + rank, 2 + 2 * rank))
-        right = right.transpose(axes).reshape(groups, made.shape[2], -1)
-        made += xp.matmul(left, right.swapaxes(1, 2))
-    return as_type(made.reshape(shape), kind)
+        left = exchanged(xp, y[i : i + step]).reshape(groups, out, -1)
+        columns = w.gathered(xp, x[i : i + step], y.shape[2:]).reshape(groups, made.shape[1], -1)
+        made += xp.matmul(columns, left.swapaxes(1, 2))
+    return as_type(xp.ascontiguousarray(made.swapaxes(1, 2)).reshape(shape), kind)
+
+
+@hidden(
+    name="channel_sums",
+    gradient=lambda g, output_shape: g.reshape(1, -1, *[1] * (len(output_shape) - 2)).expand(output_shape),
+)
+def _channel_sums(xp: Module, output: Array) -> Array:
+    """The sums of (samples, channels, ...) over all but the channels."""
+    made = xp.empty(output.shape[1], output.dtype)
+    if channel_sums(output, made):
+        return made
+    return as_type(output.sum(axis=(0, *range(2, output.ndim)), dtype=computing_type(xp, output)), output.dtype)
 
 
 def _over_channels(g: Tensor, rank: int) -> Tensor:
     """The gradient of a bias."""
-    axes = [*range(-rank, 0)]
-    return g.sum([0, *axes] if g.ndim == rank + 2 else axes)
+    return _channel_sums(g if g.ndim == rank + 2 else g.unsqueeze(0))
 
 
 def _require(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, channels: int, out: int, rank: int) -> None:

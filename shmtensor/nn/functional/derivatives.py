@@ -21,6 +21,8 @@ from .rows import as_type, computing_type, hidden
 _ROOT: Final = math.sqrt(0.5)
 _DENSITY: Final = 1 / math.sqrt(2 * math.pi)
 _GELU: Final = (math.sqrt(2 / math.pi), 0.044715)
+_SIXTH: Final = float(np.float32(1 / 6))
+"""The slope of hardsigmoid, rounded as in torch, with whose gradients in float64 ours are equal to 1e-10."""
 Formula = Callable[..., Any]
 
 
@@ -151,7 +153,7 @@ FORMULAS: Final[dict[str, tuple[Formula, ...]]] = {
     "gelu_tanh": (lambda x: 0.5 * x * (1 + _gelu_tanh(x)[0]), _gelu_tanh_1, _gelu_tanh_2),
     "hardsigmoid": (
         lambda x: np.clip(x + 3, 0, 6) / 6,
-        lambda x: ((x > -3) & (x < 3)) / 6,
+        lambda x: ((x > -3) & (x < 3)) * _SIXTH,
         _zero,
     ),
     "hardswish": (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from ..._tensor.core import Tensor
 from ..._tensor.dispatch import Array, Module, export
@@ -118,10 +120,14 @@ def huber_loss(
 # -- of probabilities --------------------------------------------------------------------------------------------------
 
 
+_LEAST: Final = float(np.float32(1e-12))
+"""What the gradient of binary_cross_entropy divides by at least; torch has it in float32."""
+
+
 @hidden(
     name="binary_cross_entropy",
     gradient={
-        "input": lambda g, input, target: g * (input - target) / (input * (1 - input)).clamp(min=1e-12),
+        "input": lambda g, input, target: g * (input - target) / (input * (1 - input)).clamp(min=_LEAST),
         "target": lambda g, input: g * ((-input).log1p() - input.log()),
     },
 )

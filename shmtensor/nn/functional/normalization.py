@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..._native import batch_norm as batch_norm_of
+from ..._native import batch_norm_back
 from ..._tensor.core import Tensor
 from ..._tensor.dispatch import Array, Module, Result, export
 from ..._tensor.inspection import finfo
-from ..._tensor.result_types import require_floating
+from ..._tensor.result_types import is_narrow, require_floating
 from ...autograd.modes import is_grad_enabled
 from ...errors import InvalidArgument
 from .averaging import avg_pool2d, avg_pool3d
@@ -39,6 +41,9 @@ def _normalized(
     eps: float,
 ) -> tuple[Array, Array, Array]:
     """The tensor, seen in a shape, normalized over axes, times weights, plus a bias; its means and variances."""
+    fused = _normalized_channels(xp, input, weight, bias, eps) if _are_channels(axes, view) else None
+    if fused is not None:
+        return fused
     x = input.astype(computing_type(xp, input), copy=False).reshape(view)
     mean = x.mean(axis=axes, keepdims=True)
     made = x - mean
@@ -49,6 +54,30 @@ def _normalized(
     if bias is not None:
         made += bias.reshape(affine)
     return as_type(made.reshape(input.shape), input.dtype), mean, variance
+
+
+def _are_channels(axes: tuple[int, ...], view: tuple[int, ...]) -> bool:
+    """Whether the tensor is normalized over all axes but the second, as by `batch_norm`."""
+    return axes[0] == 0 and 1 not in axes and len(axes) == len(view) - 1
+
+
+def _normalized_channels(
+    xp: Module, input: Array, weight: Array | None, bias: Array | None, eps: float
+) -> tuple[Array, Array, Array] | None:
+    """`_normalized` for each channel, in one call; None where that is not there."""
+    made, sizes = xp.empty(input.shape, input.dtype), (1, input.shape[1], *[1] * (input.ndim - 2))
+    mean, variance = xp.empty(sizes, input.dtype), xp.empty(sizes, input.dtype)
+    done = batch_norm_of(xp.ascontiguousarray(input), weight, bias, eps, made, mean, variance)
+    return (made, mean, variance) if done else None
+
+
+def _channels_back(
+    xp: Module, output: Array, input: Array, weight: Array | None, mean: Array, variance: Array, eps: float
+) -> tuple[Array, Array, Array] | None:
+    """`_normalized_back` for each channel, in one call; None where that is not there."""
+    dx, dw, db = xp.empty(input.shape, input.dtype), xp.empty_like(mean), xp.empty_like(mean)
+    g, x = xp.ascontiguousarray(output), xp.ascontiguousarray(input)
+    return (dx, dw, db) if batch_norm_back(g, x, weight, mean, variance, eps, dx, dw, db) else None
 
 
 def _to_arguments(
@@ -90,6 +119,9 @@ def _normalized_back(
     eps: float,
 ) -> tuple[Array, Array, Array]:
     """The gradients of input, weights and bias."""
+    fused = _channels_back(xp, output, input, weight, mean, variance, eps) if _are_channels(axes, view) else None
+    if fused is not None:
+        return fused
     kind = mean.dtype
     g = output.astype(kind, copy=False).reshape(view)
     scale = 1 / xp.sqrt(variance + kind.type(eps))
@@ -191,7 +223,8 @@ def rms_norm(
     require_floating("rms_norm", input._array, complex_too=True)
     axes = tuple(range(-len(shape), 0))
     least = finfo(input.dtype).eps if eps is None else eps
-    made = input * ((input * input).mean(axes, keepdims=True) + least).rsqrt()
+    x = input.float() if is_narrow(input._array.dtype) else input
+    made = (x * ((x * x).mean(axes, keepdims=True) + least).rsqrt()).to(input.dtype)
     return made if weight is None else made * weight
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._native import max_pool, max_pool_back, max_pool_places
 from ..._tensor.core import Tensor
 from ..._tensor.dispatch import Array, Module, export
 from ..._tensor.result_types import require_real
@@ -58,6 +59,10 @@ def require_channels(name: str, input: Tensor, rank: int) -> None:
 )
 def scatter_to_planes(xp: Module, input: Array, indices: Array, sizes: Any) -> Array:
     """The sum of elements at their indices in planes of zeros, which have these sizes."""
+    return _summed_at(input, indices, sizes)
+
+
+def _summed_at(input: Array, indices: Array, sizes: Sequence[int]) -> Array:
     lead, plane = input.shape[: -len(sizes)], math.prod(sizes)
     planes = math.prod(lead)
     flat = indices.reshape(planes, math.prod(indices.shape[len(lead) :])) + np.arange(planes)[:, None] * plane
@@ -85,32 +90,55 @@ def _least(xp: Module, a: Array) -> Any:
 
 @hidden(
     name="max_pool",
-    gradient={
-        "input": lambda g, input, result, windows: scatter_to_planes(
-            g,
-            _places_of_largest(input, result, windows),  # type: ignore[has-type]
-            input.shape[-len(windows.size) :],
-        )
-    },
+    gradient={"input": lambda g, input, result, windows: _to_largest(g, input, result, windows)},  # type: ignore[has-type]
     fails="the largest of windows of",
 )
 def _max_pool(xp: Module, input: Array, windows: Any) -> Array:
     """The largest element of each window; NaN if there is one."""
     w: Windows = windows
     require_real("max_pool", input.dtype)
-    count = w.counts(input.shape[-len(w.size) :])
+    rank = len(w.size)
+    count = w.counts(input.shape[-rank:])
+    made = xp.empty((*input.shape[:-rank], *count), input.dtype)
+    if max_pool(input, made, w):
+        return made
     a = w.padded(xp, input, _least(xp, input))
     places = [place for _, place in w.places(count)]
-    made = a[places[0]].copy()
+    made[...] = a[places[0]]
     for place in places[1:]:
         xp.maximum(made, a[place], out=made)
     return made
 
 
+@hidden(
+    name="to_largest",
+    gradient={
+        "output": lambda g, input, largest, windows: gather_from_planes(
+            g,
+            _places_of_largest(input, largest, windows),  # type: ignore[has-type]
+            len(windows.size),
+        )
+    },
+)
+def _to_largest(xp: Module, output: Array, input: Array, largest: Array, windows: Any) -> Array:
+    """The sums of a gradient at the largest element of each window; its gradient does not depend on the elements."""
+    made = xp.empty(input.shape, input.dtype)
+    if max_pool_back(input, xp.ascontiguousarray(output), made, windows):
+        return made
+    return _summed_at(output, _places(xp, input, largest, windows), input.shape[-len(windows.size) :])
+
+
 @hidden(name="places_of_largest")
 def _places_of_largest(xp: Module, input: Array, largest: Array, windows: Any) -> Array:
     """Where the largest element of each window is in its plane: the first, or the last NaN."""
+    return _places(xp, input, largest, windows)
+
+
+def _places(xp: Module, input: Array, largest: Array, windows: Any) -> Array:
     w: Windows = windows
+    found = xp.empty(largest.shape, np.int64)
+    if max_pool_places(input, found, w):
+        return found
     sizes, count = input.shape[-len(w.size) :], largest.shape[-len(w.size) :]
     a = w.padded(xp, input, _least(xp, input))
     starts = [np.arange(n) * s - p for n, s, (p, _) in zip(count, w.stride, w.edges, strict=True)]
@@ -119,7 +147,6 @@ def _places_of_largest(xp: Module, input: Array, largest: Array, windows: Any) -
     inside = None
     if w.has_edges() and (largest == _least(xp, input)).any():  # elements that are as small as the edges
         inside = w.padded(xp, np.ones(sizes, bool), False)
-    found = np.empty(largest.shape, np.int64)
     is_nan = np.isnan(largest).any() if largest.dtype.kind not in "iu" else False
     places = [
         (sum(i * d * step for i, d, step in zip(position, w.dilation, steps, strict=True)), place)

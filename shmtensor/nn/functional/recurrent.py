@@ -1,8 +1,9 @@
 """Recurrent layers: LSTM, GRU, and the plain ones with tanh or relu.
 
 A layer is one product of all its inputs with the input weights, and then a *scan*: one product with the hidden weights
-for each step. A scan is one row. Its backward pass is another one, which gets the gradient of the hidden weights by one
-product, too. So the number of calls of NumPy for a step is small, and does not depend on sizes.
+for each step, and for LSTM one kernel, `lstm_step`. A scan is one row. Its backward pass is another one, which gets the
+gradient of the hidden weights by one product, too. So the number of calls for a step is small, and does not depend on
+sizes.
 
 Inputs of a scan are rows: those of all sequences at the first step, then those at the second, and so on. `sizes` has
 their number for each step, which never grows, because shorter sequences come last (`nn.utils.rnn.PackedSequence`).
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from ..._native import lstm_step, lstm_step_back
 from ..._tensor.core import Tensor
 from ..._tensor.dispatch import Array, Module, operation
 from ..._tensor.joining import cat, stack
@@ -89,20 +91,22 @@ def _lstm_scan(
     half[2 * hidden : 3 * hidden] = 1  # sigmoid(x) is 0.5 * tanh(0.5 * x) + 0.5
     rest = 1 - half
     gates = gates * half
-    weight = weight_hh.T * half
+    weight = xp.multiply(weight_hh.T, half, order="C")
     outputs = xp.empty((gates.shape[0], h0.shape[1]), gates.dtype)
     cells = xp.empty((gates.shape[0], hidden), gates.dtype)
     h, c = h0.copy(), c0.copy()
+    product = xp.empty((len(h), 4 * hidden), gates.dtype)
     for start, count in _steps(sizes, reverse):
         end = start + count
         now, state = gates[start:end], c[:count]
-        now += h[:count] @ weight
+        now += xp.matmul(h[:count], weight, out=product[:count])
         xp.tanh(now, out=now)
-        now *= half
-        now += rest
-        state *= now[:, hidden : 2 * hidden]
-        state += now[:, :hidden] * now[:, 2 * hidden : 3 * hidden]
-        cells[start:end] = state
+        if not lstm_step(now, state, cells[start:end]):
+            now *= half
+            now += rest
+            state *= now[:, hidden : 2 * hidden]
+            state += now[:, :hidden] * now[:, 2 * hidden : 3 * hidden]
+            cells[start:end] = state
         made = xp.tanh(state)
         made *= now[:, 3 * hidden :]
         h[:count] = outputs[start:end] = made if weight_hr is None else made @ weight_hr.T
@@ -117,33 +121,35 @@ def _lstm_backward(
     """The gradients of the arguments of `lstm_scan`; the first ones are those of its results."""
     hidden = c0.shape[1]
     steps = _steps(sizes, reverse)
-    i, f, new, o = (gates[:, k * hidden : (k + 1) * hidden] for k in range(4))
-    tanh = xp.tanh(cells)
-    factors = xp.empty((len(gates), 3, hidden), gates.dtype)  # of the gradient of the cell state
-    xp.multiply(new * i, 1 - i, out=factors[:, 0])
-    xp.multiply(_before(xp, c0, cells, steps) * f, 1 - f, out=factors[:, 1])
-    xp.multiply(i, 1 - new * new, out=factors[:, 2])
-    of_output = tanh * o * (1 - o)
-    to_cell = o * (1 - tanh * tanh)
-    made = xp.empty((len(gates), 4, hidden), gates.dtype)
-    flat = made.reshape(len(gates), -1)
+    tanh, before = xp.tanh(cells), _before(xp, c0, cells, steps)
+    made = xp.empty_like(gates)
     g_projected = xp.empty_like(outputs)
     g_h, g_c = g_h.copy(), g_c.copy()
     for start, count in reversed(steps):
         end = start + count
-        whole, state = g_h[:count] + g_outputs[start:end], g_c[:count]
+        whole = xp.add(g_h[:count], g_outputs[start:end], out=g_projected[start:end])
         if weight_hr is not None:
-            g_projected[start:end] = whole
             whole = whole @ weight_hr
-        state += whole * to_cell[start:end]
-        xp.multiply(factors[start:end], state[:, None], out=made[start:end, :3])
-        xp.multiply(of_output[start:end], whole, out=made[start:end, 3])
-        state *= f[start:end]
-        g_h[:count] = flat[start:end] @ weight_hh
-    g_weight = flat.T @ _before(xp, h0, outputs, steps)
+        parts = whole, gates[start:end], tanh[start:end], before[start:end], g_c[:count], made[start:end]
+        if not lstm_step_back(*parts):
+            _step_back(*parts)
+        xp.matmul(made[start:end], weight_hh, out=g_h[:count])
+    g_weight = made.T @ _before(xp, h0, outputs, steps)
     if weight_hr is None:
-        return flat, g_h, g_c, g_weight
-    return flat, g_h, g_c, g_weight, g_projected.T @ (o * tanh)
+        return made, g_h, g_c, g_weight
+    return made, g_h, g_c, g_weight, g_projected.T @ (gates[:, 3 * hidden :] * tanh)
+
+
+def _step_back(whole: Array, gates: Array, tanh: Array, before: Array, state: Array, into: Array) -> None:
+    """What `lstm_step_back` computes."""
+    hidden = state.shape[1]
+    i, f, new, o = (gates[:, k * hidden : (k + 1) * hidden] for k in range(4))
+    state += whole * o * (1 - tanh * tanh)
+    into[:, :hidden] = state * new * i * (1 - i)
+    into[:, hidden : 2 * hidden] = state * before * f * (1 - f)
+    into[:, 2 * hidden : 3 * hidden] = state * i * (1 - new * new)
+    into[:, 3 * hidden :] = whole * tanh * o * (1 - o)
+    state *= f
 
 
 def _lstm_by_steps(

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..._tensor.core import Tensor, index_of, indices_of
 from ..._tensor.dispatch import Array, Module, Register, composed, operation
+from ..._tensor.result_types import as_type as as_type
 from ..._tensor.result_types import widened
 from ...dtypes import NumpyType
 from ...errors import DTypeError, InvalidArgument
@@ -76,12 +77,6 @@ def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None)
     if reduce is False:
         return "none"
     return "sum" if size_average is False else "mean"
-
-
-def as_type(values: Array, dtype: NumpyType) -> Array:
-    """Values in a type; those of this type are not copied."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(dtype, copy=False)
 
 
 def sums_at(values: Array, at: Array, size: int) -> Array:

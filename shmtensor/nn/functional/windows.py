@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._native import exchange_channels, gather_windows, scatter_windows
 from ..._tensor.dispatch import Array, Module
 from ...errors import InvalidArgument
 
@@ -105,9 +106,37 @@ class Windows(NamedTuple):
         whole[kept] = made[inner]
         return whole
 
+    def gathered(self, xp: Module, a: Array, count: Sequence[int]) -> Array:
+        """The elements of all windows of (samples, channels, ...): (channels, size, samples, count), in C order."""
+        rank = len(self.size)
+        made = xp.empty((a.shape[1], *self.size, a.shape[0], *count), a.dtype)
+        if not gather_windows(a, made, self):
+            made[...] = self.view(self.padded(xp, a)).transpose(
+                1, *range(2, 2 + rank), 0, *range(2 + rank, 2 + 2 * rank)
+            )
+        return made
+
+    def summed(self, xp: Module, columns: Array, shape: Sequence[int]) -> Array:
+        """The sums of what `gathered` gives at their places: (samples, channels, *shape)."""
+        rank = len(self.size)
+        made = xp.empty((columns.shape[1 + rank], columns.shape[0], *shape), columns.dtype)
+        if not scatter_windows(columns, made, self):
+            made[...] = self.scattered(xp, xp.moveaxis(columns, 1 + rank, 0), shape)
+        return made
+
     def is_single(self) -> bool:
         """Whether each window is one element of the tensor, and each element one window."""
         return {*self.size, *self.stride} <= {1} and not self.has_edges()
+
+
+def exchanged(xp: Module, a: Array, bias: Array | None = None, into: Array | None = None) -> Array:
+    """(a, b, ...) as (b, a, ...), in C order, plus a bias (a)."""
+    made = xp.empty((a.shape[1], a.shape[0], *a.shape[2:]), a.dtype) if into is None else into
+    if not exchange_channels(a, bias, made):
+        made[...] = a.swapaxes(0, 1)
+        if bias is not None:
+            made += bias.reshape(-1, *[1] * (a.ndim - 2))
+    return made
 
 
 def symmetric(padding: Sequence[int]) -> Pairs:

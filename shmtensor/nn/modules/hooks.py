@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 from ..._tensor.dispatch import Array, Module, Result, operation
 from ..._tensor.methods import Tensor
-from ...autograd.hooks import RemovableHandle
+from ...autograd.hooks import RemovableHandle, name_of, replacement
 from ...autograd.modes import is_grad_enabled
-from ...errors import DTypeError, type_name
+from ...errors import DTypeError, InvalidArgument, type_name
 
 Hooks: TypeAlias = "OrderedDict[int, Callable[..., Any]]"
 
@@ -167,9 +167,7 @@ class BackwardHooks:
 
     def _with_output(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         for hook in self._before:
-            result = hook(self._module, grads)
-            if result is not None:
-                grads = result if isinstance(result, tuple) else (result,)
+            grads = self._replaced(hook, "outputs", grads, hook(self._module, grads))
         self._grad_output = grads
         if not self._places:  # no gradients of inputs will come
             for hook in self._after:
@@ -177,8 +175,23 @@ class BackwardHooks:
         return grads
 
     def _with_input(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self._grad_output is None:  # they have come by another way than the observed outputs
+            return grads
         for hook in self._after:
-            result = hook(self._module, grads, self._grad_output)
-            if result is not None:
-                grads = result if isinstance(result, tuple) else (result,)
+            grads = self._replaced(hook, "inputs", grads, hook(self._module, grads, self._grad_output))
+        self._grad_output = None
         return grads
+
+    def _replaced(self, hook: Any, what: str, grads: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
+        """The gradients that a hook has given. Raises InvalidArgument, DTypeError: they do not fit."""
+        if given is None:
+            return grads
+        given = given if isinstance(given, tuple) else (given,)
+        if len(given) != len(grads):
+            raise InvalidArgument(
+                f"backward hook {name_of(hook)} of {type(self._module).__name__} gave {len(given)} gradients for "
+                f"{len(grads)} {what}; give one for each, or None"
+            )
+        return tuple([
+            old if old is None else replacement(hook, old, new) for old, new in zip(grads, given, strict=True)
+        ])  # fmt: skip

@@ -196,7 +196,7 @@ class Module:
         if module is not None and not isinstance(module, Module):
             raise DTypeError(f"{type_name(module)} is not a Module subclass")
         self._require_name("_modules", name, members)
-        members[name] = hooks.replaced(hooks.MODULES, self, name, module) if hooks.MODULES else module
+        _set_module(self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Same as add_module."""
@@ -711,9 +711,13 @@ def _register_buffer(module: Module, name: str, value: Any, persistent: bool | N
     module.register_buffer(name, value, True if persistent is None else persistent)
 
 
+def _set_module(module: Module, name: str, value: Module | None) -> None:
+    module._modules[name] = hooks.replaced(hooks.MODULES, module, name, value) if hooks.MODULES else value
+
+
 _BY_CLASS: Final[Any] = (
     (Parameter, "_parameters", Module.register_parameter),
-    (Module, "_modules", Module.add_module),
+    (Module, "_modules", _set_module),
     (Buffer, "_buffers", _register_buffer),
 )
 """What is assigned as a member: (class, kind, function that registers it)."""
