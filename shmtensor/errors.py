@@ -47,6 +47,21 @@ class StateDictMismatch(InvalidArgument, RuntimeError):
     """A state that does not fit a module: other keys or shapes; the message names them all."""
 
 
+class SampleMismatch(InvalidArgument, RuntimeError):
+    """Samples of unequal shape, length or keys cannot be in one batch; the message names them.
+
+    Attributes:
+        positions: which samples of the batch it speaks of.
+    """
+
+    def __init__(self, message: str, positions: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.positions = positions
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (*self.args, self.positions)
+
+
 class DTypeError(ShmTensorError, TypeError):
     """Data of another type than required; the message names both types."""
 
@@ -160,6 +175,17 @@ class WorkerDied(ShmTensorError, ChildProcessError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.pid, self.exit_code, self.signal_name)
+
+
+class SampleFailed(ShmTensorError, RuntimeError):
+    """A worker could not load a sample, and its exception cannot be raised here; the message has the traceback.
+
+    Also raised by an iterator of a DataLoader that an error has ended before its last batch.
+    """
+
+
+class LoaderTimeout(ShmTensorError, TimeoutError):
+    """A batch did not come in the time that a DataLoader was given; the message names the workers that have it."""
 
 
 class ForeignReader(ShmTensorError, RuntimeError):

@@ -1,0 +1,367 @@
+"""Batches of samples: torch's default collation, and collation of samples of unequal lengths."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._tensor.core import Tensor
+from .._tensor.creation import asarray, empty, tensor
+from .._tensor.joining import stack
+from ..dtypes import default_float, promoted
+from ..errors import DTypeError, InvalidArgument, SampleMismatch, type_name
+from .leaves import array_of, numbers_of, torch_tensor
+from .randoms import get_worker_info
+
+CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
+"""Functions that collate, by the type of samples, or a tuple of types: `f(batch, *, collate_fn_map)`."""
+
+
+_NUMBERS: Final = frozenset({float, int, bool})
+
+
+class _IsTorch(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch_tensor())
+
+
+class TorchTensor(metaclass=_IsTorch):
+    """Stands for torch.Tensor in a map of collation, without an import of torch."""
+
+
+class _IsNumbers(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return type(value) is list and all(isinstance(one, int | float) for one in value)
+
+
+class NumberList(metaclass=_IsNumbers):
+    """Stands for lists of Python's numbers in a map of collation."""
+
+
+# -- trees -------------------------------------------------------------------------------------------------------------
+
+
+def _mapped(data: Mapping[Any, Any], convert: Callable[[Any], Any]) -> Any:
+    """A mapping of the same type with what `convert` gives for each key; a dict if the type cannot be made so."""
+    try:
+        if isinstance(data, MutableMapping):
+            clone: Any = copy.copy(data)
+            clone.update({key: convert(key) for key in data})
+            return clone
+        kind: Any = type(data)
+        return kind({key: convert(key) for key in data})
+    except DTypeError:
+        raise
+    except TypeError:
+        return {key: convert(key) for key in data}
+
+
+def _sequenced(data: Sequence[Any], parts: Iterable[Any], convert: Callable[[Any], Any]) -> Any:
+    """A sequence of the same type with what `convert` gives for each part; of a tuple or a range a list."""
+    kind: Any = type(data)
+    if isinstance(data, tuple):
+        return kind(*map(convert, parts)) if hasattr(data, "_fields") else [convert(part) for part in parts]
+    found = [convert(part) for part in parts]
+    try:
+        if isinstance(data, MutableSequence):
+            clone: Any = copy.copy(data)
+            for place, part in enumerate(found):
+                clone[place] = part
+            return clone
+        return kind(found)
+    except TypeError:
+        return found
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Any:
+    """Collate samples by a map of functions; mappings, namedtuples and sequences are collated part by part.
+
+    Does not block.
+
+    Args:
+        batch: samples; the first one's type and tree are those of all.
+        collate_fn_map: functions by the type of samples: the type itself, else the first that is a base of it.
+            Default: `default_collate_fn_map`.
+
+    Raises:
+        DTypeError: objects of a type that is not in the map.
+        SampleMismatch: samples of different length, keys or shape; it says which.
+    """
+    functions = default_collate_fn_map if collate_fn_map is None else collate_fn_map
+    if not len(batch):
+        raise InvalidArgument("a batch without samples cannot be collated")
+    first = batch[0]
+    function = functions.get(type(first))
+    if function is None:
+        function = next((functions[kind] for kind in functions if isinstance(first, kind)), None)
+    if function is not None:
+        return function(batch, collate_fn_map=functions)
+    part = functools.partial(collate, collate_fn_map=functions)
+    if isinstance(first, Mapping):
+        return _mapped(first, lambda key: part(_of_key(batch, key)))
+    if isinstance(first, Sequence):
+        _require_equal_lengths(batch)
+        return _sequenced(first, list(zip(*batch, strict=True)), part)
+    raise DTypeError(
+        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+        f"found {type_name(first)}; give a collate_fn, or register a function for it in default_collate_fn_map"
+    )
+
+
+def _of_key(batch: Sequence[Any], key: Any) -> list[Any]:
+    try:
+        return [sample[key] for sample in batch]
+    except KeyError:
+        place = next(place for place, sample in enumerate(batch) if key not in sample)
+        raise SampleMismatch(f"sample 0 of the batch has the key {key!r}, sample {place} has not", (0, place)) from None
+
+
+def _require_equal_lengths(batch: Sequence[Any]) -> None:
+    length = len(batch[0])
+    for place, sample in enumerate(batch):
+        if not isinstance(sample, Sequence):
+            raise SampleMismatch(
+                f"sample 0 of the batch is a {type_name(batch[0])}, sample {place} a {type_name(sample)}", (0, place)
+            )
+        if len(sample) != length:
+            raise SampleMismatch(
+                f"each element in list of batch should be of equal size: sample 0 of the batch has {length} elements, "
+                f"sample {place} has {len(sample)}; use pad_collate or ragged_collate, or arrays of one shape",
+                (0, place),
+            )
+
+
+# -- what each type becomes --------------------------------------------------------------------------------------------
+
+
+def _refuse_shapes(arrays: Sequence[NDArray[Any]]) -> NoReturn:
+    """Raise SampleMismatch with the places of arrays whose shape is not the first one's."""
+    first = arrays[0].shape
+    others = [(place, array.shape) for place, array in enumerate(arrays) if array.shape != first]
+    listed = ", ".join(f"sample {place} {shape}" for place, shape in others[:4]) + (", ..." if len(others) > 4 else "")
+    raise SampleMismatch(
+        f"samples of a batch have unequal shapes: sample 0 has {first}, {listed}; give them one shape, or use "
+        "pad_collate or ragged_collate",
+        (0, *(place for place, _ in others)),
+    )
+
+
+def _arrays_of(batch: Sequence[Any]) -> list[NDArray[Any]]:
+    found = []
+    for place, sample in enumerate(batch):
+        array = numbers_of(sample if not isinstance(sample, int | float | list) else np.asarray(sample))
+        if array is None:
+            given = array_of(sample)
+            what = type_name(sample) if given is None else f"an array of {given.dtype}"
+            raise DTypeError(
+                "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+                f"found {what} (sample {place} of the batch)"
+            )
+        found.append(array)
+    return found
+
+
+def _require_numbers(batch: Sequence[Any]) -> None:
+    """Raise DTypeError if a sample is neither a number nor an array or tensor."""
+    if set(map(type, batch)) <= _NUMBERS:
+        return
+    for place, sample in enumerate(batch):
+        if not isinstance(sample, int | float) and numbers_of(sample) is None:
+            raise DTypeError(
+                f"default_collate: sample 0 of the batch is a number, and sample {place} a {type_name(sample)}; give "
+                "all samples one type"
+            )
+
+
+def _common_type(batch: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
+    """The type of a batch as torch promotes; Python's floats count as the default type."""
+    types = {default_float() if type(one) is float else array.dtype for one, array in zip(batch, arrays, strict=True)}
+    return functools.reduce(promoted, types)
+
+
+def _result(shape: tuple[int, ...], dtype: Any) -> Tensor:
+    """An empty tensor; in a worker in shared memory, from where it is sent without a copy."""
+    return empty(shape, dtype=dtype, shared=get_worker_info() is not None)
+
+
+def _collate_arrays(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    arrays = _arrays_of(batch)
+    if any(array.shape != arrays[0].shape for array in arrays):
+        _refuse_shapes(arrays)
+    if any(isinstance(sample, Tensor) and sample.requires_grad for sample in batch):
+        joined: Tensor = stack([asarray(sample) for sample in batch])
+        return joined
+    made = _result((len(arrays), *arrays[0].shape), _common_type(batch, arrays))
+    np.stack(arrays, out=made._live(), casting="unsafe")
+    return made
+
+
+def _collate_numbers(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    return tensor(np.asarray(batch)) if len(set(map(type, batch))) == 1 else _collate_arrays(batch)
+
+
+def _collate_floats(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    _require_numbers(batch)
+    return tensor(list(batch), dtype=np.float64)
+
+
+def _collate_integers(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    return tensor(list(batch)) if set(map(type, batch)) <= _NUMBERS else _collate_arrays(batch)
+
+
+def _collate_text(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Sequence[Any]:
+    return batch
+
+
+default_collate_fn_map: CollateMap = {
+    Tensor: _collate_arrays,
+    np.ndarray: _collate_arrays,
+    (np.bool_, np.number, np.object_): _collate_numbers,
+    float: _collate_floats,
+    int: _collate_integers,
+    str: _collate_text,
+    bytes: _collate_text,
+    TorchTensor: _collate_arrays,
+}
+"""What `default_collate` does with samples of each type; programs may change it, as torch's."""
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """A batch of samples, each array with a new first axis. Does not block.
+
+    Tensors, arrays and torch tensors become tensors of their type, Python's floats float64, its integers int64, bool
+    bool; strings and bytes stay. Mappings, namedtuples and sequences keep their type (tuples become lists, as in
+    torch), with each part collated. Unequal types are promoted as in torch: after a Python float numbers become
+    float64; otherwise Python's floats count as the default type.
+
+    Args:
+        batch: samples of one tree, as a sequence.
+
+    Raises:
+        DTypeError: other objects.
+        SampleMismatch: samples of unequal shape, length or keys; the message names them.
+    """
+    return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def default_convert(data: Any) -> Any:
+    """A sample with tensors in place of its arrays, NumPy's numbers and torch tensors, over the same memory.
+
+    Arrays of strings and objects, numbers and other objects stay; tuples become lists, as in torch. Does not block.
+    """
+    if isinstance(data, Tensor):
+        return data
+    array = numbers_of(data)
+    if array is not None:
+        return asarray(array)
+    if isinstance(data, np.ndarray | np.generic | TorchTensor):
+        return data
+    if isinstance(data, Mapping):
+        return _mapped(data, lambda key: default_convert(data[key]))
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return _sequenced(data, data, default_convert)
+    return data
+
+
+# -- samples of unequal lengths ----------------------------------------------------------------------------------------
+
+
+class Padded(NamedTuple):
+    """Arrays of unequal shape in one tensor, and how long each is along the first axis."""
+
+    values: Tensor
+    lengths: Tensor
+
+
+class Ragged(NamedTuple):
+    """Arrays one after the other along the first axis: array i is `values[offsets[i]:offsets[i + 1]]`."""
+
+    values: Tensor
+    offsets: Tensor
+
+    def unbind(self) -> list[Tensor]:
+        """The arrays, as views of `values`."""
+        ends = self.offsets.tolist()
+        return [self.values[start:stop] for start, stop in pairwise(ends)]
+
+
+def _pad(
+    batch: Sequence[Any], padding_value: Any, lengths: bool, multiple_of: int, collate_fn_map: CollateMap | None
+) -> Any:
+    arrays = _arrays_of(batch)
+    if any(array.ndim != arrays[0].ndim for array in arrays):
+        _refuse_shapes(arrays)
+    shape = [max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True)]
+    if shape:
+        shape[0] += -shape[0] % multiple_of
+    made = _result((len(arrays), *shape), _common_type(batch, arrays))
+    values: Any = made._live()
+    whole = tuple(shape)
+    for row, array in enumerate(arrays):
+        if array.shape != whole:
+            values[row, ...] = padding_value
+        values[(row, *map(slice, array.shape))] = array
+    if not lengths or not shape:
+        return made
+    return Padded(made, tensor([len(array) for array in arrays]))
+
+
+def pad_collate(batch: Sequence[Any], *, padding_value: Any = 0, lengths: bool = False, multiple_of: int = 1) -> Any:
+    """`default_collate` of arrays of unequal shape: each is padded at its ends to the largest size of each axis.
+
+    A list of Python's numbers counts as an array. Give options with `functools.partial`. Does not block.
+
+    Args:
+        batch: samples whose arrays, at one place of the tree, have as many axes.
+        padding_value: what the padding holds.
+        lengths: whether a `Padded(values, lengths)` stands in place of each tensor; lengths are those of the first
+            axis.
+        multiple_of: the first axis is padded to a multiple of this.
+
+    Raises:
+        DTypeError: other objects.
+        SampleMismatch: arrays of another number of axes.
+        InvalidArgument: multiple_of below 1.
+    """
+    if multiple_of < 1:
+        raise InvalidArgument(f"multiple_of is {multiple_of}; give an integer from 1")
+    pad = functools.partial(_pad, padding_value=padding_value, lengths=lengths, multiple_of=multiple_of)
+    return collate(batch, collate_fn_map=_with_arrays(pad))
+
+
+def _join(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Any:
+    arrays = _arrays_of(batch)
+    if arrays[0].ndim == 0:
+        return _collate_arrays(batch)
+    if any(array.ndim == 0 or array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+        _refuse_shapes(arrays)
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    made = _result((int(offsets[-1]), *arrays[0].shape[1:]), _common_type(batch, arrays))
+    np.concatenate(arrays, out=made._live(), casting="unsafe")
+    return Ragged(made, tensor(offsets))
+
+
+def ragged_collate(batch: Sequence[Any]) -> Any:
+    """`default_collate`, but arrays go one after the other, with their offsets: `Ragged(values, offsets)`.
+
+    All arrays with an axis become so, also those of equal lengths. A list of Python's numbers counts as an array.
+    Does not block.
+
+    Raises:
+        DTypeError: other objects.
+        SampleMismatch: arrays that differ in other axes than the first.
+    """
+    return collate(batch, collate_fn_map=_with_arrays(_join))
+
+
+def _with_arrays(function: Callable[..., Any]) -> CollateMap:
+    """The default map with another function for arrays."""
+    arrays = dict.fromkeys((NumberList, Tensor, np.ndarray, TorchTensor), function)
+    return {**arrays, **{kind: made for kind, made in default_collate_fn_map.items() if kind not in arrays}}

@@ -1,0 +1,453 @@
+"""What is done with a job: samples are loaded, written into the batch or collated, and the parent is told.
+
+A job is one batch. Its `words` are shared memory: for each *chunk* of samples a claim and the nanoseconds that it
+took, the number of chunks that are not done yet, and the keys of the samples where these are integers. Each worker gets
+each job. It claims a chunk by exchanging FREE for its own word, loads the chunk, and sets DONE. So several workers fill
+one batch, and a claim is never lost: it is its owner's name.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _native
+from .._loading import load
+from .._tensor.core import Tensor
+from .._tensor.creation import empty
+from ..errors import SampleFailed
+from ..ipc.codec import decode_from_wire, encode_for_wire
+from ..random.generator import default_generator
+from .collate import default_convert
+from .datasets import method_of
+from .layouts import Layout
+from .outputs import detached
+from .randoms import Reseeding, WorkerInfo, begin_sample, end_samples, mixed, set_worker_info
+
+FREE: Final = 0
+DONE: Final = -1
+CANCELLED: Final = -2
+
+Claims = NDArray[np.int64]
+
+_cas = _native.atomic_compare_exchange
+_store = _native.atomic_store
+_add = _native.atomic_fetch_add
+_now = time.perf_counter_ns
+
+
+class Item(NamedTuple):
+    """The key of a sample that is loaded from a raw item of a stream."""
+
+    position: int
+    item: Any
+
+
+class Job(NamedTuple):
+    """One batch to be loaded.
+
+    Attributes:
+        number: names the batch.
+        run: names the iterator that wants it.
+        epoch: of the random numbers of samples.
+        start: how many samples of the epoch come before it.
+        length: how many samples it has.
+        chunks, size: how many chunks there are, and of how many samples each but the last.
+        words: int64: a claim for each chunk, its nanoseconds, the number of chunks that are not done, integer keys.
+        keys: of the samples, where they are not in `words`; None otherwise.
+        slots: a tensor for each leaf of the layout; None: samples are sent.
+    """
+
+    number: int
+    run: int
+    epoch: int
+    start: int
+    length: int
+    chunks: int
+    size: int
+    words: Tensor
+    keys: list[Any] | None
+    slots: tuple[Tensor, ...] | None
+
+    def keys_of(self, words: Claims, chunk: int) -> tuple[int, list[Any]]:
+        """Return (first row, keys) of a chunk."""
+        first = chunk * self.size
+        last = min(first + self.size, self.length)
+        if self.keys is not None:
+            return first, self.keys[first:last]
+        base = 2 * self.chunks + 1
+        return first, words[base + first : base + last].tolist()
+
+
+def new_words(chunks: int, keys: Sequence[Any]) -> tuple[Tensor, list[Any] | None]:
+    """Return (words of a job, keys that are not in them)."""
+    if isinstance(keys, np.ndarray):
+        plain = keys.ndim == 1 and keys.dtype == np.int64
+    else:
+        plain = set(map(type, keys)) <= {int} and all(-(2**63) <= key < 2**63 for key in keys)
+    words = empty(2 * chunks + 1 + len(keys) * plain, dtype=np.int64, shared=True)
+    array = words._live()
+    array[: 2 * chunks] = 0
+    array[2 * chunks] = chunks
+    if plain:
+        array[2 * chunks + 1 :] = keys
+    return words, None if plain else list(keys)
+
+
+@dataclass
+class Task:
+    """What workers need to know once: how samples are loaded.
+
+    Attributes:
+        dataset: the dataset, or the iterable.
+        collate_fn: collates a whole batch in the worker; None: samples go into slots.
+        batched: whether keys are those of a batch; False: each job is one key, whose sample is converted.
+        stream: whether the dataset is iterated, and keys are none.
+        seed: of the loader.
+        reseed: libraries to seed before each sample.
+        threads: that load the samples of a chunk.
+        init: called with the worker's number at its start.
+        loads: whether keys are Items, which `load` of the dataset gets.
+        workers: how many workers there are.
+        epoch: which one it was when the workers were started, which draw other random numbers in each.
+    """
+
+    dataset: Any
+    collate_fn: Callable[[list[Any]], Any] | None
+    batched: bool
+    stream: bool
+    seed: int
+    reseed: tuple[str, ...]
+    threads: int
+    init: Callable[[int], object] | None
+    workers: int
+    loads: bool = False
+    epoch: int = 0
+
+    @property
+    def finishes(self) -> bool:
+        """Whether a worker makes the result of a whole batch, and sends it."""
+        return self.collate_fn is not None or not self.batched
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a batch is one chunk."""
+        return self.finishes or self.stream
+
+
+_WRAPPERS: Final = ("Subset", "StackDataset")
+"""Datasets, ours and torch's, whose `__getitems__` is of use only if what they consist of has it."""
+
+
+def loads_many(dataset: Any) -> bool:
+    """Whether samples are to be got several at once."""
+    if not hasattr(dataset, "__getitems__"):
+        return False
+    kind = type(dataset)
+    if kind.__name__ not in _WRAPPERS or kind.__module__.partition(".")[0] not in ("shmtensor", "torch"):
+        return True
+    inner = getattr(dataset, "datasets", None) or [dataset.dataset]
+    return any(loads_many(one) for one in (inner.values() if isinstance(inner, dict) else inner))
+
+
+def many_size(length: int) -> int:
+    """How many samples of a batch are got at once; not by time, for random numbers may be drawn once for all."""
+    return max(1, -(-length // 4))
+
+
+class KeyedError(Exception):
+    """A sample could not be loaded: the key, and the exception."""
+
+    def __init__(self, key: Any, error: Exception) -> None:
+        super().__init__(key, error)
+        self.key, self.error = key, error
+
+
+@dataclass
+class _Stream:
+    """An iterator of the dataset, and how many samples came from it."""
+
+    iterator: Iterator[Any]
+    position: int = 0
+
+
+class Fetcher:
+    """Loads samples as a task says. Used by workers, and by loaders without workers."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._reseed = Reseeding(task.reseed) if task.reseed else None
+        self._pool = ThreadPoolExecutor(task.threads, "shmtensor-load") if task.threads > 1 else None
+        dataset = task.dataset
+        self._get = self._load if task.loads else getattr(dataset, "__getitem__", None)
+        self._get_many = method_of(dataset, "__getitems__") if loads_many(dataset) and not task.loads else None
+        self._fill = None if task.loads else method_of(dataset, "fill")
+        self._epoch: int | None = None
+        self._streams: dict[int, _Stream] = {}
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Tell the dataset which epoch it is, if it wants to know."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            tell = getattr(self.task.dataset, "set_epoch", None)
+            if tell is not None:
+                tell(epoch)
+
+    def preserved(self) -> Any:
+        """For a `with` statement around loading in the program's own process: its generators stay as they are."""
+        return nullcontext() if self._reseed is None else self._reseed.preserved()
+
+    def _load(self, key: Item) -> Any:
+        return self.task.dataset.load(key.item)
+
+    def _begin(self, epoch: int, key: Any) -> None:
+        if type(key) is Item:
+            key = key.position
+        begin_sample(self.task.seed, epoch, key)
+        if self._reseed is not None:
+            self._reseed(self.task.seed, epoch, key)
+
+    def _one(self, epoch: int, key: Any) -> Any:
+        self._begin(epoch, key)
+        try:
+            return self._get(key)  # type: ignore[misc]
+        except Exception as error:
+            raise KeyedError(key, error) from error
+
+    def samples(self, epoch: int, keys: Sequence[Any]) -> list[Any]:
+        """Load samples. Raises KeyedError."""
+        if self._get_many is not None and keys:
+            return self._several(epoch, list(keys))
+        if self._pool is not None and len(keys) > 1:
+            return list(self._pool.map(self._one, [epoch] * len(keys), keys))
+        return [self._one(epoch, key) for key in keys]
+
+    def _several(self, epoch: int, keys: list[Any]) -> list[Any]:
+        self._begin(epoch, keys[0])
+        try:
+            found = list(self._get_many(keys))  # type: ignore[misc]
+        except Exception as error:
+            raise KeyedError(keys, error) from error
+        if len(found) != len(keys):
+            wrong = SampleFailed(f"__getitems__ of the dataset gave {len(found)} samples for {len(keys)} keys")
+            raise KeyedError(keys, wrong)
+        return found
+
+    def take(self, run: int, epoch: int, start: int, length: int) -> list[Any]:
+        """The next samples of the iterable, from a position on, a multiple of `length`; fewer at its end.
+
+        Raises KeyedError. The samples of this batch before the error are lost; the next batch goes on behind it.
+        """
+        stream = self._streams.get(run)
+        if stream is None or stream.position > start:
+            try:
+                stream = self._streams[run] = _Stream(iter(self.task.dataset))
+            except Exception as error:
+                raise KeyedError(0, error) from error
+        found = []
+        while stream.position < start + length:
+            position = stream.position
+            self._begin(epoch, position)
+            try:
+                sample = next(stream.iterator)
+            except StopIteration:
+                break
+            except Exception as error:
+                stream.position += length - position % length
+                if position >= start:
+                    raise KeyedError(position, error) from error
+                continue
+            stream.position += 1
+            if position >= start:
+                found.append(sample)
+        return found
+
+    def end_run(self, run: int) -> None:
+        """Forget the iterator of a run."""
+        self._streams.pop(run, None)
+
+    def finished(self, samples: list[Any]) -> Any:
+        """What a job of one chunk gives: samples collated by the user's function, or one sample converted."""
+        if not self.task.batched:
+            sample = samples[0]
+            return detached(default_convert(sample)) if self.task.collate_fn is None else self.task.collate_fn(sample)
+        assert self.task.collate_fn is not None
+        return self.task.collate_fn(samples)
+
+    def write(
+        self, layout: Layout, arrays: Sequence[NDArray[Any]], epoch: int, first: int, keys: Sequence[Any]
+    ) -> tuple[list[Any], bool]:
+        """Load samples into rows of slots, from row `first` on. Raises KeyedError.
+
+        Returns:
+            (the samples, whether all fit the layout); no samples where `fill` of the dataset made them in place.
+        """
+        if self._fill is not None and not layout.others:
+            for row, key in enumerate(keys, first):
+                self._begin(epoch, key)
+                try:
+                    self._fill(key, layout.row(arrays, row))
+                except Exception as error:
+                    raise KeyedError(key, error) from error
+            return [], True
+        if self._get_many or self._pool or self._reseed or self.task.loads:
+            samples = self.samples(epoch, keys)
+            return samples, write_all(layout, arrays, first, samples)
+        write, get, seed = layout.write, self._get, self.task.seed
+        samples = []
+        fits = True
+        for row, key in enumerate(keys, first):
+            begin_sample(seed, epoch, key)
+            try:
+                sample = get(key)  # type: ignore[misc]
+            except Exception as error:
+                raise KeyedError(key, error) from error
+            fits = fits and write(arrays, row, sample)
+            samples.append(sample)
+        return samples, fits
+
+
+def write_all(layout: Layout, arrays: Sequence[NDArray[Any]], first: int, samples: list[Any]) -> bool:
+    """Write samples into rows of slots. Returns whether all fit the layout."""
+    return all(layout.write(arrays, row, sample) for row, sample in enumerate(samples, first))
+
+
+# ---------------------------------------------------------------------------------------------------------- the worker
+
+
+def copied(tree: Any) -> Any:
+    """The tree with copies of torch's tensors in shared memory. Sending a view moves all of what it is a view of."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return tree
+    kind = type(tree)
+    if kind is torch.Tensor:
+        return load("integrations.torch.sharing").shared_copy(tree)
+    if kind in (list, tuple):
+        return kind([copied(part) for part in tree])
+    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+        return kind._make(map(copied, tree))
+    if kind is dict:
+        return {key: copied(part) for key, part in tree.items()}
+    return tree
+
+
+def failure_of(error: Exception) -> tuple[Any, str, bytes | None]:
+    """Return (key, traceback, the exception's pickle or None) of what a worker tells of an exception."""
+    key = None
+    if isinstance(error, KeyedError):
+        key, error = error.key, error.error
+    text = "".join(traceback.format_exception(error))
+    try:
+        data = encode_for_wire(error)
+        if type(decode_from_wire(data)) is not type(error):
+            return key, text, None
+        return key, text, encode_for_wire(error)
+    except BaseException:  # pickle runs code of the exception
+        return key, text, None
+
+
+class _Worker:
+    """One worker at its jobs."""
+
+    def __init__(self, word: int, results: Any, fetcher: Fetcher) -> None:
+        self._word, self._results, self._fetcher = word, results, fetcher
+        self._layout: Layout | None = None
+
+    def set_layout(self, layout: Layout | None) -> None:
+        self._layout = layout
+
+    def end_run(self, run: int) -> None:
+        self._fetcher.end_run(run)
+
+    def run(self, job: Job) -> None:
+        """Claim and do chunks of a job until no free one is left."""
+        words = job.words._live()
+        arrays = None if job.slots is None else Layout.arrays(job.slots)
+        for chunk in range(job.chunks):
+            if words[chunk] != FREE or not _cas(words, chunk, FREE, self._word, "acq_rel")[0]:
+                continue
+            begun = _now()
+            try:
+                self._do(job, words, arrays, chunk)
+            except Exception as error:
+                self._results.put(("failed", job.number, chunk, failure_of(error)))
+            finally:
+                end_samples()
+            words[job.chunks + chunk] = _now() - begun
+            _store(words, chunk, DONE, "seq_cst")
+            if _add(words, 2 * job.chunks, -1, "seq_cst") == 1:
+                self._results.put(("done", job.number))
+
+    def _do(self, job: Job, words: Claims, arrays: Sequence[NDArray[Any]] | None, chunk: int) -> None:
+        """Load a chunk, and send what of it is not in the slots."""
+        fetcher, layout = self._fetcher, None if arrays is None else self._layout
+        fetcher.begin_epoch(job.epoch)
+        fits = False
+        if fetcher.task.stream:
+            first = 0
+            samples = fetcher.take(job.run, job.epoch, job.start, job.length)
+            if len(samples) < job.length:
+                self._results.put(("short", job.number, len(samples)))
+                if not samples:
+                    return
+            if layout is not None and not fetcher.task.finishes:
+                fits = write_all(layout, arrays or (), 0, samples)
+        else:
+            first, keys = job.keys_of(words, chunk)
+            if layout is not None:
+                samples, fits = fetcher.write(layout, arrays or (), job.epoch, first, keys)
+            else:
+                samples = fetcher.samples(job.epoch, keys)
+        if fetcher.task.finishes:
+            self._results.put(("result", job.number, chunk, fetcher.finished(samples)))
+        elif not fits:
+            self._results.put(("part", job.number, chunk, first, [copied(detached(sample)) for sample in samples]))
+        elif layout is not None and layout.others:
+            self._results.put(("rest", job.number, chunk, first, [detached(layout.rest(sample)) for sample in samples]))
+
+
+def work(word: int, number: int, jobs: Any, results: Any, task: Task) -> None:
+    """Run a worker until it takes None.
+
+    Other messages are the fields of a Job, ("layout", the layout of slots from now on), or ("ended", a run).
+    """
+    seed = mixed(task.seed, task.epoch, word)
+    random.seed(seed)  # forked workers would draw equal numbers
+    np.random.seed(seed & 0xFFFFFFFF)
+    default_generator.manual_seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed >> 1)
+        torch.set_num_threads(1)
+    try:
+        set_worker_info(WorkerInfo(number, task.workers, seed >> 1, task.dataset))
+        if task.init is not None:
+            task.init(number)
+        worker = _Worker(word, results, Fetcher(task))
+    except Exception as error:
+        results.put(("broken", number, failure_of(error)))
+        while jobs.get() is not None:
+            pass
+        return
+    while True:
+        message = jobs.get()
+        if message is None:
+            return
+        if message[0] == "layout":
+            worker.set_layout(message[1])
+        elif message[0] == "ended":
+            worker.end_run(message[1])
+        else:
+            worker.run(Job(*message))
+        message = None

@@ -1,0 +1,273 @@
+"""The iterators of an epoch: with workers, and without."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from .._tensor.core import Tensor
+from ..errors import SampleFailed, SampleMismatch, type_name
+from .fetching import Fetcher, KeyedError, Task, loads_many, many_size
+from .layouts import Layout
+from .outputs import converted
+from .pipeline import Batch, Pipeline, Slots, batch_of, collated, named, require_fork
+from .randoms import _current
+from .state import Portion, Progress, listed
+
+
+@dataclass
+class Epoch:
+    """What an iterator needs of its loader.
+
+    Attributes:
+        task: how samples are loaded.
+        portions: the keys of batches that are left.
+        progress: what the program has.
+        run: names the iterator.
+        convert: makes what the program gets of a tensor.
+        slots: what is known of the samples.
+        drop_last: whether an incomplete last batch of a stream is left out.
+        ahead: batches that are loaded ahead.
+        in_order: whether batches are handed out in order.
+        timeout: seconds to wait for one; 0: no bound.
+    """
+
+    task: Task
+    portions: Iterator[Portion]
+    progress: Progress
+    run: int
+    convert: Callable[[Tensor], Any]
+    slots: Slots
+    drop_last: bool
+    ahead: int
+    in_order: bool
+    timeout: float
+
+
+class LocalIterator:
+    """Loads batches in the program's own process."""
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+        self._fetcher = Fetcher(epoch.task)
+        epoch.slots.counts.begin()
+
+    def __iter__(self) -> LocalIterator:
+        return self
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more batches come."""
+        return self._epoch.progress.is_over
+
+    def __next__(self) -> Any:
+        epoch = self._epoch
+        portion = next(epoch.portions, None)
+        if portion is None or epoch.progress.is_over:
+            epoch.progress.is_over = True
+            raise StopIteration
+        begun = time.perf_counter()
+        outer = _current.sample, _current.generator  # of a loader, if the program is the dataset of one
+        failed: Exception | None = None
+        try:
+            with self._fetcher.preserved():
+                batch, rows, nbytes = self._load(portion)
+        except KeyedError as caught:
+            failed = caught.error
+            with suppress(Exception):  # an exception may refuse it
+                failed.add_note(f"(the sample of index {caught.key!r})")
+            if isinstance(failed, StopIteration):
+                raise SampleFailed(f"the sample of index {caught.key!r} raised StopIteration") from failed
+        finally:
+            _current.sample, _current.generator = outer
+        if failed is not None:
+            raise failed  # outside of `except`, so that its cause and context stay
+        wanted = len(portion.keys)
+        if rows < wanted and (not rows or epoch.drop_last):
+            epoch.progress.is_over = True
+            raise StopIteration
+        counts = epoch.slots.counts
+        counts.waited += time.perf_counter() - begun
+        counts.handed(rows, nbytes)
+        epoch.progress.handed(portion.ordinal, rows)
+        if rows < wanted:
+            epoch.portions = iter(())
+        return batch
+
+    def _load(self, portion: Portion) -> tuple[Any, int, int]:
+        """Return (batch, samples, bytes)."""
+        epoch, fetcher, keys = self._epoch, self._fetcher, portion.keys
+        number = epoch.progress.epoch
+        fetcher.begin_epoch(number)
+        begun = time.perf_counter()
+        slots = epoch.slots
+        layout = slots.layout if len(keys) and not epoch.task.finishes else None
+        made: list[Tensor] = []
+        fits = False
+        if epoch.task.stream:
+            samples = fetcher.take(epoch.run, number, portion.start, len(keys))
+            layout = None
+        else:
+            some = listed(keys)
+            step = len(some) if epoch.task.finishes or not loads_many(epoch.task.dataset) else many_size(len(some))
+            if layout is not None:
+                made = layout.empty(len(some), shared=False)
+            arrays = Layout.arrays(made)
+            samples, fits = [], layout is not None
+            for first in range(0, len(some), max(1, step)):
+                part = some[first : first + step]
+                if layout is None:
+                    samples += fetcher.samples(number, part)
+                else:
+                    more, fit = fetcher.write(layout, arrays, number, first, part)
+                    samples += more
+                    fits = fits and fit
+        rows = len(samples) if epoch.task.stream else len(keys)
+        slots.counts.loaded(rows, time.perf_counter() - begun)
+        if not rows and epoch.task.stream:
+            return None, 0, 0
+        if epoch.task.finishes:
+            return converted(fetcher.finished(samples), epoch.convert), rows, 0
+        if layout is not None:
+            slots.judge(fits)
+        if fits and layout is not None:
+            rests = [layout.rest(sample) for sample in samples] if layout.others else []
+            return batch_of(layout, made, rests, epoch.convert), rows, layout.nbytes * rows
+        if samples and not epoch.task.stream and (layout is not None or slots.is_unknown):
+            slots.learn(samples[0])
+        try:
+            return collated(samples, epoch.convert), rows, 0
+        except SampleMismatch as error:
+            raise named(error, keys) from None
+
+
+class WorkerIterator:
+    """Hands out batches that workers load. The workers end with it, unless they are the loader's own."""
+
+    def __init__(self, epoch: Epoch, pipeline: Pipeline, owns: bool) -> None:
+        self._epoch, self._pipeline, self._owns = epoch, pipeline, owns
+        self._waiting: deque[Batch] = deque()
+        self._next: Portion | None = None
+        self._problem: Exception | None = None
+        self._is_over = False
+        self._broken: str | None = None
+        self._end = weakref.finalize(self, _abandon, pipeline, self._waiting, epoch.run, owns)
+        self._end.atexit = False  # the crew has its own
+        epoch.slots.counts.begin()
+        self._prefetch()
+
+    def __iter__(self) -> WorkerIterator:
+        return self
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more batches come, at the end of the epoch or after an error that ends it."""
+        return self._is_over
+
+    def __next__(self) -> Any:
+        require_fork(self._pipeline)
+        if self._broken is not None:
+            raise SampleFailed(f"this iterator has ended before its last batch, with {self._broken}; call iter(loader)")
+        while not self._is_over:
+            self._prefetch()
+            if not self._waiting:
+                if self._problem is not None:
+                    problem, self._problem = self._problem, None
+                    raise problem
+                self._submit(may_raise=True)
+                if not self._waiting:
+                    self._pipeline.require_open()
+                    break
+            batch = self._ready()
+            if batch.rows < batch.job.length:
+                self._stop_submitting()
+                if batch.failure is None and (not batch.rows or self._epoch.drop_last):
+                    continue
+            return self._handed(batch)
+        self._finish()
+        raise StopIteration
+
+    def _prefetch(self) -> None:
+        """`_submit`; what the sampler or the reader of a stream raises is raised after the batches before."""
+        if self._problem is None:
+            try:
+                self._submit(may_raise=False)
+            except Exception as problem:
+                self._problem = problem
+
+    def _submit(self, may_raise: bool) -> None:
+        """Give workers what is to be loaded ahead. While the samples' layout is not known, that is one batch.
+
+        Lack of memory raises only if no batch is left to wait for, and the program asks for one (`may_raise`).
+        """
+        epoch, slots = self._epoch, self._epoch.slots
+        while len(self._waiting) < epoch.ahead and not self._pipeline.is_closed:
+            if self._waiting and not epoch.task.finishes and slots.is_unknown:
+                return
+            if self._next is None:
+                self._next = next(epoch.portions, None)
+                if self._next is None:
+                    return
+            batch = self._pipeline.submit(self._next, epoch.run, epoch.progress.epoch, self._waiting, may_raise)
+            if batch is None:
+                return
+            self._next = None
+            self._waiting.append(batch)
+
+    def _ready(self) -> Batch:
+        """Wait for the next batch."""
+        epoch = self._epoch
+        counts = epoch.slots.counts
+        wanted = [self._waiting[0]] if epoch.in_order else list(self._waiting)
+        begun = time.perf_counter()
+        try:
+            batch = self._pipeline.wait(wanted, epoch.timeout)
+        except BaseException as error:
+            # Ctrl-C may have taken a message away; a timeout or a death ends the epoch, too.
+            self._fail(error)
+            raise
+        counts.waited += time.perf_counter() - begun
+        self._waiting.remove(batch)
+        return batch
+
+    def _handed(self, batch: Batch) -> Any:
+        epoch = self._epoch
+        slots = epoch.slots
+        if batch.failure is None:
+            epoch.progress.handed(batch.portion.ordinal, batch.rows)
+            slots.counts.handed(batch.rows, batch.nbytes)
+            if batch.job.slots and not batch.parts:
+                slots.counts.held.add(batch.job.slots)
+        self._prefetch()
+        return batch.collected(epoch.convert)
+
+    def _stop_submitting(self) -> None:
+        self._epoch.portions = iter(())
+        self._next = None
+
+    def _finish(self) -> None:
+        if not self._is_over:
+            self._is_over = self._epoch.progress.is_over = True
+            self._end()
+
+    def _fail(self, error: BaseException) -> None:
+        """End the epoch after an error. Workers are ended, since a message may be lost."""
+        self._is_over = True
+        self._broken = f"{type_name(error)}: {error}" if str(error) else type_name(error)
+        self._end.detach()
+        self._waiting.clear()
+        self._pipeline.close()
+
+
+def _abandon(pipeline: Pipeline, waiting: deque[Batch], run: int, owns: bool) -> None:
+    if owns:
+        pipeline.close()
+    elif not pipeline.is_closed:
+        pipeline.drop(waiting)
+        pipeline.end_run(run)
+    waiting.clear()

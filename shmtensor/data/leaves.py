@@ -1,0 +1,56 @@
+"""The arrays of samples: what of a sample is numbers, and where they lie."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._tensor.core import Tensor
+from .._tensor.dlpack import from_torch
+from ..dtypes import BY_DTYPE
+
+_NONE: Final[tuple[()]] = ()
+_OURS: Final = ("torch.bfloat16", "torch.float8_e4m3fn")
+"""torch's types that NumPy has not, and tensors have."""
+
+
+def torch_tensor() -> Any:
+    """The class of torch's tensors if torch is imported, else what nothing is an instance of. Does not block."""
+    torch = sys.modules.get("torch")
+    return getattr(torch, "Tensor", _NONE)
+
+
+def array_of(value: Any) -> NDArray[Any] | None:
+    """The array of a leaf, without a copy where it is an array or a tensor; None: it is none. Does not block.
+
+    A torch tensor is an array where NumPy can have it: in the CPU's memory, dense, and of a type that tensors have.
+    """
+    if isinstance(value, Tensor):
+        return value._live()
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if isinstance(value, torch_tensor()):
+        return _of_torch(value)
+    return None
+
+
+def _of_torch(value: Any) -> NDArray[Any] | None:
+    array: NDArray[Any]
+    try:
+        array = value.numpy()
+    except (RuntimeError, TypeError):  # recorded, conjugated when it is read, or of a type that NumPy cannot have
+        try:
+            value = value.detach().resolve_conj().resolve_neg()
+            array = from_torch(value)._live() if str(value.dtype) in _OURS else value.numpy()
+        except (TypeError, RuntimeError, BufferError):
+            return None
+    return array
+
+
+def numbers_of(value: Any) -> NDArray[Any] | None:
+    """`array_of`, and None also of an array whose type no tensor can have: strings, objects, other byte orders."""
+    array = array_of(value)
+    return array if array is not None and array.dtype in BY_DTYPE else None

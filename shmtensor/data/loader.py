@@ -1,0 +1,482 @@
+"""DataLoader: torch's arguments and meanings, with batches in shared memory that several workers fill together."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TextIO, TypeVar
+
+import numpy as np
+
+from ..errors import InvalidArgument, type_name
+from ..ipc.processes import context_of
+from .datasets import IterableDataset
+from .fetching import Item, Task
+from .iteration import Epoch, LocalIterator, WorkerIterator
+from .outputs import converter
+from .pipeline import Pipeline, Slots
+from .randoms import Reseeding, draw_seed
+from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from .state import Portion, Progress, order_of, portions, progress_of, set_order, stream_portions
+from .stats import LoaderStats
+from .tuning import Tuning, tuned
+
+__all__ = ["DataLoader"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+_PREFETCH: Final = 2
+_DEATHS: Final = ("raise", "restart")
+_TOOLS: Final = ("_context", "_convert", "_iterator", "_slots", "_reader_slots", "_pipelines", "_lock")
+"""Attributes of a loader that are made anew where it is unpickled."""
+
+
+class DataLoader(Generic[T_co]):
+    """Batches of a dataset, loaded ahead by worker processes. See docs/data.md.
+
+    Arguments up to `in_order` are torch's. Workers write samples straight into shared memory, and several fill one
+    batch. A batch's memory is used again only when nobody has it any more, so batches can be kept.
+
+    Args:
+        dataset: map-style (`__getitem__`, `__len__`; also `__getitems__(keys)` for many samples at once, and
+            `fill(key, out)`, which writes a sample into the tree of arrays `out`) or iterable (`__iter__`; also
+            `load(item)`, which workers call with each raw item). An iterable is read by one process.
+        batch_size: samples of a batch; None: no batches, single samples.
+        shuffle: whether the order is random, another one in each epoch.
+        sampler: gives the keys in order.
+        batch_sampler: gives lists of keys, one for each batch.
+        num_workers: processes that load; 0: the program's own.
+        collate_fn: makes a batch of a list of samples, in the worker; default `default_collate`'s result.
+        pin_memory: with output="torch" and a GPU, batches are copied to pinned memory.
+        drop_last: whether a last batch of fewer samples is left out.
+        timeout: seconds to wait for a batch; 0: no bound.
+        worker_init_fn: called with the worker's number at its start.
+        multiprocessing_context: a start method, or a context that has one; default the program's.
+        generator: what the seed is drawn from; default `shmtensor.default_generator`.
+        prefetch_factor: batches loaded ahead for each worker; default 2.
+        persistent_workers: whether workers stay for further epochs.
+        pin_memory_device: not used.
+        in_order: whether batches come in order; else as they are complete.
+        output: what tensors of a batch are: "shmtensor" (the default), "numpy", "torch" or "jax". Nothing is copied.
+        threads: that load samples in each worker, for decoders that release the GIL.
+        max_bytes: bound of the memory of batches that are loaded or still held.
+        seed: of the order and of samples' random numbers; default: drawn once.
+        reseed: libraries that are seeded before each sample: "python", "numpy", "shmtensor", "torch".
+        on_worker_death: "raise", or "restart": another worker takes over, and no sample is lost or repeated.
+
+    Raises:
+        InvalidArgument: arguments that exclude each other, or values out of range.
+        MissingExtra: the library of `output` or `reseed` is not installed.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        output: str = "shmtensor",
+        threads: int = 1,
+        max_bytes: int | None = None,
+        seed: int | None = None,
+        reseed: str | Iterable[str] = (),
+        on_worker_death: str = "raise",
+    ) -> None:
+        self.dataset = dataset
+        self.is_iterable = _is_iterable(dataset)
+        self.num_workers = _integer("num_workers", num_workers, 0)
+        self.threads = _integer("threads", threads, 1)
+        self.prefetch_factor = _prefetch(prefetch_factor, self.num_workers)
+        self.persistent_workers = bool(persistent_workers)
+        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self.timeout, self.in_order = timeout, in_order
+        self.worker_init_fn, self.generator = worker_init_fn, generator
+        self.collate_fn = collate_fn
+        self.output = output
+        self.max_bytes = None if max_bytes is None else _integer("max_bytes", max_bytes, 1)
+        self.reseed = Reseeding(reseed).names
+        self.on_worker_death = on_worker_death
+        self._check()
+        self.multiprocessing_context = multiprocessing_context
+        self._set_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self._seed = None if seed is None else _index("seed", seed)
+        self._epoch, self._runs = 0, 0
+        self._is_epoch_set = False
+        self._resumed: Progress | None = None
+        self._progress = Progress(0)
+        self._set_tools()
+
+    def _set_tools(self) -> None:
+        """Make what is not pickled."""
+        self._context = _context(self.multiprocessing_context, self.num_workers)
+        self._convert = converter(self.output, self.pin_memory)
+        self._iterator: Callable[[], Any] = _nothing
+        self._slots = Slots(self.max_bytes)
+        self._reader_slots = Slots(None)
+        self._pipelines: dict[str, Pipeline] = {}
+        self._lock = threading.RLock()  # of `iter()`
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The arguments, and where it is, without iterators, workers and statistics."""
+        state = self.__dict__.copy()
+        for name in _TOOLS:
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._set_tools()
+
+    def _check(self) -> None:
+        if not isinstance(self.timeout, int | float) or not self.timeout >= 0:
+            raise InvalidArgument(f"timeout is {self.timeout!r}; give seconds, 0 for no bound")
+        if self.persistent_workers and not self.num_workers:
+            raise InvalidArgument("persistent_workers needs num_workers above 0")
+        if self.on_worker_death not in _DEATHS:
+            raise InvalidArgument(f"on_worker_death must be 'raise' or 'restart', not {self.on_worker_death!r}")
+        for name in ("collate_fn", "worker_init_fn"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise InvalidArgument(f"{name} must be callable, and {value!r} is not")
+        if self.reseed and self.threads > 1:
+            raise InvalidArgument(
+                "reseed with threads above 1: threads share the generators of libraries; use sample_generator()"
+            )
+
+    def _set_order(
+        self, batch_size: int | None, shuffle: bool | None, sampler: Any, batch_sampler: Any, drop_last: bool
+    ) -> None:
+        """Set the samplers. Raises InvalidArgument: arguments that exclude each other."""
+        if shuffle not in (None, False, True):
+            raise InvalidArgument(f"shuffle must be True, False or None, not {shuffle!r}")
+        if self.is_iterable:
+            for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
+                if value not in (None, False):
+                    raise InvalidArgument(f"{name} cannot be used with an iterable dataset, whose order is its own")
+        if sampler is not None and shuffle:
+            raise InvalidArgument("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise InvalidArgument(
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+            )
+        if batch_sampler is None and batch_size is None and drop_last:
+            raise InvalidArgument("batch_size=None disables batches, and is mutually exclusive with drop_last")
+        if batch_size is not None:
+            _integer("batch_size", batch_size, 1)
+        self._own_sampler: RandomSampler | None = None
+        self._has_theirs = sampler is not None or batch_sampler is not None
+        if sampler is None and not self.is_iterable and batch_sampler is None:
+            if shuffle:
+                sampler = self._own_sampler = RandomSampler(self.dataset, generator=self.generator)
+            else:
+                sampler = SequentialSampler(self.dataset)
+        if batch_sampler is not None:
+            batch_size, drop_last = None, False
+        elif batch_size is not None and not self.is_iterable:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self._batched = batch_sampler is not None or batch_size is not None
+
+    # -- epochs
+
+    @property
+    def seed(self) -> int:
+        """The seed of the order and of samples' random numbers."""
+        if self._seed is None:
+            self._seed = draw_seed(self.generator)
+        return self._seed
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set which epoch the next `iter()` begins; it is counted from 0 otherwise. Does not block.
+
+        Reaches workers, and the sampler, also the program's own, of which it calls `set_epoch`.
+        """
+        self._epoch = _index("epoch", epoch)
+        self._is_epoch_set = True
+        self._resumed = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed, epoch, batches and samples that were handed out, and the sampler's state. Does not block.
+
+        What was loaded ahead does not count. It can be loaded by a loader with another number of workers.
+        """
+        if self._resumed is not None:
+            return self._resumed.state(self.seed)
+        if self._progress.is_over or self._progress.epoch != self._epoch - 1:
+            fresh = Progress(self._epoch)
+            self._begin_order(fresh)
+            return fresh.state(self.seed)
+        return self._progress.state(self.seed)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next `iter()` go on where `state_dict` was called. Samplers get their state now. Does not block.
+
+        Raises:
+            InvalidArgument: an iterator is at work, which this would not reach; or it is no such state, or that of a
+                longer epoch.
+
+        Warns if the order depends on a sampler without state.
+        """
+        iterator = self._iterator()
+        if iterator is not None and not iterator.is_over:
+            raise InvalidArgument(
+                "load_state_dict after iter(): the iterator would not notice; load the state before, or finish or drop "
+                "the iterator"
+            )
+        seed, progress = progress_of(state_dict)
+        self._check_place(progress)
+        if progress.sampler is not None:
+            set_order(self.batch_sampler if self.batch_sampler is not None else self.sampler, progress.sampler)
+        self._seed, self._resumed, self._is_epoch_set = seed, progress, False
+
+    def _check_place(self, progress: Progress) -> None:
+        """Raise InvalidArgument if an epoch has no such place; warn if its order may be another one."""
+        done = max((progress.batches, *(ordinal + 1 for ordinal in progress.beyond)))
+        try:
+            length = done if self.is_iterable else len(self)  # the length of a stream is a guess
+        except TypeError:
+            length = done
+        if done > length:
+            raise InvalidArgument(f"the state is after batch {done} of an epoch, and this loader has {length}")
+        if not done or self.is_iterable or not self._has_theirs:
+            return
+        sampler: Any = self.batch_sampler if self.batch_sampler is not None else self.sampler
+        below = getattr(sampler, "sampler", sampler)
+        if progress.sampler is None and not isinstance(below, Sequence | SequentialSampler | np.ndarray):
+            warnings.warn(
+                f"{type_name(below)} has no state_dict() and load_state_dict(): batches are left out by their number, "
+                "and the rest is right only if it gives the order that it gave then",
+                stacklevel=3,
+            )
+
+    def stats(self) -> LoaderStats:
+        """Statistics, a snapshot. Does not block."""
+        return self._slots.counts.snapshot()
+
+    def tune(self, max_bytes: int | None = None, max_workers: int | None = None, seconds: float = 1.0) -> Tuning:
+        """Try numbers of workers and of batches loaded ahead on the dataset. Blocks; does not change this loader.
+
+        Workers are added as long as these help. A sampler of the program is iterated by each trial.
+
+        Args:
+            max_bytes: bound of the memory of batches; default that of this loader.
+            max_workers: at most so many; default: as many as this process has processors.
+            seconds: for each setting.
+
+        Returns:
+            What was tried; `print` shows a table, and `arguments` are those of the best for a DataLoader.
+
+        Raises as loading does.
+        """
+        return tuned(self._like, self.max_bytes if max_bytes is None else max_bytes, max_workers, seconds)
+
+    def _like(self, num_workers: int, prefetch_factor: int | None, max_bytes: int | None) -> DataLoader[T_co]:
+        """A loader as this one but for some arguments."""
+        own = self._own_sampler is not None or isinstance(self.sampler, SequentialSampler)
+        with_batches = self._batched and self.batch_size is None
+        return DataLoader(
+            self.dataset, 1 if with_batches else self.batch_size, shuffle=self._own_sampler is not None or None,
+            sampler=None if own or with_batches else self.sampler,
+            batch_sampler=self.batch_sampler if with_batches else None, num_workers=num_workers,
+            collate_fn=self.collate_fn, pin_memory=self.pin_memory, drop_last=self.drop_last, timeout=self.timeout,
+            worker_init_fn=self.worker_init_fn,
+            multiprocessing_context=self.multiprocessing_context if num_workers else None,
+            prefetch_factor=prefetch_factor, persistent_workers=num_workers > 0, in_order=self.in_order,
+            output=self.output, threads=self.threads, max_bytes=max_bytes, seed=self.seed, reseed=self.reseed,
+            on_worker_death=self.on_worker_death,
+        )  # fmt: skip
+
+    def progress(self, file: TextIO | None = None, seconds: float = 0.5) -> Iterator[T_co]:
+        """The batches of an epoch, with a line about it that is renewed: `for batch in loader.progress()`.
+
+        Args:
+            file: where the line goes; default standard error.
+            seconds: between two lines.
+        """
+        out = sys.stderr if file is None else file
+        try:
+            total = f" of {len(self)}"
+        except TypeError:
+            total = ""
+        shown = time.monotonic()
+        number = 0
+        for number, batch in enumerate(self, 1):
+            yield batch
+            now = time.monotonic()
+            if now - shown >= seconds:
+                shown = now
+                out.write(f"\r\x1b[Kepoch {self._progress.epoch}, batch {number}{total}: {self.stats()}")
+                out.flush()
+        out.write(f"\r\x1b[Kepoch {self._progress.epoch}, {number} batches: {self.stats()}\n")
+
+    def __len__(self) -> int:
+        """How many batches an epoch has. Raises TypeError: the dataset has no length."""
+        if not self.is_iterable:
+            return len(self.batch_sampler if self._batched else self.sampler)
+        length = len(self.dataset)
+        if self.batch_size is None:
+            return length
+        return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
+
+    def __iter__(self) -> Iterator[T_co]:
+        """Begin an epoch. With workers, returns before the first batch is loaded; raises as starting processes does."""
+        with self._lock:
+            return self._begun()
+
+    def _begun(self) -> Iterator[T_co]:
+        resumed, self._resumed = self._resumed, None
+        progress = Progress(self._epoch) if resumed is None else resumed
+        self._begin_order(progress)
+        self._is_epoch_set = False
+        self._epoch = progress.epoch + 1
+        self._runs += 1
+        loads = self.is_iterable and hasattr(type(self.dataset), "load")
+        if loads:
+            stream: Iterator[Portion] = self._read(progress)
+        else:
+            stream = self._portions(progress)
+        task = self._task(self.collate_fn, progress.epoch, stream=self.is_iterable and not loads, loads=loads)
+        iterator = self._iterate("load", task, stream, progress, self._slots, self.num_workers)
+        self._progress, self._iterator = progress, weakref.ref(iterator)
+        return iterator  # type: ignore[no-any-return]
+
+    def _begin_order(self, progress: Progress) -> None:
+        """Tell the samplers which epoch it is, and note what they need to begin it again.
+
+        Samplers of the program count or are told by it, unless it has told this loader.
+        """
+        if self._own_sampler is not None:
+            self._own_sampler.seed = self.seed
+        sampler = self.batch_sampler if self.batch_sampler is not None else self.sampler
+        if (self._is_epoch_set or not self._has_theirs) and hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(progress.epoch)
+        progress.sampler = order_of(sampler)
+
+    def _portions(self, progress: Progress) -> Iterator[Portion]:
+        if self.is_iterable:
+            return stream_portions(self.batch_size or 1, progress.beyond, progress.batches)
+        if not self._batched:
+            assert self.sampler is not None
+            return portions(([key] for key in self.sampler), set(progress.beyond), progress.batches)
+        sampler: Any = self.batch_sampler
+        batches = sampler.batches() if isinstance(sampler, Sampler) and hasattr(sampler, "batches") else iter(sampler)
+        return portions(batches, set(progress.beyond), progress.batches)
+
+    def _read(self, progress: Progress) -> Iterator[Portion]:
+        """Batches of raw items, read by a process of its own."""
+        wanted = self._portions(progress)
+        source = stream_portions(self.batch_size or 1, set(progress.beyond), progress.batches)
+        task = self._task(list, progress.epoch, stream=True, loads=False)
+        task.batched, task.reseed = True, ()
+        reader = self._iterate(
+            "read", task, source, Progress(progress.epoch), self._reader_slots, min(self.num_workers, 1)
+        )
+        return _RawItems(wanted, reader, self.drop_last)
+
+    def _task(self, collate_fn: Callable[[list[Any]], Any] | None, epoch: int, stream: bool, loads: bool) -> Task:
+        return Task(
+            self.dataset, collate_fn, self._batched, stream, self.seed, self.reseed, self.threads,
+            self.worker_init_fn, 1 if stream else self.num_workers, loads, epoch,
+        )  # fmt: skip
+
+    def _iterate(
+        self, name: str, task: Task, source: Iterator[Portion], progress: Progress, slots: Slots, workers: int
+    ) -> Any:
+        ahead = max(1, self.prefetch_factor * self.num_workers)
+        epoch = Epoch(
+            task, source, progress, self._runs, self._convert, slots, self.drop_last, ahead, self.in_order,
+            self.timeout,
+        )  # fmt: skip
+        if not workers:
+            return LocalIterator(epoch)
+        if task.stream:
+            workers = 1
+        pipeline = self._pipelines.get(name)
+        if pipeline is None or not pipeline.is_usable():
+            self._pipelines.pop(name, None)
+            pipeline = Pipeline(task, workers, self._context, slots, self.on_worker_death == "restart")
+            if self.persistent_workers:
+                self._pipelines[name] = pipeline
+        return WorkerIterator(epoch, pipeline, not self.persistent_workers)
+
+
+class _RawItems:
+    """Batches of raw items that a reader gives. It goes on after an error of the reader, as far as this does."""
+
+    def __init__(self, wanted: Iterator[Portion], reader: Iterator[Any], drop_last: bool) -> None:
+        self._wanted, self._reader, self._drop_last = wanted, reader, drop_last
+
+    def __iter__(self) -> Iterator[Portion]:
+        return self
+
+    def __next__(self) -> Portion:
+        portion = next(self._wanted)
+        items = next(self._reader)
+        if self._drop_last and len(items) < len(portion.keys):
+            raise StopIteration
+        keys = [Item(portion.start + place, item) for place, item in enumerate(items)]
+        return Portion(portion.ordinal, portion.start, keys)
+
+
+def _is_iterable(dataset: Any) -> bool:
+    torch_data = sys.modules.get("torch.utils.data")
+    kinds = (IterableDataset,) if torch_data is None else (IterableDataset, torch_data.IterableDataset)
+    return isinstance(dataset, kinds) or (hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__"))
+
+
+def _nothing() -> None:
+    """Stands for a weak reference to an iterator, where there is none."""
+
+
+def _index(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} must be an integer, not {value!r}") from None
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidArgument(f"{name} must be an integer of at least {least}, not {value!r}")
+    return value
+
+
+def _prefetch(value: int | None, workers: int) -> int:
+    if value is None:
+        return _PREFETCH
+    if not workers:
+        raise InvalidArgument("prefetch_factor needs num_workers above 0: without workers nothing is loaded ahead")
+    return _integer("prefetch_factor", value, 1)
+
+
+def _context(given: Any, workers: int) -> Any:
+    """Return the context that starts workers. Raises InvalidArgument: no such start method."""
+    if given is None:
+        return context_of() if workers else None
+    if not workers:
+        raise InvalidArgument("multiprocessing_context needs num_workers above 0")
+    method = given if isinstance(given, str) else getattr(given, "get_start_method", lambda: None)()
+    if method not in ("fork", "spawn", "forkserver"):
+        what = repr(given) if isinstance(given, str) else f"an object of {type_name(given)}"
+        raise InvalidArgument(f"multiprocessing_context must be a start method or a context, not {what}")
+    return context_of(method)

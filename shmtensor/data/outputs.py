@@ -1,0 +1,84 @@
+"""What a batch is made of for the program: our tensors, or arrays and tensors of other libraries over their memory."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from .._tensor.core import Tensor
+from ..errors import InvalidArgument, MissingExtra
+from .collate import _mapped, _sequenced
+
+OUTPUTS: Final = ("shmtensor", "numpy", "torch", "jax")
+
+
+def _same(tensor: Tensor) -> Any:
+    return tensor
+
+
+def _plain(tensor: Tensor) -> Any:
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def _numpy(tensor: Tensor) -> Any:
+    return _plain(tensor).numpy()
+
+
+def converter(output: str, pin_memory: bool) -> Callable[[Tensor], Any]:
+    """The function that makes what the program gets of a tensor of a batch, without a copy or gradients.
+
+    Args:
+        output: "shmtensor", "numpy", "torch" or "jax".
+        pin_memory: whether torch's tensors are copied into pinned memory, where there is a GPU.
+
+    Raises:
+        InvalidArgument: another output.
+        MissingExtra: the library is not installed.
+    """
+    if output not in OUTPUTS:
+        raise InvalidArgument(f"output must be one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
+    if output == "shmtensor":
+        return _same
+    if output == "numpy":
+        return _numpy
+    try:
+        library: Any = importlib.import_module(output)
+        module: Any = importlib.import_module("jax.dlpack") if output == "jax" else library
+    except ImportError as error:
+        raise MissingExtra(f"output={output!r} needs {output}, which is not installed") from error
+
+    def convert(tensor: Tensor) -> Any:
+        return module.from_dlpack(_plain(tensor))
+
+    if not pin_memory or output != "torch":
+        return convert
+    if not library.cuda.is_available():
+        warnings.warn("pin_memory has no effect: torch finds no GPU here", stacklevel=4)
+        return convert
+    return lambda tensor: convert(tensor).pin_memory()
+
+
+def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
+    """The tree with each tensor converted, in mappings and sequences of any type; parts without tensors are kept."""
+    if isinstance(tree, Tensor):
+        return convert(tree)
+    if isinstance(tree, Mapping):
+        found = {key: converted(part, convert) for key, part in tree.items()}
+        is_same = all(found[key] is part for key, part in tree.items())
+        return tree if is_same else _mapped(tree, found.__getitem__)
+    if isinstance(tree, Sequence) and not isinstance(tree, str | bytes):
+        given = list(tree)
+        parts = [converted(part, convert) for part in given]
+        if all(one is other for one, other in zip(parts, given, strict=True)):
+            return tree
+        if isinstance(tree, tuple) and not hasattr(tree, "_fields"):
+            return type(tree)(parts)
+        return _sequenced(tree, parts, lambda part: part)
+    return tree
+
+
+def detached(tree: Any) -> Any:
+    """The tree with tensors that are recorded without that."""
+    return converted(tree, _plain)

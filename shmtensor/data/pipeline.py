@@ -1,0 +1,502 @@
+"""The parent's side of workers: batches that are being loaded, messages about them, and deaths of workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from .. import _native
+from .._tensor.core import Tensor
+from ..errors import InvalidArgument, LoaderTimeout, OutOfMemory, QuotaExceeded, SampleFailed, SampleMismatch
+from ..ipc.codec import decode_from_wire
+from .collate import default_collate
+from .fetching import CANCELLED, DONE, FREE, Job, Task, loads_many, many_size, new_words, work
+from .layouts import Layout, layout_of
+from .outputs import converted
+from .state import Portion, listed
+from .stats import Counts
+from .workers import Crew, Member
+
+_LOOK: Final = 0.05
+"""Seconds between looks whether a worker has ended."""
+_CHUNK: Final = 0.0002
+"""Seconds that a chunk of samples should take: much longer than to claim it, and short for those who wait."""
+_TRIES: Final = 3
+"""Workers that may die with one and the same chunk."""
+_MISFITS: Final = 3
+"""Batches in a row that do not fit their slots, after which slots are no longer tried."""
+
+
+class Slots:
+    """What is known of the samples of one dataset: their layout, and how the memory of batches is limited.
+
+    Attributes:
+        layout: of the slots of new batches; None: not known, or of no use.
+        counts: numbers of the loader.
+        max_bytes: of batches that are loaded or held; None: no bound.
+    """
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self.layout: Layout | None = None
+        self.counts = Counts()
+        self.max_bytes = max_bytes
+        self._misfits = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no sample has been seen so far."""
+        return self.layout is None and self._misfits < _MISFITS
+
+    def learn(self, sample: Any) -> None:
+        """Take the layout of a sample that did not fit, unless too many did not."""
+        self.layout = layout_of(sample) if self._misfits < _MISFITS else None
+
+    def judge(self, fitted: bool) -> None:
+        """Count batches in a row that did not fit."""
+        self._misfits = 0 if fitted else self._misfits + 1
+        if self._misfits >= _MISFITS:
+            self.layout = None
+
+    def allocate(self, length: int, loading: int, may_wait: bool) -> tuple[Tensor, ...] | None:
+        """Return the slots of a batch; None: there is no memory just now.
+
+        Args:
+            length: how many samples.
+            loading: bytes of batches that are not handed out yet.
+            may_wait: whether there are such batches; else lack of memory raises OutOfMemory.
+        """
+        assert self.layout is not None
+        need = self.layout.nbytes * length
+        held = self.counts.held
+        if self.max_bytes is not None and held.nbytes + loading + need > self.max_bytes:
+            if may_wait:
+                return None
+            raise QuotaExceeded(
+                f"a batch of {need} bytes, with max_bytes={self.max_bytes}; {held.batches} batches of this loader are "
+                f"still held, {held.nbytes} bytes; drop them or copy what is needed of them, or raise max_bytes"
+            )
+        try:
+            return tuple(self.layout.empty(length))
+        except OutOfMemory:
+            if may_wait:
+                return None
+            raise
+
+
+@dataclass(eq=False)
+class Batch:
+    """A batch that is being loaded.
+
+    Attributes:
+        job: as the workers have it.
+        portion: its keys.
+        layout: of its slots.
+        words: the array of the job's words.
+        rows: how many samples it has in the end.
+        parts: (first row, samples) by chunk, of what does not fit the slots.
+        rests: the same, of leaves without a slot.
+        result: (what the collate function gave,).
+        failure: (key, traceback, pickle) of the first exception.
+        blame: deaths by chunk.
+        is_told: whether the message came that all chunks are done; all others about it came before.
+    """
+
+    job: Job
+    portion: Portion
+    layout: Layout | None
+    words: Any
+    rows: int
+    parts: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
+    rests: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
+    result: tuple[Any] | None = None
+    failure: tuple[Any, str, bytes | None] | None = None
+    blame: dict[int, int] = field(default_factory=dict)
+    is_told: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its slots."""
+        return 0 if self.layout is None else self.layout.nbytes * self.job.length
+
+    def is_counted_done(self) -> bool:
+        """Whether all chunks have been counted as done. A worker that was killed may not have counted its own."""
+        return _native.atomic_load(self.words, 2 * self.job.chunks, "acquire") == 0
+
+    def is_done(self) -> bool:
+        """Whether all chunks are done; after a failure, whether none is being loaded any more."""
+        ends = (DONE,) if self.failure is None else (DONE, CANCELLED)
+        return all(_native.atomic_load(self.words, chunk, "acquire") in ends for chunk in range(self.job.chunks))
+
+    def cancel(self) -> None:
+        """Let no worker begin another chunk."""
+        for chunk in np.flatnonzero(self.words[: self.job.chunks] == FREE).tolist():
+            _native.atomic_compare_exchange(self.words, chunk, FREE, CANCELLED, "seq_cst")
+
+    def keys_of(self, chunks: Iterable[int]) -> list[Any]:
+        """The keys of some chunks."""
+        if isinstance(self.portion.keys, range):  # positions in a stream
+            return list(self.portion.keys)
+        return [key for chunk in chunks for key in self.job.keys_of(self.words, chunk)[1]]
+
+    def collected(self, convert: Callable[[Tensor], Any]) -> Any:
+        """The batch. Raises what a worker raised, or what collation raises."""
+        if self.failure is not None:
+            raise_failure(*self.failure)
+        if self.result is not None:
+            return converted(self.result[0], convert)
+        if not self.parts and self.layout is not None and self.job.slots is not None:
+            slots = self.job.slots
+            if self.rows < self.job.length:
+                slots = tuple(slot[: self.rows] for slot in slots)
+            rests = [rest for _, some in sorted(self.rests.values(), key=lambda pair: pair[0]) for rest in some]
+            return batch_of(self.layout, slots, rests, convert)
+        samples = self._samples()
+        try:
+            return collated(samples, convert)
+        except SampleMismatch as error:
+            raise named(error, self.portion.keys) from None
+
+    def _samples(self) -> list[Any]:
+        """All samples, of which some were sent and others lie in the slots."""
+        samples: list[Any] = [None] * self.rows
+        arrays = None if self.job.slots is None else Layout.arrays(self.job.slots)
+        for chunk in range(self.job.chunks):
+            if chunk in self.parts:
+                first, some = self.parts[chunk]
+                samples[first : first + len(some)] = some
+            elif self.layout is not None and arrays is not None:
+                first = chunk * self.job.size
+                _, rests = self.rests.get(chunk, (0, []))
+                for row in range(first, min(first + self.job.size, self.rows)):
+                    samples[row] = self.layout.sample(arrays, row, rests[row - first] if rests else ())
+        return samples
+
+
+def batch_of(layout: Layout, slots: Sequence[Tensor], rests: list[Any], convert: Callable[[Tensor], Any]) -> Any:
+    """The batch of slots and leaves without a slot, converted. Raises as `collate`."""
+    if layout.others:  # among which tensors may be
+        return converted(layout.batch(slots, rests), convert)
+    return layout.batch([convert(slot) for slot in slots])
+
+
+def collated(samples: list[Any], convert: Callable[[Tensor], Any]) -> Any:
+    """The batch of samples as `default_collate` makes it, without gradients, converted. Raises as that."""
+    return converted(default_collate(samples), lambda tensor: convert(tensor.detach()))
+
+
+def named(error: SampleMismatch, keys: Any) -> SampleMismatch:
+    """The error with the indices of the samples that it speaks of."""
+    found = listed(keys)
+    names = ", ".join(repr(found[place]) for place in error.positions[:8])
+    return SampleMismatch(f"{error} (indices of these samples: {names})", error.positions)
+
+
+def raise_failure(key: Any, text: str, data: bytes | None) -> None:
+    """Raise the exception of a worker, or SampleFailed if that is not possible; both have its traceback."""
+    what = "a worker raised" if key is None else f"the sample of index {key!r} was loaded by a worker, which raised"
+    if data is not None:
+        try:
+            error = decode_from_wire(data)
+        except Exception:
+            error = None
+        if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
+            try:
+                error.add_note(f"\n{what} this; its traceback:\n{text}")
+            except Exception:  # it refuses attributes
+                raise error from SampleFailed(f"{what}:\n{text}")
+            raise error
+    raise SampleFailed(f"{what}:\n{text}")
+
+
+class Pipeline:
+    """Workers with their batches. Several iterators may use one, also in several threads.
+
+    Args:
+        task: what workers need to know.
+        workers: how many.
+        context: of shmtensor.multiprocessing.
+        slots: what is known of the samples.
+        restart: whether workers that die are replaced; else a death raises.
+
+    Raises as starting a process does.
+    """
+
+    def __init__(self, task: Task, workers: int, context: Any, slots: Slots, restart: bool) -> None:
+        self._task, self.slots, self._restart = task, slots, restart
+        self._loads_many = loads_many(task.dataset) and not task.loads
+        self._crew = Crew(context, workers, work, (task,))
+        self._pending: dict[int, Batch] = {}
+        self._number = 0
+        self._sent: Layout | None = None
+        self._ended: list[int] = []  # runs, of which workers are told with the next job
+        self._idle_deaths = 0
+        self._change = threading.Condition()  # and the lock of all below, which a finalizer may take again
+        self._is_read = False  # a thread waits for messages
+        self.is_closed = False
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return len(self._crew.members)
+
+    def pids(self) -> list[int]:
+        """The workers' process ids."""
+        return [member.pid for member in self._crew.members]
+
+    def is_usable(self) -> bool:
+        """Whether this process can use it."""
+        return not self.is_closed and not self._crew.is_inherited()
+
+    def require_open(self) -> None:
+        """Raise SampleFailed if the workers were ended."""
+        if self.is_closed:
+            raise SampleFailed("the workers of this loader were ended, after an error in another iterator of it")
+
+    def close(self) -> None:
+        """End the workers, if this process started them. Blocks for less than half a second. May be called again."""
+        if self._crew.is_inherited():
+            return
+        with self._change:
+            self.is_closed = True
+            self.drop(list(self._pending.values()))
+            self._crew.stop()
+            self._change.notify_all()
+
+    # -- jobs
+
+    def submit(self, portion: Portion, run: int, epoch: int, waiting: Sequence[Batch], may_raise: bool) -> Batch | None:
+        """Give a batch to the workers. Returns None if there is no memory for it now.
+
+        Raises OutOfMemory for that only if none of the iterator's batches is `waiting`, and it may.
+        """
+        with self._change:
+            return self._submitted(portion, run, epoch, waiting, may_raise)
+
+    def _submitted(
+        self, portion: Portion, run: int, epoch: int, waiting: Sequence[Batch], may_raise: bool
+    ) -> Batch | None:
+        keys = portion.keys
+        length = len(keys)
+        layout = self.slots.layout if length and not self._task.finishes else None
+        slots = None
+        if layout is not None:
+            slots = self.slots.allocate(length, sum(batch.nbytes for batch in waiting), bool(waiting) or not may_raise)
+            if slots is None:
+                return None
+        size = self._chunk_size(length)
+        chunks = max(1, -(-length // size))
+        words, rest = new_words(chunks, () if self._task.stream else keys)
+        self._number += 1
+        job = Job(self._number, run, epoch, portion.start, length, chunks, size, words, rest, slots)
+        batch = Batch(job, portion, layout, words._live(), length)
+        if layout is not self._sent and layout is not None:
+            self._crew.send(("layout", layout))
+            self._sent = layout
+        self._pending[self._number] = batch
+        while self._ended:
+            self._crew.send(("ended", self._ended.pop()))
+        self._crew.send(tuple(job))  # a plain tuple is sent without pickle
+        return batch
+
+    def _chunk_size(self, length: int) -> int:
+        if self._task.is_whole:
+            return max(1, length)
+        if self._loads_many:
+            return many_size(length)
+        workers = self.workers
+        most = -(-length // (2 * workers)) if workers > 1 else length
+        each = self.slots.counts.sample_seconds
+        wanted = -(-length // (8 * workers)) if not each else int(_CHUNK * self._task.threads / each)
+        return max(1, min(most, max(wanted, self._task.threads)))
+
+    def drop(self, batches: Iterable[Batch]) -> None:
+        """Forget batches. Workers finish chunks that they have begun. Those of another process are left to it."""
+        if self._crew.is_inherited():
+            return
+        with self._change:
+            for batch in batches:
+                if self._pending.pop(batch.job.number, None) is not None:
+                    batch.cancel()
+
+    def end_run(self, run: int) -> None:
+        """An iterator needs no more batches."""
+        self._ended.append(run)
+
+    # -- results
+
+    def wait(self, batches: Sequence[Batch], timeout: float) -> Batch:
+        """Wait until one of the batches is done, and return it. It is then no longer pending.
+
+        Args:
+            batches: in the order of preference.
+            timeout: seconds; 0: no bound.
+
+        Raises:
+            LoaderTimeout: none was done in time.
+            WorkerDied: a worker has ended, and is not to be replaced, or not again.
+        """
+        begun = time.monotonic()
+        while True:
+            with self._change:
+                found = self._complete(batches)
+                if found is not None:
+                    return found
+                if timeout and time.monotonic() - begun > timeout:
+                    raise LoaderTimeout(self._lateness(batches[0], timeout))
+                if self._is_read:  # by another thread, which takes messages for all
+                    self._change.wait(_LOOK)
+                    continue
+                self._is_read = True
+            try:
+                found = self._read(batches)
+            finally:
+                with self._change:
+                    self._is_read = False
+                    self._change.notify_all()
+            if found is not None:
+                return found
+
+    def _complete(self, batches: Sequence[Batch]) -> Batch | None:
+        """The first of the batches that is done. While a thread reads, it may have messages that are not taken yet."""
+        self.require_open()
+        for batch in batches:
+            if batch.is_told or (not self._is_read and batch.is_counted_done()):
+                return self._taken(batch)
+        return None
+
+    def _read(self, batches: Sequence[Batch]) -> Batch | None:
+        """Wait for a message. If none comes, look for batches that are done, and for workers that have ended."""
+        message = self._crew.wait(_LOOK)
+        with self._change:
+            if message is not None:
+                self._take(message)
+                return None
+            for batch in batches:
+                if batch.is_done():
+                    return self._taken(batch)
+            self._tend()
+        return None
+
+    def _drain(self) -> None:
+        """Take the messages that are there."""
+        while self._crew.results._ring.size():
+            message = self._crew.wait(0)
+            if message is not None:
+                self._take(message)
+
+    def _taken(self, batch: Batch) -> Batch:
+        if not batch.is_told:
+            self._drain()  # what was sent before the last chunk was done
+        del self._pending[batch.job.number]
+        self._idle_deaths = 0
+        chunks = batch.job.chunks
+        self.slots.counts.loaded(batch.rows, float(batch.words[chunks : 2 * chunks].sum()) * 1e-9)
+        if batch.layout is not None and batch.rows:
+            self.slots.judge(len(batch.parts) < chunks)
+        return batch
+
+    def _take(self, message: Any) -> None:
+        kind, number, *content = message
+        if kind == "broken":
+            self.close()
+            raise_failure(*content[0])
+        batch = self._pending.get(number)
+        if batch is None:
+            return
+        if kind == "done":
+            batch.is_told = True
+        elif kind == "part":
+            chunk, first, samples = content
+            batch.parts[chunk] = first, samples
+            if samples and self.slots.layout is batch.layout:
+                self.slots.learn(samples[0])
+        elif kind == "rest":
+            chunk, first, rests = content
+            batch.rests[chunk] = first, rests
+        elif kind == "result":
+            batch.result = (content[1],)
+        elif kind == "short":
+            batch.rows = content[0]
+        elif batch.failure is None:
+            batch.failure = content[1]
+            batch.cancel()
+
+    def _lateness(self, batch: Batch, timeout: float) -> str:
+        words = batch.words[: batch.job.chunks]
+        who = []
+        for member in self._crew.members:
+            chunks = np.flatnonzero(words == member.word).tolist()
+            state = ", which is stopped by a signal," if member.is_stopped() else ""
+            if chunks:
+                who.append(f"worker {member.number} (pid {member.pid}){state} has {_some(batch.keys_of(chunks))}")
+            elif state:
+                who.append(f"worker {member.number} (pid {member.pid}){state} has none of it")
+        return (
+            f"DataLoader timed out after {timeout:g} seconds: "
+            + "; ".join(who or ["no worker has begun the batch"])
+            + "; see what loading these samples waits for, or raise timeout"
+        )
+
+    # -- deaths
+
+    def _tend(self) -> None:
+        """Replace workers that have ended. Raises WorkerDied."""
+        for member in self._crew.ended():
+            self._drain()  # what it had put
+            lost = [
+                (batch, chunk)
+                for batch in self._pending.values()
+                for chunk in np.flatnonzero(batch.words[: batch.job.chunks] == member.word).tolist()
+            ]
+            self._judge_death(member, lost)
+            for batch, chunk in lost:
+                _native.atomic_compare_exchange(batch.words, chunk, member.word, FREE, "seq_cst")
+            self._give_all(self._crew.replace(member))
+            self.slots.counts.restarts += 1
+
+    def _give_all(self, member: Member) -> None:
+        """Give a new worker all that is not done."""
+        layout = None
+        for batch in self._pending.values():
+            if not batch.is_done():
+                if batch.layout is not layout and batch.layout is not None:
+                    layout = batch.layout
+                    member.jobs.put(("layout", layout))
+                member.jobs.put(tuple(batch.job))
+        if self._sent is not None and self._sent is not layout:
+            member.jobs.put(("layout", self._sent))
+
+    def _judge_death(self, member: Member, lost: list[tuple[Batch, int]]) -> None:
+        keys = [key for batch, chunk in lost for key in batch.keys_of([chunk])]
+        doing = f"while it loaded {_some(keys)}" if keys else "while it had no sample"
+        again = ""
+        for batch, chunk in lost:
+            batch.blame[chunk] = batch.blame.get(chunk, 0) + 1
+            if batch.blame[chunk] >= _TRIES:
+                again = f", as {_TRIES} workers did in a row"
+        if not lost:
+            self._idle_deaths += 1
+            if self._idle_deaths > _TRIES * self.workers:
+                again = ", as all that were started in its place"
+        if not self._restart or again:
+            advice = "" if self._restart else "; on_worker_death='restart' goes on without loss"
+            error = member.death(f"{doing}{again}{advice}")
+            self.close()
+            raise error
+
+
+def _some(keys: list[Any]) -> str:
+    shown = ", ".join(repr(key) for key in keys[:8])
+    more = f", ... ({len(keys)} in all)" if len(keys) > 8 else ""
+    return f"{'index' if len(keys) == 1 else 'indices'} {shown}{more}"
+
+
+def require_fork(pipeline: Pipeline) -> None:
+    """Raise InvalidArgument if an iterator of another process, inherited by fork, is used here."""
+    if pipeline._crew.is_inherited():
+        raise InvalidArgument("this iterator belongs to the process that made it; call iter(loader) in this one")

@@ -1,0 +1,233 @@
+"""Random numbers of samples: of (seed, epoch, index), so that they are equal for any number of workers.
+
+While a sample is loaded, `sample_generator()` gives NumPy's generator of it; `Reseeding` seeds the generators of whole
+libraries before each sample, for code that draws from those. `get_worker_info()` tells which worker loads it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Philox
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
+
+from ..errors import DTypeError, InvalidArgument, MissingExtra, type_name
+from ..random.generator import Generator, default_generator
+from ..storage.arguments import INTEGERS
+
+_WORD: Final = (1 << 64) - 1
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+
+
+def mixed(*words: int) -> int:
+    """64 bits that depend on each word and their order: splitmix64, word by word. Does not block."""
+    found = 0
+    for word in words:
+        found = (found + word + 0x9E3779B97F4A7C15) & _WORD
+        found = ((found ^ found >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+        found = ((found ^ found >> 27) * 0x94D049BB133111EB) & _WORD
+        found ^= found >> 31
+    return found
+
+
+def index_word(index: Any) -> int:
+    """64 bits of an index: an integer itself; of another key a digest of its `repr`. Does not block."""
+    if isinstance(index, INTEGERS):
+        return int(index) & _WORD
+    return int.from_bytes(blake2b(repr(index).encode(errors="backslashreplace"), digest_size=8).digest(), "little")
+
+
+def draw_seed(generator: Any = None) -> int:
+    """A seed from 0 below 2**63, drawn from a generator as torch's loader draws its own. Does not block.
+
+    Args:
+        generator: shmtensor's (None: the default one), torch's or NumPy's.
+
+    Raises:
+        DTypeError: none of these.
+    """
+    if generator is None:
+        generator = default_generator
+    if isinstance(generator, Generator):  # two draws of 32 bits, as torch's random_() of an int64
+        return (generator.random() << 32 | generator.random()) & (_WORD >> 1)
+    if isinstance(generator, np.random.Generator):
+        return int(generator.integers(1 << 63))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(generator, torch.Generator):
+        return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+    raise DTypeError(
+        f"generator is of type {type_name(generator)}; give a shmtensor.Generator, NumPy's, torch's, or None"
+    )
+
+
+# -- the sample that is being loaded -----------------------------------------------------------------------------------
+
+
+class _Key(ISeedSequence):
+    """What gives Philox its key. Philox(key=) first makes a seed from the system, which takes three times as long."""
+
+    def __init__(self, key: tuple[int, int]) -> None:
+        self.key = key
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        return np.array(self.key, np.uint64)
+
+
+class _Current(threading.local):
+    """The sample that this thread loads."""
+
+    sample: tuple[int, int, Any] | None = None  # seed, epoch, index
+    generator: np.random.Generator | None = None
+
+
+_current: Final = _Current()
+
+
+def begin_sample(seed: int, epoch: int, index: Any) -> None:
+    """Say which sample this thread loads from now on. Does not block; takes far less than a microsecond."""
+    _current.sample = (seed, epoch, index)
+    _current.generator = None
+
+
+def end_samples() -> None:
+    """Say that this thread loads no sample any more. Does not block."""
+    _current.sample = _current.generator = None
+
+
+def generator_of(seed: int, epoch: int, index: Any) -> np.random.Generator:
+    """A generator of a sample: Philox with the key (seed and epoch mixed, index), from counter 0. Does not block."""
+    return np.random.Generator(Philox(_Key((mixed(seed, epoch), index_word(index)))))  # type: ignore[arg-type]
+
+
+def sample_generator() -> np.random.Generator:
+    """NumPy's generator of the sample that this thread loads; the same object until the sample is done. Does not block.
+
+    Its numbers depend on the loader's seed, the epoch and the sample's index: they are the same for any number of
+    workers and any order of loading. Where no loader asked for the sample, as in `dataset[3]`, it is a new one with a
+    seed from `shmtensor.default_generator`.
+
+    Example:
+        def __getitem__(self, index):
+            return self.images[index] + sample_generator().normal(0, 0.1, 3)
+    """
+    generator = _current.generator
+    if generator is None:
+        sample = _current.sample
+        if sample is None:
+            return generator_of(draw_seed(), 0, 0)
+        generator = _current.generator = generator_of(*sample)
+    return generator
+
+
+# -- libraries that have a generator for all ---------------------------------------------------------------------------
+
+
+class _Library:
+    """How to seed one library, and to save and restore the state of its generator."""
+
+    def __init__(
+        self, seed: Callable[[int], Any], get_state: Callable[[], Any], set_state: Callable[[Any], Any], bits: int
+    ) -> None:
+        self.seed, self.get_state, self.set_state = seed, get_state, set_state
+        self.most = (1 << bits) - 1
+
+
+def _library(name: str) -> _Library:
+    if name == "python":
+        return _Library(random.seed, random.getstate, random.setstate, 64)
+    if name == "numpy":
+        return _Library(np.random.seed, np.random.get_state, np.random.set_state, 32)
+    if name == "shmtensor":
+        ours = default_generator
+        return _Library(ours.manual_seed, ours.get_state, ours.set_state, 64)
+    if name == "torch":
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingExtra("reseed=('torch',) needs torch, which is not installed; leave it out") from error
+        theirs = torch.default_generator
+        return _Library(theirs.manual_seed, theirs.get_state, theirs.set_state, 63)
+    raise InvalidArgument(f"reseed has {name!r}; give names of 'python', 'numpy', 'shmtensor', 'torch'")
+
+
+class Reseeding:
+    """Seeds the generators of libraries for a sample: `Reseeding(("python", "numpy"))(seed, epoch, index)`.
+
+    Each library gets another seed. Pickles hold the names only.
+
+    Args:
+        names: "python", "numpy", "shmtensor" or "torch"; one name, or several.
+
+    Raises:
+        InvalidArgument: another name.
+        MissingExtra: torch is not installed.
+    """
+
+    def __init__(self, names: str | Iterable[str]) -> None:
+        self.names = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+        self._libraries = [_library(name) for name in self.names]
+        self._tags = [index_word(name) for name in self.names]
+
+    def __call__(self, seed: int, epoch: int, index: Any) -> None:
+        """Seed the libraries for a sample. Does not block."""
+        base = mixed(seed, epoch, index_word(index))
+        for library, tag in zip(self._libraries, self._tags, strict=True):
+            library.seed(mixed(base, tag) & library.most)
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Restore the generators' states at the end of a `with` statement, for loading in the caller's process."""
+        states = [library.get_state() for library in self._libraries]
+        try:
+            yield
+        finally:
+            for library, state in zip(self._libraries, states, strict=True):
+                library.set_state(state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Reseeding, (self.names,)
+
+
+# -- the worker --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WorkerInfo:
+    """What `get_worker_info()` gives, with torch's names.
+
+    Attributes:
+        id: the worker's number, from 0.
+        num_workers: how many there are.
+        seed: a number of this worker; what a sample draws should come from `sample_generator()` instead.
+        dataset: the dataset object of this worker.
+    """
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_worker: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """What the loader's worker that calls it should know of itself; None in other processes. Does not block."""
+    return _worker
+
+
+def set_worker_info(info: WorkerInfo | None) -> None:
+    """Set what `get_worker_info()` gives in this process. Does not block."""
+    global _worker
+    _worker = info

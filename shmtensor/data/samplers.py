@@ -1,0 +1,484 @@
+"""Samplers: the order of samples, and their batches. Random orders depend on (seed, epoch) only.
+
+An iteration of a sampler is an epoch: it counts them from 0, and `set_epoch` sets the next one. A loader calls it of
+samplers that it made, and of others if its own `set_epoch` was called.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._tensor.core import Tensor
+from .._tensor.creation import asarray
+from ..errors import InvalidArgument
+from ..random.generator import Generator
+from ..random.sampling import multinomial, randint, randperm
+from .leaves import array_of
+from .randoms import draw_seed, mixed
+
+T_co = TypeVar("T_co", covariant=True)
+Order = NDArray[np.int64]
+Keys = Order | list[Any]
+
+
+def _positive(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise InvalidArgument(f"{name} should be a positive integer value, but got {name}={value}")
+    return value
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} should be a boolean value, but got {name}={value}")
+    return value
+
+
+def _seed_and_epoch(sampler: Any, state: Any) -> tuple[int, int]:
+    """What a state holds. Raises InvalidArgument."""
+    try:
+        return int(state["seed"]), int(state["epoch"])
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            f"the state of a {type(sampler).__name__} has the integers 'seed' and 'epoch'; this is {state!r}"
+        ) from None
+
+
+class Sampler(Generic[T_co]):
+    """Base of samplers. A subclass gives `__iter__`, of indices or of lists of indices, and may give `__len__`."""
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set which epoch the next iteration is. Here it has no effect: the order is the same in all."""
+
+
+class _Ordered(Sampler[int]):
+    """A sampler whose order is an array, or a list of other keys, which depends on the epoch."""
+
+    epoch: int = 0
+    """Which epoch the next iteration is."""
+
+    def order(self) -> Keys:
+        """The indices of the epoch `self.epoch`, in order. Does not begin it. Does not block."""
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set which epoch the next iteration is. Does not block."""
+        self.epoch = int(epoch)
+
+    def _next(self) -> Any:
+        """`order`, and the next iteration is the next epoch."""
+        order = self.order()
+        self.epoch += 1
+        return order
+
+    def __iter__(self) -> Iterator[int]:
+        return _each(self._next())
+
+
+def _each(order: Keys) -> Iterator[Any]:
+    """The keys of a list, or Python's integers of an array, a part at a time."""
+    if isinstance(order, list):
+        yield from order
+        return
+    for start in range(0, len(order), 1 << 14):
+        yield from order[start : start + (1 << 14)].tolist()
+
+
+class SequentialSampler(Sampler[int]):
+    """All indices of a dataset, from 0.
+
+    Args:
+        data_source: what has a `len()`.
+    """
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class _Random(_Ordered):
+    """A sampler with a seed, which is drawn when it is first needed.
+
+    `state_dict()` is seed and epoch: an iteration after `load_state_dict` gives the order that one at that time gave.
+    """
+
+    def __init__(self, generator: Any, seed: int | None) -> None:
+        self.generator = generator
+        self._seed = None if seed is None else int(seed)
+
+    @property
+    def seed(self) -> int:
+        """The seed; drawn from the generator, or the default one, unless it was given. Does not block."""
+        if self._seed is None:
+            self._seed = draw_seed(self.generator)
+        return self._seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._seed = int(seed)
+
+    def _generator(self) -> Generator:
+        """The generator of the epoch. In epoch 0 the seed is its own, as torch's RandomSampler has it."""
+        return Generator(self.seed if self.epoch == 0 else mixed(self.seed, self.epoch))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed, and epoch of the next iteration. Does not block."""
+        return {"seed": self.seed, "epoch": self.epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called. Does not block. Raises InvalidArgument: no such state."""
+        self._seed, self.epoch = _seed_and_epoch(self, state_dict)
+
+
+class RandomSampler(_Random):
+    """Indices of a dataset in random order, or drawn with replacement.
+
+    Args:
+        data_source: what has a `len()`.
+        replacement: whether an index can be drawn again before all others were.
+        num_samples: how many; default the length.
+        generator: what the seed is drawn from, once; default `shmtensor.default_generator`.
+        seed: the seed of all epochs, in place of one that is drawn.
+
+    Raises:
+        InvalidArgument: replacement is no bool, or num_samples (or the length) not positive.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Any = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(generator, seed)
+        self.data_source = data_source
+        self.replacement = _boolean("replacement", replacement)
+        self._num_samples = num_samples
+        _positive("num_samples", self.num_samples)
+
+    @property
+    def num_samples(self) -> int:
+        """How many indices an iteration gives."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def order(self) -> Order:
+        """The indices of the epoch `self.epoch`, in order. Does not begin it. Does not block."""
+        n, wanted, generator = len(self.data_source), self.num_samples, self._generator()
+        if n == 0:
+            raise InvalidArgument(f"{wanted} samples cannot be drawn of a dataset that has none")
+        if self.replacement:
+            return _array(randint(n, (wanted,), generator=generator))
+        rounds = [_array(randperm(n, generator=generator)) for _ in range(-(-wanted // n))]
+        return (rounds[0] if len(rounds) == 1 else np.concatenate(rounds))[:wanted]
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(_Random):
+    """Certain indices in random order.
+
+    Args:
+        indices: the indices, a sequence or array; they may be any keys of a dataset, and are given as they are.
+        generator, seed: as of `RandomSampler`.
+    """
+
+    def __init__(self, indices: Sequence[Any], generator: Any = None, *, seed: int | None = None) -> None:
+        super().__init__(generator, seed)
+        self.indices = indices
+
+    def order(self) -> Keys:
+        """The indices of the epoch `self.epoch`, in order: an array where they are integers, else a list of them.
+
+        Does not begin the epoch. Does not block.
+        """
+        places = _array(randperm(len(self.indices), generator=self._generator()))
+        integers = _integers(self.indices)
+        return [self.indices[place] for place in places.tolist()] if integers is None else integers[places]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def _integers(indices: Sequence[Any]) -> Order | None:
+    """Indices as an array; None: they are something else than integers of 64 bits."""
+    array = array_of(indices)
+    if array is None:
+        if not set(map(type, indices)) <= {int}:
+            return None
+        array = np.asarray(indices) if len(indices) else np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.dtype == np.uint64:
+        return None
+    return array.astype(np.int64, copy=False)
+
+
+class WeightedRandomSampler(_Random):
+    """Indices from 0, each with a probability in proportion to its weight.
+
+    Args:
+        weights: a weight for each index, from 0; their sum need not be 1.
+        num_samples: how many indices an iteration gives.
+        replacement: whether an index can be drawn again.
+        generator, seed: as of `RandomSampler`.
+
+    Raises:
+        InvalidArgument: num_samples is not positive, replacement no bool, or weights no sequence of numbers; when it is
+            iterated, fewer weights above 0 than samples to draw without replacement.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Any = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(generator, seed)
+        self.num_samples = _positive("num_samples", num_samples)
+        self.replacement = _boolean("replacement", replacement)
+        self.weights = asarray(weights, dtype=np.float64)
+        if self.weights.ndim != 1:
+            raise InvalidArgument(
+                f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
+            )
+
+    def order(self) -> Order:
+        """The indices of the epoch `self.epoch`, in order. Does not begin it. Does not block."""
+        return _array(multinomial(self.weights, self.num_samples, self.replacement, generator=self._generator()))
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+def _array(indices: Tensor) -> Order:
+    return indices._live()
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Lists of indices of another sampler.
+
+    Args:
+        sampler: a sampler, or any iterable of indices or other keys.
+        batch_size: how many indices a list has.
+        drop_last: whether a last list of fewer is left out.
+
+    Raises:
+        InvalidArgument: batch_size is not positive, or drop_last no bool.
+    """
+
+    def __init__(self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool) -> None:
+        self.batch_size = _positive("batch_size", batch_size)
+        self.drop_last = _boolean("drop_last", drop_last)
+        self.sampler = sampler
+
+    def set_epoch(self, epoch: int) -> None:
+        """`set_epoch` of the sampler, if it has one. Does not block."""
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def batches(self) -> Iterator[Keys]:
+        """The batches of an iteration: as int64 arrays where the sampler has its order so, else as lists."""
+        own, theirs = type(self).__iter__, getattr(type(self.sampler), "__iter__", None)
+        if own is not BatchSampler.__iter__ or theirs not in (_Ordered.__iter__, SequentialSampler.__iter__):
+            yield from self
+            return
+        sampler: Any = self.sampler
+        in_order = theirs is SequentialSampler.__iter__
+        order: Any = range(len(sampler)) if in_order else sampler._next()
+        whole = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
+        for start in range(0, whole, self.batch_size):
+            stop = min(start + self.batch_size, whole)
+            batch: Keys = np.arange(start, stop) if in_order else order[start:stop]
+            yield batch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = iter(self.sampler)
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            if len(batch) < self.batch_size and self.drop_last:
+                return
+            yield batch
+
+    def __len__(self) -> int:
+        count = len(self.sampler)  # type: ignore[arg-type]
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+class BucketSampler(Sampler[list[int]]):
+    """Batches of samples of similar length, in random order, so that little is padded.
+
+    The samples of an epoch are shuffled and cut into windows; each window is sorted by length and cut into batches;
+    then all batches are shuffled. Without shuffling, all samples are sorted, the shortest first.
+
+    Args:
+        lengths: the length of each sample, a sequence or array.
+        batch_size: how many indices a batch has.
+        drop_last: whether the one batch of fewer is left out.
+        shuffle: whether the order is random.
+        window: how many batches a window has. More: less padding; fewer: more random.
+        generator, seed: as of `RandomSampler`.
+
+    Raises:
+        InvalidArgument: batch_size or window is not positive, drop_last no bool, or lengths have more than one axis.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        drop_last: bool = False,
+        *,
+        shuffle: bool = True,
+        window: int = 100,
+        generator: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        self.lengths = asarray(lengths)._live()
+        if self.lengths.ndim != 1:
+            raise InvalidArgument(f"lengths have shape {self.lengths.shape}; give one number for each sample")
+        self.batch_size = _positive("batch_size", batch_size)
+        self.window = _positive("window", window)
+        self.drop_last = _boolean("drop_last", drop_last)
+        self.shuffle = _boolean("shuffle", shuffle)
+        self._random = RandomSampler(self.lengths, generator=generator, seed=seed) if len(self.lengths) else None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set which epoch the next iteration is. Does not block."""
+        if self._random is not None:
+            self._random.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed, and epoch of the next iteration. Does not block."""
+        return {} if self._random is None else self._random.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called. Does not block. Raises InvalidArgument: no such state."""
+        if self._random is not None:
+            self._random.load_state_dict(state_dict)
+
+    def batches(self) -> Iterator[Order]:
+        """The batches of an iteration, as int64 arrays."""
+        if self._random is None:
+            return
+        size = self.batch_size
+        if self.shuffle:
+            state = self._random._generator()
+            order = self._random._next()
+            step = size * self.window
+            parts = [order[start : start + step] for start in range(0, len(order), step)]
+        else:
+            parts = [np.arange(len(self.lengths))]
+        found = []
+        for part in parts:
+            by_length = part[np.argsort(self.lengths[part], kind="stable")]
+            found += [by_length[start : start + size] for start in range(0, len(part), size)]
+        if self.drop_last and len(found[-1]) < size:
+            found.pop()
+        turns = _array(randperm(len(found), generator=state)) if self.shuffle else range(len(found))
+        for turn in turns:
+            yield found[turn]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self.batches():
+            yield batch.tolist()
+
+    def __len__(self) -> int:
+        count = len(self.lengths)
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+def _group() -> tuple[int, int]:
+    """(number of ranks, rank) of torch.distributed if it is used, else of the variables that torchrun sets."""
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size(), distributed.get_rank()
+    try:
+        return int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    except (KeyError, ValueError):
+        raise InvalidArgument(
+            "DistributedSampler needs num_replicas and rank where torch.distributed is not initialized and the "
+            "environment has no WORLD_SIZE and RANK; give both"
+        ) from None
+
+
+class DistributedSampler(_Ordered):
+    """The part of a dataset's indices that one of several processes takes. All take equally many.
+
+    The order is torch's, of the same seed and epoch; as there, it stays the same until `set_epoch`, its own or the
+    loader's.
+
+    Args:
+        dataset: what has a `len()`.
+        num_replicas, rank: how many processes there are, and which one this is; default those of torch.distributed
+            or, if it is not used, of the environment's WORLD_SIZE and RANK.
+        shuffle: whether the order is random, of seed and epoch.
+        seed: the same in all processes.
+        drop_last: leave samples out, so that all have equally many; else some are taken twice.
+
+    Raises:
+        InvalidArgument: a rank that does not exist, or none known.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        if num_replicas is None or rank is None:
+            group = _group()
+            num_replicas = group[0] if num_replicas is None else num_replicas
+            rank = group[1] if rank is None else rank
+        if not 0 <= rank < num_replicas:
+            raise InvalidArgument(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        count = len(dataset)
+        self.num_samples = count // num_replicas if drop_last else -(-count // num_replicas)
+        self.total_size = self.num_samples * num_replicas
+
+    def order(self) -> Order:
+        """The indices of this rank in the epoch `self.epoch`, in order. Does not block."""
+        count = len(self.dataset)
+        if self.shuffle:
+            order = _array(randperm(count, generator=Generator(self.seed + self.epoch)))
+        else:
+            order = np.arange(count)
+        order = np.resize(order, self.total_size) if count else order  # repeated from its begin, or cut
+        return order[self.rank :: self.num_replicas]
+
+    def _next(self) -> Order:
+        return self.order()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed and epoch. Does not block."""
+        return {"seed": self.seed, "epoch": self.epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called. Does not block. Raises InvalidArgument: no such state."""
+        self.seed, self.epoch = _seed_and_epoch(self, state_dict)
+
+    def __len__(self) -> int:
+        return self.num_samples

@@ -1,0 +1,149 @@
+"""Where an epoch is: its batches in order, which of them the program has, and the state to go on from later."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..errors import InvalidArgument
+
+_KEYS: Final = ("seed", "epoch", "batches", "samples", "sampler", "beyond")
+
+
+class Portion(NamedTuple):
+    """The keys of one batch.
+
+    Attributes:
+        ordinal: how many batches of the epoch come before it.
+        start: how many samples come before it.
+        keys: of its samples: an int64 array or a list; of a stream a range of positions.
+    """
+
+    ordinal: int
+    start: int
+    keys: Any
+
+
+def listed(keys: Any) -> list[Any]:
+    """Keys as a list: integers of an array or tensor of one axis as Python's, all else as iteration gives it."""
+    if isinstance(keys, np.ndarray):
+        return keys.tolist() if keys.ndim == 1 and keys.dtype.kind in "iu" else list(keys)
+    if not hasattr(keys, "tolist"):
+        return list(keys)
+    found = keys.tolist()
+    plain = isinstance(found, list) and all(type(key) is int for key in found)
+    return found if plain else list(keys)
+
+
+def _fixed(keys: Any) -> Any:
+    """The keys of a batch as an int64 array, if they are that, or as a list."""
+    is_plain = isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype == np.int64
+    return keys if is_plain else listed(keys)
+
+
+def portions(batches: Iterator[Any], skip: set[int], first: int) -> Iterator[Portion]:
+    """Batches of keys, without those that were handed out before.
+
+    Args:
+        batches: the keys of each, anything that can be iterated.
+        skip: ordinals from `first` on that are left out.
+        first: all before this are left out, too.
+    """
+    start = 0
+    for ordinal, given in enumerate(batches):
+        keys = _fixed(given)
+        if ordinal >= first and ordinal not in skip:
+            yield Portion(ordinal, start, keys)
+        start += len(keys)
+
+
+def stream_portions(length: int, skip: set[int], first: int) -> Iterator[Portion]:
+    """As `portions`, for a stream whose end is not known: `keys` is a range of positions."""
+    for ordinal in itertools.count(first):
+        if ordinal not in skip:
+            start = ordinal * length
+            yield Portion(ordinal, start, range(start, start + length))
+
+
+class Progress:
+    """Which batches of an epoch the program has.
+
+    Attributes:
+        epoch: the epoch.
+        batches: all of the first so many.
+        beyond: further ordinals, where batches are handed out as they complete.
+        samples: how many samples they have together.
+        sampler: of what its order follows at the begin of the epoch (`order_of`); None: it has no state.
+    """
+
+    def __init__(
+        self, epoch: int, batches: int = 0, beyond: set[int] | None = None, samples: int = 0, sampler: Any = None
+    ) -> None:
+        self.epoch, self.batches, self.samples, self.sampler = epoch, batches, samples, sampler
+        self.beyond = set(beyond or ())
+        self.is_over = False
+
+    def handed(self, ordinal: int, samples: int) -> None:
+        """Count a batch."""
+        self.samples += samples
+        self.beyond.add(ordinal)
+        while self.batches in self.beyond:
+            self.beyond.remove(self.batches)
+            self.batches += 1
+
+    def state(self, seed: int) -> dict[str, Any]:
+        """The state as plain numbers."""
+        return {
+            "seed": seed,
+            "epoch": self.epoch,
+            "batches": self.batches,
+            "beyond": sorted(self.beyond),
+            "samples": self.samples,
+            "sampler": self.sampler,
+        }
+
+
+def progress_of(state: Any) -> tuple[int, Progress]:
+    """Return (seed, progress) of a state. Raises InvalidArgument: it is no state of a loader."""
+    try:
+        *numbers, sampler, beyond = (state[key] for key in _KEYS)
+        seed, epoch, batches, samples = map(operator.index, numbers)
+        ahead = set(map(operator.index, beyond))
+        if min(epoch, batches, samples) < 0 or (ahead and min(ahead) < batches):
+            raise ValueError
+        return seed, Progress(epoch, batches, ahead, samples, sampler)
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            f"the state of a DataLoader is a dict with {', '.join(_KEYS)}, as state_dict() gives it; this is {state!r}"
+        ) from None
+
+
+def _with(sampler: Any, *names: str) -> Any:
+    """The sampler, or the one below a batch sampler, that has these attributes; None: neither has."""
+    for one in (sampler, getattr(sampler, "sampler", None)):
+        if all(hasattr(one, name) for name in names):
+            return one
+    return None
+
+
+def order_of(sampler: Any) -> Any:
+    """The state of a sampler from which its order follows: its own, or its epoch; None: it has neither."""
+    kept = _with(sampler, "state_dict", "load_state_dict")
+    if kept is not None:
+        return kept.state_dict()
+    told = _with(sampler, "set_epoch", "epoch")
+    return None if told is None else {"epoch": told.epoch}
+
+
+def set_order(sampler: Any, state: Any) -> None:
+    """Give a sampler a state of `order_of`."""
+    kept = _with(sampler, "state_dict", "load_state_dict")
+    told = _with(sampler, "set_epoch", "epoch")
+    if kept is not None:
+        kept.load_state_dict(state)
+    elif told is not None:
+        told.set_epoch(state["epoch"])

@@ -1,0 +1,131 @@
+"""Which number of workers and of batches loaded ahead is the fastest, found by trying them on the dataset."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import QuotaExceeded
+
+_PREFETCH: Final = (2, 4)
+_GAIN: Final = 1.05
+"""What more workers must bring to be preferred."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting, and what came of it.
+
+    Attributes:
+        num_workers, prefetch_factor: the setting; the factor is None without workers.
+        samples_per_second: what it brought; 0 if it did not fit into `max_bytes`.
+        nbytes: of the batches that are loaded ahead.
+    """
+
+    num_workers: int
+    prefetch_factor: int | None
+    samples_per_second: float
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was tried.
+
+    Attributes:
+        best: the fastest setting, of equally fast ones the smallest.
+        trials: all, in the order in which they were tried.
+    """
+
+    best: Trial
+    trials: tuple[Trial, ...]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments for a DataLoader."""
+        chosen: dict[str, Any] = {"num_workers": self.best.num_workers}
+        if self.best.prefetch_factor is not None:
+            chosen["prefetch_factor"] = self.best.prefetch_factor
+        return chosen
+
+    def __str__(self) -> str:
+        lines = ["workers  ahead  samples/s  MB ahead"]
+        for trial in self.trials:
+            mark = "  <- best" if trial is self.best else ""
+            ahead = "-" if trial.prefetch_factor is None else str(trial.prefetch_factor)
+            rate = f"{trial.samples_per_second:,.0f}" if trial.samples_per_second else "too large"
+            lines.append(f"{trial.num_workers:7}  {ahead:>5}  {rate:>9}  {trial.nbytes / 1e6:8.1f}{mark}")
+        return "\n".join(lines)
+
+
+def tuned(make: Callable[..., Any], max_bytes: int | None, max_workers: int | None, seconds: float) -> Tuning:
+    """Try settings, more workers as long as these help. Blocks for about `seconds` for each.
+
+    Args:
+        make: makes a loader with the arguments num_workers, prefetch_factor and max_bytes.
+        max_bytes: of the batches that are loaded ahead.
+        max_workers: at most so many; None: as many as there are processors.
+        seconds: for each setting.
+    """
+    most = len(os.sched_getaffinity(0)) if max_workers is None else max_workers
+    trials = [_trial(make, 0, None, None, seconds)]
+    best = trials[0]
+    for workers in _counts(most):
+        before = best
+        for prefetch in _PREFETCH:
+            trial = _trial(make, workers, prefetch, max_bytes, seconds)
+            trials.append(trial)
+            if trial.samples_per_second > _GAIN * best.samples_per_second:
+                best = trial
+        if workers > 1 and best is before:
+            break
+    return Tuning(best, tuple(trials))
+
+
+def _counts(most: int) -> Iterator[int]:
+    """1, 2, 4, ... and at last `most`."""
+    count = 1
+    while count < most:
+        yield count
+        count *= 2
+    if most:
+        yield most
+
+
+def _trial(
+    make: Callable[..., Any], workers: int, prefetch: int | None, max_bytes: int | None, seconds: float
+) -> Trial:
+    """Time a setting from its first batch on."""
+    loader = make(num_workers=workers, prefetch_factor=prefetch, max_bytes=max_bytes)
+    begun = start = now = time.perf_counter()
+    first = 0
+    try:
+        for number in _endless(loader):
+            now = time.perf_counter()
+            if number == 0:
+                start, first = now, loader.stats().samples
+            if now - start > seconds:
+                break
+    except QuotaExceeded:
+        return Trial(workers, prefetch, 0.0, max_bytes or 0)
+    stats = loader.stats()
+    if stats.samples == first:  # a single batch
+        start, first = begun, 0
+    rate = (stats.samples - first) / max(now - start, 1e-9)
+    each = stats.nbytes // stats.batches if stats.batches else 0
+    return Trial(workers, prefetch, rate, each * workers * (prefetch or 0))
+
+
+def _endless(loader: Any) -> Iterator[int]:
+    """Number the batches of epoch after epoch. Ends if one has none."""
+    number = 0
+    while True:
+        before = number
+        for _ in loader:
+            yield number
+            number += 1
+        if number == before:
+            return

@@ -1,0 +1,204 @@
+"""The crew of a loader: worker processes that are started, watched, replaced and ended.
+
+Each worker has a queue of its own, so that it can be given jobs, and all share one queue of results. Workers ignore
+SIGINT and SIGTERM, which terminals and batch systems send to whole groups: the parent decides when they end. They end
+with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import parent_process, util
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ShmTensorError, WorkerDied
+from ..ipc.queues import Empty, SimpleQueue
+
+__all__ = ["Crew", "Member"]
+
+_GRACE: Final = 0.25
+"""Seconds that a worker has to end by itself once it is asked to; it may be in the middle of a sample."""
+
+
+class Member:
+    """One worker process.
+
+    Attributes:
+        number: its place in the crew, from 0; a replacement has the place of the one before.
+        word: a number above 0 that no other process of the crew ever has; its name in claims.
+        jobs: the queue that it takes jobs from.
+        process: the process object.
+    """
+
+    def __init__(self, number: int, word: int, process: Any, jobs: SimpleQueue[Any]) -> None:
+        self.number, self.word, self.process, self.jobs = number, word, process, jobs
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid  # type: ignore[no-any-return]
+
+    def is_stopped(self) -> bool:
+        """Whether a signal such as SIGSTOP has stopped it. Does not block."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        except OSError:
+            return False
+
+    def death(self, doing: str) -> WorkerDied:
+        """The error of a worker that has ended unasked.
+
+        Args:
+            doing: what it was doing, and what to do, for the message.
+        """
+        code = self.process.exitcode
+        name = None
+        if code < 0:
+            known = {number.value: number.name for number in signal.Signals}
+            name = known.get(-code, f"signal {-code}")
+        how = f"ended with exit code {code}" if name is None else f"was killed by {name}"
+        cause = _CAUSES.get(name or "", _EXITED if name is None else "see the kernel's log")
+        return WorkerDied(f"worker {self.number} (pid {self.pid}) {how} {doing}; {cause}", self.pid, code, name)
+
+
+_EXITED: Final = "code of the dataset may have called exit, or the process failed to start: see its standard error"
+_CAUSES: Final = {
+    "SIGKILL": "the likely cause is the kernel's out-of-memory killer (see dmesg): use fewer workers",
+    "SIGSEGV": "the likely cause is a fault in native code that the dataset calls: run it with num_workers=0 to see",
+    "SIGABRT": "native code that the dataset calls gave up: see its standard error",
+    "SIGBUS": "the likely cause is memory or a file that was truncated, or a full /dev/shm",
+    "SIGFPE": "the likely cause is a division by zero in native code that the dataset calls",
+    "SIGXCPU": "it used more processor time than ulimit -t allows",
+}
+
+
+class Crew:
+    """Worker processes that run `target(word, number, jobs, results, *arguments)`.
+
+    It ends its workers when it is dropped, and at the interpreter's end.
+
+    Args:
+        context: of shmtensor.multiprocessing, which starts the processes.
+        count: how many.
+        target: what they run; it returns once it takes None from `jobs`.
+        arguments: further arguments.
+
+    Attributes:
+        members: the workers, by their places.
+        results: the queue from the workers.
+
+    Raises as starting a process does; then none is left.
+    """
+
+    def __init__(self, context: Any, count: int, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._context, self._target, self._arguments = context, target, arguments
+        self._last_word = 0
+        self.results: SimpleQueue[Any] = SimpleQueue(ctx=context)
+        self.members: list[Member] = []
+        self._pid = os.getpid()
+        self.stop = util.Finalize(self, _stop, args=(self.members, self._pid), exitpriority=20)
+        try:
+            for number in range(count):
+                self.members.append(self._started(number))
+        except BaseException:
+            self.stop()
+            raise
+
+    def _started(self, number: int) -> Member:
+        self._last_word += 1
+        jobs: SimpleQueue[Any] = SimpleQueue(ctx=self._context)
+        arguments = (self._last_word, number, jobs, self.results)
+        process = self._context.Process(
+            target=_run, args=(self._target, arguments, self._arguments), name=f"DataWorker-{number}", daemon=True
+        )
+        process.start()
+        return Member(number, self._last_word, process, jobs)
+
+    def send(self, job: Any) -> None:
+        """Put a job into the queue of each worker. Blocks only for memory; raises as SimpleQueue.put."""
+        for member in self.members:
+            member.jobs.put(job)
+
+    def ended(self) -> list[Member]:
+        """The workers that have ended. Does not block."""
+        return [member for member in self.members if member.process.exitcode is not None]
+
+    def replace(self, member: Member) -> Member:
+        """Start a worker in the place of one that has ended. Raises as starting a process does."""
+        member.process.join()
+        new = self.members[member.number] = self._started(member.number)
+        return new
+
+    def wait(self, seconds: float) -> Any:
+        """The next result; None if none came in this time. Blocks so long; raises as SimpleQueue.get."""
+        with suppress(Empty):
+            return self.results._ring.get(True, seconds)
+        return None
+
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that started the workers, whose children they are not."""
+        return os.getpid() != self._pid
+
+
+def _stop(members: list[Member], pid: int) -> None:
+    """End the workers: ask them to, and kill those that do not end soon."""
+    if os.getpid() != pid:
+        return
+    for member in members:
+        with suppress(ShmTensorError, OSError):
+            member.jobs.put(None)
+    deadline = time.monotonic() + _GRACE
+    for member in members:
+        member.process.join(max(0.0, deadline - time.monotonic()))
+    for member in members:
+        if member.process.exitcode is None:
+            member.process.kill()
+    for member in members:
+        member.process.join()
+    members.clear()
+
+
+# ---------------------------------------------------------------------------------------------------------- the worker
+
+
+def _run(target: Callable[..., Any], arguments: tuple[Any, ...], more: tuple[Any, ...]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignore)
+    _end_with_parent()
+    target(*arguments, *more)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """Ignore a signal, as SIG_IGN does, but programs that the dataset starts have the default again."""
+
+
+def _end_with_parent() -> None:
+    """Let this process be killed when its parent ends, or at once if it has ended. Does not block.
+
+    A thread waits for that, so a process that a signal has stopped ends once it is continued. The kernel's own signal
+    for it (PR_SET_PDEATHSIG) would not wait, but is sent when the parent's thread ends that started the process, or the
+    fork server.
+    """
+    parent = parent_process()
+    assert parent is not None and parent.pid is not None
+    try:
+        pidfd = os.pidfd_open(parent.pid)
+    except ProcessLookupError:
+        os._exit(1)
+    if not parent.is_alive():  # the pid may be another process's by now
+        os._exit(1)
+    threading.Thread(target=_await_end, args=(pidfd,), name="shmtensor-parent", daemon=True).start()
+
+
+def _await_end(pidfd: int) -> None:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll()
+    os.kill(os.getpid(), signal.SIGKILL)
