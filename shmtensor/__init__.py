@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from . import atomics as atomics
     from . import autograd as autograd
     from . import cuda as cuda
+    from . import data as data
     from . import dtypes as dtypes
     from . import errors as errors
     from . import fft as fft
     from . import files as files
     from . import hogwild as hogwild
     from . import hooks as hooks
+    from . import integrations as integrations
     from . import linalg as linalg
     from . import manager as manager
     from . import multiprocessing as multiprocessing
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("allocators", "array_api", "atomics", "autograd", "cuda", "dtypes", "errors", "fft", "files", "hogwild",
-            "hooks", "linalg", "manager", "multiprocessing", "nn", "optim", "random", "special", "storage",
-            "utils")  # fmt: skip
+_MODULES = ("allocators", "array_api", "atomics", "autograd", "cuda", "data", "dtypes", "errors", "fft", "files",
+            "hogwild", "hooks", "integrations", "linalg", "manager", "multiprocessing", "nn", "optim", "random",
+            "special", "storage", "utils")  # fmt: skip
 _API = ("__array_api_version__", "__array_namespace_info__")
 
 

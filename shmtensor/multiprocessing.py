@@ -28,7 +28,6 @@ from .ipc import connection as _connection
 from .ipc import pool as _pool
 from .ipc import processes as _processes
 from .ipc import queues as _queues
-from .ipc import reductions as _reductions
 from .ipc import synchronize as _synchronize
 from .ipc.processes import ForkProcess, ForkServerProcess, Process, SpawnProcess
 from .ipc.spawn import (
@@ -396,6 +395,3 @@ __all__ = [
     "spawn",
     "start_processes",
 ]
-
-
-_reductions.register()

@@ -16,7 +16,7 @@ from copy import deepcopy
 from functools import partial
 from itertools import repeat
 from operator import getitem
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,7 @@ class Tensor(TensorBase, Methods):
     _array: NDArray[Any]  # the view; current while _epoch is the storage's
     _storage: Storage | None
     _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
+    _keeps_gradient: ClassVar[bool] = True  # whether a deepcopy has a copy of `grad`
     _base: Tensor | None  # of a view: what it is a view of; None: it was made under no_grad. Not set in others
 
     def __new__(cls, *content: Any) -> Self:
@@ -492,7 +493,7 @@ class Tensor(TensorBase, Methods):
         memo[id(self)] = made
         if state and state[0]:
             vars(made).update(deepcopy(state[0], memo))
-        if self.grad is not None:
+        if self.grad is not None and self._keeps_gradient:
             made.grad = deepcopy(self.grad, memo)
         return made
 

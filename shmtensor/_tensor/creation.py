@@ -332,7 +332,7 @@ def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
         else:
             with suppress(TypeError):  # it has no buffer
                 array = np.asarray(memoryview(obj))
-    if isinstance(array, np.ndarray) and not copy and wanted in (None, array.dtype):
+    if isinstance(array, np.ndarray) and not copy and (wanted is None or wanted == array.dtype):
         try:
             return from_numpy(array)
         except LayoutError as problem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .. import _native
+from .._loading import integrate, load
 from ..errors import InvalidArgument
 from .core import Tensor, array_of, wrap
 from .dispatch import composed, export
@@ -45,6 +46,7 @@ def __dlpack__(
         raise InvalidArgument(f"stream {stream!r} was given for a tensor in the processor's memory; leave it out")
     if dl_device is not None and dl_device != CPU:
         raise BufferError(f"asked to export to DLPack device {dl_device!r}; tensors are on {CPU}: leave dl_device out")
+    integrate()  # torch is to know what it gets
     array = self.clone()._array if copy else self._live()
     if any(stride < 0 for stride in array.strides):
         raise BufferError(
@@ -94,7 +96,35 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     """
     if device is not None and str(device) != "cpu":
         raise BufferError(f'asked for a tensor on device {str(device)!r}; tensors live on "cpu"')
+    integrate()  # torch is to know what it gives
     return wrap(_native.dlpack_import(ext_tensor, None if device is None else CPU, copy))
+
+
+@composed(function=False)
+def torch(self: Tensor) -> Any:
+    """A torch tensor over the memory of this one, without a copy. Does not block.
+
+    It has this memory's access: torch does not know read-only memory, and a write to that is a segmentation fault.
+
+    Raises:
+        ModuleNotFoundError: torch is not installed.
+        BufferError: strides that go backwards; a dtype that torch has not.
+    """
+    return load("integrations.torch").to_torch(self)
+
+
+@composed(method=False)
+def from_torch(tensor: Any) -> Tensor:
+    """A tensor over the memory of a torch tensor, without a copy, and without its gradients. Does not block.
+
+    It is shared if the memory is shmtensor's.
+
+    Raises:
+        ModuleNotFoundError: torch is not installed.
+        DTypeError: not a torch tensor, or of a type that tensors have not.
+        BufferError: a tensor on a device, sparse or conjugated.
+    """
+    return load("integrations.torch").from_torch(tensor)  # type: ignore[no-any-return]
 
 
 __all__ = export(globals())

@@ -24,7 +24,7 @@ def backward(
     """Add its gradients to `grad` of the leaves that it was computed from: `autograd.backward`, which has the errors.
 
     Args:
-        gradient: of its shape; may be left out for one element.
+        gradient: of its shape; may be left out for one real element.
         retain_graph, create_graph, inputs: as of `autograd.backward`.
     """
     _autograd().backward(self, gradient, retain_graph, create_graph, inputs=inputs)

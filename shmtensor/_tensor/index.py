@@ -27,7 +27,7 @@ as_tensor asarray diag empty empty_like eye from_numpy full full_like ones ones_
 zeros zeros_like
 """,
     "_tensor.distances": "cdist corrcoef cov pdist",
-    "_tensor.dlpack": "from_dlpack to_dlpack",
+    "_tensor.dlpack": "from_dlpack from_torch to_dlpack",
     "_tensor.einsums": "einsum",
     "_tensor.elementwise": """
 abs absolute acos acosh add arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh
@@ -121,7 +121,7 @@ uint16 uint32 uint64
     "_tensor.copies": "narrow_copy",
     "_tensor.creation": "diag",
     "_tensor.distances": "corrcoef cov",
-    "_tensor.dlpack": "__dlpack__ __dlpack_device__",
+    "_tensor.dlpack": "__dlpack__ __dlpack_device__ torch",
     "_tensor.elementwise": """
 __abs__ __add__ __and__ __eq__ __floordiv__ __ge__ __gt__ __iadd__ __iand__ __ifloordiv__ __ilshift__ __imod__
 __imul__ __invert__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ __le__ __lshift__ __lt__

@@ -19,7 +19,7 @@ from . import product_rules as rules
 from .core import Tensor, axis_of
 from .dispatch import Array, Module, Out, Register, export, operation
 from .elementwise import binary
-from .result_types import common_type, converted
+from .result_types import as_type, common_type, converted, is_narrow
 
 KINDS: Final = ("a scalar", "a vector (1 axis)", "a matrix (2 axes)", "a stack of matrices (3 axes)")
 
@@ -392,6 +392,8 @@ def trace(xp: Module, x: Array, /) -> Array:
     if x.ndim != 2:
         raise InvalidArgument(f"trace of a tensor of shape {x.shape}; it takes {KINDS[2]}: use linalg.trace for stacks")
     counted = x.dtype.kind in "biu" and x.dtype != np.uint64
+    if is_narrow(x.dtype):
+        return as_type(xp.trace(x.astype(xp.float32)), x.dtype)
     return xp.trace(x, dtype=np.int64 if counted else None)
 
 

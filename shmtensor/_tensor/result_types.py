@@ -89,6 +89,17 @@ def widened(xp: Module, dtype: NumpyType) -> NumpyType:
     return xp.dtype(xp.float32) if dtype.itemsize < 4 else dtype
 
 
+def is_narrow(dtype: NumpyType) -> bool:
+    """Whether it is a floating-point type that sums are not computed in: float16, bfloat16 and float8."""
+    return dtype.kind in "fV" and dtype.itemsize < 4
+
+
+def as_type(values: Array, dtype: NumpyType) -> Array:
+    """Values in a type, inf where it does not reach so far; those of this type are not copied."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(dtype, copy=False)
+
+
 def sortable(xp: Module, a: Array) -> Array:
     """The same values in a type that NumPy sorts with NaN last, which it does not do in types of other packages."""
     return a.astype(xp.float32) if a.dtype.kind == "V" else a

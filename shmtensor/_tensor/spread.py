@@ -9,7 +9,7 @@ import numpy as np
 from . import reduction_rules as rules
 from .core import axes_of
 from .dispatch import Array, Module, export, operation
-from .result_types import converted, number_of, require_floating, widened
+from .result_types import as_type, converted, number_of, require_floating, widened
 
 
 def moments(
@@ -63,7 +63,7 @@ def var_mean(
     Raises IndexOutOfRange; DTypeError: integers; InvalidArgument: a correction that is not a number.
     """
     variance, mean = moments(xp, "var_mean", input, dim, unbiased, keepdim, correction)
-    return variance.astype(input.real.dtype), mean.astype(input.dtype)
+    return as_type(variance, input.real.dtype), as_type(mean, input.dtype)
 
 
 @operation(method=False, fails="{name} over axes {axis} of", gradient=rules.of_std_mean)
@@ -78,7 +78,7 @@ def std_mean(
 ) -> tuple[Array, Array]:
     """Standard deviation and mean over all axes or some. Arguments and errors are those of var_mean."""
     variance, mean = moments(xp, "std_mean", input, dim, unbiased, keepdim, correction)
-    return xp.sqrt(variance).astype(input.real.dtype), mean.astype(input.dtype)
+    return as_type(xp.sqrt(variance), input.real.dtype), as_type(mean, input.dtype)
 
 
 __all__ = export(globals())

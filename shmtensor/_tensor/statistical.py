@@ -22,7 +22,7 @@ from .axes import dim_of
 from .core import Tensor, axes_of, axis_of, given_each, index_of
 from .dispatch import Array, Gradient, Module, Out, composed, export, operation
 from .elementwise import log_of_sum, maximum, minimum
-from .result_types import require_floating, sortable
+from .result_types import as_type, is_narrow, require_floating, sortable, widened
 from .spread import moments
 
 _INT64: Final = np.dtype(np.int64)
@@ -50,11 +50,13 @@ def reduced(function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, *
 def reduced_in_float32(
     xp: Module, function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any
 ) -> Array:
-    """`function` over axes; bfloat16 and float8, which would lose what they add, as float32."""
-    if a.dtype.isbuiltin != 2:
-        return function(a, axis=axes_of(a, axis), keepdims=keepdims, **how)
-    kind = how.pop("dtype", a.dtype)
-    return xp.asarray(reduced(function, a.astype(xp.float32), axis, keepdims, **how)).astype(kind)
+    """`function` over axes; float16, bfloat16 and float8, which would lose what they add, as float32."""
+    kind = how.get("dtype", a.dtype)
+    if is_narrow(kind):
+        how.pop("dtype", None)
+        wide = a.astype(kind, copy=False).astype(xp.float32)
+        return as_type(xp.asarray(reduced(function, wide, axis, keepdims, **how)), kind)
+    return reduced(function, a.astype(kind) if is_narrow(a.dtype) else a, axis, keepdims, **how)
 
 
 def _dims(dim: Any, axis: Any) -> Any:
@@ -82,7 +84,7 @@ def _typed(name: str, function: Callable[..., Any], doc: str, gradient: Gradient
     ) -> Array:
         along = None if dim is None and axis is None else _dims(dim, axis)
         own = x.dtype
-        if dtype is None and own.isbuiltin == 1 and own.kind != "u":  # most are; NumPy's choice for others is torch's
+        if dtype is None and own.isbuiltin == 1 and own.char not in "BHILQe":  # NumPy's choice for most is torch's
             return function(x, axis=axes_of(x, along), keepdims=keepdims or keepdim)
         kind = dtype_of(dtype) if dtype is not None else _INT64 if own.kind == "u" else own
         return reduced_in_float32(xp, function, x, along, keepdims or keepdim, dtype=kind)
@@ -130,7 +132,7 @@ def _own(
                     f"{name} of a tensor of {a.dtype.name}; give a floating-point dtype or convert it by to()"
                 )
             a = inexact(xp, a)
-        if a.dtype.isbuiltin == 1:
+        if a.dtype.isbuiltin == 1 and a.dtype.char != "e":
             return function(a, axis=axes_of(a, along), keepdims=keepdims or keepdim)
         return reduced_in_float32(xp, function, a, along, keepdims or keepdim)
 
@@ -157,7 +159,7 @@ def _corrected(name: str, function: Callable[[Array], Array], doc: str, gradient
         if isinstance(axis, bool):  # moments takes a bool for torch's std(x, unbiased)
             raise InvalidArgument(f"{name} over axis {axis}; give an integer")
         variance, _ = moments(xp, name, x, _dims(dim, axis), unbiased, keepdims or keepdim, correction)
-        return function(variance).astype(x.real.dtype)
+        return as_type(function(variance), x.real.dtype)
 
     text = f"{doc} over all axes or some. `correction` (default 1: of a sample) is taken from the number of elements."
     return _reduction(compute, name, text, gradient)
@@ -397,10 +399,11 @@ def _accumulate(
     if dtype is None:  # as sums do: small integers count further
         dtype = function.reduce(xp.empty(0, a.dtype), initial=first).dtype if a.dtype.kind in "biu" else a.dtype
     kind = dtype_of(dtype)
-    if a.dtype.isbuiltin == 2:  # bfloat16 and float8 would lose what they add
-        a, kind, narrow = a.astype(xp.float32), xp.dtype(xp.float32), kind
-    else:
-        narrow = kind
+    narrow = kind
+    if is_narrow(kind):  # it would lose what is added
+        a, kind = a.astype(kind, copy=False).astype(xp.float32), xp.dtype(xp.float32)
+    elif is_narrow(a.dtype):
+        a = a.astype(kind)
     if include_initial:
         shape = list(a.shape)
         shape[along] += 1
@@ -410,7 +413,7 @@ def _accumulate(
         function.accumulate(a, along, kind, result[(*parts, slice(1, None))])
     else:
         result = function.accumulate(a, along, kind)
-    return result if kind is narrow else result.astype(narrow)
+    return as_type(result, narrow)
 
 
 @operation(out=Out.COPIED, fails="{name} along axis {axis} of", gradient=rules.of_running_sum)
@@ -464,7 +467,8 @@ def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
     """Logarithms of the running sums of exp(x) along an axis. Raises IndexOutOfRange."""
     a, axis = inexact(xp, x), axis_of(x, dim)
     if a.dtype.kind != "c":
-        return xp.logaddexp.accumulate(a, axis)
+        wide = a.astype(widened(xp, a.dtype), copy=False)
+        return as_type(xp.logaddexp.accumulate(wide, axis), a.dtype)
     made = a.copy()
     rows = xp.moveaxis(made, axis, 0)
     for i in range(1, len(rows)):
@@ -546,7 +550,8 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
 def dist(xp: Module, x: Array, other: Array, /, p: float = 2) -> Array:
     """The p-norm of the difference of two tensors. Raises InvalidArgument: shapes."""
     difference = xp.subtract(inexact(xp, x), inexact(xp, other)).reshape(-1)
-    return xp.asarray(xp.linalg.norm(difference, p)).astype(difference.real.dtype, copy=False)
+    wide = difference.astype(widened(xp, difference.dtype), copy=False)
+    return as_type(xp.asarray(xp.linalg.norm(wide, p)), difference.real.dtype)
 
 
 @operation(out=Out.COPIED, in_place=True, gradient=norm_rules.of_renorm)
@@ -561,8 +566,9 @@ def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array
     if not p > 0 or not maxnorm >= 0:
         raise InvalidArgument(f"renorm to {p}-norms of at most {maxnorm}; give p > 0 and a norm from 0")
     others = tuple(i for i in range(x.ndim) if i != axis)
-    norms = xp.linalg.vector_norm(x, axis=others, keepdims=True, ord=p) if others else xp.abs(x)
-    return xp.where(norms > maxnorm, x * (maxnorm / (norms + 1e-7)), x).astype(x.dtype)
+    a = x.astype(widened(xp, x.dtype), copy=False)
+    norms = xp.linalg.vector_norm(a, axis=others, keepdims=True, ord=p) if others else xp.abs(a)
+    return xp.where(norms > maxnorm, a * (maxnorm / (norms + 1e-7)), a).astype(x.dtype)
 
 
 @operation(out=Out.COPIED, fails="a histogram of {bins} parts of")

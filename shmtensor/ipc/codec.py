@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _native
+from .._loading import integrate
 from .._tensor.methods import Tensor
 from ..dtypes import BY_DTYPE, dtype_of
 from ..errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
@@ -54,6 +55,7 @@ def reducers() -> dict[type, Any]:
     global _registered, _reducers
     plain, extra = copyreg.dispatch_table, ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     if (plain, extra) != _registered:
+        integrate()  # torch has registered its own by now, if the program has imported it
         known = plain, extra = plain.copy(), extra.copy()
         shared = [cls for cls, reduce in extra.items() if reduce is reductions.reduce_shared]
         _reducers = {

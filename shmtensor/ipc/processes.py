@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
+from .._loading import integrate
 from ..errors import ShmTensorError
 from ..manager import client
 from . import reductions
@@ -29,6 +30,13 @@ def _launch(start: Callable[[Any], Any], process: Any) -> Any:
     for embryo in reductions.embryos_of(popen).values():
         embryo.close()
     return popen
+
+
+def _pickled(start: Callable[[Any], Any], process: Any) -> Any:
+    """Start `process` by a method that pickles its arguments."""
+    integrate()
+    with reductions.starting():
+        return _launch(start, process)
 
 
 def _fork(process: Any) -> Any:
@@ -70,7 +78,7 @@ class SpawnProcess(_context.SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.SpawnProcess._Popen, process_obj)
+        return _pickled(_context.SpawnProcess._Popen, process_obj)
 
 
 class ForkServerProcess(_context.ForkServerProcess):
@@ -80,7 +88,7 @@ class ForkServerProcess(_context.ForkServerProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        return _launch(_context.ForkServerProcess._Popen, process_obj)
+        return _pickled(_context.ForkServerProcess._Popen, process_obj)
 
 
 class Process(_context.Process):

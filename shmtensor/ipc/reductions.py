@@ -9,9 +9,11 @@ and locks are sent in the same way.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import threading
+from collections.abc import Iterator
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, TypeAlias
@@ -102,9 +104,27 @@ class _Message(threading.local):
     """Its tickets, each with its block; None: no message is being pickled."""
     native: Client | None = None
     """The client whose blocks are pickled out of band, for the object that is being reduced."""
+    starts: bool = False
+    """Whether one of our processes is being started, and its arguments are being pickled."""
 
 
 _message = _Message()
+
+
+def is_sending() -> bool:
+    """Whether this thread pickles a message of this package, or the arguments of one of its processes."""
+    return _message.tickets is not None or _message.starts
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Start a process of this package in the block."""
+    outer = _message.starts
+    _message.starts = True
+    try:
+        yield
+    finally:
+        _message.starts = outer
 
 
 def dump(pickler: pickle.Pickler, message: Any) -> None:
@@ -317,10 +337,6 @@ def reduce_tensor(tensor: Tensor) -> Rebuild:
     return Tensor._rebuild, tensor._parts()
 
 
-def register() -> None:
-    """Register the reducers of storages and tensors in multiprocessing's pickler.
-
-    Plain pickle, copy and deepcopy are not changed.
-    """
-    each_type(lambda row: reduction.ForkingPickler.register(STORAGE_CLASSES[row.dtype], reduce_storage))
-    reduction.ForkingPickler.register(Tensor, reduce_tensor)
+# In multiprocessing's pickler; plain pickle, copy and deepcopy are not changed.
+each_type(lambda row: reduction.ForkingPickler.register(STORAGE_CLASSES[row.dtype], reduce_storage))
+reduction.ForkingPickler.register(Tensor, reduce_tensor)

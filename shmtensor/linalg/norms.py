@@ -10,6 +10,7 @@ import numpy as np
 from .._tensor.core import axes_of
 from .._tensor.dispatch import Array, Module, Out, export, operation
 from .._tensor.norm_rules import of_vector_norm
+from .._tensor.result_types import as_type, is_narrow
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from ..storage.arguments import SEQUENCES, refused
@@ -21,12 +22,13 @@ __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 
 
 def measured(name: str, a: Array, function: Callable[..., Any], **how: Any) -> Array:
-    """A norm by NumPy, which SVD may be a part of."""
+    """A norm by NumPy, which SVD may be a part of; of types narrower than float32 computed in that."""
     if a.dtype.kind in "iub":
         raise DTypeError(f"{name} of a tensor of {a.dtype.name}; it takes floating-point types: convert it by to()")
     try:
-        found = numpys(name, "gesdd", a, function, a, **how)
-        return found.astype(a.dtype) if a.dtype.kind == "V" else found
+        if not is_narrow(a.dtype):
+            return numpys(name, "gesdd", a, function, a, **how)
+        return as_type(numpys(name, "gesdd", a, function, a.astype(np.float32), **how), a.dtype)
     except np.exceptions.AxisError as error:
         raise IndexOutOfRange(f"{name} of a tensor of shape {a.shape}: {error}") from error
 

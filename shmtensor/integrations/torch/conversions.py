@@ -1,0 +1,44 @@
+"""A tensor of ours as one of torch and the other way round, over the same memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..._tensor.core import Tensor
+from ..._tensor.dlpack import from_dlpack
+from ...errors import DTypeError, type_name
+from ...storage.regions import shared_block
+from . import memory
+
+
+def to_torch(tensor: Tensor) -> torch.Tensor:
+    """Return a torch tensor over the memory of a tensor, without a copy: `tensor.torch()`.
+
+    Those of shared memory are on one torch storage, so that torch knows them as views of each other.
+
+    Raises:
+        BufferError: strides that go backwards, a dtype that torch has not.
+    """
+    theirs = torch.from_dlpack(tensor.detach())
+    block, kind = shared_block(tensor.storage()._region)
+    if block is not None and theirs.numel():
+        whole = memory.storage_at(memory.whole_of(block, kind))
+        offset = (theirs.data_ptr() - whole.data_ptr()) // theirs.element_size()
+        theirs = torch.empty(0, dtype=theirs.dtype, device="cpu").set_(whole, offset, theirs.size(), theirs.stride())
+    return theirs
+
+
+def from_torch(tensor: Any) -> Tensor:
+    """Return a tensor over the memory of a torch tensor, without a copy: `shmtensor.from_torch(tensor)`.
+
+    Gradients are not recorded through it. It is shared if the memory is ours, else private.
+
+    Raises:
+        DTypeError: not a torch tensor, or of a type that tensors have not.
+        BufferError: a tensor on a device, sparse or conjugated.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise DTypeError(f"from_torch takes a torch.Tensor, not a {type_name(tensor)}")
+    return from_dlpack(tensor.detach())

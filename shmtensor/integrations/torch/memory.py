@@ -1,0 +1,183 @@
+"""torch storages over our shared memory: finding them, making them, and moving others there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import SharedCache, StorageWeakRef
+from torch.utils.dlpack import to_dlpack
+
+from ..._native import Block
+from ..._tensor.core import wrap
+from ..._tensor.creation import empty
+from ..._tensor.dlpack import from_dlpack
+from ...errors import InvalidArgument
+from ...storage import Storage
+from ...storage.regions import shared_block
+
+_SWAP: Final = "_swap_data_ptr_"
+"""The method by which all tensors on a storage follow it to other memory. Private, and not in every torch."""
+_FOUND: Final = "_shmtensor_place"
+"""The attribute of a storage with its address and place, once found. torch keeps it as long as the storage lives."""
+_LENT: Final = "_shmtensor_lent"
+"""The attribute of a storage whose memory another library got by DLPack."""
+_LEFT: Final = "_shmtensor_left"
+"""The attribute of a storage that was moved with the one over the memory that it left, if arrays may be on that."""
+_users: Final = getattr(torch._C, "_storage_Use_Count", None)
+
+
+class Place(NamedTuple):
+    """Where the memory of a torch storage is in ours."""
+
+    storage: Storage
+    """The bytes of the block."""
+    first: int
+    nbytes: int
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What names the memory while somebody has it."""
+        block, kind = shared_block(self.storage._region)
+        return id(block), kind, self.first, self.nbytes
+
+
+_known: Final = SharedCache()
+"""The torch storage over each place, so that what arrives again is the same storage. A key holds an id: the storage
+keeps the block, so a reference that has not expired is to that block."""
+
+_moving: Final = threading.RLock()
+os.register_at_fork(before=_moving.acquire, after_in_parent=_moving.release, after_in_child=_moving.release)
+
+
+def bytes_of(storage: Any) -> Any:
+    """Return a torch tensor of all bytes of an untyped storage in the processor's memory."""
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
+
+
+def place_of(storage: Any) -> Place | None:
+    """Return where in our shared memory an untyped torch storage is; None: elsewhere. Does not block."""
+    if storage.device.type != "cpu" or not storage.nbytes():
+        return None
+    address = storage.data_ptr()
+    found: tuple[int, Place] | None = vars(storage).get(_FOUND)
+    if found is not None and found[0] == address:  # else it was swapped or set to other memory
+        return found[1]
+    ours = from_dlpack(to_dlpack(bytes_of(storage)))
+    if not ours.is_shared():
+        return None
+    place = Place(ours.storage(), ours.storage_offset(), storage.nbytes())
+    setattr(storage, _FOUND, (address, place))
+    return place
+
+
+def whole_of(block: Block, kind: int) -> Place:
+    """Return the place of all bytes of a block, with that view of it. Does not block."""
+    return Place(Storage._from_block(block, np.dtype(np.uint8), block.nbytes, kind), 0, block.nbytes)
+
+
+def remember(place: Place, storage: Any) -> None:
+    """Have `storage_at` give this storage for that place, as long as it lives."""
+    _known[place.key] = StorageWeakRef(storage)
+
+
+def storage_at(place: Place) -> Any:
+    """Return the torch storage over a place: the existing one, else a new one that keeps the block.
+
+    Raises:
+        BufferError: read-only memory, and a torch whose DLPack has no mark for it.
+    """
+    with _moving:
+        known = _known.get(place.key)
+        found = None if known is None else torch.UntypedStorage._new_with_weak_ptr(known.cdata)
+        if found is None:
+            part = place.storage._flat[place.first : place.first + place.nbytes]
+            found = torch.from_dlpack(wrap(part)).untyped_storage()
+            if shared_block(place.storage._region)[0] is not None:
+                remember(place, found)
+        return found
+
+
+def fresh(nbytes: int) -> Any:
+    """Return a new torch storage in our shared memory, uninitialised.
+
+    Raises:
+        OutOfMemory, ManagerError: as `shmtensor.empty(..., shared=True)`.
+    """
+    return torch.from_dlpack(empty(nbytes, dtype="uint8", shared=True)).untyped_storage()
+
+
+def copy(target: Any, source: Any) -> None:
+    """Copy all bytes from one storage to another of that size, in this thread. From then on neither can be resized."""
+    np.copyto(bytes_of(target).numpy(), bytes_of(source).numpy())
+
+
+def lend(storage: Any) -> None:
+    """Note that another library got the memory of a storage by DLPack: it does not see when the storage moves."""
+    setattr(storage, _LENT, True)
+
+
+def is_lent(storage: Any) -> bool:
+    """Whether an array of another library may be on the memory of a storage. Does not block.
+
+    A storage of which NumPy has seen the memory cannot be resized from then on; an array of it has a tensor on the
+    storage, besides that of the caller and the storage object.
+    """
+    if hasattr(storage, _LENT):
+        return True
+    return not storage.resizable() and (_users is None or _users(storage._cdata) > 2)
+
+
+def keep(storage: Any, left: Any) -> None:
+    """Keep the memory that a storage has left as long as that storage: those who look at it keep a tensor on it."""
+    setattr(storage, _LEFT, left)
+
+
+def can_move() -> bool:
+    """Whether this torch can move a storage with all tensors on it."""
+    return hasattr(torch.UntypedStorage, _SWAP)
+
+
+def move(storage: Any) -> Place:
+    """Move an untyped storage into our shared memory, with all tensors on it. Returns where it is.
+
+    A write by another thread meanwhile may be lost, as with torch's `share_memory_()`. Arrays of other libraries over
+    the memory that it leaves stay valid: that memory is then kept as long as the storage.
+
+    Raises:
+        InvalidArgument: a storage without elements or on a device; one that torch has shared already.
+        OutOfMemory, ManagerError: nothing was changed.
+    """
+    if storage.device.type != "cpu" or not storage.nbytes():
+        raise InvalidArgument(
+            f"a torch storage of {storage.nbytes()} bytes on device {storage.device} cannot be moved into shared "
+            "memory; it takes memory of the processor"
+        )
+    place = place_of(storage)
+    if place is None:
+        ours = fresh(storage.nbytes())
+        with _moving:
+            place = place_of(storage)  # another thread may have been quicker
+            if place is None:
+                require_private(storage)
+                lent = is_lent(storage)
+                copy(ours, storage)
+                getattr(storage, _SWAP)(ours)
+                if lent:
+                    keep(storage, ours)
+                place = place_of(storage)
+        assert place is not None
+    remember(place, storage)
+    return place
+
+
+def require_private(storage: Any) -> None:
+    """Raise InvalidArgument for a storage that is shared."""
+    if storage.is_shared():
+        raise InvalidArgument(
+            f"a torch storage of {storage.nbytes()} bytes is in torch's shared memory, where other processes may have "
+            "it; make it with shmtensor.integrations.torch.share_tensor_ from the start, or share a clone()"
+        )

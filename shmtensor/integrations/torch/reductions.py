@@ -1,0 +1,99 @@
+"""Torch storages in messages and arguments: as handles of our shared memory.
+
+Everything else keeps torch's reducers, but for what these forget: whether a tensor is conjugated or negated when read.
+"""
+
+from __future__ import annotations
+
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+from torch.multiprocessing import reductions as theirs
+
+from ...errors import StaleHandle
+from ...ipc import reductions as ipc
+from ...storage import Storage
+from . import memory
+from .memory import Place
+from .sharing import reseat
+from .storages import is_torch_shared
+
+
+def reduce_storage(storage: Any) -> ipc.Rebuild:
+    """Reduce an untyped storage: to a handle where it is in our memory, or goes through one of our channels.
+
+    Private memory that goes through one of our channels is moved first, as torch moves it into its own.
+
+    Raises:
+        OutOfMemory, ManagerError: no shared memory.
+        Whatever torch's reducer raises, for what is not ours: storages on devices; memory that torch has shared.
+    """
+    place = memory.place_of(storage)
+    if place is not None:
+        memory.remember(place, storage)
+    elif storage.device.type == "cpu" and ipc.is_sending():
+        if not storage.nbytes():
+            return theirs.rebuild_storage_empty, (type(storage),)
+        if is_torch_shared(storage):
+            return rebuild_theirs, theirs.reduce_storage(storage)
+        if memory.can_move():
+            place = memory.move(storage)
+    if place is None:
+        return theirs.reduce_storage(storage)  # type: ignore[no-any-return]
+    return rebuild_storage, tuple(place)
+
+
+def rebuild_storage(ours: Storage, first: int, nbytes: int) -> Any:
+    """Return the torch storage over bytes of one of ours; the existing one if this process has it."""
+    return memory.storage_at(Place(ours, first, nbytes))
+
+
+def rebuild_theirs(rebuild: Any, arguments: Any) -> Any:
+    """Return a storage in torch's shared memory, which was sent as torch sends it.
+
+    Raises:
+        StaleHandle: the sender has ended, or the message was received before.
+    """
+    try:
+        return rebuild(*arguments)
+    except (EOFError, ConnectionError, FileNotFoundError) as problem:
+        raise StaleHandle(
+            "a tensor in torch's shared memory can be received once, while its sender lives; have it in shmtensor's: "
+            f"shmtensor.integrations.torch.share_tensor_ in the place of share_memory_() ({type(problem).__name__})"
+        ) from problem
+
+
+def reduce_flagged(tensor: Any) -> ipc.Rebuild:
+    """Reduce a tensor as torch does, with its bits of conjugation and negation, which torch does not send."""
+    conj, neg = tensor.is_conj(), tensor.is_neg()
+    graph = tensor.requires_grad and not tensor.is_leaf  # which torch refuses
+    if not (conj or neg) or graph or not ipc.is_sending():
+        return theirs.reduce_tensor(tensor)  # type: ignore[no-any-return]
+    return rebuild_flagged, (_flipped(tensor.detach(), conj, neg), conj, neg, tensor.requires_grad)
+
+
+def rebuild_flagged(tensor: Any, conj: bool, neg: bool, requires_grad: bool) -> Any:
+    """Return a view of a tensor with these bits."""
+    return _flipped(tensor, conj, neg).requires_grad_(requires_grad)
+
+
+def _flipped(tensor: Any, conj: bool, neg: bool) -> Any:
+    tensor = tensor.conj() if conj else tensor
+    return torch._neg_view(tensor) if neg else tensor
+
+
+def reduce_tensor(tensor: Any) -> ipc.Rebuild:
+    """Reduce a tensor, moved before: for a torch that cannot move a storage with all tensors on it."""
+    if ipc.is_sending() and tensor.layout is torch.strided and not tensor.is_nested and tensor.device.type == "cpu":
+        reseat(tensor)
+    return reduce_flagged(tensor)
+
+
+def install() -> None:
+    """Register the reducers in multiprocessing's pickler, which ours starts from."""
+    ForkingPickler.register(torch.UntypedStorage, reduce_storage)
+    ForkingPickler.register(torch.Tensor, reduce_flagged)
+    if not memory.can_move():
+        for cls in (*torch._tensor_classes, torch.Tensor, torch.nn.Parameter):
+            ForkingPickler.register(cls, reduce_tensor)

@@ -1,0 +1,134 @@
+"""Moving torch tensors and modules into our shared memory, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
+
+from ...errors import DTypeError, InvalidArgument, type_name
+from . import memory
+
+_COMPRESSED: Final = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+
+
+def share_tensor_(tensor: torch.Tensor) -> torch.Tensor:
+    """Move a torch tensor into our shared memory, unless it is there. Returns the tensor.
+
+    Its whole storage moves, and everything on that storage follows: views, tied parameters, what an optimizer has.
+    Arrays of NumPy and other libraries that were taken before keep the old memory, which then stays as long as the
+    storage. Of sparse and nested tensors all parts move. (A torch without `UntypedStorage._swap_data_ptr_` moves this
+    tensor alone; views of it keep the old memory.)
+
+    Raises:
+        DTypeError: not a torch tensor.
+        InvalidArgument: a tensor on a device, or in torch's own shared memory, which others may have open; a parameter
+            of a lazy module that has no shape yet.
+        OutOfMemory, ManagerError: no shared memory; nothing was changed.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise DTypeError(f"share_tensor_ takes a torch.Tensor, not a {type_name(tensor)}")
+    if is_lazy(tensor):
+        raise InvalidArgument("a lazy parameter has no shape yet: call its module once with an input, then share it")
+    for part in _parts(tensor):
+        if part.untyped_storage().nbytes():
+            _share(part)
+    return tensor
+
+
+def share_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Move all parameters and buffers of a torch module into our shared memory. Returns the module.
+
+    One block for each storage; what refers to them follows, as with `share_tensor_`: tied weights stay tied, optimizers
+    and a `state_dict` that was taken before go on with the same tensors. Gradients stay private.
+
+    Raises:
+        DTypeError: not a torch module.
+        InvalidArgument: as share_tensor_; a lazy module whose parameters have no shape yet. The latter moves nothing.
+        OutOfMemory, ManagerError: as share_tensor_; what was moved before stays moved.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise DTypeError(f"share_module takes a torch.nn.Module, not a {type_name(module)}")
+    named = [*module.named_parameters(), *module.named_buffers()]
+    for name, tensor in named:
+        if is_lazy(tensor):
+            raise InvalidArgument(
+                f"{name!r} of a {type(module).__name__} has no shape yet: call the module once, then share it"
+            )
+    for _, tensor in named:
+        share_tensor_(tensor)
+    return module
+
+
+def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in our shared memory, without gradients; of sparse, nested and empty tensors the detached tensor.
+
+    Raises:
+        OutOfMemory, ManagerError: no shared memory.
+    """
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_nested or not tensor.numel():
+        return tensor
+    return torch.empty(0, dtype=tensor.dtype).set_(memory.fresh(tensor.nbytes), 0, tensor.shape).copy_(tensor)
+
+
+def _parts(tensor: Any) -> Iterator[Any]:
+    """The dense tensors that a tensor consists of."""
+    if tensor.device.type != "cpu":
+        raise InvalidArgument(
+            f"a tensor on device {tensor.device} cannot be moved into the processor's shared memory; share tensor.cpu()"
+        )
+    if hasattr(tensor, "__tensor_flatten__"):  # subclasses that consist of other tensors
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _parts(getattr(tensor, name))
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in _COMPRESSED:
+        yield from (getattr(tensor, name)() for name in _COMPRESSED[tensor.layout])
+        yield tensor.values()
+    elif tensor.is_nested:
+        yield tensor.values()
+    else:
+        yield tensor
+
+
+def _share(tensor: Any) -> None:
+    storage = tensor.untyped_storage()
+    if memory.can_move():
+        memory.move(storage)
+    elif memory.place_of(storage) is None:
+        memory.require_private(storage)
+        reseat(tensor)
+
+
+# -- a torch that cannot move a storage -------------------------------------------------------------------------------
+
+_successors: Final[dict[int, tuple[Any, Any]]] = {}
+"""By the number of a storage that was left: (reference to it, the one in our memory), where its tensors meet again."""
+
+
+def reseat(tensor: Any) -> None:
+    """Put a dense tensor alone onto a storage in our memory, unless it is on one, or on one that torch has shared."""
+    old = tensor.untyped_storage()
+    if not old.nbytes() or old.is_shared():
+        return
+    known = _successors.get(old._cdata)
+    if known is None or known[0].expired():
+        for number in [number for number, (left, _) in _successors.items() if left.expired()]:
+            _successors.pop(number, None)
+        new = memory.fresh(old.nbytes())
+        lent = memory.is_lent(old)
+        memory.copy(new, old)
+        if lent:
+            memory.keep(new, old)
+        known = _successors[old._cdata] = StorageWeakRef(old), new
+    seat = torch.empty(0, dtype=tensor.dtype, device="cpu")
+    tensor.data = seat.set_(known[1], tensor.storage_offset(), tensor.size(), tensor.stride())
