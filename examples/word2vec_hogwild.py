@@ -7,6 +7,8 @@ changed by atomic additions, so that nothing is lost where two processes change 
 
     python examples/word2vec_hogwild.py            # one process, then one per core
     python examples/word2vec_hogwild.py --processes 4 --start-method spawn
+    python examples/word2vec_hogwild.py --gensim   # and gensim's Word2Vec with as many threads, if it is installed
+    python examples/word2vec_hogwild.py --autograd # gradients from backward(), steps by an optimizer
 
 It prints words per second and words that are near to each other, draws a map of them, and exits 0 if every run learnt
 which words fit into gaps: of two words, it finds the one that was taken from a text that it has not read in 3 of 4
@@ -21,34 +23,36 @@ import re
 import sys
 import sysconfig
 from collections import Counter as Bag
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 from common.progress import Progress
-from common.workers import Outcome, run_together
+from common.workers import run_together
 
 import shmtensor as st
 import shmtensor.multiprocessing as mp
-from shmtensor import hogwild
+from shmtensor import hogwild, nn, optim
 from shmtensor.atomics import index_add_atomic_
 from shmtensor.hogwild import Counter, Metrics
-from shmtensor.nn.functional import normalize, softplus
+from shmtensor.nn.functional import binary_cross_entropy_with_logits, normalize
 
 STRETCH = 128  # words that are read in a step
 WINDOW = 5  # words to both sides that count as neighbours; the nearer, the more
-NEGATIVES = 64  # random words that a stretch is compared with
-NEGATIVE_WEIGHT = 5.0  # of all of them together, for each neighbour
+NEGATIVES = 5  # how much all random words together count, against a neighbour
+DRAWN = 32  # random words, with which all words of a stretch are compared
 DIMENSIONS = 64
-RATE = 0.03  # of learning at the start; falls to 0 in a straight line
+RATE = 0.025  # of learning at the start; falls to 0 in a straight line
 RARE = 5  # words that come less often are left out
 FREQUENT = 5e-4  # part of the text from which on a word is skipped now and then
 NOT_READ = {"test", "site-packages", "dist-packages", "pydoc_data", "lib2to3", "idlelib"}  # folders
 HELD_OUT = 20  # of so many stretches, one is not read but tested with
 WANTED = 0.75  # test accuracy; 0.5 is chance
-SECONDS_BETWEEN_EVALUATIONS = 0.3
+STEPS_BETWEEN_LOSSES = 32  # of which the bar shows the mean
+SECONDS_BETWEEN_EVALUATIONS = 0.4
 SHOWN = ("list", "float", "socket", "thread", "directory", "exception", "month")
 
 
@@ -62,10 +66,11 @@ class Text:
     test: st.Tensor  # numbers of words (n,), without those that are frequent
     kept: st.Tensor  # the chance that a word is not skipped, by number
     random: st.Tensor  # numbers of words, each as often as it is to be drawn
-    nearness: st.Tensor  # how much of a neighbour each word of a stretch is to each other (STRETCH, STRETCH)
+    wanted: st.Tensor  # 0 for the random words, 1 for the words of the stretch (STRETCH, DRAWN + STRETCH)
+    weight: st.Tensor  # how much each of these counts for each word of a stretch
 
     def share_memory(self) -> Text:
-        for tensor in (self.training, self.test, self.kept, self.random, self.nearness):
+        for tensor in (self.training, self.test, self.kept, self.random, self.wanted, self.weight):
             tensor.share_memory_()
         return self
 
@@ -87,37 +92,41 @@ def load() -> Text:
     number = {word: i for i, word in enumerate(counts)}
     numbers = np.array([number[word] for word in read if word in number])
     part = np.array(list(counts.values())) / len(numbers)
-    kept = np.minimum(1, np.sqrt(FREQUENT / part))
+    kept = np.minimum(1, np.sqrt(FREQUENT / part) + FREQUENT / part).astype(np.float32)
     drawn = np.repeat(np.arange(len(part)), np.ceil(200_000 * part**0.75 / (part**0.75).sum()).astype(int))
 
     stretches = numbers[: len(numbers) // STRETCH * STRETCH].reshape(-1, STRETCH)
     order = np.random.default_rng(0).permutation(len(stretches))
     held_out, training = np.split(stretches[order], [len(stretches) // HELD_OUT])
     test = held_out[kept[held_out] > 0.5]
-    return Text(list(counts), *map(st.from_numpy, (training, test, kept, drawn)), nearness())
+    return Text(list(counts), *map(st.from_numpy, (training, test, kept, drawn)), *wanted_and_weight())
 
 
-def nearness() -> st.Tensor:
-    """1 for words beside each other, less with distance, 0 beyond the window and for a word and itself."""
+def wanted_and_weight() -> tuple[st.Tensor, st.Tensor]:
+    """What a stretch's words are to find out about random words and each other, and how much each answer counts.
+
+    A word beside another counts 1, less with distance, and 0 beyond the window; so does a word for itself.
+    """
     place = st.arange(STRETCH)
     distance = (place - place.unsqueeze(1)).abs()
-    return (1 - (distance - 1) / WINDOW).clamp(min=0) * (distance > 0)
+    near = (1 - (distance - 1) / WINDOW).clamp(min=0) * (distance > 0)
+    far = (near.sum(1, keepdim=True) * (NEGATIVES / DRAWN)).expand(STRETCH, DRAWN)
+    wanted = st.cat([st.zeros(STRETCH, DRAWN), st.ones(STRETCH, STRETCH)], 1)
+    return wanted, st.cat([far, near], 1)
 
 
 # ---- a worker --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Vectors:
+class Vectors(nn.Module):
     """Two vectors for each word: as the word in the middle, and as a neighbour."""
 
-    middle: st.Tensor
-    neighbour: st.Tensor
-
-    def share_memory(self) -> Vectors:
-        self.middle.share_memory_()
-        self.neighbour.share_memory_()
-        return self
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.middle = nn.Embedding(words, DIMENSIONS, sparse=True)
+        self.neighbour = nn.Embedding(words, DIMENSIONS, sparse=True)
+        for table in self.parameters():
+            nn.init.uniform_(table, -0.5 / DIMENSIONS, 0.5 / DIMENSIONS)
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,7 @@ class Job:
     text: Text
     epochs: int
     seed: int
+    autograd: bool
     places: list[Counter]  # how far each process has come in its range
     counter: Counter  # steps of all
     metrics: Metrics
@@ -144,31 +154,60 @@ def train(rank: int, job: Job) -> None:
     """Read a range of the text as often as there are epochs, from where a process before this one came to."""
     mine, place = job.range_of(rank), job.places[rank]
     st.manual_seed(1_000_003 * job.seed + job.steps * rank + place.value)
+    learn = steps_by_autograd(job.vectors) if job.autograd else steps_by_hand(job.vectors)
     for step in place.until(job.epochs * len(mine)):
-        rate = RATE * max(0, 1 - job.counter.value / job.steps)
-        loss = learn(job.vectors, job.text, mine[step % len(mine)], rate)
+        question = Question(job.text, mine[step % len(mine)])
+        learn(question, max(0, 1 - job.counter.value / job.steps))
         job.counter.add()
-        job.metrics.add(rank, loss=loss)
+        if step % STEPS_BETWEEN_LOSSES == 0:
+            with st.no_grad():
+                job.metrics.add(rank, loss=question.loss(job.vectors) / question.weight.sum())
 
 
-def learn(vectors: Vectors, text: Text, words: st.Tensor, rate: float) -> float:
-    """A step: neighbours pull each other, random words are pushed away. Returns the mean loss of a pair of neighbours.
+class Question:
+    """Which of some words are neighbours of each word of a stretch? Random words are not, its own words are."""
 
-    All pairs of a stretch are elements of two matrices, so that a step is six products of matrices.
-    """
-    words = words[st.rand(len(words)) < text.kept[words]]
-    random = text.random[st.randint(0, len(text.random), (NEGATIVES,))]
-    u, v, r = vectors.middle[words], vectors.neighbour[words], vectors.neighbour[random]
-    near = text.nearness[: len(words), : len(words)]
-    far = near.sum(1, keepdim=True) * (NEGATIVE_WEIGHT / NEGATIVES)
+    def __init__(self, text: Text, stretch: st.Tensor) -> None:
+        self.words = stretch[st.rand(len(stretch)) < text.kept[stretch]]
+        random = text.random[st.randint(0, len(text.random), (DRAWN,))]
+        self.others = st.cat([random, self.words])
+        part = slice(len(self.words)), slice(len(self.others))
+        self.wanted, self.weight = text.wanted[part], text.weight[part]
 
-    scores, random_scores = u @ v.T, u @ r.T
-    pull, push = near * (-scores).sigmoid(), far * random_scores.sigmoid()
-    index_add_atomic_(vectors.middle, 0, words, pull @ v - push @ r, alpha=rate)
-    index_add_atomic_(vectors.neighbour, 0, words, pull.T @ u, alpha=rate)
-    index_add_atomic_(vectors.neighbour, 0, random, push.T @ u, alpha=-rate)
-    loss = (near * softplus(-scores)).sum() + (far * softplus(random_scores)).sum()
-    return (loss / near.sum().clamp(min=1)).item()
+    def loss(self, vectors: Vectors) -> st.Tensor:
+        """All pairs of words are elements of one matrix, a product."""
+        scores = vectors.middle(self.words) @ vectors.neighbour(self.others).T
+        return binary_cross_entropy_with_logits(scores, self.wanted, weight=self.weight, reduction="sum")
+
+
+Learn = Callable[[Question, float], None]  # a step, with a factor of the rate
+
+
+def steps_by_autograd(vectors: Vectors) -> Learn:
+    """Gradients of the tables are sparse: they have the rows that were read, and the optimizer changes only these."""
+    optimizer = optim.SGD(vectors.parameters(), lr=RATE)
+
+    def learn(question: Question, factor: float) -> None:
+        hogwild.scale_rates(optimizer, factor)
+        optimizer.zero_grad()
+        question.loss(vectors).backward()
+        optimizer.step()
+
+    return learn
+
+
+def steps_by_hand(vectors: Vectors) -> Learn:
+    """The same steps in less time: the gradient of this loss is the error of each answer, and no loss is needed."""
+    middle, neighbour = vectors.middle.weight.detach(), vectors.neighbour.weight.detach()
+
+    def learn(question: Question, factor: float) -> None:
+        words, others = question.words, question.others
+        u, v = middle[words], neighbour[others]
+        error = (question.wanted - (u @ v.T).sigmoid()) * question.weight
+        index_add_atomic_(middle, 0, words, error @ v, alpha=RATE * factor)
+        index_add_atomic_(neighbour, 0, others, error.T @ u, alpha=RATE * factor)
+
+    return learn
 
 
 # ---- the parent ------------------------------------------------------------------------------------------------------
@@ -178,102 +217,144 @@ def learn(vectors: Vectors, text: Text, words: st.Tensor, rate: float) -> float:
 class Run:
     """What one training run gave: `curve` has (seconds, accuracy) from start to end."""
 
+    label: str
     processes: int
-    steps: int
-    outcome: Outcome
+    words: int
     curve: list[tuple[float, float]]
-    vectors: Vectors
+    middle: st.Tensor  # the vectors of words in the middle
+    replaced: int = 0
 
     @property
-    def label(self) -> str:
-        return f"{self.processes} process{'es' if self.processes > 1 else ''}"
+    def seconds(self) -> float:
+        return self.curve[-1][0]
+
+    @property
+    def speed(self) -> float:
+        return self.words / self.seconds
 
     @property
     def accuracy(self) -> float:
         return self.curve[-1][1]
 
 
-def accuracy_of(vectors: Vectors, test: st.Tensor) -> float:
+def accuracy_of(middle: st.Tensor, neighbour: st.Tensor, test: st.Tensor) -> float:
     """How often the word in a gap fits better between the two words at each side than another word of the test does."""
-    around = vectors.neighbour[test]
+    around = neighbour[test]
     around = around[:-4] + around[1:-3] + around[3:-1] + around[4:]
     words = test[2:-2]
     others = words[st.randperm(len(words), generator=st.Generator().manual_seed(0))]
-    fits, other_fits = ((around * vectors.middle[which]).sum(1) for which in (words, others))
-    return (fits > other_fits)[words != others].float().mean().item()
+    fits, other_fits = ((around * middle[which]).sum(1) for which in (words, others))
+    found = (fits > other_fits).float() + (fits == other_fits).float() / 2
+    return found[words != others].mean().item()
 
 
 def run_hogwild(arguments: argparse.Namespace, text: Text, processes: int) -> Run:
     """Learn the vectors with so many processes."""
     st.manual_seed(arguments.seed)
-    shape = len(text.words), DIMENSIONS
-    vectors = Vectors(*((st.rand(2, *shape) - 0.5) / DIMENSIONS).unbind()).share_memory()
-    places = [Counter() for _ in range(processes)]
-    job = Job(vectors, text, arguments.epochs, arguments.seed, places, Counter(), Metrics(processes, "loss"))
-    curve = [(0.0, accuracy_of(vectors, text.test))]
+    vectors = Vectors(len(text.words)).share_memory()
+    middle, neighbour = vectors.middle.weight.detach(), vectors.neighbour.weight.detach()
+    places, counter, metrics = [Counter() for _ in range(processes)], Counter(), Metrics(processes, "loss")
+    job = Job(vectors, text, arguments.epochs, arguments.seed, arguments.autograd, places, counter, metrics)
+    curve = [(0.0, accuracy_of(middle, neighbour, text.test))]
 
     def watch(seconds: float) -> None:
         if seconds > curve[-1][0] + SECONDS_BETWEEN_EVALUATIONS:
-            curve.append((seconds, accuracy_of(vectors, text.test)))
+            curve.append((seconds, accuracy_of(middle, neighbour, text.test)))
         progress.show(accuracy=f"{curve[-1][1]:.3f}")
 
-    label = f"{processes} process{'es' if processes > 1 else '  '}"
-    with Progress(label, job.counter, job.steps, job.metrics) as progress:
+    label = f"{processes} process{'es' if processes > 1 else ''}"
+    with Progress(f"{label:11}", counter, job.steps, metrics) as progress:
         outcome = run_together(train, (job,), processes, start_method=arguments.start_method, watch=watch)
-    curve.append((outcome.seconds, accuracy_of(vectors, text.test)))
-    return Run(processes, job.counter.value, outcome, curve, vectors)
+    curve.append((outcome.seconds, accuracy_of(middle, neighbour, text.test)))
+    return Run(label, processes, counter.value * STRETCH, curve, middle, outcome.replaced)
 
 
-def nearest(vectors: Vectors, text: Text, word: str, count: int) -> list[str]:
+def run_gensim(arguments: argparse.Namespace, text: Text, threads: int) -> Run:
+    """Learn the vectors with gensim's Word2Vec, from the same text with the same settings."""
+    from common import gensim_words
+
+    curve: list[tuple[float, float]] = []
+    tables: list[st.Tensor] = []
+
+    def watch(seconds: float, *now: Any) -> None:
+        tables[:] = map(st.from_numpy, now)
+        curve.append((seconds, accuracy_of(*tables, text.test)))
+
+    stretches = [[text.words[number] for number in stretch] for stretch in text.training.tolist()]
+    settings = {
+        "vector_size": DIMENSIONS, "window": WINDOW, "negative": NEGATIVES, "sample": FREQUENT, "alpha": RATE,
+        "epochs": arguments.epochs, "seed": arguments.seed,
+    }  # fmt: skip
+    gensim_words.learn(text.words, stretches, threads, settings, watch)
+    label = f"gensim, {threads} thread{'s' if threads > 1 else ''}"
+    return Run(label, threads, arguments.epochs * text.training.numel(), curve, tables[0])
+
+
+def nearest(middle: st.Tensor, text: Text, word: str, count: int) -> list[str]:
     """The words whose vectors point in about the same direction as a word's, the nearest first."""
-    directions = normalize(vectors.middle, dim=1)
+    directions = normalize(middle, dim=1)
     cosines = directions @ directions[text.words.index(word)]
     return [text.words[i] for i in cosines.topk(count + 1).indices.tolist() if text.words[i] != word]
 
 
-def print_table(runs: Sequence[Run], text: Text) -> None:
+def print_table(runs: Sequence[Run], peers: Sequence[Run], text: Text) -> None:
     print("\nprocesses   seconds     words/s   test accuracy   replaced")
     for run in runs:
-        seconds, replaced = run.outcome.seconds, run.outcome.replaced
-        speed = run.steps * STRETCH / seconds
-        print(f"{run.processes:9}{seconds:10.2f}{speed:12,.0f}{run.accuracy:16.3f}{replaced:11}")
+        print(f"{run.processes:9}{run.seconds:10.2f}{run.speed:12,.0f}{run.accuracy:16.3f}{run.replaced:11}")
+    if peers:
+        print("\ngensim, threads   seconds     words/s   test accuracy")
+        for run in peers:
+            print(f"{run.processes:15}{run.seconds:10.2f}{run.speed:12,.0f}{run.accuracy:16.3f}")
     print(f"\nnearest words ({runs[-1].label}):")
     for word in SHOWN:
-        print(f"{word:>12}: {', '.join(nearest(runs[-1].vectors, text, word, 6))}")
+        print(f"{word:>12}: {', '.join(nearest(runs[-1].middle, text, word, 6))}")
     print()
 
 
-def draw_plot(runs: Sequence[Run], text: Text, path: Path) -> None:
+def draw_plot(runs: Sequence[Run], peers: Sequence[Run], text: Text, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), width_ratios=(2, 3), layout="constrained")
-    for run in runs:
-        left.plot(*zip(*run.curve, strict=True), label=f"{run.label}: {run.accuracy:.3f}")
-    left.axhline(WANTED, color="grey", linestyle=":", linewidth=1)
-    left.set(title="Test accuracy", xlabel="seconds", ylim=(0.45, 0.95))
-    left.grid(alpha=0.3)
-    left.legend(loc="lower right")
+    figure, (speeds, curves, words) = plt.subplots(1, 3, figsize=(15, 5), width_ratios=(3, 5, 8), layout="constrained")
+    for i, run in enumerate([*runs, *peers]):
+        peer = run in peers
+        color = f"C{i - len(runs) if peer else i}"
+        bar = speeds.bar(run.label.replace(", ", "\n"), run.speed / 1e6, color=color, alpha=0.5 if peer else 1)
+        speeds.bar_label(bar, fmt="%.2f")
+        label = f"{run.label}: {run.accuracy:.3f}"
+        curves.plot(*zip(*run.curve, strict=True), color=color, linestyle="--" if peer else "-", label=label)
+    speeds.set(title="Million words per second")
+    speeds.tick_params("x", labelsize=8)
+    curves.axhline(WANTED, color="grey", linestyle=":", linewidth=1)
+    curves.set(title="Test accuracy", xlabel="seconds", ylim=(0.45, 0.9))
+    curves.grid(alpha=0.3)
+    curves.legend(loc="lower right")
+    draw_map(words, runs[-1].middle, text)
+    figure.suptitle("Word vectors of Python's documentation: two matrices in shared memory, no locks")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
 
-    groups = [[word, *nearest(runs[-1].vectors, text, word, 5)] for word in SHOWN]
-    shown = [text.words.index(word) for group in groups for word in group]
-    directions = normalize(runs[-1].vectors.middle[shown], dim=1)
+
+def draw_map(plot: Any, middle: st.Tensor, text: Text) -> None:
+    """Some words and those near to them, seen from where they are farthest apart."""
+    groups = [[word, *nearest(middle, text, word, 5)] for word in SHOWN]
+    directions = normalize(middle[[text.words.index(word) for group in groups for word in group]], dim=1)
     centred = directions - directions.mean(0)
     _, _, axes = st.linalg.svd(centred, full_matrices=False)
     points = iter((centred @ axes[:2].T).tolist())
     for color, group in enumerate(groups):
-        for word in group:
-            x, y = next(points)
-            right.plot(x, y, ".", color=f"C{color}")
+        placed = [next(points) for _ in group]
+        middle_x = sum(x for x, _ in placed) / len(placed)
+        for word, (x, y) in zip(group, placed, strict=True):
+            side, align = (4, "left") if x > middle_x else (-4, "right")  # away from the others
             weight = "bold" if word == group[0] else "normal"
-            right.annotate(word, (x, y), (3, 2), textcoords="offset points", color=f"C{color}", weight=weight, size=9)
-    right.set(title="Some words and the words nearest to them", xticks=[], yticks=[])
-    right.margins(0.15, 0.08)
-    figure.suptitle("Word vectors of Python's documentation: two matrices in shared memory, no locks")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+            how = {"ha": align, "va": "center", "color": f"C{color}", "weight": weight, "size": 9}
+            plot.plot(x, y, ".", color=f"C{color}")
+            plot.annotate(word, (x, y), (side, 0), textcoords="offset points", **how)
+    plot.set(title="Some words and the words nearest to them", xticks=[], yticks=[])
+    plot.margins(0.15, 0.08)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -299,6 +380,8 @@ def parse_arguments() -> argparse.Namespace:
     add("--epochs", type=at_least_one, default=10, metavar="N", help="default: %(default)s")
     add("--quick", action="store_const", dest="epochs", const=5, help="5 epochs")
     add("--seed", type=int, default=0, metavar="N", help="of vectors and random words (default: %(default)s)")
+    add("--autograd", action="store_true", help="compute gradients by backward()")
+    add("--gensim", action="store_true", help="compare with gensim's Word2Vec, which must be installed")
     add("--start-method", choices=mp.get_all_start_methods(), default=method, help="default: %(default)s")
     add("--plot", type=Path, default=plot, metavar="FILE", help="default: %(default)s")
     return parser.parse_args()
@@ -310,14 +393,16 @@ def main() -> int:
     text = load().share_memory()
     words = text.training.numel()
     print(f"{words:,} words to read, {len(text.words):,} different ones; {arguments.epochs} epochs", flush=True)
+    counts = sorted({1, arguments.processes})
     try:
-        runs = [run_hogwild(arguments, text, processes) for processes in sorted({1, arguments.processes})]
+        runs = [run_hogwild(arguments, text, processes) for processes in counts]
+        peers = [run_gensim(arguments, text, threads) for threads in counts] if arguments.gensim else []
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    print_table(runs, text)
-    draw_plot(runs, text, arguments.plot)
-    print(f"accuracy over time, and a map of words: {arguments.plot}")
+    print_table(runs, peers, text)
+    draw_plot(runs, peers, text, arguments.plot)
+    print(f"words per second, accuracy over time, and a map of words: {arguments.plot}")
 
     worst = min(run.accuracy for run in runs)
     if worst < WANTED:
