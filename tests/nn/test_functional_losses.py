@@ -186,3 +186,20 @@ def test_what_broadcasts_warns():
         warnings.simplefilter("always")
         F.mse_loss(st.zeros(2, 3), st.zeros(3))
     assert "broadcast" in str(found[0].message)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])
+@pytest.mark.parametrize("weight", [None, 0.5])
+def test_gradients_of_ignored_targets_alone_are_zero(name, weight):
+    torch = pytest.importorskip("torch")
+    for library in (st, torch):
+        x = library.tensor([[0.5, 2.0], [1.0, -1.0]], requires_grad=True)
+        how = {} if weight is None else {"weight": library.tensor([weight, weight])}
+        loss = getattr(library.nn.functional, name)(x, library.tensor([-100, -100]), **how)
+        (first,) = library.autograd.grad(loss, x, create_graph=True)
+        assert np.isnan(loss.item())
+        assert first.tolist() == [[0, 0], [0, 0]]
+        if name == "cross_entropy":
+            (second,) = library.autograd.grad(first.sum(), x)
+            assert second.tolist() == [[0, 0], [0, 0]]

@@ -216,7 +216,7 @@ def test_a_layer_has_torchs_gradients(name: str, args: Any, how: Any, to: Any) -
     for mine, other in zip(*gradients, strict=True):
         assert (mine is None) == (other is None)
         if other is not None:
-            assert_same(mine, other, 1e-8)
+            assert_same(mine, other)
 
 
 def signature(made: Any) -> list[tuple[str, Any]]:

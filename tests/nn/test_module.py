@@ -299,6 +299,36 @@ def test_backward_hooks_without_gradients_of_inputs() -> None:
         layer(st.tensor([3.0]))
 
 
+@pytest.mark.parametrize("name", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_what_backward_hooks_give_has_to_fit(name: str) -> None:
+    given: list[Any] = []
+
+    def wrong(module: Any, *grads: Any) -> Any:
+        return given[-1]
+
+    layer = nn.Linear(2, 2)
+    getattr(layer, name)(wrong)
+    for one, error, message in (
+        ((st.ones(1, 2), st.ones(1, 2)), st.errors.InvalidArgument, "hook wrong of Linear gave 2 gradients for 1 "),
+        ((st.ones(3),), st.errors.InvalidArgument, r"hook wrong gave a gradient of shape \(3,\) in place of one of"),
+        ((st.ones(1, 2).double(),), st.errors.DTypeError, "hook wrong gave a gradient of float64"),
+        ("text", st.errors.DTypeError, "hook wrong gave a str"),
+    ):
+        given.append(one)
+        with pytest.raises(error, match=message):
+            layer(st.ones(1, 2, requires_grad=True)).sum().backward()
+
+
+def test_backward_hooks_are_not_called_without_gradients_of_outputs() -> None:
+    layer = nn.Identity()
+    layer.forward = lambda x: {"result": x * 2}  # type: ignore
+    seen: list[Any] = []
+    layer.register_full_backward_hook(lambda module, before, after: seen.append(after))
+    x = st.ones(2, requires_grad=True)
+    layer(x)["result"].sum().backward()
+    assert seen == [] and x.grad.tolist() == [2.0, 2.0]
+
+
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
@@ -512,3 +542,39 @@ def test_a_module_is_freed_with_its_last_reference() -> None:
         assert parameter() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("library", ["shmtensor", "torch"])
+def test_a_wrapper_that_passes_attributes_on_may_have_a_module(library: str) -> None:
+    t = pytest.importorskip(library)
+
+    class Wrapper(t.nn.Module):  # type: ignore[name-defined, misc]
+        head = None
+
+        def __init__(self, module: Any) -> None:
+            super().__init__()
+            self.module = module
+            self.head = t.nn.Linear(1, 1)
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.module, name)
+
+    wrapper = Wrapper(t.nn.Linear(2, 3))
+    assert wrapper.in_features == 2 and [name for name, _ in wrapper.named_children()] == ["module", "head"]
+
+
+@pytest.mark.parametrize("library", ["shmtensor", "torch"])
+def test_a_copy_of_a_model_begins_without_gradients(library: str) -> None:
+    t = pytest.importorskip(library)
+
+    model = t.nn.Linear(2, 3)
+    model(t.ones(2)).sum().backward()
+    made = copy.deepcopy(model)
+    assert made.weight.grad is None and model.weight.grad is not None
+    assert made.weight.requires_grad and made.weight.tolist() == model.weight.tolist()
+    x = t.ones(2, requires_grad=True)
+    (x * 2).sum().backward()
+    assert copy.deepcopy(x).grad.tolist() == [2, 2]

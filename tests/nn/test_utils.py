@@ -40,6 +40,20 @@ def test_clipped_norms_are_torchs(norm: float, most: float) -> None:
     assert ours[2].grad is None
 
 
+@pytest.mark.torch
+@pytest.mark.filterwarnings("error")
+def test_gradients_of_float16_are_clipped_as_torchs() -> None:
+    torch: Any = pytest.importorskip("torch")
+    found = []
+    for library in (st, torch):
+        parameter = library.nn.Parameter(library.ones(2).half())
+        parameter.grad = library.full((2,), 300.0).half()
+        total = library.nn.utils.clip_grad_norm_([parameter], 1.0)
+        found.append([total.item(), *parameter.grad.tolist()])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
+    assert found[0][0] == 424.25
+
+
 def test_clipped_values() -> None:
     parameters = with_gradients(st, *VALUES)
     utils.clip_grad_value_(parameters, 1.5)
