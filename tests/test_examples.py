@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import re
 import signal
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 from examples_world import BOUND, Place, a_place, pids_of, read_table
 from tiers import first
+
+import shmtensor as st
 
 pytestmark = pytest.mark.any_python
 
@@ -64,13 +68,18 @@ def test_handle_of_a_manager_that_is_not_there(place: Place) -> None:
     assert f"{place.folder}/none.sock" in errors
 
 
-# ---- hogwild.py, hogwild_cnn.py, word2vec_hogwild.py -----------------------------------------------------------------
+# ---- hogwild.py, hogwild_cnn.py, word2vec_hogwild.py, a3c.py ---------------------------------------------------------
 
 
 @pytest.fixture
 def example_libraries() -> None:
     for name in ("sklearn", "matplotlib", "tqdm"):
         pytest.importorskip(name, reason="the extra 'examples' is not installed")
+
+
+def need_torch() -> None:
+    if importlib.util.find_spec("torch") is None:  # not imported here: only the example needs it
+        pytest.skip("no torch")
 
 
 @pytest.mark.usefixtures("example_libraries")
@@ -85,6 +94,23 @@ def test_hogwild_learns(place: Place, tmp_path: Path, method: str) -> None:
     assert min(accuracy_of_one, accuracy_of_two) >= 0.95
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert "\r" not in errors  # no bar where no terminal is
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("example_libraries")
+@pytest.mark.parametrize("method", first(["spawn", "fork", "forkserver"]))
+def test_hogwild_with_torch_learns(place: Place, tmp_path: Path, method: str) -> None:
+    need_torch()
+    plot = tmp_path / "plots" / "torch.png"
+    process = place.start(
+        "hogwild_torch.py", "--processes", "2", "--quick", "--start-method", method, "--plot", str(plot)
+    )
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    (one, (*_, accuracy_of_one, _)), (two, (*_, accuracy_of_two, _)) = read_table(output)
+    assert (one, two) == ("1", "2")
+    assert min(accuracy_of_one, accuracy_of_two) >= 0.95
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("example_libraries")
@@ -120,8 +146,78 @@ def test_words_that_mean_similar_things_are_near(place: Place, tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("name", ["hogwild", "hogwild_cnn", "word2vec_hogwild"])
+@pytest.mark.parametrize("method", first(["forkserver", "fork", "spawn"]))
+def test_actors_learn_to_balance_poles(place: Place, tmp_path: Path, method: str) -> None:
+    plot = tmp_path / "plots" / "a3c.png"
+    process = place.start("a3c.py", "--processes", "2", "--quick", "--start-method", method, "--plot", str(plot))
+    output, errors = process.communicate(timeout=2 * BOUND)  # some 15 seconds of processor time
+    assert process.returncode == 0, errors
+    (one, (*_, score_of_one, _)), (two, (*_, score_of_two, _)) = read_table(output)
+    assert (one, two) == ("1", "2")
+    assert 475 <= min(score_of_one, score_of_two) <= max(score_of_one, score_of_two) <= 500
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_actors_that_have_not_learnt_enough(place: Place, tmp_path: Path) -> None:
+    process = place.start("a3c.py", "--processes", "2", "--steps", "1", "--plot", str(tmp_path / "plot.png"))
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 1
+    assert len(read_table(output)) == 2
+    assert re.search(r"a3c: test score \d+\.\d is below 475", errors)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("example_libraries")
+def test_words_are_learnt_by_autograd_too(place: Place, tmp_path: Path) -> None:
+    plot = tmp_path / "words.png"
+    process = place.start("word2vec_hogwild.py", "--autograd", "--processes", "2", "--quick", "--plot", str(plot))
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    assert min(accuracy for _, (*_, accuracy, _) in read_table(output)) >= 0.75
+    assert plot.exists()
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_steps_by_hand_change_words_as_those_by_autograd_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
+    words = importlib.import_module("word2vec_hogwild")
+    count = 2 * words.STRETCH
+    numbers = st.arange(count)
+    text = words.Text([], numbers.reshape(2, -1), numbers, st.full((count,), 0.7), numbers, *words.wanted_and_weight())
+    found = []
+    for steps in (words.steps_by_hand, words.steps_by_autograd):
+        st.manual_seed(3)
+        vectors = words.Vectors(count)
+        learn = steps(vectors)
+        for factor in (1.0, 0.5):
+            learn(words.Question(text, numbers[words.STRETCH // 2 :][: words.STRETCH] // 2), factor)  # some words twice
+        found.append([table.detach() for table in vectors.parameters()])
+    st.manual_seed(3)
+    for before, by_hand, by_autograd in zip(words.Vectors(count).parameters(), *found, strict=True):
+        assert not st.equal(before, by_hand)
+        assert st.allclose(by_hand - before, by_autograd - before, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_words_are_compared_with_gensim(place: Place, tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    plot = tmp_path / "words.png"
+    process = place.start("word2vec_hogwild.py", "--gensim", "--processes", "2", "--quick", "--plot", str(plot))
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    assert len(read_table(output)) == 2
+    assert re.search(r"^gensim, threads.*\n +1 .*\n +2 ", output, re.MULTILINE)
+    assert plot.exists()
+
+
+@pytest.mark.usefixtures("example_libraries")
+@pytest.mark.parametrize(
+    "name", ["hogwild", "hogwild_cnn", pytest.param("hogwild_torch", marks=pytest.mark.torch), "word2vec_hogwild"]
+)
 def test_an_example_says_when_it_has_not_learnt_enough(place: Place, tmp_path: Path, name: str) -> None:
+    if name == "hogwild_torch":
+        need_torch()
     process = place.start(f"{name}.py", "--processes", "2", "--epochs", "1", "--plot", str(tmp_path / "plot.png"))
     output, errors = process.communicate(timeout=BOUND)
     assert process.returncode == 1

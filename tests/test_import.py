@@ -1,7 +1,7 @@
 """Imports point downward only, and importing costs only what is used."""
 
 import ast
-import importlib
+import importlib.util
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -25,8 +25,10 @@ LAYERS = [
     {"files"},
     {"nn", "optim"},
     {"ipc"},
+    {"data"},
     {"multiprocessing", "hogwild", "_namespace"},
     {"array_api"},
+    {"integrations"},
 ]
 
 
@@ -41,6 +43,11 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
+
+
+def needs_torch(module: str) -> bool:
+    """Whether a module cannot be imported here."""
+    return module.startswith("integrations.torch") and importlib.util.find_spec("torch") is None
 
 
 def layer_of(module: str) -> int:
@@ -156,7 +163,7 @@ import importlib, shmtensor
 def load(name):
     raise AssertionError(name)
 shmtensor._load = shmtensor._loading.load = load
-for module in {sorted(MODULES)!r}:
+for module in {sorted(module for module in MODULES if not needs_torch(module))!r}:
     if module != "manager.__main__":
         importlib.import_module(f"shmtensor.{{module}}")
 """

@@ -57,6 +57,10 @@ assert_type(st.fft.fftn(st.eye(3), s=(2, 2)), st.Tensor)
 assert_type(st.fft.fftshift(st.fft.fftfreq(3)), st.Tensor)
 assert_type(st.special.bessel_j0(st.eye(3)), st.Tensor)
 assert_type(st.special.expit(st.eye(3)), st.Tensor)
+assert_type(st.nn.Linear(2, 3), st.nn.Linear)
+assert_type(st.nn.Linear(2, 3).weight, st.nn.Parameter)
+assert_type(st.nn.functional.relu(st.eye(3)), st.Tensor)
+assert_type(st.optim.SGD([st.eye(3)]), st.optim.SGD)
 assert_type(st.array_api.sum(st.eye(3), axis=0), st.Tensor)
 assert_type(st.array_api.nonzero(st.eye(3)), tuple[st.Tensor, ...])
 assert_type(st.array_api.unique_all(st.eye(3)).values, st.Tensor)
@@ -94,6 +98,9 @@ import shmtensor.multiprocessing as mp
 st.zeroes(3)  # wrong
 st.Tensr  # wrong
 st.fft.fftt  # wrong
+st.nn.Liner(2, 3)  # wrong
+st.nn.functional.reluu  # wrong
+st.nn.modules.Conv2  # wrong
 st.array_api.summ  # wrong
 st.array_api.sort(st.eye(3), dim=0)  # wrong
 st.array_api.linalg.solv  # wrong
@@ -117,7 +124,10 @@ SUBMODULES = [
 def names() -> str:
     """A program that uses every name there is."""
     lines = [f"st.{name}" for name in dir(shmtensor)]
-    for module in ("array_api", "array_api.linalg", "fft", "linalg", "random", "special"):
+    for module in (
+        "array_api", "array_api.linalg", "fft", "linalg", "nn", "nn.functional", "nn.modules", "nn.utils", "optim",
+        "random", "special",
+    ):  # fmt: skip
         lines += [f"st.{module}.{name}" for name in attrgetter(module)(shmtensor).__all__]
     lines += [f"mp.{name}" for name in [*mp.__all__, *SUBMODULES, "SUBDEBUG", "SUBWARNING"]]
     return "\n".join(["import shmtensor as st", "import shmtensor.multiprocessing as mp", *lines, ""])

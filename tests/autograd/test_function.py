@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -103,27 +105,118 @@ def test_setup_context(t: Any) -> None:
     assert x.grad.item() == 4
 
 
-def test_in_place(t: Any) -> None:
+def doubling(t: Any) -> Any:
     class Double(t.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(t.full((1,), 2.0, dtype=t.float64))
             ctx.mark_dirty(x)
             x.mul_(2)
             return x
 
         @staticmethod
         def backward(ctx: Any, g: Any) -> Any:
-            return g * 2
+            (two,) = ctx.saved_tensors
+            return g * two
 
+    return Double
+
+
+def test_in_place(t: Any) -> None:
+    double = doubling(t)
     x = leaf(t, 1, 2)
     y = x * 3
     before = y._version
-    z = Double.apply(y)
+    z = double.apply(y)
     assert z is y and y.tolist() == [6, 12] and y._version > before
     z.sum().backward()
     assert x.grad.tolist() == [6, 6]
     with pytest.raises(RuntimeError, match="leaf"):
-        Double.apply(x)
+        double.apply(x)
+
+
+def test_a_view_is_changed_with_its_base(t: Any) -> None:
+    double, x = doubling(t), leaf(t, 1, 2, 3)
+    y = x * 1
+    double.apply(y[:2])
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 2, 1]
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+    x.grad, y = None, x * 1
+    view = y[:2]
+    assert double.apply(view) is view
+    other = double.apply(y[1:])
+    (view * view).sum().backward(retain_graph=True)  # x0, x1: 2 x0, 4 x1
+    assert x.grad.tolist() == [8, 64, 0]
+    other.sum().backward()
+    assert x.grad.tolist() == [8, 68, 2]
+    with pytest.raises(RuntimeError, match="view of a leaf"):
+        double.apply(x[:2])
+    with t.no_grad():
+        double.apply(x[:2])
+    assert x.tolist() == [4, 8, 3]  # forward had run when it was refused
+
+
+def added(t: Any, first: str) -> Any:
+    class Add(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            changed, other = args if first == "changed" else args[::-1]
+            changed.add_(other)
+            ctx.mark_dirty(changed)
+            return changed
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return (g, g * 3) if first == "changed" else (g * 3, g)
+
+    return Add
+
+
+@pytest.mark.parametrize("first", ["changed", "other"])
+def test_a_part_of_a_buffer_is_changed(t: Any, first: str) -> None:
+    y, h = leaf(t, 1, 2), t.zeros(4, dtype=t.float64)
+    if t.__name__ == "torch" and first == "other":
+        pytest.skip("torch loses the gradient where the changed view is not the first argument")
+    for n in range(2):
+        part = h[n : n + 2]
+        added(t, first).apply(*((part, y) if first == "changed" else (y, part)))
+    assert h.requires_grad and h.tolist() == [1, 3, 2, 0]
+    (h * t.tensor([1.0, 10.0, 100.0, 1000.0])).sum().backward()
+    assert y.grad.tolist() == [33, 330]
+
+
+def test_what_is_marked_dirty_is_returned(t: Any) -> None:
+    class Lost(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.mark_dirty(x)
+            return x.mul_(2) * 1
+
+    for x in (leaf(t, 1) * 1, t.ones(1)):
+        with pytest.raises((RuntimeError, ValueError), match=r"not return a tensor of shape \(1,\)|not returned"):
+            Lost.apply(x)
+
+    class Several(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.mark_dirty(x)
+            return x.mul_(2), x * 1
+
+    with pytest.raises(RuntimeError, match=r"changes a view|more than one Tensor"):
+        Several.apply((leaf(t, 1, 2) * 1)[:1])
+
+
+def test_a_function_that_changes_its_argument_goes_with_its_result() -> None:
+    y = leaf(st, 1, 2) * 1
+    node = weakref.ref(doubling(st).apply(y).grad_fn)
+    gc.disable()
+    try:
+        del y
+        assert node() is None
+    finally:
+        gc.enable()
 
 
 def test_results_without_gradients(t: Any) -> None:
@@ -238,6 +331,36 @@ def test_wrong_gradients(t: Any) -> None:
             function(found).backward()
     function((one, one[:1], None)).backward()  # more, but None
     function((one, None)).backward()
+
+
+def test_gradients_of_what_has_none(t: Any) -> None:
+    class Scaled(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, factor: float) -> Any:
+            return x * factor
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return found
+
+    for found, message in (  # noqa: B007
+        ((t.ones(1), t.ones(1)), r"Scaled gave a gradient for argument 1|ScaledBackward returned a gradient different"),
+        ((t.ones(1) * 1j, None), r"Scaled gave a gradient of complex64 for argument 0|is_complex"),
+    ):
+        y = Scaled.apply(leaf(t, 1), 2.0)
+        with pytest.raises((RuntimeError, ValueError, TypeError), match=message):
+            y.backward()
+
+
+def test_only_tensors_are_saved(t: Any) -> None:
+    class Saving(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x, 3)
+            return x * 3
+
+    with pytest.raises(TypeError, match=r"a int as argument 1|argument 1 is of type int"):
+        Saving.apply(leaf(t, 1))
 
 
 def test_what_is_missing() -> None:

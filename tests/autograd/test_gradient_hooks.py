@@ -173,3 +173,74 @@ def test_a_hook_may_run_a_pass_of_its_own(t: Any) -> None:
     z.register_hook(inner)
     z.backward()
     assert (x.grad.item(), y.grad.item()) == (2, 8)
+
+
+def with_hook(t: Any, place: str, hook: Any) -> Any:
+    """The gradient of a leaf with two elements after a pass with a hook at one of the places where hooks are."""
+    x = t.ones(2, requires_grad=True)
+    y = x * 2
+    if place == "leaf":
+        x.register_hook(hook)
+    elif place == "result":
+        y.register_hook(hook)
+    elif place == "before":
+        y.grad_fn.register_prehook(lambda outputs: (hook(outputs[0]),))
+    else:
+        y.grad_fn.register_hook(lambda inputs, outputs: (hook(inputs[0]), None))
+    y.sum().backward()
+    return x.grad
+
+
+@pytest.mark.parametrize("place", ["leaf", "result", "before", "after"])
+def test_what_a_hook_gives_has_the_shape_and_type_of_the_gradient(t: Any, place: str) -> None:
+    assert with_hook(t, place, lambda g: g * 3).tolist() == [6, 6]
+    for hook, error, message in (
+        (lambda g: t.ones(3), (RuntimeError, ValueError), r"shape \(3,\) in place of|changed the size"),
+        (lambda g: t.ones(1), (RuntimeError, ValueError), r"shape \(1,\) in place of|changed the size"),
+        (lambda g: g.double(), (RuntimeError, TypeError), r"float64 in place of one of float32|changed the type"),
+        (lambda g: g * 1j, (RuntimeError, TypeError), r"complex64 in place of|changed the type"),
+        (lambda g: "text", TypeError, r"gave a str as gradient|returned 'str'"),
+        (lambda g: 3, TypeError, r"gave a int as gradient|returned 'int'"),
+    ):
+        with pytest.raises(error, match=message) as caught:
+            with_hook(t, place, hook)
+        assert "<lambda>" in str(caught.value) or t.__name__ == "torch"
+
+
+def test_a_hook_of_a_node_gives_no_gradient_where_there_was_none(t: Any) -> None:
+    x = leaf(t, 1, 2)
+    y = x * 2  # the number has no gradient
+    y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0], inputs[0]))
+    with pytest.raises((RuntimeError, ValueError), match=r"there is no gradient|None gradient"):
+        y.sum().backward()
+
+
+def test_hooks_of_nodes_give_as_many_gradients_as_they_get(t: Any) -> None:
+    def refused(name: str, given: Any, error: Any, message: str) -> None:
+        y = leaf(t, 1, 2) * 2
+        getattr(y.grad_fn, name)(lambda *gradients: given)
+        with pytest.raises(error, match=message) as caught:
+            y.sum().backward()
+        assert "<lambda>" in str(caught.value) or isinstance(caught.value, TypeError)
+
+    one, number = t.ones(2, dtype=t.float64), (RuntimeError, ValueError)
+    refused("register_prehook", (), number, r"0 gradients in place of 1|got 0, but expected 1")
+    refused("register_prehook", (one, one), number, r"2 gradients in place of 1|got 2, but expected 1")
+    refused("register_prehook", [one], TypeError, r"a list; it must give a tuple|expected tuple")
+    refused("register_hook", (), number, r"0 gradients in place of 2|got 0, but expected 2")
+    refused("register_hook", (one,), number, r"1 gradients in place of 2|got 1, but expected 2")
+    refused("register_hook", [one, None], TypeError, r"a list; it must give a tuple|expected tuple")
+
+
+def test_a_hook_of_a_node_takes_gradients_away(t: Any) -> None:
+    x = leaf(t, 1, 2)
+    for place in ("operation", "leaf"):
+        y = x * 2
+        node = y.grad_fn if place == "operation" else y.grad_fn.next_functions[0][0]
+        node.register_prehook(lambda gradients: (None,))
+        (y * y).sum().backward()
+        assert x.grad is None
+    y = x * 2
+    y.grad_fn.register_hook(lambda inputs, outputs: (None, None))
+    y.sum().backward()
+    assert x.grad is None

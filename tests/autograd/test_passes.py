@@ -254,3 +254,14 @@ def test_numbers_and_arrays_of_tensors_that_require_grad(t: Any) -> None:
         t.add(x, 1, out=t.zeros(2, dtype=t.float64))
     assert x.detach().numpy().tolist() == x.tolist() == [1, 2]
     assert "requires_grad=True" in repr(x) and "grad_fn=<" in repr(x * 2)
+
+
+def test_a_complex_result_needs_a_gradient(t: Any) -> None:
+    z = t.ones(3, dtype=t.complex64, requires_grad=True)
+    for run in (lambda y: y.backward(), lambda y: t.autograd.grad(y, z), lambda y: t.autograd.backward([y])):
+        with pytest.raises(RuntimeError, match=r"complex64 without a gradient; give one|real scalar outputs"):
+            run((z * z).sum())
+    (z * z).sum().backward(t.tensor(1, dtype=t.complex64))
+    assert z.grad.tolist() == [2, 2, 2]
+    (z * z).sum().real.backward()
+    assert z.grad.tolist() == [4, 4, 4]

@@ -241,3 +241,43 @@ def test_results_in_place_keep_their_gradient(t: Any) -> None:
     y.mul_(5)
     (y * 1).backward()
     assert (y.grad.item(), x.grad.item()) == (1, 10)  # of what it is now
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (0, 1)])
+def test_rows_of_a_base_in_another_order(axes: tuple[int, int]) -> None:
+    def change(t: Any, x: Any, w: Any) -> Any:
+        y = x.permute(*axes) * 2
+        seen = y[1]
+        y[0].mul_(w[0] * w[1])
+        y.mul_(3)
+        return (y * y).sum() + (seen * w[2]).sum()
+
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (st, torch):
+        x = t.arange(6, dtype=t.float64).reshape(2, 3).requires_grad_()
+        w = leaf(t, 1, 2, 3)
+        first = t.autograd.grad(change(t, x, w), (x, w), create_graph=True)
+        second = t.autograd.grad(sum((g * weights(t, g)).sum() for g in first), (x, w))
+        found.append([one.tolist() for one in (*first, *second)])
+    assert found[0] == found[1]
+
+
+def test_a_base_with_gaps_is_refused_before_anything_is_changed() -> None:
+    x = leaf(st, 1, 2)
+    base = st.from_numpy(np.ones(8)[::2])
+    with pytest.raises(st.errors.NotSupported, match=r"take the view of a clone\(\)"):
+        base[:2].mul_(x)
+    z = st.view_as_real(st.complex(x, x) * 1)
+    with pytest.raises(st.errors.NotSupported, match="change a clone"):
+        z[1].mul_(x)
+    assert base.tolist() == [1, 1, 1, 1] and z[1].tolist() == [2, 2]
+
+
+def test_views_of_a_leaf_that_is_a_view_itself_cannot_be_changed() -> None:
+    w = st.arange(6.0).reshape(2, 3).requires_grad_()
+    with pytest.raises(st.errors.GradientError, match="a view of a leaf"):
+        w[0].mul_(2)
+    with st.no_grad():
+        w[0].mul_(2)
+    assert w.is_leaf and w.tolist() == [[0, 2, 4], [3, 4, 5]]

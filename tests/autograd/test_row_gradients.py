@@ -270,3 +270,28 @@ def test_second_gradients(name: str) -> None:
                              [one.requires_grad_() for one in seeds], create_graph=True, allow_unused=True)  # fmt: skip
     if any(one is not None and one.requires_grad for one in found):  # not those of zeros
         assert gradgradcheck(function, inputs, [one.detach().requires_grad_() for one in seeds], atol=1e-4, rtol=1e-3)
+
+
+def slopes(call: Callable[..., Any], name: str) -> list[Any]:
+    """First and second gradients of an operation of results of others, called by `call`."""
+    function, inputs = case_of(ROWS[name])
+    leaves = [one for one in inputs if isinstance(one, st.Tensor) and one.requires_grad]
+
+    def part(*args: Any) -> Any:
+        return function(*[one * 1 if isinstance(one, st.Tensor) and one.requires_grad else one for one in args])
+
+    results = differentiable(call(part, *inputs))
+    first = st.autograd.grad(results, leaves, [*map(st.ones_like, results)], create_graph=True, allow_unused=True)
+    again = [one for one in first if one is not None and one.requires_grad]
+    second = st.autograd.grad(again, leaves, [*map(st.ones_like, again)], allow_unused=True) if again else ()
+    return [*first, *second]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ROWS)
+def test_in_a_checkpoint(name: str) -> None:
+    direct = slopes(lambda function, *args: function(*args), name)
+    again = slopes(st.autograd.checkpoint, name)
+    assert [one is None for one in again] == [one is None for one in direct]
+    for a, b in zip(again, direct, strict=True):
+        assert a is None or np.array_equal(a.detach().numpy(), b.detach().numpy(), equal_nan=True)

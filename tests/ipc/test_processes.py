@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -85,3 +87,19 @@ def test_a_handler_that_raises_in_the_start_leaves_signals_as_they_were(monkeypa
     assert signal.pthread_sigmask(signal.SIG_SETMASK, before) == before
     process.start()
     assert end(process) == 0
+
+
+def test_the_first_spawned_process_shares_tensors_whichever_module_started_it() -> None:
+    code = """
+import io
+from multiprocessing.reduction import ForkingPickler
+
+import shmtensor as st
+from shmtensor.ipc import processes
+
+file = io.BytesIO()
+ForkingPickler(file).dump(st.zeros(100_000, shared=True))
+print(len(file.getvalue()) < 1000)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "True"

@@ -10,7 +10,7 @@ import pytest
 
 import shmtensor as st
 
-VALUES, GRADIENTS, SECOND = 1e-10, 1e-8, 1e-7
+VALUES, GRADIENTS, SECOND = 1e-10, 1e-10, 1e-8
 """How near they have to be, relative and absolute."""
 
 

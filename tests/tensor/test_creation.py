@@ -223,6 +223,12 @@ def test_diag():
         same(st.diag(st.tensor(a[0]), k), np.diag(a[0], k))
 
 
+def test_asarray_of_an_array_as_another_type():
+    for dtype in ("float64", np.float64, np.dtype("float64"), st.float64):  # NumPy says that float64 equals None
+        made = st.asarray(np.arange(3), dtype=dtype)
+        assert made.dtype == st.float64 and made.tolist() == [0, 1, 2]
+
+
 def test_asarray_over_the_same_memory():
     base = np.arange(4, dtype=np.float32)
     t = st.asarray(base)

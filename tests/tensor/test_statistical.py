@@ -112,6 +112,43 @@ def test_narrow_types_are_added_in_float32(name):
     assert t.sum(dtype="float64").item() == 100
 
 
+HALVES: dict[str, Any] = {
+    "norm": lambda m, t: m.norm(t(300.0, 3)),
+    "linalg.norm": lambda m, t: m.linalg.norm(t(300.0, 3, 2), dim=0),
+    "vector_norm": lambda m, t: m.linalg.vector_norm(t(200.0, 30), 3),
+    "matrix_norm": lambda m, t: m.linalg.matrix_norm(t(200.0, 3, 3)),
+    "dist": lambda m, t: m.dist(t(200.0, 3), t(0.0, 3)),
+    "renorm": lambda m, t: m.renorm(t(200.0, 3, 3), 2, 0, 100),
+    "normalize": lambda m, t: m.nn.functional.normalize(t(300.0, 2, 3)),
+    "cosine_similarity": lambda m, t: m.nn.functional.cosine_similarity(t(200.0, 2, 3), t(200.0, 2, 3)),
+    "pairwise_distance": lambda m, t: m.nn.functional.pairwise_distance(t(200.0, 2, 3), t(0.0, 2, 3)),
+    "rms_norm": lambda m, t: m.nn.functional.rms_norm(t(300.0, 2, 3), (3,)),
+    "sum": lambda m, t: t(1.0, 40000, 2).sum(0),
+    "nansum": lambda m, t: t(1.0, 40000, 2).nansum(0),
+    "mean": lambda m, t: t(1.0, 40000, 2).mean(0),
+    "nanmean": lambda m, t: t(1.0, 40000, 2).nanmean(0),
+    "prod": lambda m, t: t(1.01, 50, 2).prod(0),
+    "var": lambda m, t: (t(1.0, 600).cumsum(0) * 4).var(),
+    "cumsum": lambda m, t: t(1.0, 40000).cumsum(0)[-1],
+    "cumprod": lambda m, t: t(1.01, 300).cumprod(0)[-1],
+    "logsumexp": lambda m, t: t(1.0, 30000, 2).logsumexp(0),
+    "logcumsumexp": lambda m, t: t(1.0, 3000).logcumsumexp(0)[-1],
+    "trace": lambda m, t: m.trace(t(1.0, 3000, 3000)),
+    "matmul": lambda m, t: t(1.0, 2, 40000) @ t(1.0, 40000, 2),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", HALVES)
+def test_float16_is_computed_in_float32(name):
+    torch = pytest.importorskip("torch")
+    made = HALVES[name](st, lambda value, *shape: st.full(shape, value).half())
+    wanted = HALVES[name](torch, lambda value, *shape: torch.full(shape, value).half())
+    assert made.dtype == st.float16
+    np.testing.assert_allclose(made.float().numpy(), wanted.float().numpy(), rtol=3e-3)
+
+
 def test_axes_by_place_and_by_either_name():
     t = st.tensor(np.arange(6.0).reshape(2, 3))
     for found in (st.sum(t, 0), st.sum(t, axis=0), st.sum(t, dim=0), t.sum(0), t.sum(axis=0), t.sum(dim=0)):

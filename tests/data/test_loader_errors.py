@@ -1,0 +1,281 @@
+"""What goes wrong in workers: the error says what, where and why, and the loader can be used again."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from loader_world import DiesOnce, Failing, Loud, Rows, Slow, Stream
+
+from shmtensor.data import DataLoader
+from shmtensor.errors import DTypeError, LoaderTimeout, OutOfMemory, SampleFailed, SampleMismatch, WorkerDied
+
+pytestmark = pytest.mark.usefixtures("in_time")
+
+
+def whole(loader: Any) -> list[Any]:
+    return [batch.tolist() for batch in loader]
+
+
+WANTED = Rows().x.reshape(16, 4, 5).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_has_its_type_index_and_traceback(workers):
+    with pytest.raises(KeyError, match="no such thing") as caught:
+        whole(DataLoader(Failing(37, "key"), 4, num_workers=workers))
+    notes = "".join(caught.value.__notes__)
+    assert "37" in notes
+    if workers:
+        assert "loader_world.py" in notes and "Traceback" in notes
+
+
+@pytest.mark.parametrize("kind", ["loud", "stop"])
+def test_an_exception_that_cannot_be_raised_here(kind):
+    with pytest.raises(SampleFailed, match=r"(?s)37.*loader_world\.py.*(Loud: 1 and 2|StopIteration)"):
+        whole(DataLoader(Failing(37, kind), 4, num_workers=2))
+    with pytest.raises(Loud if kind == "loud" else SampleFailed):
+        whole(DataLoader(Failing(37, kind), 4))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_after_a_failed_one_come(workers):
+    iterator = iter(DataLoader(Failing(37, "key"), 4, num_workers=workers))
+    found = []
+    for _ in range(16):
+        try:
+            found.append(next(iterator).tolist())
+        except KeyError:
+            found.append(None)
+    assert found == [*WANTED[:9], None, *WANTED[10:]]
+    assert next(iterator, None) is None
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("bad", [1, 37])
+def test_samples_of_unequal_shape_are_named(workers, bad):
+    with pytest.raises(SampleMismatch, match=rf"\(5,\).*\(7,\).*{bad}"):
+        whole(DataLoader(Failing(bad, "shape"), 4, num_workers=workers))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_objects_cannot_be_collated(workers):
+    with pytest.raises(DTypeError, match="object"):
+        whole(DataLoader(Failing(37, "object"), 4, num_workers=workers))
+
+
+def test_a_dataset_that_is_shorter_than_it_says():
+    class Liar(Rows):
+        def __len__(self) -> int:
+            return 70
+
+    iterator = iter(DataLoader(Liar(), 4, num_workers=2))
+    assert [next(iterator).tolist() for _ in range(16)] == WANTED
+    with pytest.raises(IndexError) as caught:
+        next(iterator)
+    assert "64" in "".join(caught.value.__notes__)
+
+
+def start_badly(number: int) -> None:
+    if number == 1:
+        raise OSError("no such disk")
+
+
+def test_a_worker_that_cannot_start():
+    with pytest.raises(OSError, match="no such disk") as caught:
+        whole(DataLoader(Slow(), 4, num_workers=2, worker_init_fn=start_badly))
+    assert "start_badly" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_death_is_explained_and_the_loader_can_be_used_again(persistent, tmp_path):
+    loader = DataLoader(DiesOnce(37, str(tmp_path)), 4, num_workers=2, persistent_workers=persistent)
+    with pytest.raises(WorkerDied, match=r"worker \d \(pid \d+\) was killed by SIGKILL .*37.*out-of-memory") as caught:
+        whole(loader)
+    assert caught.value.signal_name == "SIGKILL"
+    del caught
+    assert whole(loader) == WANTED
+
+
+@pytest.mark.parametrize("kind", [DiesOnce, "stream"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_death_costs_no_sample(kind, method, tmp_path):
+    if kind == "stream":
+        loader = DataLoader(
+            Dying(str(tmp_path)), 4, num_workers=2, on_worker_death="restart", multiprocessing_context=method
+        )
+        assert whole(loader) == [[[n] * 3 for n in range(k, min(k + 4, 23))] for k in range(0, 23, 4)]
+    else:
+        dataset = DiesOnce(37, str(tmp_path), 2)
+        loader = DataLoader(dataset, 4, num_workers=2, on_worker_death="restart", multiprocessing_context=method)
+        assert whole(loader) == WANTED
+        assert loader.stats().restarts == 2
+
+
+class Dying(Stream):
+    def __init__(self, marks: str) -> None:
+        super().__init__()
+        self.marks = marks
+
+    def __iter__(self) -> Any:
+        for number, array in enumerate(super().__iter__()):
+            if number == 13:
+                try:
+                    os.close(os.open(f"{self.marks}/died", os.O_CREAT | os.O_EXCL))
+                    os.kill(os.getpid(), signal.SIGKILL)
+                except FileExistsError:
+                    pass
+            yield array
+
+
+def test_a_sample_that_kills_every_worker_is_an_error(tmp_path):
+    loader = DataLoader(DiesOnce(37, str(tmp_path), 99), 4, num_workers=2, on_worker_death="restart")
+    with pytest.raises(WorkerDied, match="37, as 3 workers did in a row"):
+        whole(loader)
+
+
+def test_a_worker_that_exits():
+    with pytest.raises(WorkerDied, match="exit code 3"):
+        whole(DataLoader(Failing(37, "exit"), 4, num_workers=2))
+
+
+def test_a_worker_that_hangs_or_is_stopped_is_named():
+    loader = DataLoader(Failing(37, "hang"), 4, num_workers=2, timeout=0.5)
+    with pytest.raises(LoaderTimeout, match=r"0\.5 seconds: worker \d \(pid \d+\) has .*37"):
+        whole(loader)
+    with pytest.raises(LoaderTimeout, match=r"which is stopped by a signal, has .*37"):
+        whole(DataLoader(Failing(37, "stopped"), 4, num_workers=2, timeout=0.5))
+
+
+def test_a_worker_that_is_stopped_for_a_while_delays_only():
+    iterator = iter(DataLoader(Slow(64, 0.005), 4, num_workers=2))
+    found = []
+    for number, batch in enumerate(iterator):
+        found.append(batch.tolist())
+        pid = iterator._pipeline.pids()[number % 2] if number < 15 else 0
+        if pid:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.02)
+            os.kill(pid, signal.SIGCONT)
+    assert found == WANTED
+
+
+def test_a_batch_beyond_all_memory():
+    class Huge(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return np.broadcast_to(np.float32(index), (1 << 30,)) if index >= 8 else self.x[index]
+
+    loader = DataLoader(Rows(), 64, num_workers=2, max_bytes=100)
+    with pytest.raises(OutOfMemory, match="a batch of 1280 bytes, with max_bytes=100"):
+        for _ in range(2):
+            whole(loader)
+
+
+def test_an_exception_of_a_stream_ends_it():
+    class Broken(Stream):
+        def __iter__(self) -> Any:
+            yield from (np.full(3, n) for n in range(6))
+            raise ValueError("torn")
+
+    class BrokenDecoded(Broken):
+        def load(self, item: Any) -> Any:
+            return item
+
+    for workers in (0, 2):
+        for dataset in (Broken(), BrokenDecoded()):
+            iterator = iter(DataLoader(dataset, 4, num_workers=workers))
+            assert len(next(iterator)) == 4
+            with pytest.raises(ValueError, match="torn"):
+                next(iterator)
+            assert next(iterator, None) is None
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_of_a_sampler_comes_after_the_batches_before(workers):
+    def order() -> Any:
+        yield from ([1], [2, 3], [4])
+        raise ValueError("no more")
+
+    iterator = iter(DataLoader(Rows(8, ()), batch_sampler=order(), num_workers=workers))
+    assert [next(iterator).tolist() for _ in range(3)] == [[1], [2, 3], [4]]
+    with pytest.raises(ValueError, match="no more"):
+        next(iterator)
+
+
+def test_an_iterator_that_an_error_has_ended_says_so_and_its_state_can_be_loaded():
+    loader = DataLoader(Failing(37, "hang"), 4, num_workers=1, timeout=2)
+    iterator = iter(loader)
+    assert [next(iterator).tolist() for _ in range(9)] == WANTED[:9]
+    with pytest.raises(LoaderTimeout) as caught:
+        next(iterator)
+    with pytest.raises(SampleFailed, match=r"before its last batch, with .*LoaderTimeout: .*37"):
+        next(iterator)
+    loader.dataset.kind, loader.timeout = "none", 0
+    loader.load_state_dict(loader.state_dict())  # while the error holds the iterator
+    assert caught.value.args and whole(loader) == WANTED[9:]
+
+
+class Starting(Rows):
+    """Starts a program for each sample, and ends it by a signal."""
+
+    def __getitem__(self, index: int) -> Any:
+        with subprocess.Popen(["sleep", "100"]) as program:
+            program.terminate()
+            try:
+                return program.wait(10)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                return 0
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_programs_that_a_dataset_starts_can_be_terminated(method):
+    loader = DataLoader(Starting(1), 1, num_workers=1, multiprocessing_context=method)
+    assert [batch.tolist() for batch in loader] == [[-signal.SIGTERM]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """An exception that refuses notes."""
+
+    number: int
+
+    def __reduce__(self) -> Any:
+        return Frozen, (self.number,)
+
+
+class Leaving(Exception):
+    """An exception that ends the process that pickles it."""
+
+    def __reduce__(self) -> Any:
+        raise SystemExit(3)
+
+
+class Raising(Rows):
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 37:
+            raise self.make(index)
+        return self.x[index]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_that_refuses_notes(workers):
+    with pytest.raises(Frozen) as caught:
+        whole(DataLoader(Raising(Frozen), 4, num_workers=workers))
+    assert caught.value.number == 37
+    assert not workers or "Traceback" in str(caught.value.__cause__)
+
+
+def test_an_exception_whose_pickling_exits():
+    with pytest.raises(SampleFailed, match=r"(?s)37.*Leaving"):
+        whole(DataLoader(Raising(Leaving), 4, num_workers=2))

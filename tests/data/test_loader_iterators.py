@@ -1,0 +1,181 @@
+"""Several iterators of a loader, in threads, forks and nested in one another; and what follows an error."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from loader_world import Numbered, Random, Rows, Slow
+from manager_world import BOUND
+
+from shmtensor.data import DataLoader, IterableDataset, sample_generator
+from shmtensor.data.fetching import Fetcher
+from shmtensor.data.randoms import end_samples
+from shmtensor.data.workers import Crew
+from shmtensor.errors import SampleFailed
+
+pytestmark = pytest.mark.usefixtures("in_time")
+
+
+def rows(batches: Any) -> list[Any]:
+    return [batch.tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_fork_that_drops_an_iterator_leaves_the_batches_alone(persistent):
+    loader = DataLoader(Slow(64, 0.005), 8, num_workers=2, persistent_workers=persistent)
+    iterator = iter(loader)
+    found = [next(iterator)]
+    pid = os.fork()
+    if pid == 0:
+        del iterator, loader
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    found += iterator
+    assert np.array_equal(np.concatenate([batch.numpy() for batch in found]), Slow().x)
+
+
+def test_threads_share_the_workers_of_one_loader(monkeypatch):
+    wait = Crew.wait
+
+    def slow(crew: Crew, seconds: float) -> Any:
+        message = wait(crew, seconds)
+        time.sleep(0.001)  # another thread goes on while this one has a message
+        return message
+
+    monkeypatch.setattr(Crew, "wait", slow)
+    loader = DataLoader(Numbered(80, (2,)), 8, num_workers=2, persistent_workers=True)
+    found: list[Any] = [None] * 4
+
+    def iterate(place: int) -> None:
+        try:
+            found[place] = [[int(text) for text in batch["pair"][1]] for _ in range(3) for batch in loader]
+        except Exception as error:
+            found[place] = error
+
+    threads = [threading.Thread(target=iterate, args=(place,), daemon=True) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(BOUND)
+    assert found == [[list(range(start, start + 8)) for start in range(0, 80, 8)] * 3] * 4
+
+
+def test_an_error_of_one_iterator_ends_the_others_of_its_workers():
+    loader = DataLoader(Slow(64, 0.2), 8, num_workers=1, persistent_workers=True)
+    one, two = iter(loader), iter(loader)
+    one._pipeline.close()
+    with pytest.raises(SampleFailed, match="another iterator"):
+        next(two)
+    assert len(next(iter(DataLoader(Rows(), 8)))) == 8
+
+
+class Once(IterableDataset[Any]):
+    """A stream that cannot be read again, and counts its iterators."""
+
+    def __init__(self) -> None:
+        self.source = iter(range(100, 112))
+
+    def __iter__(self) -> Any:
+        return self.source
+
+
+class Own(IterableDataset[Any]):
+    """A stream that is another one each time."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def __iter__(self) -> Any:
+        self.begun += 1
+        return iter(range(100 * self.begun, 100 * self.begun + 12))
+
+
+def test_iterators_of_one_stream_do_not_restart_each_other():
+    loader = DataLoader(Once(), 2, num_workers=1, persistent_workers=True, multiprocessing_context="fork")
+    found = [int(n) for pair in zip(loader, loader, strict=False) for batch in pair for n in batch]
+    assert len(set(found)) == len(found) >= 10
+    loader = DataLoader(Own(), 2, num_workers=1, persistent_workers=True, multiprocessing_context="fork")
+    pairs = list(zip(loader, loader, strict=True))
+    for place in (0, 1):
+        hundred = 100 * (1 + place)
+        assert [int(n) for pair in pairs for n in pair[place]] == list(range(hundred, hundred + 12))
+
+
+def test_iterators_of_a_stream_that_have_ended_are_forgotten():
+    fetcher = Fetcher(DataLoader(Own(), 2)._task(None, 0, True, False))
+    assert fetcher.take(1, 0, 0, 2) == [100, 101]
+    assert fetcher.take(2, 0, 0, 2) == [200, 201]
+    assert fetcher.take(1, 0, 2, 2) == [102, 103]
+    fetcher.end_run(1)
+    assert fetcher.take(1, 0, 2, 2) == [302, 303], "read again up to there"
+    end_samples()
+
+
+class Stumbling(IterableDataset[Any]):
+    """A stream whose iterator raises once, and goes on."""
+
+    def __iter__(self) -> Any:
+        return Stumbles()
+
+
+class Decoded(Stumbling):
+    def load(self, item: int) -> Any:
+        return item
+
+
+class Stumbles:
+    at = -1
+
+    def __iter__(self) -> Stumbles:
+        return self
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at == 3:
+            raise ValueError("once")
+        if self.at >= 10:
+            raise StopIteration
+        return self.at
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("dataset", [Stumbling(), Decoded()], ids=["stream", "load"])
+def test_a_stream_goes_on_after_an_error_if_its_iterator_does(dataset, workers):
+    iterator = iter(DataLoader(dataset, 2, num_workers=workers))
+    found: list[Any] = []
+    while True:
+        try:
+            found.append(next(iterator).tolist())
+        except ValueError:
+            found.append("once")
+        except StopIteration:
+            break
+    assert found == [[0, 1], "once", [4, 5], [6, 7], [8, 9]]
+
+
+class Nested(Rows):
+    """Samples that a loader of its own takes part in."""
+
+    def __init__(self, is_nested: bool) -> None:
+        super().__init__(8)
+        self.is_nested = is_nested
+
+    def __getitem__(self, index: int) -> Any:
+        first = sample_generator().random()
+        if self.is_nested:
+            list(DataLoader(Random(4), 2, seed=9))
+        return np.array([first, sample_generator().random()])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_within_a_sample_leaves_its_random_numbers_alone(workers):
+    found = rows(DataLoader(Nested(True), 4, seed=1, num_workers=workers))
+    assert found == rows(DataLoader(Nested(False), 4, seed=1, num_workers=workers))
+    assert sample_generator() is not sample_generator(), "a sample is still begun"

@@ -1,0 +1,213 @@
+"""The state of a loader: resumed at every batch, with another number of workers, the rest is the same."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import pickle
+from typing import Any
+
+import pytest
+from loader_world import Decoded, Random, Rows, Stream
+
+from shmtensor.data import BatchSampler, BucketSampler, DataLoader, RandomSampler
+from shmtensor.errors import InvalidArgument
+
+pytestmark = pytest.mark.usefixtures("in_time")
+
+
+def whole(loader: Any) -> list[Any]:
+    return [batch.tolist() for batch in loader]
+
+
+def of(kind: str, workers: int, seed: int | None = None, **kwargs: Any) -> DataLoader[Any]:
+    if kind == "stream":
+        return DataLoader(Stream(), 4, num_workers=workers, seed=seed, **kwargs)
+    if kind == "decoded":
+        return DataLoader(Decoded(), 4, num_workers=workers, seed=seed, **kwargs)
+    if kind == "sampler":
+        return DataLoader(
+            Random(30), 4, sampler=RandomSampler(range(30), seed=seed), num_workers=workers, seed=seed, **kwargs
+        )
+    if kind == "buckets":
+        sampler = BucketSampler([n * n % 17 for n in range(30)], 4, seed=seed)
+        return DataLoader(Random(30), batch_sampler=sampler, num_workers=workers, seed=seed, **kwargs)
+    return DataLoader(Random(30), 4, shuffle=True, num_workers=workers, seed=seed, **kwargs)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "sampler", "buckets", "stream", "decoded"])
+def test_every_batch_can_be_resumed_at(kind):
+    loader = of(kind, 2, 5)
+    whole(loader)  # the second epoch is what is broken off
+    states, wanted = [loader.state_dict()], []
+    for batch in loader:
+        wanted.append(batch.tolist())
+        states.append(loader.state_dict())
+    after = whole(loader)
+    for done, state in enumerate(states):
+        state = json.loads(json.dumps(state))
+        resumed = of(kind, (0, 1, 3)[done % 3], 77)
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        assert whole(resumed) == wanted[done:]
+        if done % 3 == 0:
+            assert whole(resumed) == after, "the epoch after that"
+
+
+def test_what_came_out_of_order_does_not_come_again():
+    loader = of("shuffled", 3, 5, in_order=False)
+    first = [batch.tolist() for batch in itertools.islice(loader, 4)]
+    resumed = of("shuffled", 2)
+    resumed.load_state_dict(loader.state_dict())
+    assert sorted(first + whole(resumed)) == sorted(whole(of("shuffled", 0, 5)))
+
+
+def test_the_end_of_an_epoch_is_the_begin_of_the_next():
+    loader = of("shuffled", 0, 5)
+    whole(loader)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"], state["samples"]) == (1, 0, 0)
+    loader.set_epoch(7)
+    assert loader.state_dict()["epoch"] == 7
+
+
+def test_samples_are_counted():
+    loader = of("shuffled", 2, 5)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    assert loader.state_dict() == {
+        "seed": 5, "epoch": 0, "batches": 2, "beyond": [], "samples": 8, "sampler": {"seed": 5, "epoch": 0}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_state_is_not_loaded_under_an_iterator(workers):
+    loader = of("shuffled", workers, 5)
+    state = loader.state_dict()
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(InvalidArgument, match="after iter"):
+        loader.load_state_dict(state)
+    list(iterator)
+    loader.load_state_dict(state)
+    assert whole(loader) == whole(of("shuffled", 0, 5))
+
+
+@pytest.mark.parametrize("state", [{}, None, {"seed": 1}, 3], ids=repr)
+def test_what_is_no_state(state):
+    with pytest.raises(InvalidArgument, match="state"):
+        of("shuffled", 0).load_state_dict(state)
+
+
+def test_an_epoch_that_is_set_is_begun():
+    loader = of("shuffled", 0, 5)
+    epochs = [whole(loader) for _ in range(3)]
+    again = of("shuffled", 2, 5)
+    again.set_epoch(2)
+    assert whole(again) == epochs[2]
+    again.set_epoch(0)
+    assert whole(again) == epochs[0]
+
+
+def test_samplers_of_the_program_are_told_the_epoch():
+    loader = DataLoader(Rows(20, ()), batch_sampler=BatchSampler(RandomSampler(range(20), seed=1), 6, False))
+    loader.set_epoch(4)
+    other = RandomSampler(range(20), seed=1)
+    other.set_epoch(4)
+    assert [int(n) for batch in loader for n in batch] == list(other)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_that_the_program_sets_at_its_sampler_counts(workers):
+    sampler = RandomSampler(range(20), seed=1)
+    loader = DataLoader(Rows(20, ()), 6, sampler=sampler, num_workers=workers)
+    orders = []
+    for epoch in (5, 3):
+        sampler.set_epoch(epoch)
+        orders.append([int(n) for batch in loader for n in batch])
+    wanted = []
+    for epoch in (5, 3):
+        other = RandomSampler(range(20), seed=1)
+        other.set_epoch(epoch)
+        wanted.append(list(other))
+    assert orders == wanted
+
+
+class Turning:
+    """A sampler as torch's DistributedSampler: without a state, told the epoch."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return iter([(n + self.epoch) % 20 for n in range(20)])
+
+    def __len__(self) -> int:
+        return 20
+
+
+def test_the_epoch_of_a_sampler_without_a_state_is_resumed():
+    sampler = Turning()
+    loader = DataLoader(Rows(20, ()), 6, sampler=sampler)
+    whole(loader)
+    sampler.set_epoch(7)
+    iterator = iter(loader)
+    next(iterator)
+    resumed = DataLoader(Rows(20, ()), 6, sampler=Turning())
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert [int(n) for batch in resumed for n in batch] == [(n + 7) % 20 for n in range(6, 20)]
+
+
+@pytest.mark.parametrize("kind", [Turning, lambda: RandomSampler(range(20), seed=1)], ids=["epoch", "state"])
+def test_an_epoch_that_is_set_after_a_state_was_loaded_counts(kind):
+    sampler = kind()
+    loader = DataLoader(Rows(20, ()), 6, sampler=sampler)
+    sampler.set_epoch(7)
+    whole(loader)
+    state = loader.state_dict()
+    again, wanted = kind(), kind()
+    resumed = DataLoader(Rows(20, ()), 6, sampler=again)
+    resumed.load_state_dict(state)
+    again.set_epoch(11)
+    wanted.set_epoch(11)
+    assert [int(n) for batch in resumed for n in batch] == list(wanted)
+
+
+def test_a_loader_can_be_pickled_with_its_place():
+    loader = of("shuffled", 2, 5, output="numpy", persistent_workers=True, on_worker_death="restart")
+    whole(loader)
+    iterator = iter(loader)
+    next(iterator)
+    copies = [pickle.loads(pickle.dumps(loader)), copy.deepcopy(loader)]
+    for other in copies:
+        other.load_state_dict(loader.state_dict())
+        assert other.output == "numpy" and other.stats().batches == 0
+    wanted = whole(iterator)
+    assert [whole(other) for other in copies] == [wanted] * 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batches": -3}, {"batches": 99}, {"batches": 1.5}, {"beyond": [99]}, {"beyond": [-1]}, {"epoch": -1}],
+    ids=repr,
+)
+def test_a_place_that_an_epoch_has_not(change):
+    loader = of("shuffled", 0)
+    with pytest.raises(InvalidArgument, match="state"):
+        loader.load_state_dict({**loader.state_dict(), **change})
+
+
+def test_a_sampler_without_state_is_warned_of(recwarn):
+    dataset = Rows(20, ())
+    state = {"seed": 1, "epoch": 0, "batches": 2, "samples": 8, "sampler": None, "beyond": []}
+    for sampler in (None, list(range(20)), RandomSampler(dataset), Turning()):
+        loader = DataLoader(dataset, 4, sampler=sampler)
+        iterator = iter(loader)
+        next(iterator)
+        DataLoader(dataset, 4, sampler=sampler).load_state_dict(loader.state_dict())
+    assert not recwarn
+    with pytest.warns(UserWarning, match="has no state_dict"):
+        DataLoader(dataset, 4, sampler={n: n for n in range(20)}).load_state_dict(state)
