@@ -8,11 +8,11 @@ NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 .PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops test-torch-programs lint tidy format clean check-tools native
 
 help:
-	@echo "make demo      train two networks in shared memory with several processes; draws into examples/output"
+	@echo "make demo      train two networks and word vectors in shared memory with several processes; draws into examples/output"
 	@echo "make test      build, install, try each feature: some minutes"
 	@echo "make test-all  after that the rest: every case, hundreds of kills, native programs, models, types"
 	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
-	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray and iceoryx2; prints and draws"
+	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray, iceoryx2 and gensim; prints and draws"
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
@@ -28,6 +28,7 @@ help:
 demo: $(VENV)/.examples
 	$(BIN)/python examples/hogwild.py
 	$(BIN)/python examples/hogwild_cnn.py
+	$(BIN)/python examples/word2vec_hogwild.py
 
 # Three tests side by side for two cores, since many wait; SELECT chooses among them by markers (pyproject.toml).
 JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
@@ -89,6 +90,7 @@ stress: native
 	build/native/failpoints
 	build/native/reach
 	build/native/graph
+	build/native/windows
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
 	for structure in ring cast sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
@@ -129,6 +131,7 @@ sanitize: $(VENV)/.tools
 	$(BIN)/cmake --build build/tsan
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/graph
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/windows
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
 	for structure in ring cast sync; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure && \
@@ -141,7 +144,7 @@ sanitize: $(VENV)/.tools
 # A peer that cannot be installed is absent in the tables.
 BENCH_VENV ?= .venv-bench
 TORCH ?= torch==2.13.0
-PEERS ?= faster-fifo iceoryx2 ray
+PEERS ?= faster-fifo iceoryx2 ray gensim
 bench: native
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip

@@ -23,13 +23,16 @@ from benchmarks import (
     fresh,
     handover,
     heap,
+    loader,
     many_processes,
     measure,
     randoms,
     share,
     steady,
     tensors,
+    torch_tensors,
     training,
+    words,
 )
 from benchmarks.measure import ROOT, ContenderFailed, Figure
 from benchmarks.transports import ICEORYX2_PREFIX
@@ -47,7 +50,10 @@ BENCHMARKS = {
     "daemon": daemon,
     "tensors": tensors,
     "training": training,
+    "words": words,
+    "loader": loader,
     "random": randoms,
+    "torch": torch_tensors,
 }
 HERE = Path(__file__).parent
 REPORTS = ROOT / "docs" / "reports"

@@ -1,4 +1,4 @@
-"""Training: a step of a small network against the same step by hand, what recording an operation costs, Hogwild."""
+"""Training: a step of a small network against the same step by hand, a convolutional one, recording, Hogwild."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from benchmarks.tensors import in_turn
 SIZES = (784, 128, 10)
 BATCH = 64
 RATE = 0.01
+CHANNELS = (1, 16, 32)
 SAMPLES = 4_096  # of random data, of which batches are drawn
 STEPS = 1_500  # of each process of Hogwild
 CHAIN = 100  # operations of one graph
@@ -100,6 +101,47 @@ def torch_steps() -> dict[str, float]:
     torch.set_num_threads(1)
     x, y = torch.randn(BATCH, SIZES[0]), torch.randint(0, SIZES[-1], (BATCH,))
     return in_turn({"torch": with_library(torch, x, y)}, 100, 30)
+
+
+# ---- a convolutional network -----------------------------------------------------------------------------------------
+
+
+def with_convolutions(library: Any, x: Any, y: Any) -> Callable[[], object]:
+    """A step of the network of examples/hogwild_cnn.py, with batches of images (samples, 1, pixels, pixels)."""
+    nn = library.nn
+
+    def block(inputs: int, outputs: int) -> list[Any]:
+        return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+
+    features = CHANNELS[-1] * (x.shape[-1] // 4) ** 2
+    layers = [one for pair in itertools.pairwise(CHANNELS) for one in block(*pair)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, SIZES[-1]))
+    optimizer = library.optim.Adam(model.parameters())
+    entropy = nn.functional.cross_entropy
+
+    def step() -> object:
+        optimizer.zero_grad()
+        loss = entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def convolutions(pixels: int) -> dict[str, float]:
+    """Samples a second of each library, with one thread; both in turn."""
+    import numpy as np
+
+    images = np.random.default_rng(1).standard_normal((BATCH, 1, pixels, pixels), dtype=np.float32)
+    labels = np.random.default_rng(2).integers(0, SIZES[-1], BATCH)
+    contenders = {}
+    for name in ("shmtensor", "torch"):
+        if have(name):
+            library = __import__(name)
+            library.set_num_threads(1)
+            contenders[name] = with_convolutions(library, library.from_numpy(images), library.from_numpy(labels))
+    return {name: BATCH / seconds for name, seconds in in_turn(contenders, 10, 40).items()}
 
 
 # ---- what an operation costs -----------------------------------------------------------------------------------------
@@ -241,6 +283,13 @@ def measure() -> Iterator[Figure]:
     if have("torch"):
         theirs: dict[str, float] = run_contender("training:torch_steps")
         yield Figure(work, "torch", theirs["torch"], "s")
+    for pixels in (8, 28):
+        speeds: dict[str, float] = run_contender("training:convolutions", pixels)
+        work = f"CNN {'-'.join(map(str, CHANNELS))}, batch {BATCH} of {pixels} x {pixels}, samples a second"
+        over = f"{speeds['shmtensor'] / speeds['torch']:.2f} x torch" if "torch" in speeds else ""
+        yield Figure(work, "shmtensor", speeds.pop("shmtensor"), "1/s", "1.0 x torch", over)
+        for name, speed in speeds.items():
+            yield Figure(work, name, speed, "1/s")
     for processes in (1, 2):
         work = f"Hogwild, samples a second, {processes} process{'es' if processes > 1 else ''}"
         yield Figure(work, "shmtensor", run_contender("training:hogwild", "shmtensor", processes), "1/s", "1.4 x torch")
