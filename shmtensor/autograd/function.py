@@ -50,7 +50,7 @@ class Function(Node):
     _constant: tuple[Tensor, ...] = ()
     _forms: tuple[Any, ...] = ()
     _types: tuple[Any, ...] = ()
-    """Of each argument of forward the dtype; None: it is no tensor."""
+    """The dtype of each argument of forward; None for an argument that is not a tensor."""
     _freed = False
 
     # -- for forward and backward -------------------------------------------------------------------------------------

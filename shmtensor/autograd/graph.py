@@ -19,7 +19,7 @@ class saved_tensors_hooks:  # noqa: N801  # torch's name
 
     Args:
         pack_hook: gets a tensor without its node; what it gives is kept.
-        unpack_hook: gets that; gives a tensor of the same values.
+        unpack_hook: is called with what `pack_hook` returned. Returns a tensor of the same values.
     """
 
     __slots__ = ("_before", "_hooks")

@@ -232,8 +232,8 @@ class DataLoader(Generic[T_co]):
         """Let the next `iter()` go on where `state_dict` was called. Samplers get their state now. Does not block.
 
         Raises:
-            InvalidArgument: an iterator is at work, which this would not reach; or it is no such state, or that of a
-                longer epoch.
+            InvalidArgument: an iterator is in use and would not see the change; or `state_dict` does not come from
+                `state_dict()`, or is that of a longer epoch.
 
         Warns if the order depends on a sampler without state.
         """
