@@ -33,11 +33,13 @@ demo: $(VENV)/.examples
 # Three tests side by side for two cores, since many wait; SELECT chooses among them by markers (pyproject.toml).
 JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
+# Compiled modules are kept, also where the environment says not to: tests start thousands of processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath build/bytecode) $(BIN)/python -m pytest
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 
 test-all: test $(VENV)/.test-all native
-	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m exhaustive $(TESTFLAGS)
+	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(PYTEST) -n $(JOBS) --dist worksteal -m exhaustive $(TESTFLAGS)
 
 # Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
 METHODS ?= fork spawn forkserver

@@ -29,8 +29,13 @@ for _variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "XDG_RUNTIME_DIR"):
 os.environ["SHMTENSOR_RUNTIME_DIR"] = _directory
 
 
+def pytest_collection() -> None:
+    """What pytest collects stays: no collection of garbage need look through it, now or later."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """What pytest has collected stays: no collection of garbage need look through it."""
+    gc.enable()
     gc.freeze()
 
 
