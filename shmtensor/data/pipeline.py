@@ -103,6 +103,7 @@ class Batch:
         result: (what the collate function gave,).
         failure: (key, traceback, pickle) of the first exception.
         blame: deaths by chunk.
+        is_seen: whether a look at all chunks has found them done.
         is_told: whether the message came that all chunks are done; all others about it came before.
     """
 
@@ -116,6 +117,7 @@ class Batch:
     result: tuple[Any] | None = None
     failure: tuple[Any, str, bytes | None] | None = None
     blame: dict[int, int] = field(default_factory=dict)
+    is_seen: bool = False
     is_told: bool = False
 
     @property
@@ -128,14 +130,15 @@ class Batch:
         return _native.atomic_load(self.words, 2 * self.job.chunks, "acquire") == 0
 
     def is_done(self) -> bool:
-        """Whether all chunks are done; after a failure, whether none is being loaded any more."""
-        ends = (DONE,) if self.failure is None else (DONE, CANCELLED)
-        return all(_native.atomic_load(self.words, chunk, "acquire") in ends for chunk in range(self.job.chunks))
+        """Whether all chunks are done or cancelled."""
+        chunks = range(self.job.chunks)
+        return all(_native.atomic_load(self.words, chunk, "acquire") in (DONE, CANCELLED) for chunk in chunks)
 
     def cancel(self) -> None:
         """Let no worker begin another chunk."""
         for chunk in np.flatnonzero(self.words[: self.job.chunks] == FREE).tolist():
-            _native.atomic_compare_exchange(self.words, chunk, FREE, CANCELLED, "seq_cst")
+            if _native.atomic_compare_exchange(self.words, chunk, FREE, CANCELLED, "seq_cst")[0]:
+                _native.atomic_fetch_add(self.words, 2 * self.job.chunks, -1, "seq_cst")
 
     def keys_of(self, chunks: Iterable[int]) -> list[Any]:
         """The keys of some chunks."""
@@ -235,6 +238,7 @@ class Pipeline:
         self._sent: Layout | None = None
         self._ended: list[int] = []  # runs, of which workers are told with the next job
         self._idle_deaths = 0
+        self._looked = time.monotonic()
         self._change = threading.Condition()  # and the lock of all below, which a finalizer may take again
         self._is_read = False  # a thread waits for messages
         self.is_closed = False
@@ -343,6 +347,7 @@ class Pipeline:
         begun = time.monotonic()
         while True:
             with self._change:
+                self._look()
                 found = self._complete(batches)
                 if found is not None:
                     return found
@@ -353,33 +358,21 @@ class Pipeline:
                     continue
                 self._is_read = True
             try:
-                found = self._read(batches)
+                message = self._crew.wait(_LOOK)
+                if message is not None:
+                    with self._change:
+                        self._take(message)
             finally:
                 with self._change:
                     self._is_read = False
                     self._change.notify_all()
-            if found is not None:
-                return found
 
     def _complete(self, batches: Sequence[Batch]) -> Batch | None:
         """The first of the batches that is done. While a thread reads, it may have messages that are not taken yet."""
         self.require_open()
         for batch in batches:
-            if batch.is_told or (not self._is_read and batch.is_counted_done()):
+            if batch.is_told or (not self._is_read and (batch.is_seen or batch.is_counted_done())):
                 return self._taken(batch)
-        return None
-
-    def _read(self, batches: Sequence[Batch]) -> Batch | None:
-        """Wait for a message. If none comes, look for batches that are done, and for workers that have ended."""
-        message = self._crew.wait(_LOOK)
-        with self._change:
-            if message is not None:
-                self._take(message)
-                return None
-            for batch in batches:
-                if batch.is_done():
-                    return self._taken(batch)
-            self._tend()
         return None
 
     def _drain(self) -> None:
@@ -444,8 +437,18 @@ class Pipeline:
 
     # -- deaths
 
-    def _tend(self) -> None:
-        """Replace workers that have ended. Raises WorkerDied."""
+    def _look(self) -> None:
+        """Look for batches that are done, and replace workers that have ended. Raises WorkerDied.
+
+        Does so once in a while, however many messages come. The thread that waits for messages leaves this to others.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK or self._is_read:
+            return
+        self._looked = now
+        self.require_open()
+        for batch in self._pending.values():
+            batch.is_seen = batch.is_done()
         for member in self._crew.ended():
             self._drain()  # what it had put
             lost = [

@@ -134,6 +134,20 @@ class Dying(Stream):
             yield array
 
 
+def test_a_death_is_noticed_while_other_batches_come(tmp_path):
+    class Endless:
+        def __iter__(self) -> Any:
+            yield from ([1, 2], [3, 4], [37])
+            while True:
+                yield [5]
+
+    dataset = DiesOnce(37, str(tmp_path))
+    loader = DataLoader(dataset, batch_sampler=Endless(), num_workers=2, in_order=False)
+    with pytest.raises(WorkerDied, match="while it loaded index 37"):
+        for count, _ in enumerate(loader):
+            assert count < 5000, "it would be noticed in a pause"
+
+
 def test_a_sample_that_kills_every_worker_is_an_error(tmp_path):
     loader = DataLoader(DiesOnce(37, str(tmp_path), 99), 4, num_workers=2, on_worker_death="restart")
     with pytest.raises(WorkerDied, match="37, as 3 workers did in a row"):
