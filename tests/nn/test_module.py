@@ -32,6 +32,10 @@ class Affine(nn.Module):
     def extra_repr(self) -> str:
         return f"{self.inputs}"
 
+    @property
+    def total(self) -> Any:
+        return [1, 2].summ()  # type: ignore[attr-defined]
+
 
 def network() -> nn.Module:
     return nn.Sequential(Affine(), nn.Sequential(Affine(3, 4), nn.Identity()))
@@ -116,6 +120,7 @@ REFUSED: list[Any] = [
     (lambda m: m.add_module("x", 3), errors.DTypeError, "is not a Module subclass"),
     (lambda m: m.no_such_thing, AttributeError, "'Affine' object has no attribute 'no_such_thing'"),
     (lambda m: m.wieght, AttributeError, "the nearest name is 'weight'"),
+    (lambda m: m.total, AttributeError, "'list' object has no attribute 'summ'"),
     (lambda m: m.get_submodule("a.b"), AttributeError, "Affine has no attribute `a`"),
     (lambda m: m.get_submodule("weight"), AttributeError, "is not an nn.Module"),
     (lambda m: m.get_parameter("count"), AttributeError, "`count` is not an nn.Parameter"),
@@ -377,6 +382,18 @@ def test_load_state_dict_says_all_that_does_not_fit() -> None:
     assert keys.missing_keys == ["weight", "bias", "count"]
     assert keys.unexpected_keys == ["other"]
     assert repr(keys).startswith("_IncompatibleKeys(missing_keys=['weight'")
+
+
+def test_load_state_dict_leaves_no_reference_cycles() -> None:
+    model = network()
+    state = model.state_dict()
+    gc.collect()
+    gc.disable()
+    try:
+        model.load_state_dict(state)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_extra_state() -> None:

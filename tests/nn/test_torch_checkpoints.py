@@ -55,6 +55,38 @@ def test_version_1_of_batch_norm_had_no_count(tmp_path: Path) -> None:
     assert repr(nn.BatchNorm1d(2).load_state_dict(state)) == "<All keys matched successfully>"
 
 
+OLDER: list[tuple[str, tuple[Any, ...], str, tuple[int, ...]]] = [
+    *((f"{kind}{axes}d", (2, 4, 3), "padding_mode", (1, 2, *[5] * axes))
+      for kind in ("Conv", "ConvTranspose") for axes in (1, 2, 3)),
+    ("LSTM", (2, 3), "proj_size", (4, 1, 2)),
+    ("AvgPool3d", (2,), "padding ceil_mode count_include_pad", (1, 2, 5, 5, 5)),
+    ("Upsample", (None, 1.3), "recompute_scale_factor", (1, 2, 7)),
+    ("Softmax", (), "dim", (2, 3)),
+    ("LogSoftmax", (), "dim", (2, 3)),
+    ("Softmin", (), "dim", (2, 3)),
+]  # fmt: skip
+"""Modules whose pickles lacked attributes in older versions of torch: name, arguments, attributes, shape of input."""
+
+
+@pytest.mark.filterwarnings("ignore:.*[Dd]im")
+@pytest.mark.parametrize(("name", "arguments", "lacking", "shape"), OLDER, ids=[case[0] for case in OLDER])
+@pytest.mark.parametrize("library", ["shmtensor", pytest.param("torch", marks=pytest.mark.torch)])
+def test_pickles_of_older_versions_lack_attributes(
+    library: str, name: str, arguments: Any, lacking: str, shape: Any
+) -> None:
+    t: Any = pytest.importorskip(library)
+    layer = getattr(t.nn, name)(*arguments)
+    state = layer.__reduce_ex__(2)[2]
+    made = type(layer).__new__(type(layer))
+    made.__setstate__({key: value for key, value in state.items() if key not in lacking.split()})
+    if name == "Upsample":
+        layer.recompute_scale_factor = True
+    assert repr(made) == repr(layer)
+    x = t.rand(*shape)
+    found, wanted = made(x), layer(x)
+    assert t.equal(*(one[0] if name == "LSTM" else one for one in (found, wanted)))
+
+
 def fill(model: Any, value: float) -> None:
     with st.no_grad():
         for parameter in model.parameters():

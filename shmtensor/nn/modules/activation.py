@@ -450,64 +450,54 @@ class Tanhshrink(Module):
         return functional.tanhshrink(input)
 
 
-class Softmax(Module):
+class _AlongAxis(Module):
+    """What is computed along an axis."""
+
+    dim: int | None = None  # of older pickles, which have none
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"dim={self.dim}"
+
+
+class Softmax(_AlongAxis):
     """exp(x) divided by its sum along an axis.
 
     Args:
         dim: the axis; None: 0 of tensors with 0, 1 or 3 axes, else 1.
     """
 
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
     def forward(self, input: Tensor) -> Tensor:
         """The results."""
         return functional.softmax(input, self.dim)
 
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"dim={self.dim}"
 
-
-class LogSoftmax(Module):
+class LogSoftmax(_AlongAxis):
     """The logarithm of softmax along an axis.
 
     Args:
         dim: the axis; None: 0 of tensors with 0, 1 or 3 axes, else 1.
     """
 
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
     def forward(self, input: Tensor) -> Tensor:
         """The results."""
         return functional.log_softmax(input, self.dim)
 
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"dim={self.dim}"
 
-
-class Softmin(Module):
+class Softmin(_AlongAxis):
     """softmax of -x along an axis.
 
     Args:
         dim: the axis; None: 0 of tensors with 0, 1 or 3 axes, else 1.
     """
 
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
     def forward(self, input: Tensor) -> Tensor:
         """The results."""
         return functional.softmin(input, self.dim)
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"dim={self.dim}"
 
 
 class Softmax2d(Module):

@@ -40,6 +40,7 @@ class MultiheadAttention(Module):
     v_proj_weight: Parameter | None
     bias_k: Parameter | None
     bias_v: Parameter | None
+    _qkv_same_embed_dim: bool = True  # of older pickles, which have none
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,

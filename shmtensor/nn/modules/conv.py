@@ -22,6 +22,7 @@ class _ConvNd(Module):
 
     weight: Parameter
     bias: Parameter | None
+    padding_mode: str = "zeros"  # of older pickles, which have none
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: tuple[int, ...], stride: tuple[int, ...],

@@ -127,6 +127,9 @@ class Module:
         object.__delattr__(self, name)
 
     def __getattr__(self, name: str) -> Any:  # what is there has been found before this is called
+        if hasattr(type(self), name):  # a property, which raised an AttributeError that Python has dropped
+            return object.__getattribute__(self, name)
+
         def names() -> list[str]:
             return [one for one in dir(self) if not one.startswith("_")]
 

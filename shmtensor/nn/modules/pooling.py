@@ -235,6 +235,11 @@ class AvgPool3d(_AvgPoolNd):
         divisor_override: divide by this number instead of the number of elements.
     """
 
+    padding: Any = 0  # this and the following: of older pickles, which have none
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    divisor_override: int | None = None
+
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,

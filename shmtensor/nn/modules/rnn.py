@@ -41,6 +41,8 @@ class RNNBase(Module):
         DTypeError: a size that is not an integer.
     """
 
+    proj_size: int = 0  # of older pickles, which have none
+
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,

@@ -80,23 +80,10 @@ def load(module: Any, state_dict: Any, strict: bool, assign: bool) -> Incompatib
     """
     if not isinstance(state_dict, Mapping):
         raise DTypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-    metadata = getattr(state_dict, "_metadata", None)
-    state = OrderedDict(state_dict)
     keys = IncompatibleKeys([], [])
     errors: list[str] = []
-
-    def each(one: Any, own: Any, prefix: str) -> None:
-        local = dict((metadata or {}).get(prefix[:-1], {}))
-        local["assign_to_params_buffers"] = assign
-        one._load_from_state_dict(own, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
-        for name, child in one._modules.items():
-            if child is not None:
-                start = f"{prefix}{name}."
-                each(child, {key: value for key, value in own.items() if key.startswith(start)}, start)
-        for hook in [*one._load_state_dict_post_hooks.values()]:
-            hook(one, keys)
-
-    each(module, state, "")
+    metadata = getattr(state_dict, "_metadata", None) or {}
+    _load_each(module, OrderedDict(state_dict), "", metadata, assign, keys, errors)
     if strict and keys.unexpected_keys:
         errors.insert(0, f"Unexpected key(s) in state_dict: {_quoted(keys.unexpected_keys)}. ")
     if strict and keys.missing_keys:
@@ -105,6 +92,21 @@ def load(module: Any, state_dict: Any, strict: bool, assign: bool) -> Incompatib
         raise StateDictMismatch("Error(s) in loading state_dict for {}:\n\t{}".format(
             type(module).__name__, "\n\t".join(errors)))  # fmt: skip
     return keys
+
+
+def _load_each(
+    module: Any, state: Any, prefix: str, metadata: Any, assign: bool, keys: IncompatibleKeys, errors: list[str]
+) -> None:
+    """Load a module, and then those in it, from the part of the state whose keys begin with a prefix."""
+    local = {**metadata.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
+    module._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
+    for name, child in module._modules.items():
+        if child is not None:
+            start = f"{prefix}{name}."
+            part = {key: value for key, value in state.items() if key.startswith(start)}
+            _load_each(child, part, start, metadata, assign, keys, errors)
+    for hook in [*module._load_state_dict_post_hooks.values()]:
+        hook(module, keys)
 
 
 def _quoted(keys: list[str]) -> str:

@@ -20,6 +20,8 @@ class Upsample(Module):
         recompute_scale_factor: compute the factors again from sizes.
     """
 
+    recompute_scale_factor: bool | None = True  # of older pickles, which have none
+
     def __init__(
         self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
