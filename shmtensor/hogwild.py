@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +18,12 @@ import numpy as np
 from . import atomics
 from ._native import tensor as _tensor
 from ._tensor.core import Tensor, wrap
-from .errors import InvalidArgument
+from .errors import DTypeError, InvalidArgument
 from .files import save as _save
 from .multiprocessing import ProcessContext, start_processes  # its import lets tensors be sent by handle
-from .optim.lr_scheduler.base import own, set_rate
+from .optim.lr_scheduler.base import own, require_optimizer, set_rate
 from .optim.optimizer import Optimizer
+from .storage.arguments import INTEGERS, integer
 from .threads import set_num_threads
 
 __all__ = [
@@ -60,11 +62,13 @@ def run(
         InvalidArgument: an invalid argument.
         ProcessRaisedException, ProcessExitedException: a process failed.
     """
+    if not callable(train):
+        raise InvalidArgument(f"train must be callable as train(rank, *args), and {train!r} is not")
     count = multiprocessing.cpu_count() if processes is None else processes
-    return start_processes(_with_single_thread, (train, *args), count, join, start_method=start_method)
+    return start_processes(partial(_with_single_thread, train), args, count, join, start_method=start_method)
 
 
-def _with_single_thread(rank: int, train: Callable[..., Any], *args: Any) -> None:
+def _with_single_thread(train: Callable[..., Any], rank: int, *args: Any) -> None:
     set_single_thread()
     train(rank, *args)
 
@@ -115,10 +119,15 @@ class Counter:
 
     Attributes:
         tensor: an int64 tensor of one element that has it.
+
+    Raises:
+        DTypeError: not an integer.
+        InvalidArgument: not in the range of int64.
     """
 
     def __init__(self, value: int = 0) -> None:
-        self.tensor = wrap(np.array([value], np.int64)).share_memory_()
+        self.tensor = wrap(np.zeros(1, np.int64)).share_memory_()
+        atomics.store(self.tensor, 0, _integer("value", value))
 
     def add(self, n: int = 1) -> int:
         """Add a number. Returns the value before, which no other process gets. Does not block."""
@@ -133,8 +142,9 @@ class Counter:
         """Numbers of steps up to `total`, from the present value on; each goes to one process.
 
         The counter ends at `total` plus the number of processes. A number that a process had when it was killed is not
-        given again.
+        given again. Raises DTypeError: `total` is not an integer.
         """
+        total = _integer("total", total)
         while (step := self.add()) < total:
             yield step
 
@@ -143,6 +153,20 @@ class Counter:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.value})"
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return integer(value)
+    except TypeError:
+        raise DTypeError(f"{name} must be an integer, not {value!r}") from None
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DTypeError(f"{name} must be a number, not {value!r}") from None
 
 
 def scale_rates(optimizer: Optimizer, factor: float) -> None:
@@ -154,7 +178,12 @@ def scale_rates(optimizer: Optimizer, factor: float) -> None:
     Args:
         optimizer: whose rates are set; those that are tensors in place.
         factor: of the rates at the first call ("initial_lr", as schedulers have it).
+
+    Raises:
+        DTypeError: not an optimizer, or not a number.
     """
+    require_optimizer(optimizer)
+    factor = _number("factor", factor)
     for group in optimizer.param_groups:
         set_rate(group, group.setdefault("initial_lr", own(group["lr"])) * factor)
 
@@ -191,10 +220,11 @@ class Metrics:
 
     Raises:
         InvalidArgument: no process, no name, or one twice.
+        DTypeError: a number of processes that is not an integer.
     """
 
     def __init__(self, processes: int, *names: str) -> None:
-        if processes < 1 or not names or len(set(names)) != len(names):
+        if _integer("processes", processes) < 1 or not names or len(set(names)) != len(names):
             raise InvalidArgument(
                 f"asked for metrics {names} of {processes} processes; give one process or more, and different names"
             )
@@ -212,13 +242,14 @@ class Metrics:
 
         Raises:
             InvalidArgument: a name or a process that is not there.
+            DTypeError: a value that is not a number.
         """
         row = self._row(rank)
         for name, value in values.items():
             column = self._columns.get(name)
             if column is None:
                 raise InvalidArgument(f"no metric is called {name!r}; there are {', '.join(self._columns)}")
-            row[column] += float(value) * count
+            row[column] += _number(name, value) * count
             row[column + 1] += count
 
     def totals(self, rank: int | None = None) -> Totals:
@@ -233,8 +264,8 @@ class Metrics:
 
     def _row(self, rank: int) -> Any:
         rows = self.tensor._live()
-        if not 0 <= rank < len(rows):
-            raise InvalidArgument(f"asked for process {rank}; there are {len(rows)}, from 0")
+        if not isinstance(rank, INTEGERS) or not 0 <= rank < len(rows):
+            raise InvalidArgument(f"asked for process {rank!r}; there are {len(rows)}, from 0")
         return rows[rank]
 
 

@@ -18,7 +18,7 @@ import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import hogwild, optim
 from shmtensor.autograd.sparse import SparseGradient
-from shmtensor.errors import InvalidArgument, LayoutError
+from shmtensor.errors import DTypeError, InvalidArgument, LayoutError
 from shmtensor.hogwild import Counter, Metrics
 
 METHODS = pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -83,6 +83,29 @@ def test_as_many_processes_as_cores():
     assert context.join(60)
 
 
+REFUSED: list[Any] = [
+    (lambda: Counter("a"), DTypeError, "value must be an integer, not 'a'"),  # type: ignore[arg-type]
+    (lambda: Counter(2**63), InvalidArgument, "outside the range of int64"),
+    (lambda: [*Counter().until(2.5)], DTypeError, "total must be an integer, not 2.5"),  # type: ignore[arg-type]
+    (lambda: hogwild.run(tell_threads, shmtensor.ones(2), 1), InvalidArgument, r"not Tensor; write args=\(value,\)"),
+    (lambda: hogwild.run(3, (), 1), InvalidArgument, "train must be callable"),  # type: ignore[arg-type]
+    (lambda: hogwild.scale_rates(RATED, "a"), DTypeError, "factor must be a number, not 'a'"),  # type: ignore[arg-type]
+    (lambda: hogwild.scale_rates(3, 1), DTypeError, "int is not an Optimizer"),  # type: ignore[arg-type]
+    (lambda: Metrics("a", "loss"), DTypeError, "processes must be an integer, not 'a'"),  # type: ignore[arg-type]
+    (lambda: Metrics(1, "loss").add("a", loss=1), InvalidArgument, "process 'a'; there are 1"),  # type: ignore[arg-type]
+    (lambda: Metrics(1, "loss").add(0, loss="a"), DTypeError, "loss must be a number, not 'a'"),
+]
+RATED = optim.SGD([shmtensor.zeros(1)], lr=0.1)
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_is_refused(number: int) -> None:
+    call, error, text = REFUSED[number]
+    with pytest.raises(error, match=text):
+        call()
+    assert "initial_lr" not in RATED.param_groups[0]
+
+
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +155,35 @@ def test_a_rate_that_is_a_shared_tensor_is_that_of_all():
     assert optimizer.param_groups[0]["lr"].item() == 0.25
     hogwild.scale_rates(optimizer, 2)  # of the rate that the group begins with here
     assert optimizer.param_groups[0]["lr"].item() == 0.5
+
+
+def add_groups(rank: int, optimizer: optim.Optimizer, p: Any, found: Any) -> None:
+    state = optimizer.state_dict()
+    add = optimizer.add_param_group
+    for change in (
+        lambda: add({"params": [p]}),
+        lambda: optimizer.load_state_dict({**state, "state": {}}),
+    ):
+        with pytest.raises(InvalidArgument, match=r"would be this process's own.*shared the optimizer without it"):
+            change()
+        found[0] += 1
+    optimizer.param_groups[0]["params"].append(p)
+    p.grad = shmtensor.ones(2)
+    with pytest.raises(InvalidArgument, match="would be this process's own"):
+        optimizer.step()
+    found[0] += 1
+    add({"params": [shmtensor.zeros(3)]})  # private as its state
+    found[0] += len(optimizer.param_groups)
+
+
+@METHODS
+def test_state_is_not_private_to_a_process_without_an_error(method):
+    p, q = (shmtensor.zeros(2).share_memory_().requires_grad_() for _ in range(2))
+    optimizer = optim.Adam([p])
+    optimizer.share_memory()
+    found = shmtensor.zeros(1, shared=True)
+    hogwild.run(add_groups, (optimizer, q, found), 1, start_method=method)
+    assert found.item() == 5
 
 
 def embed(rank: int, table: Any, rows: int) -> None:

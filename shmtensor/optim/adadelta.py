@@ -74,7 +74,7 @@ class Adadelta(Optimizer):
         decay, maximize, rho = group["weight_decay"], group["maximize"], group["rho"]
         dtype = None
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             count(state)
             if a.dtype is not dtype:
                 dtype = a.dtype

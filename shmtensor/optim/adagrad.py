@@ -77,7 +77,7 @@ class Adagrad(Optimizer):
         lr, decay, maximize = number(group["lr"]), group["weight_decay"], group["maximize"]
         dtype, done = None, 0.0
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             steps = count(state)
             if steps != done or a.dtype is not dtype:
                 dtype, done = a.dtype, steps
@@ -92,7 +92,7 @@ class Adagrad(Optimizer):
     def _advance_sparse(self, group: dict[str, Any], p: Tensor, indices: Array, values: Array) -> None:
         if group["weight_decay"]:
             raise NotSupported("weight_decay option is not compatible with sparse gradients; leave it out")
-        state = self.state[p] or self._start(p, group)
+        state = self.state[p] or self._begin(p, group)
         rate = number(group["lr"]) / (1 + (count(state) - 1) * group["lr_decay"])
         indices, values = coalesced(indices, values)
         total = state["sum"]._live()

@@ -86,7 +86,7 @@ class Adam(Optimizer):
         names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
         dtype, done = None, 0.0
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             steps = count(state)
             if steps != done or a.dtype is not dtype:
                 dtype, done = a.dtype, steps

@@ -71,7 +71,7 @@ class Adamax(Optimizer):
         decay, maximize = group["weight_decay"], group["maximize"]
         dtype, done = None, 0.0
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             steps = count(state)
             if steps != done or a.dtype is not dtype:
                 dtype, done = a.dtype, steps

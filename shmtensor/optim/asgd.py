@@ -69,7 +69,7 @@ class ASGD(Optimizer):
     def _advance(self, group: dict[str, Any]) -> None:
         lr, lambd, decay = number(group["lr"]), group["lambd"], group["weight_decay"]
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             steps = count(state)
             eta, mu = state["eta"]._live(), state["mu"]._live()
             rate, average = float(eta), float(mu)

@@ -78,7 +78,7 @@ class NAdam(Optimizer):
         lr, (beta1, beta2), slope = number(group["lr"]), group["betas"], group["momentum_decay"]
         decay, decoupled, maximize = group["weight_decay"], group["decoupled_weight_decay"], group["maximize"]
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             steps = count(state)
             mu = beta1 * (1 - 0.5 * 0.96 ** (steps * slope))
             next_mu = beta1 * (1 - 0.5 * 0.96 ** ((steps + 1) * slope))

@@ -6,6 +6,7 @@ of their own, as with torch.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
@@ -112,6 +113,7 @@ class Optimizer:
     state: defaultdict[Any, dict[str, Any]]
     param_groups: list[dict[str, Any]]
     _stepping = False
+    _shared_by: int | None = None  # the process that called share_memory()
     _opt_called = False  # schedulers warn of programs that never make a step
     _scratch: Scratch
     _optimizer_step_pre_hooks: Hooks
@@ -152,7 +154,8 @@ class Optimizer:
             setattr(self, name, OrderedDict())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+        state = {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+        return state if self._shared_by is None else {**state, "_shared_by": self._shared_by}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -259,21 +262,53 @@ class Optimizer:
         tensors, and options that are tensors (`lr=tensor(0.1)`) are shared, too. Parameters are not: share them by
         `share_memory_()`. Call it before processes are started.
 
+        Groups that are added later, and states that are loaded, are shared at once. In a process that received the
+        optimizer they raise InvalidArgument if others would not have the state of a shared parameter.
+
         Raises:
             NotSupported: LBFGS, whose state belongs to one process.
             OutOfMemory, ManagerError: as `Tensor.share_memory_`.
         """
+        self._shared_by = os.getpid()
         for group in self.param_groups:
-            for value in group.values():
-                if isinstance(value, Tensor):
-                    value.share_memory_()
-            for p in group["params"]:
-                state = self.state.get(p) or self._start(p, group)
-                if "step" in state and not isinstance(state["step"], Tensor):
-                    state["step"] = scalar(state["step"])
-                for value in state.values():
-                    if isinstance(value, Tensor):
-                        value.share_memory_()
+            self._share(group)
+
+    def _share(self, group: dict[str, Any]) -> None:
+        """Share the state of a group's parameters, which is made where there is none. Raises as `_begin`."""
+        for value in group.values():
+            if isinstance(value, Tensor):
+                value.share_memory_()
+        for p in group["params"]:
+            state = self.state.get(p)
+            if not state or any(value is None for value in state.values()):
+                self._begin(p, group)
+            else:
+                self._share_state(p, state)
+
+    def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """Make the state of a parameter, shared if the optimizer is. Returns it.
+
+        Raises:
+            InvalidArgument: other processes change the parameter, and would not have the state.
+        """
+        state = self._start(p, group)
+        if self._shared_by is not None:
+            self._share_state(p, state)
+        return state
+
+    def _share_state(self, p: Tensor, state: dict[str, Any]) -> None:
+        if "step" in state and not isinstance(state["step"], Tensor):
+            state["step"] = scalar(state["step"])
+        private = [value for value in state.values() if isinstance(value, Tensor) and not value.is_shared()]
+        if private and p.is_shared() and self._shared_by != os.getpid():
+            self.state.pop(p, None)
+            raise InvalidArgument(
+                f"state of a shared parameter of shape {p.shape} would be this process's own, for process "
+                f"{self._shared_by} shared the optimizer without it; add groups and load states there, and then start "
+                "processes"
+            )
+        for value in private:
+            value.share_memory_()
 
     def _start(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """Make the state of a parameter. Returns it."""
@@ -288,9 +323,12 @@ class Optimizer:
             param_group: a dict with "params", and options that differ from the defaults.
 
         Raises:
-            InvalidArgument, DTypeError: as the class.
+            InvalidArgument, DTypeError: as the class, and as `share_memory`.
         """
-        self.param_groups.append(checked_group(param_group, self.param_groups, self.defaults, required))
+        group = checked_group(param_group, self.param_groups, self.defaults, required)
+        if self._shared_by is not None:
+            self._share(group)
+        self.param_groups.append(group)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -315,7 +353,7 @@ class Optimizer:
         another library are copied. State that is shared stays where it is: values are copied into it.
 
         Raises:
-            InvalidArgument: groups of other numbers of parameters.
+            InvalidArgument: groups of other numbers of parameters; and as `share_memory`.
         """
         state_dict = copy(state_dict)
         for before in self._optimizer_load_state_dict_pre_hooks.values():
@@ -324,6 +362,9 @@ class Optimizer:
                 state_dict = other
         state, groups = loaded(state_dict, self.param_groups, self.state)
         self.__setstate__({"state": state, "param_groups": groups})
+        if self._shared_by is not None:
+            for group in self.param_groups:
+                self._share(group)
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 

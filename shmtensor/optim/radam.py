@@ -75,7 +75,7 @@ class RAdam(Optimizer):
         lr, (beta1, beta2) = number(group["lr"]), group["betas"]
         decay, decoupled, maximize = group["weight_decay"], group["decoupled_weight_decay"], group["maximize"]
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             steps = count(state)
             scaling = _scaling(beta2, steps)
             shrink, part, m_part, v_keep, v_part, rate, eps = constants(

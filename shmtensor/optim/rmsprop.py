@@ -80,7 +80,7 @@ class RMSprop(Optimizer):
         momentum, centered = group["momentum"], group["centered"]
         dtype = None
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             count(state)
             if a.dtype is not dtype:
                 dtype = a.dtype

@@ -71,7 +71,7 @@ class Rprop(Optimizer):
     def _advance(self, group: dict[str, Any]) -> None:
         dtype = None
         for p, a, g in self._each(group):
-            state = self.state[p] or self._start(p, group)
+            state = self.state[p] or self._begin(p, group)
             count(state)
             if a.dtype is not dtype:
                 dtype = a.dtype

@@ -92,7 +92,7 @@ class SGD(Optimizer):
             state = self.state[p]
             first = state.get("momentum_buffer") is None
             if first:
-                state["momentum_buffer"] = zeros_like(p)
+                self._begin(p, group)
             buffer = state["momentum_buffer"]._live()
             if sgd_step(a, g, buffer, lr, momentum, 1 - group["dampening"], decay, nesterov, maximize, first):
                 continue
@@ -119,7 +119,7 @@ class SGD(Optimizer):
         state = self.state[p]
         first = state.get("momentum_buffer") is None
         if first:
-            state["momentum_buffer"] = zeros_like(p)
+            self._begin(p, group)
         v = state["momentum_buffer"]._live()
         multiply(v, momentum, v)
         add_rows(v, indices, values, 1 if first else 1 - group["dampening"])

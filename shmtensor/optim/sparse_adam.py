@@ -66,7 +66,7 @@ class SparseAdam(Optimizer):
 
     def _advance_sparse(self, group: dict[str, Any], p: Tensor, indices: Array, values: Array) -> None:
         beta1, beta2 = group["betas"]
-        state = self.state[p] or self._start(p, group)
+        state = self.state[p] or self._begin(p, group)
         steps = count(state)
         if not values.size:
             return

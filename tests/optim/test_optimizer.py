@@ -248,6 +248,37 @@ def test_sharing_makes_the_state():
     optim.SGD([p]).share_memory()
 
 
+def is_shared(optimizer, p):
+    values = [value for value in optimizer.state[p].values() if isinstance(value, shmtensor.Tensor)]
+    return values and all(value.is_shared() for value in values)
+
+
+def test_what_comes_after_sharing_is_shared_at_once():
+    p, q = with_gradient([1.0, 2.0]), with_gradient([1.0])
+    optimizer = optim.Adam([p])
+    optimizer.share_memory()
+    optimizer.add_param_group({"params": [q], "lr": shmtensor.tensor(0.1)})
+    assert is_shared(optimizer, q) and optimizer.param_groups[1]["lr"].is_shared()
+    fresh = optim.Adam([{"params": [p]}, {"params": [q]}])
+    optimizer.load_state_dict(fresh.state_dict())  # without state
+    assert is_shared(optimizer, p) and is_shared(optimizer, q)
+    moving = optim.SGD([p])
+    moving.share_memory()
+    moving.param_groups[0]["momentum"] = 0.5
+    moving.step()
+    assert is_shared(moving, p)
+    assert moving.state[p]["momentum_buffer"].tolist() == p.grad.tolist()
+
+
+def test_state_of_an_older_torch_without_momentum_is_shared():
+    p = with_gradient([1.0, 2.0])
+    optimizer = optim.SGD([p], momentum=0.5)
+    state = optimizer.state_dict()
+    optimizer.load_state_dict({**state, "state": {0: {"momentum_buffer": None}}})
+    optimizer.share_memory()
+    assert is_shared(optimizer, p)
+
+
 def test_steps_warn_of_nothing():
     p = with_gradient(np.zeros(3))
     with warnings.catch_warnings():
