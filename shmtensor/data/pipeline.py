@@ -254,12 +254,16 @@ class Pipeline:
 
     def is_usable(self) -> bool:
         """Whether this process can use it."""
-        return not self.is_closed and not self._crew.is_inherited()
+        return bool(self._crew.members) and not self.is_closed and not self._crew.is_inherited()
 
     def require_open(self) -> None:
-        """Raise SampleFailed if the workers were ended."""
+        """Raise SampleFailed if the workers were ended. Ends other threads than the main one if Python exits."""
         if self.is_closed:
             raise SampleFailed("the workers of this loader were ended, after an error in another iterator of it")
+        if not self._crew.members:
+            if threading.current_thread() is threading.main_thread():
+                raise SampleFailed("the workers of this loader were ended, for the interpreter exits")
+            raise SystemExit  # of a thread, in silence
 
     def close(self) -> None:
         """End the workers, if this process started them. Blocks for less than half a second. May be called again."""

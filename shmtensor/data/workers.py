@@ -12,9 +12,9 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from multiprocessing import parent_process, util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, parent_process, resource_tracker, util
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ __all__ = ["Crew", "Member"]
 
 _GRACE: Final = 0.25
 """Seconds that a worker has to end by itself once it is asked to; it may be in the middle of a sample."""
+_MEANT_FOR_THE_PROGRAM: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Member:
@@ -106,20 +107,24 @@ class Crew:
         self.stop = util.Finalize(self, _stop, args=(self.members, self._pid), exitpriority=20)
         try:
             for number in range(count):
-                self.members.append(self._started(number))
+                self._start(number)
         except BaseException:
             self.stop()
             raise
 
-    def _started(self, number: int) -> Member:
+    def _start(self, number: int) -> Member:
         self._last_word += 1
         jobs: SimpleQueue[Any] = SimpleQueue(ctx=self._context)
         arguments = (self._last_word, number, jobs, self.results)
         process = self._context.Process(
             target=_run, args=(self._target, arguments, self._arguments), name=f"DataWorker-{number}", daemon=True
         )
-        process.start()
-        return Member(number, self._last_word, process, jobs)
+        member = Member(number, self._last_word, process, jobs)
+        _start_servers(self._context.get_start_method())
+        with _deferred():  # so a worker does not get them before it ignores them, nor is one forgotten
+            process.start()
+            self.members[number : number + 1] = [member]
+        return member
 
     def send(self, job: Any) -> None:
         """Put a job into the queue of each worker. Blocks only for memory; raises as SimpleQueue.put."""
@@ -133,8 +138,7 @@ class Crew:
     def replace(self, member: Member) -> Member:
         """Start a worker in the place of one that has ended. Raises as starting a process does."""
         member.process.join()
-        new = self.members[member.number] = self._started(member.number)
-        return new
+        return self._start(member.number)
 
     def wait(self, seconds: float) -> Any:
         """The next result; None if none came in this time. Blocks so long; raises as SimpleQueue.get."""
@@ -147,10 +151,34 @@ class Crew:
         return os.getpid() != self._pid
 
 
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """Defer SIGINT and SIGTERM to the end of a `with` statement. Processes started within begin with them blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _MEANT_FOR_THE_PROGRAM)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_servers(method: str) -> None:
+    """Start the processes that a start method needs first, which must not begin with blocked signals."""
+    if method == "forkserver":
+        forkserver.ensure_running()
+    elif method == "spawn":
+        resource_tracker.ensure_running()
+
+
 def _stop(members: list[Member], pid: int) -> None:
-    """End the workers: ask them to, and kill those that do not end soon."""
-    if os.getpid() != pid:
-        return
+    """End the workers: ask them to, and kill those that do not end soon. Ctrl-C comes afterwards."""
+    if os.getpid() == pid:
+        with _deferred():
+            _end(members)
+
+
+def _end(crew: list[Member]) -> None:
+    members = crew[:]
+    crew.clear()  # threads that still run at the interpreter's exit are not to take these for dead
     for member in members:
         with suppress(ShmTensorError, OSError):
             member.jobs.put(None)
@@ -162,15 +190,15 @@ def _stop(members: list[Member], pid: int) -> None:
             member.process.kill()
     for member in members:
         member.process.join()
-    members.clear()
 
 
 # ---------------------------------------------------------------------------------------------------------- the worker
 
 
 def _run(target: Callable[..., Any], arguments: tuple[Any, ...], more: tuple[Any, ...]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _MEANT_FOR_THE_PROGRAM:
         signal.signal(number, _ignore)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _MEANT_FOR_THE_PROGRAM)
     _end_with_parent()
     target(*arguments, *more)
 
