@@ -3,7 +3,8 @@
 A job is one batch. Its `words` are shared memory: for each *chunk* of samples a claim and the nanoseconds that it
 took, the number of chunks that are not done yet, and the keys of the samples where these are integers. Each worker gets
 each job. It claims a chunk by exchanging FREE for its own word, loads the chunk, and sets DONE. So several workers fill
-one batch, and a claim is never lost: it is its owner's name.
+one batch, and a claim is never lost: it is its owner's name. Chunks of a job without slots are LOOSE, and their samples
+are sent. If the first of them tell the layout, the parent makes the others FREE, and sends the job again, with slots.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from .randoms import Reseeding, WorkerInfo, begin_sample, end_samples, mixed, se
 FREE: Final = 0
 DONE: Final = -1
 CANCELLED: Final = -2
+LOOSE: Final = -3
+_MAPPED: Final = 1 << 16
+"""Bytes that Linux maps, if it finds them in memory, where a process reads a page of them for the first time."""
 
 Claims = NDArray[np.int64]
 
@@ -79,6 +83,11 @@ class Job(NamedTuple):
     keys: list[Any] | None
     slots: tuple[Tensor, ...] | None
 
+    @property
+    def free(self) -> int:
+        """The word of a chunk that can be claimed."""
+        return LOOSE if self.slots is None else FREE
+
     def keys_of(self, words: Claims, chunk: int) -> tuple[int, list[Any]]:
         """Return (first row, keys) of a chunk."""
         first = chunk * self.size
@@ -89,15 +98,16 @@ class Job(NamedTuple):
         return first, words[base + first : base + last].tolist()
 
 
-def new_words(chunks: int, keys: Sequence[Any]) -> tuple[Tensor, list[Any] | None]:
-    """Return (words of a job, keys that are not in them)."""
+def new_words(chunks: int, keys: Sequence[Any], free: int) -> tuple[Tensor, list[Any] | None]:
+    """Return (words of a job whose chunks are free, keys that are not in them)."""
     if isinstance(keys, np.ndarray):
         plain = keys.ndim == 1 and keys.dtype == np.int64
     else:
         plain = set(map(type, keys)) <= {int} and all(-(2**63) <= key < 2**63 for key in keys)
     words = empty(2 * chunks + 1 + len(keys) * plain, dtype=np.int64, shared=True)
     array = words._live()
-    array[: 2 * chunks] = 0
+    array[:chunks] = free
+    array[chunks : 2 * chunks] = 0
     array[2 * chunks] = chunks
     if plain:
         array[2 * chunks + 1 :] = keys
@@ -317,6 +327,20 @@ class Fetcher:
         return samples, fits
 
 
+def map_rows(arrays: Sequence[NDArray[Any]], first: int, count: int) -> None:
+    """Map large rows of slots into this process, which is going to write them. Does not block.
+
+    Reading maps many pages at once, and writing one after the other: a batch that was in use before costs a new worker
+    a sixth. (Shared memory is mapped writable in either case.)
+    """
+    for array in arrays:
+        rows = array[first : first + count]
+        if rows.nbytes >= _MAPPED:
+            flat = rows.reshape(-1).view(np.uint8)
+            flat[::_MAPPED].max()
+            flat[-1].item()
+
+
 def write_all(layout: Layout, arrays: Sequence[NDArray[Any]], first: int, samples: list[Any]) -> bool:
     """Write samples into rows of slots. Returns whether all fit the layout."""
     return all(layout.write(arrays, row, sample) for row, sample in enumerate(samples, first))
@@ -372,10 +396,10 @@ class _Worker:
 
     def run(self, job: Job) -> None:
         """Claim and do chunks of a job until no free one is left."""
-        words = job.words._live()
+        words, free = job.words._live(), job.free
         arrays = None if job.slots is None else Layout.arrays(job.slots)
         for chunk in range(job.chunks):
-            if words[chunk] != FREE or not _cas(words, chunk, FREE, self._word, "acq_rel")[0]:
+            if words[chunk] != free or not _cas(words, chunk, free, self._word, "acq_rel")[0]:
                 continue
             begun = _now()
             try:
@@ -402,10 +426,12 @@ class _Worker:
                 if not samples:
                     return
             if layout is not None and not fetcher.task.finishes:
+                map_rows(arrays or (), 0, len(samples))
                 fits = write_all(layout, arrays or (), 0, samples)
         else:
             first, keys = job.keys_of(words, chunk)
             if layout is not None:
+                map_rows(arrays or (), first, len(keys))
                 samples, fits = fetcher.write(layout, arrays or (), job.epoch, first, keys)
             else:
                 samples = fetcher.samples(job.epoch, keys)

@@ -15,7 +15,20 @@ from .._tensor.core import Tensor
 from ..errors import InvalidArgument, LoaderTimeout, OutOfMemory, QuotaExceeded, SampleFailed, SampleMismatch
 from ..ipc.codec import decode_from_wire
 from .collate import default_collate
-from .fetching import CANCELLED, DONE, FREE, Job, Task, loads_many, many_size, new_words, work
+from .fetching import (
+    CANCELLED,
+    DONE,
+    FREE,
+    LOOSE,
+    Job,
+    Task,
+    loads_many,
+    many_size,
+    map_rows,
+    new_words,
+    work,
+    write_all,
+)
 from .layouts import Layout, layout_of
 from .outputs import converted
 from .state import Portion, listed
@@ -136,9 +149,31 @@ class Batch:
 
     def cancel(self) -> None:
         """Let no worker begin another chunk."""
-        for chunk in np.flatnonzero(self.words[: self.job.chunks] == FREE).tolist():
-            if _native.atomic_compare_exchange(self.words, chunk, FREE, CANCELLED, "seq_cst")[0]:
+        for chunk in self.free_chunks():
+            if _native.atomic_compare_exchange(self.words, chunk, self.job.free, CANCELLED, "seq_cst")[0]:
                 _native.atomic_fetch_add(self.words, 2 * self.job.chunks, -1, "seq_cst")
+
+    def free_chunks(self) -> list[int]:
+        """The chunks that nobody has claimed."""
+        found: list[int] = np.flatnonzero(self.words[: self.job.chunks] == self.job.free).tolist()
+        return found
+
+    def give_slots(self, layout: Layout, slots: tuple[Tensor, ...]) -> None:
+        """Let chunks that nobody has claimed be written into slots, by workers that get the job again."""
+        loose = self.free_chunks()
+        self.layout, self.job = layout, self.job._replace(slots=slots)
+        for chunk in loose:
+            _native.atomic_compare_exchange(self.words, chunk, LOOSE, FREE, "seq_cst")
+
+    def take(self, chunk: int, first: int, samples: list[Any]) -> None:
+        """Take samples that were sent: into the slots, if they fit."""
+        if self.layout is not None and self.job.slots is not None:
+            arrays = Layout.arrays(self.job.slots)
+            map_rows(arrays, first, len(samples))
+            if write_all(self.layout, arrays, first, samples):
+                self.rests[chunk] = first, [self.layout.rest(sample) for sample in samples]
+                return
+        self.parts[chunk] = first, samples
 
     def keys_of(self, chunks: Iterable[int]) -> list[Any]:
         """The keys of some chunks."""
@@ -298,18 +333,22 @@ class Pipeline:
                 return None
         size = self._chunk_size(length)
         chunks = max(1, -(-length // size))
-        words, rest = new_words(chunks, () if self._task.stream else keys)
+        words, rest = new_words(chunks, () if self._task.stream else keys, LOOSE if slots is None else FREE)
         self._number += 1
         job = Job(self._number, run, epoch, portion.start, length, chunks, size, words, rest, slots)
         batch = Batch(job, portion, layout, words._live(), length)
-        if layout is not self._sent and layout is not None:
-            self._crew.send(("layout", layout))
-            self._sent = layout
         self._pending[self._number] = batch
         while self._ended:
             self._crew.send(("ended", self._ended.pop()))
-        self._crew.send(tuple(job))  # a plain tuple is sent without pickle
+        self._send(batch)
         return batch
+
+    def _send(self, batch: Batch) -> None:
+        """Send a job to all workers, after its layout if that is a new one."""
+        if batch.layout is not self._sent and batch.layout is not None:
+            self._crew.send(("layout", batch.layout))
+            self._sent = batch.layout
+        self._crew.send(tuple(batch.job))  # a plain tuple is sent without pickle
 
     def _chunk_size(self, length: int) -> int:
         if self._task.is_whole:
@@ -319,7 +358,7 @@ class Pipeline:
         workers = self.workers
         most = -(-length // (2 * workers)) if workers > 1 else length
         each = self.slots.counts.sample_seconds
-        wanted = -(-length // (8 * workers)) if not each else int(_CHUNK * self._task.threads / each)
+        wanted = -(-length // (32 * workers)) if not each else int(_CHUNK * self._task.threads / each)
         return max(1, min(most, max(wanted, self._task.threads)))
 
     def drop(self, batches: Iterable[Batch]) -> None:
@@ -409,9 +448,9 @@ class Pipeline:
             batch.is_told = True
         elif kind == "part":
             chunk, first, samples = content
-            batch.parts[chunk] = first, samples
             if samples and self.slots.layout is batch.layout:
-                self.slots.learn(samples[0])
+                self._learn(batch, samples[0])
+            batch.take(chunk, first, samples)
         elif kind == "rest":
             chunk, first, rests = content
             batch.rests[chunk] = first, rests
@@ -422,6 +461,16 @@ class Pipeline:
         elif batch.failure is None:
             batch.failure = content[1]
             batch.cancel()
+
+    def _learn(self, batch: Batch, sample: Any) -> None:
+        """Take the layout of a sample that was sent. If it is the first one, the rest of the batch gets slots."""
+        self.slots.learn(sample)
+        layout = self.slots.layout
+        if batch.layout is None and layout is not None and batch.free_chunks():
+            slots = self.slots.allocate(batch.job.length, 0, may_wait=True)
+            if slots is not None:
+                batch.give_slots(layout, slots)
+                self._send(batch)
 
     def _lateness(self, batch: Batch, timeout: float) -> str:
         words = batch.words[: batch.job.chunks]
@@ -462,7 +511,7 @@ class Pipeline:
             ]
             self._judge_death(member, lost)
             for batch, chunk in lost:
-                _native.atomic_compare_exchange(batch.words, chunk, member.word, FREE, "seq_cst")
+                _native.atomic_compare_exchange(batch.words, chunk, member.word, batch.job.free, "seq_cst")
             self._give_all(self._crew.replace(member))
             self.slots.counts.restarts += 1
 

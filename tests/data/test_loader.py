@@ -468,5 +468,6 @@ def test_statistics():
     list(loader)
     stats = loader.stats()
     assert (stats.batches, stats.samples, stats.restarts) == (8, 64, 0)
-    assert stats.nbytes == 7 * 160 and stats.seconds > 0 and stats.worked > 0 and stats.samples_per_second > 0
+    assert stats.nbytes in (7 * 160, 8 * 160)  # some of the first batch may have been sent
+    assert stats.seconds > 0 and stats.worked > 0 and stats.samples_per_second > 0
     assert stats.bottleneck() in ("loader", "program")
