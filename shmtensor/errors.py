@@ -188,6 +188,14 @@ class LoaderTimeout(ShmTensorError, TimeoutError):
     """A batch did not come in the time that a DataLoader was given; the message names the workers that have it."""
 
 
+class TaskFailed(ShmTensorError, RuntimeError):
+    """Code that a worker of a WorkerPool ran raised what cannot be raised here; the message has the traceback."""
+
+
+class TaskTimeout(ShmTensorError, TimeoutError):
+    """No result came in the time that a WorkerPool was given; the message names the workers and what they run."""
+
+
 class ForeignReader(ShmTensorError, RuntimeError):
     """A reader of a broadcast was used in a process that did not create it; call `reader()` there."""
 

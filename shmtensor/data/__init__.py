@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from .samplers import SubsetRandomSampler as SubsetRandomSampler
     from .samplers import WeightedRandomSampler as WeightedRandomSampler
     from .shared_list import SharedList as SharedList
+    from .simulations import Simulations as Simulations
     from .stats import LoaderStats as LoaderStats
     from .tuning import Tuning as Tuning
+    from .worker_pool import PoolStats as PoolStats
+    from .worker_pool import WorkerPool as WorkerPool
 
 _NAMES = {
     "collate": (
@@ -59,8 +62,10 @@ _NAMES = {
         "SubsetRandomSampler", "WeightedRandomSampler",
     ),
     "shared_list": ("SharedList",),
+    "simulations": ("Simulations",),
     "stats": ("LoaderStats",),
     "tuning": ("Tuning",),
+    "worker_pool": ("PoolStats", "WorkerPool"),
 }  # fmt: skip
 """Public names by the module that has them, which is loaded when one is asked for."""
 

@@ -9,10 +9,8 @@ are sent. If the first of them tell the layout, the parent makes the others FREE
 
 from __future__ import annotations
 
-import random
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -27,13 +25,12 @@ from .._loading import load
 from .._tensor.core import Tensor
 from .._tensor.creation import empty
 from ..errors import SampleFailed
-from ..ipc.codec import decode_from_wire, encode_for_wire
-from ..random.generator import default_generator
 from .collate import default_convert
 from .datasets import method_of
+from .failures import KeyedError, failure_of
 from .layouts import Layout
 from .outputs import detached
-from .randoms import Reseeding, WorkerInfo, begin_sample, end_samples, mixed, set_worker_info
+from .randoms import Reseeding, WorkerInfo, begin_sample, begin_worker, end_samples, mixed
 
 FREE: Final = 0
 DONE: Final = -1
@@ -173,14 +170,6 @@ def loads_many(dataset: Any) -> bool:
 def many_size(length: int) -> int:
     """How many samples of a batch are got at once; not by time, for random numbers may be drawn once for all."""
     return max(1, -(-length // 4))
-
-
-class KeyedError(Exception):
-    """A sample could not be loaded: the key, and the exception."""
-
-    def __init__(self, key: Any, error: Exception) -> None:
-        super().__init__(key, error)
-        self.key, self.error = key, error
 
 
 @dataclass
@@ -366,21 +355,6 @@ def copied(tree: Any) -> Any:
     return tree
 
 
-def failure_of(error: Exception) -> tuple[Any, str, bytes | None]:
-    """Return (key, traceback, the exception's pickle or None) of what a worker tells of an exception."""
-    key = None
-    if isinstance(error, KeyedError):
-        key, error = error.key, error.error
-    text = "".join(traceback.format_exception(error))
-    try:
-        data = encode_for_wire(error)
-        if type(decode_from_wire(data)) is not type(error):
-            return key, text, None
-        return key, text, encode_for_wire(error)
-    except BaseException:  # pickle runs code of the exception
-        return key, text, None
-
-
 class _Worker:
     """One worker at its jobs."""
 
@@ -448,16 +422,8 @@ def work(word: int, number: int, jobs: Any, results: Any, task: Task) -> None:
 
     Other messages are the fields of a Job, ("layout", the layout of slots from now on), or ("ended", a run).
     """
-    seed = mixed(task.seed, task.epoch, word)
-    random.seed(seed)  # forked workers would draw equal numbers
-    np.random.seed(seed & 0xFFFFFFFF)
-    default_generator.manual_seed(seed)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(seed >> 1)
-        torch.set_num_threads(1)
     try:
-        set_worker_info(WorkerInfo(number, task.workers, seed >> 1, task.dataset))
+        begin_worker(WorkerInfo(number, task.workers, mixed(task.seed, task.epoch, word) >> 1, task.dataset))
         if task.init is not None:
             task.init(number)
         worker = _Worker(word, results, Fetcher(task))

@@ -12,7 +12,8 @@ from typing import Any
 
 from .._tensor.core import Tensor
 from ..errors import SampleFailed, SampleMismatch, type_name
-from .fetching import Fetcher, KeyedError, Task, loads_many, many_size
+from .failures import KeyedError
+from .fetching import Fetcher, Task, loads_many, many_size
 from .layouts import Layout
 from .outputs import converted
 from .pipeline import Batch, Pipeline, Slots, batch_of, collated, named, require_fork

@@ -258,6 +258,10 @@ class Layout:
         ]
         return self._root.tree(leaves, others or [None] * self.others, False)
 
+    def copied(self, arrays: Arrays, row: int) -> Any:
+        """A row as a tree of arrays of its own; a number of NumPy where it has no axes. Does not block."""
+        return self._root.tree([array[row].copy() for array in arrays], [None] * self.others, False)
+
     def rest(self, sample: Any) -> list[Any]:
         """The leaves without a slot of a sample that `write` has taken. Does not block."""
         found: list[Any] = []

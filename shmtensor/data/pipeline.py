@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from .. import _native
 from .._tensor.core import Tensor
 from ..errors import InvalidArgument, LoaderTimeout, OutOfMemory, QuotaExceeded, SampleFailed, SampleMismatch
-from ..ipc.codec import decode_from_wire
 from .collate import default_collate
+from .failures import Failure, raise_failure
 from .fetching import (
     CANCELLED,
     DONE,
@@ -128,7 +128,7 @@ class Batch:
     parts: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
     rests: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
     result: tuple[Any] | None = None
-    failure: tuple[Any, str, bytes | None] | None = None
+    failure: Failure | None = None
     blame: dict[int, int] = field(default_factory=dict)
     is_seen: bool = False
     is_told: bool = False
@@ -184,7 +184,7 @@ class Batch:
     def collected(self, convert: Callable[[Tensor], Any]) -> Any:
         """The batch. Raises what a worker raised, or what collation raises."""
         if self.failure is not None:
-            raise_failure(*self.failure)
+            raise_loading(self.failure)
         if self.result is not None:
             return converted(self.result[0], convert)
         if not self.parts and self.layout is not None and self.job.slots is not None:
@@ -234,21 +234,11 @@ def named(error: SampleMismatch, keys: Any) -> SampleMismatch:
     return SampleMismatch(f"{error} (indices of these samples: {names})", error.positions)
 
 
-def raise_failure(key: Any, text: str, data: bytes | None) -> None:
+def raise_loading(failure: Failure) -> NoReturn:
     """Raise the exception of a worker, or SampleFailed if that is not possible; both have its traceback."""
+    key = failure[0]
     what = "a worker raised" if key is None else f"the sample of index {key!r} was loaded by a worker, which raised"
-    if data is not None:
-        try:
-            error = decode_from_wire(data)
-        except Exception:
-            error = None
-        if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
-            try:
-                error.add_note(f"\n{what} this; its traceback:\n{text}")
-            except Exception:  # it refuses attributes
-                raise error from SampleFailed(f"{what}:\n{text}")
-            raise error
-    raise SampleFailed(f"{what}:\n{text}")
+    raise_failure(failure, what, SampleFailed)
 
 
 class Pipeline:
@@ -440,7 +430,7 @@ class Pipeline:
         kind, number, *content = message
         if kind == "broken":
             self.close()
-            raise_failure(*content[0])
+            raise_loading(content[0])
         batch = self._pending.get(number)
         if batch is None:
             return

@@ -231,3 +231,18 @@ def set_worker_info(info: WorkerInfo | None) -> None:
     """Set what `get_worker_info()` gives in this process. Does not block."""
     global _worker
     _worker = info
+
+
+def begin_worker(info: WorkerInfo) -> None:
+    """Set what `get_worker_info()` gives, and seed the generators of libraries, which forked workers have in common.
+
+    torch, if it is imported, computes with one thread from now on.
+    """
+    set_worker_info(info)
+    random.seed(info.seed)
+    np.random.seed(info.seed & 0xFFFFFFFF)
+    default_generator.manual_seed(info.seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(info.seed)
+        torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The crew of a loader: worker processes that are started, watched, replaced and ended.
+"""The crew of a loader or pool: worker processes that are started, watched, replaced and ended.
 
 Each worker has a queue of its own, so that it can be given jobs, and all share one queue of results. Workers ignore
 SIGINT and SIGTERM, which terminals and batch systems send to whole groups: the parent decides when they end. They end
@@ -69,13 +69,13 @@ class Member:
         return WorkerDied(f"worker {self.number} (pid {self.pid}) {how} {doing}; {cause}", self.pid, code, name)
 
 
-_EXITED: Final = "code of the dataset may have called exit, or the process failed to start: see its standard error"
+_EXITED: Final = "code that it ran may have called exit, or the process failed to start: see its standard error"
 _CAUSES: Final = {
     "SIGKILL": "the likely cause is the kernel's out-of-memory killer (see dmesg): use fewer workers",
-    "SIGSEGV": "the likely cause is a fault in native code that the dataset calls: run it with num_workers=0 to see",
-    "SIGABRT": "native code that the dataset calls gave up: see its standard error",
+    "SIGSEGV": "the likely cause is a fault in native code that it ran: run that without workers to see",
+    "SIGABRT": "native code that it ran gave up: see its standard error",
     "SIGBUS": "the likely cause is memory or a file that was truncated, or a full /dev/shm",
-    "SIGFPE": "the likely cause is a division by zero in native code that the dataset calls",
+    "SIGFPE": "the likely cause is a division by zero in native code that it ran",
     "SIGXCPU": "it used more processor time than ulimit -t allows",
 }
 
@@ -204,7 +204,7 @@ def _run(target: Callable[..., Any], arguments: tuple[Any, ...], more: tuple[Any
 
 
 def _ignore(number: int, frame: Any) -> None:
-    """Ignore a signal, as SIG_IGN does, but programs that the dataset starts have the default again."""
+    """Ignore a signal, as SIG_IGN does, but programs that are started here have the default again."""
 
 
 def _end_with_parent() -> None:

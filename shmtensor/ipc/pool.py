@@ -21,14 +21,12 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from .._native import BlockGone, LockBusy, Refused
 from .._tensor.methods import Tensor
 from ..errors import SegmentLost, ShmTensorError, WorkerDied
-from ..manager import client
-from . import reductions
 from .codec import decode_from_wire, encode_for_wire
 from .processes import context_of
 from .queues import Empty, SimpleQueue
+from .receipts import Receipt, take
 
 __all__ = ["Pool"]
 
@@ -62,32 +60,6 @@ class _Number(int):
 def _arrive(number: int) -> int:
     _arriving.number = number
     return number
-
-
-class Receipt(reductions.Shared):
-    """The number + 1 of the task that a worker has taken (0: none). Only the worker writes it."""
-
-    def __init__(self) -> None:
-        self._open(client.default().allocate(8))
-        self.clear()
-
-    def _open(self, block: Any) -> None:
-        self.block = block
-        self._cell = memoryview(block).cast("B").cast("Q")
-
-    def __getstate__(self) -> Any:
-        return self._share(self.block)
-
-    def __setstate__(self, state: Any) -> None:
-        self._open(reductions.received(state)[1])
-
-    def read(self) -> int:
-        """Return the task's number + 1. Does not block."""
-        return self._cell[0]
-
-    def clear(self) -> None:
-        """Set it to no task. Does not block."""
-        self._cell[0] = 0
 
 
 # ---------------------------------------------------------------------------------------------------------- the worker
@@ -142,7 +114,7 @@ def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any,
                 return
             looked = time.monotonic()
         try:
-            task = _take(tasks, receipt)
+            task = take(tasks, receipt, _LOOK)
         except Empty:
             receipt.clear()  # it may name a task that another worker has taken
             continue
@@ -165,13 +137,6 @@ def work(tasks: SimpleQueue, results: SimpleQueue, receipt: Receipt, start: Any,
         receipt.clear()
         task = outcome = None  # type: ignore[assignment]
         done += 1
-
-
-def _take(tasks: SimpleQueue, receipt: Receipt) -> Any:
-    try:
-        return tasks._ring.get(True, _LOOK, receipt.block)
-    except (Refused, BlockGone, LockBusy) as problem:
-        tasks._manager._translate(problem)
 
 
 # ------------------------------------------------------------------------------------------------------------ the pool

@@ -1,0 +1,55 @@
+"""Exceptions of workers: what is told of them, and how they are raised in the program."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, NoReturn, TypeAlias
+
+from ..errors import ShmTensorError
+from ..ipc.codec import decode_from_wire, encode_for_wire
+
+Failure: TypeAlias = tuple[Any, str, bytes | None]
+"""What a worker tells of an exception: (key, traceback, the exception's pickle or None)."""
+
+
+class KeyedError(Exception):
+    """A sample could not be loaded: the key, and the exception."""
+
+    def __init__(self, key: Any, error: Exception) -> None:
+        super().__init__(key, error)
+        self.key, self.error = key, error
+
+
+def failure_of(error: Exception) -> Failure:
+    """What a worker tells of an exception."""
+    key = None
+    if isinstance(error, KeyedError):
+        key, error = error.key, error.error
+    text = "".join(traceback.format_exception(error))
+    try:
+        data = encode_for_wire(error)
+        if type(decode_from_wire(data)) is not type(error):
+            return key, text, None
+        return key, text, encode_for_wire(error)
+    except BaseException:  # pickle runs code of the exception
+        return key, text, None
+
+
+def raise_failure(failure: Failure, what: str, otherwise: type[ShmTensorError]) -> NoReturn:
+    """Raise the exception of a worker, with a note that begins with `what` and has the worker's traceback.
+
+    Raises `otherwise`, with the same text, if the exception cannot be made again here.
+    """
+    _, text, data = failure
+    if data is not None:
+        try:
+            error = decode_from_wire(data)
+        except Exception:
+            error = None
+        if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
+            try:
+                error.add_note(f"\n{what} this; its traceback:\n{text}")
+            except Exception:  # it refuses attributes
+                raise error from otherwise(f"{what}:\n{text}")
+            raise error
+    raise otherwise(f"{what}:\n{text}")

@@ -1,0 +1,156 @@
+"""The worker's side of a WorkerPool: tasks of maps, and groups of simulations.
+
+A worker waits at its own queue only. Tasks of maps are in one queue for all workers, so that each takes the next one as
+soon as it is free. A worker that has found that queue empty sets its word of `awake` to 0, and sleeps; the program sets
+it to 1 and puts WAKE into the worker's own queue when there is a task again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from .. import _native
+from .._tensor.core import Tensor
+from ..ipc.queues import Empty, SimpleQueue
+from ..ipc.receipts import Receipt, take
+from .failures import Failure, failure_of
+from .parcels import Opened, sendable
+from .randoms import WorkerInfo, begin_sample, begin_worker, end_samples, mixed
+from .simulation_group import Group
+
+WAKE: Final = ("wake",)
+
+
+class _Worker:
+    """One worker at its messages and tasks."""
+
+    def __init__(
+        self,
+        number: int,
+        seed: int,
+        jobs: SimpleQueue[Any],
+        results: SimpleQueue[Any],
+        tasks: SimpleQueue[Any],
+        awake: Tensor,
+        receipt: Receipt,
+    ) -> None:
+        self._number, self._seed = number, seed
+        self._jobs, self._results, self._tasks = jobs, results, tasks
+        self._awake, self._receipt = awake._live(), receipt
+        self._is_awake = False
+        self._functions: dict[int, Opened] = {}
+        self._groups: dict[int, Group] = {}
+
+    def run(self) -> None:
+        """Work until None comes."""
+        while True:
+            if self._is_awake and not self._jobs._ring.size():
+                self._do_task()
+            elif not self._obey(self._jobs.get()):
+                break
+        for group in self._groups.values():
+            group.close()
+
+    def _obey(self, message: Any) -> bool:
+        """Do what a message of the own queue says. False: it says to end."""
+        if message is None:
+            return False
+        kind, *content = message
+        if kind == "wake":
+            self._is_awake = True
+        elif kind == "function":
+            self._functions[content[0]] = content[1]
+        elif kind == "group":
+            number, factory, places, words = content
+            self._groups[number] = Group(number, self._seed, self._results, factory, places, words)
+        elif kind == "ended":
+            self._functions.pop(content[0], None)
+            group = self._groups.pop(content[0], None)
+            if group is not None:
+                group.close()
+        else:  # of simulations
+            self._groups[content[0]].obey(kind, *content[1:])
+        return True
+
+    # -- tasks
+
+    def _do_task(self) -> None:
+        """Take a task and do it; sleep if there is none."""
+        try:
+            task = take(self._tasks, self._receipt, 0)
+        except Empty:
+            self._receipt.clear()  # it may have the number of a task that another worker has taken
+            self._rest()
+            return
+        except Exception as error:  # an item cannot be unpickled; the receipt says of which task
+            number = self._receipt.read() - 1
+            if number < 0:
+                raise
+            self._results.put(("spoilt", number, failure_of(error)))
+        else:
+            self._call(*task)
+        self._receipt.clear()
+
+    def _rest(self) -> None:
+        """Sleep, unless a task has come after all."""
+        self._is_awake = False
+        _native.atomic_store(self._awake, self._number, 0, "seq_cst")
+        if self._tasks._ring.size():
+            self._is_awake = _native.atomic_compare_exchange(self._awake, self._number, 0, 1, "seq_cst")[0]
+
+    def _call(self, number: int, user: int, first: int, items: tuple[Any, ...]) -> None:
+        function = self._function(user)
+        if function is None:
+            return  # the program has dropped the map
+        if function.failure is not None:
+            self._results.put(("spoilt", number, function.failure))
+            return
+        values: list[Any] = []
+        failures: dict[int, Failure] = {}
+        for place, item in enumerate(items):
+            begin_sample(self._seed, user, first + place)
+            try:
+                values.append(sendable(function.value(item)))
+            except Exception as error:
+                values.append(None)
+                failures[place] = failure_of(error)
+        end_samples()
+        try:
+            self._results.put(("done", number, values, failures or None))
+        except Exception as error:
+            self._results.put(("spoilt", number, failure_of(error)))
+
+    def _function(self, user: int) -> Opened | None:
+        """The function of a map, which was put into the own queue before any of its tasks; None: the map has ended."""
+        while user not in self._functions and self._jobs._ring.size():
+            message = self._jobs.get()
+            if message is None:
+                self._jobs.put(None)  # for `run`
+                return None
+            self._obey(message)
+        return self._functions.get(user)
+
+
+def work(
+    word: int,
+    number: int,
+    jobs: SimpleQueue[Any],
+    results: SimpleQueue[Any],
+    tasks: SimpleQueue[Any],
+    awake: Tensor,
+    receipts: list[Receipt],
+    initializer: Callable[[int], object] | None,
+    seed: int,
+) -> None:
+    """Run a worker until it takes None."""
+    try:
+        begin_worker(WorkerInfo(number, len(receipts), mixed(seed, word) >> 1, None))
+        if initializer is not None:
+            initializer(number)
+    except Exception as error:
+        results.put(("broken", number, failure_of(error)))
+        while jobs.get() is not None:
+            pass
+        return
+    _Worker(number, seed, jobs, results, tasks, awake, receipts[number]).run()

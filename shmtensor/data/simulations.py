@@ -1,0 +1,420 @@
+"""Simulations in the workers of a pool: inputs go into rows of shared memory, and results come back in such rows.
+
+Each simulation has a row of its own in the inputs, and in the results of each method. It has one call under way at a
+time, so its rows are free once the program has its result. A call takes a message for each worker; a result takes none,
+and one that the program waits for wakes it by one more (simulation_group.py has the words that both look at).
+"""
+
+from __future__ import annotations
+
+import builtins
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _native
+from .._tensor.core import Tensor
+from .._tensor.creation import empty, zeros
+from ..errors import InvalidArgument, SampleMismatch, TaskFailed, WorkerDied
+from .collate import default_collate
+from .failures import Failure, raise_failure
+from .layouts import Layout, layout_of
+from .leaves import numbers_of
+from .outputs import converted
+from .parcels import Parcel, flattened, received
+from .pool_core import PoolCore, Task, User
+from .simulation_group import FAILED, FINISHED, FORM, IDLE, IN_ROW, NOTHING, RUNNING, SENT, STATES, WANTED
+
+__all__ = ["Simulations"]
+
+_TRIES: Final = 3
+"""Workers that may die in a row while they run one simulation."""
+_LOOK: Final = 0.05
+"""Seconds between looks whether a message has come that another thread has read."""
+_NONE: Final = np.empty(0, np.int64)
+
+
+class _Slots:
+    """Rows of one layout, one for each simulation."""
+
+    def __init__(self, layout: Layout, count: int) -> None:
+        self.layout = layout
+        self.tensors = tuple(layout.empty(count))
+        self.arrays = Layout.arrays(self.tensors)
+
+
+class Simulations(User):
+    """Objects that live in the workers of a WorkerPool, which makes them by `simulations`. See docs/data.md.
+
+    Use it in a `with` statement, or drop it, to end the simulations.
+    """
+
+    def __init__(
+        self, core: PoolCore, factory: Callable[[int], Any], count: int, convert: Callable[[Tensor], Any]
+    ) -> None:
+        self._core, self._factory, self._count, self._convert = core, factory, count, convert
+        self._words_tensor = zeros(STATES + count, dtype="int64", shared=True)
+        self._words = self._words_tensor._live()
+        self._states = self._words[STATES:]
+        self._methods: list[str] = []
+        self._method_of = np.zeros(count, np.int64)  # index in `_methods` of the last call
+        self._slots: dict[str, _Slots | None] = {}  # by method; None: no use
+        self._untold: list[Any] = []  # messages about slots, which go with the next call
+        self._inputs: _Slots | None = None
+        self._structure: Any = None  # of inputs, with shapes and types
+        self._messages: dict[int, Any] = {}  # results, or what of them has no slot
+        self._is_restarted = np.zeros(count, np.bool_)
+        self._deaths = np.zeros(count, np.int64)  # in a row
+        self._death: WorkerDied | None = None  # not raised yet
+        self._is_closed = False
+        core.add(self)
+        self._end = weakref.finalize(self, core.remove, self.number)
+        self._end.atexit = False
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self._count
+
+    @property
+    def waiting(self) -> NDArray[np.int64]:
+        """Ids of simulations that have a call without a result that was gathered. Does not block."""
+        return np.flatnonzero(self._states != IDLE)
+
+    @property
+    def restarted(self) -> NDArray[np.int64]:
+        """Ids of simulations that were made anew after the death of their worker, until their next call."""
+        return np.flatnonzero(self._is_restarted)
+
+    def close(self) -> None:
+        """End the simulations; the workers stay. Does not block. May be called again."""
+        self._is_closed = True
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- calls
+
+    def send(self, inputs: Any = None, ids: Iterable[int] | None = None, method: str = "step") -> None:
+        """Call a method of simulations. Does not wait for them; blocks only for memory.
+
+        The method gets its part of the inputs as NumPy's arrays and numbers of its own. It is called without
+        arguments if `inputs` is None.
+
+        Args:
+            inputs: a tree (dicts, lists, tuples) of arrays or tensors, each with first axis len(ids), or None.
+            ids: of simulations, in the order of `inputs`; default: all.
+            method: its name.
+
+        Raises:
+            InvalidArgument: an unknown id; a simulation that has a call whose result was not gathered; a first axis
+                of another length; the pool is closed, or of another process.
+            OutOfMemory: there is no memory for inputs of a new shape.
+        """
+        core = self._core
+        core.require_open()
+        with core.change:
+            self._require_open()
+            places = self._places(ids)
+            if not len(places):
+                return
+            if inputs is not None:
+                self._write(inputs, places)
+            if method not in self._methods:
+                self._methods.append(method)
+            self._method_of[places] = self._methods.index(method)
+            self._states[places] = SENT
+            self._is_restarted[places] = False
+            for message in self._untold:
+                core.tell(message)
+            self._untold.clear()
+            workers = places % core.workers
+            for number in range(min(core.workers, self._count)):
+                some = places[workers == number]
+                if len(some):
+                    core.tell(("call", self.number, method, some.tobytes(), inputs is not None), [number])
+
+    def _require_open(self) -> None:
+        self._core.require_open()
+        if self._is_closed:
+            raise InvalidArgument("these simulations are closed; make others with pool.simulations")
+
+    def _places(self, ids: Iterable[int] | None) -> NDArray[np.int64]:
+        if ids is None:
+            places = np.arange(self._count)
+        else:
+            given = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+            if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
+                raise InvalidArgument(f"ids must be integers, not {ids!r}")
+            places = given.astype(np.int64)
+            unknown = places[(places < 0) | (places >= self._count)]
+            if len(unknown):
+                raise InvalidArgument(f"there is no simulation {unknown[0]}: ids are 0 to {self._count - 1}")
+        busy = places[self._states[places] != IDLE]
+        if len(busy):
+            raise InvalidArgument(
+                f"simulation {busy[0]} has a call whose result was not gathered; call gather before the next send "
+                f"({len(busy)} of {len(places)} ids have one)"
+            )
+        if len(np.unique(places)) < len(places):
+            raise InvalidArgument("ids has an id twice; each simulation has one call at a time")
+        return places
+
+    def _write(self, inputs: Any, places: NDArray[np.int64]) -> None:
+        """Write inputs into the rows of their simulations. Raises InvalidArgument."""
+        arrays: list[NDArray[Any]] = []
+        structure = flattened(inputs, _array, arrays)
+        for array in arrays:
+            if not array.ndim or len(array) != len(places):
+                raise InvalidArgument(
+                    f"an array of the inputs has shape {array.shape}; its first axis must be {len(places)}, one row "
+                    "for each simulation that is called"
+                )
+        described = structure, [(array.shape[1:], array.dtype) for array in arrays]
+        if self._inputs is None or described != self._structure:
+            rows = iter(arrays)
+            self._inputs = _Slots(layout_of(_rebuilt(inputs, lambda _: next(rows)[0])), self._count)
+            if len(self._inputs.arrays) != len(arrays):
+                raise InvalidArgument(f"inputs of {len(arrays)} arrays; put more than 128 into fewer")
+            self._structure = described
+            self._untold.append(("inputs", self.number, self._inputs.layout, self._inputs.tensors))
+        for into, array in zip(self._inputs.arrays, arrays, strict=True):
+            into[places] = array
+
+    # -- results
+
+    def gather(
+        self, min: int = 1, max: int | None = None, deadline: float | None = None
+    ) -> tuple[NDArray[np.int64], Any]:
+        """Wait until at least `min` results are there, and return them, in the order in which they came.
+
+        The results of one call are those of one method, that of the oldest one; others stay for the next call. A
+        gather also returns if results that it waits for will not come, because a worker died: see `restarted`.
+
+        Args:
+            min: how many results to wait for; 0: none.
+            max: how many to return; default: all that are there.
+            deadline: seconds to wait at most; then fewer are returned, or none.
+
+        Returns:
+            (ids, int64; values: a tree of the results, with tensors of a new first axis of len(ids) in shared memory,
+            collated as by `default_collate`; None if there are none, or if all are None).
+
+        Raises:
+            InvalidArgument: `min` is more than there are calls without a gathered result, or than `max`; the pool is
+                closed, or of another process.
+            Exception: what the method raised, or the factory, with the id and the worker's traceback; or TaskFailed.
+                Other results stay for the next gather, and that simulation can be called again.
+            WorkerDied: with on_worker_death="raise", a worker died; what it had is lost, and other workers go on.
+            SampleMismatch: results of unequal shapes.
+            TaskTimeout: nothing came within the pool's `timeout`.
+        """
+        core = self._core
+        core.require_open()
+        with core.change:
+            self._require_open()
+            self._check(min, max)
+        begun = time.monotonic()
+        until = None if deadline is None else begun + deadline
+        bound = begun + core.timeout if core.timeout else None
+        limit = until if bound is None else bound if until is None else builtins.min(until, bound)
+        found = core.wait(lambda: self._ready(min), limit)
+        with core.change:
+            if found is None:
+                if bound is not None and limit == bound and limit != until:
+                    core.late(f"fewer than {min} results came")
+                found = self._finished()
+            if self._death is not None:
+                death, self._death = self._death, None
+                raise death
+            return self._taken(found[:max])
+
+    def _check(self, least: int, most: int | None) -> None:
+        """Raise InvalidArgument for bounds that cannot be met."""
+        for name, value, lowest in (("min", least, 0), ("max", most, 1)):
+            if value is not None and (not isinstance(value, int) or value < lowest):
+                raise InvalidArgument(f"{name} must be an integer of at least {lowest}, not {value!r}")
+        if most is not None and least > most:
+            raise InvalidArgument(f"min={least} is more than max={most}")
+        under_way = int(np.count_nonzero(self._states))
+        if least > under_way and self._death is None and not self._is_restarted.any():
+            raise InvalidArgument(
+                f"gather waits for {least} results, and only {under_way} simulations have a call: send to more, or "
+                "give a smaller min"
+            )
+
+    def _finished(self) -> NDArray[np.int64]:
+        """Ids of results that can be taken, in the order in which they came."""
+        places = np.flatnonzero(self._states > 0)
+        return places[np.argsort(self._states[places], kind="stable")]
+
+    def _ready(self, least: int) -> NDArray[np.int64] | None:
+        """The results that there are, if these are enough, or if no more will come."""
+        words = self._words
+        while True:
+            finished = _native.atomic_load(words, FINISHED, "seq_cst")
+            places = self._finished()
+            if len(places) >= builtins.min(least, int(np.count_nonzero(self._states))) or self._death is not None:
+                _native.atomic_store(words, WANTED, 0, "seq_cst")
+                return places
+            wanted = finished + least - len(places)
+            _native.atomic_store(words, WANTED, wanted, "seq_cst")
+            if _native.atomic_load(words, FINISHED, "seq_cst") < wanted:
+                return None
+
+    def _taken(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
+        """(Ids, values) of results, of which the simulations can be called again."""
+        if not len(places):
+            return _NONE, None
+        forms = np.array(
+            [_native.atomic_load(self._words, STATES + place, "acquire") & FORM for place in places.tolist()]
+        )
+        failed = places[forms == FAILED]
+        if len(failed):
+            place = int(failed[0])
+            failure = self._message(place)
+            self._release(failed[:1])
+            raise_failure(
+                failure,
+                f"{self._methods[self._method_of[place]]!r} of simulation {place} was called by worker "
+                f"{place % self._core.workers}, which raised",
+                TaskFailed,
+            )
+        number = self._method_of[places[0]]
+        same = self._method_of[places] == number
+        places, forms = places[same], forms[same]
+        values = self._values(places, forms, self._methods[number])
+        return places, values
+
+    def _values(self, places: NDArray[np.int64], forms: NDArray[np.int64], method: str) -> Any:
+        slots = self._slots.get(method)
+        if slots is not None and (forms == IN_ROW).all():
+            leaves = []
+            for array in slots.arrays:
+                leaf = empty((len(places), *array.shape[1:]), dtype=array.dtype, shared=True)
+                np.take(array, places, 0, leaf._live(), "clip")
+                leaves.append(leaf)
+            rests = [self._message(place) for place in places.tolist()] if slots.layout.others else []
+            self._release(places)
+            return converted(slots.layout.batch(leaves, rests), self._convert)
+        results = []
+        for place, form in zip(places.tolist(), forms.tolist(), strict=True):
+            if form == IN_ROW:
+                assert slots is not None
+                rest = self._message(place) if slots.layout.others else ()
+                results.append(slots.layout.sample(slots.arrays, place, rest))
+            else:
+                results.append(None if form == NOTHING else self._message(place))
+        opened = [received(result) for result in results]
+        for place, one in zip(places.tolist(), opened, strict=True):
+            if one.failure is not None:
+                self._release(places)
+                raise_failure(one.failure, f"the result of simulation {place} was read here, which raised", TaskFailed)
+        try:
+            if (forms == NOTHING).all():
+                return None
+            samples = [one.value for one in opened]
+            self._learn(method, samples[0])
+            return converted(default_collate(samples), self._convert)
+        except SampleMismatch as error:
+            ids = ", ".join(str(places[position]) for position in error.positions[:8])
+            raise SampleMismatch(f"{error} (ids of these simulations: {ids})", error.positions) from None
+        finally:
+            self._release(places)
+
+    def _message(self, place: int) -> Any:
+        """What a worker has put before it set the state of a simulation."""
+        while place not in self._messages:
+            self._core.drain()
+            if place not in self._messages:  # another thread has it, and takes it next
+                self._core.change.wait(_LOOK)
+                self._core.require_open()
+        return self._messages.pop(place)
+
+    def _learn(self, method: str, sample: Any) -> None:
+        """Make slots for the results of a method, from the first one."""
+        if method not in self._slots:
+            layout = layout_of(sample)
+            slots = self._slots[method] = _Slots(layout, self._count) if layout.dtypes else None
+            if slots is not None:
+                self._untold.append(("slots", self.number, method, layout, slots.tensors))
+
+    def _release(self, places: NDArray[np.int64]) -> None:
+        self._deaths[places] = 0
+        self._states[places] = IDLE
+
+    # -- what the pool calls
+
+    def greeting(self, member: int) -> list[Any]:
+        """The factory, and what is known of inputs and results."""
+        places = list(range(member, self._count, self._core.workers))
+        found: list[Any] = [("group", self.number, Parcel(self._factory), places, self._words_tensor)]
+        if self._inputs is not None:
+            found.append(("inputs", self.number, self._inputs.layout, self._inputs.tensors))
+        for method, slots in self._slots.items():
+            if slots is not None:
+                found.append(("slots", self.number, method, slots.layout, slots.tensors))
+        return found
+
+    def take(self, kind: str, place: int = 0, content: Any = None) -> None:
+        """Take a message of a worker."""
+        if kind != "ready":
+            self._messages[place] = content
+
+    def fail(self, task: Task, error: Exception | Failure) -> None:
+        """There are no tasks of simulations."""
+
+    def held_by(self, member: int) -> str:
+        """The simulation that a worker is running."""
+        places = np.arange(member, self._count, self._core.workers)
+        running = places[self._states[places] == RUNNING]
+        if len(running):
+            place = int(running[0])
+            return f"simulation {place}, of which it called {self._methods[self._method_of[place]]!r}"
+        called = np.count_nonzero(self._states[places] == SENT)
+        if called:
+            return f"calls of {called} simulations"
+        return ""
+
+    def lose(self, member: int, death: Callable[[], WorkerDied]) -> None:
+        """The simulations of a worker are made anew by another; what it had begun has no result."""
+        places = np.arange(member, self._count, self._core.workers)
+        if not len(places):
+            return
+        running = places[self._states[places] == RUNNING]
+        self._deaths[running] += 1
+        if not self._core.restart or (self._deaths >= _TRIES).any():
+            self._deaths[running] = 0
+            self._death = death()
+        unfinished = places[self._states[places] < 0]
+        self._states[unfinished] = IDLE
+        self._is_restarted[places] = True
+
+
+def _array(value: Any) -> NDArray[Any]:
+    array = numbers_of(value)
+    if array is None:
+        raise InvalidArgument(
+            f"inputs must be a tree (dicts, lists, tuples) of arrays or tensors with a row for each simulation, and it "
+            f"has {value!r}"
+        )
+    return array
+
+
+def _rebuilt(tree: Any, leaf: Callable[[Any], Any]) -> Any:
+    """The tree with `leaf` of each leaf, in the order of `flattened`."""
+    kind = type(tree)
+    if kind is dict:
+        return {key: _rebuilt(part, leaf) for key, part in tree.items()}
+    if kind in (list, tuple):
+        return kind([_rebuilt(part, leaf) for part in tree])
+    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+        return kind(*[_rebuilt(part, leaf) for part in tree])
+    return leaf(tree)

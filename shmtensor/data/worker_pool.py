@@ -1,0 +1,302 @@
+"""WorkerPool: persistent processes that run functions over streams, and simulations that live in them."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from .._tensor.core import Tensor
+from ..errors import InvalidArgument, TaskFailed
+from ..ipc.processes import context_of
+from .failures import Failure, raise_failure
+from .outputs import converted, converter
+from .parcels import Parcel, received
+from .pool_core import PoolCore, Task, User
+from .randoms import draw_seed
+from .simulations import Simulations
+
+__all__ = ["PoolStats", "WorkerPool"]
+
+_AHEAD: Final = 4
+"""Chunks read ahead for each worker."""
+_DEATHS: Final = ("raise", "restart")
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """Statistics of a WorkerPool, a snapshot.
+
+    Attributes:
+        workers: how many there are.
+        restarts: workers that were replaced.
+        tasks: of maps, that are given to workers and have no result yet.
+    """
+
+    workers: int
+    restarts: int
+    tasks: int
+
+
+class WorkerPool:
+    """Worker processes that stay: they run functions over streams (`map`), and hold simulations. See docs/data.md.
+
+    Arrays and tensors of results arrive as tensors in shared memory, which is moved to the program, not copied again.
+    Workers ignore SIGINT and SIGTERM, and end with the pool (`close`, the end of a `with` statement, garbage
+    collection) or with the program, however it ends. Several threads may use one pool.
+
+    Args:
+        workers: how many; default: as many as this process has processors.
+        initializer: called by each worker at its start with its number, from 0; `get_worker_info()` has more.
+        context: a start method, or a context that has one; default the program's.
+        output: what tensors of results are: "shmtensor", "numpy", "torch" or "jax". Nothing is copied.
+        on_worker_death: "raise": what a worker had when it died fails with WorkerDied. "restart": another worker does
+            it. In both cases another worker takes its place, and the pool goes on.
+        timeout: seconds that the program waits for a result at most; 0: no bound.
+        seed: of the random numbers of workers and of `sample_generator()`; default: drawn once.
+
+    Raises:
+        InvalidArgument: a value out of range.
+        MissingExtra: the library of `output` is not installed.
+        OSError, OutOfMemory, ManagerError: a process could not be started, or there is no memory.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        initializer: Callable[[int], object] | None = None,
+        context: Any = None,
+        output: str = "shmtensor",
+        on_worker_death: str = "raise",
+        timeout: float = 0,
+        seed: int | None = None,
+    ) -> None:
+        if workers is None:
+            workers = len(os.sched_getaffinity(0))
+        _require("workers", workers, 1)
+        if initializer is not None and not callable(initializer):
+            raise InvalidArgument(f"initializer must be callable, and {initializer!r} is not")
+        if on_worker_death not in _DEATHS:
+            raise InvalidArgument(f"on_worker_death must be 'raise' or 'restart', not {on_worker_death!r}")
+        if not isinstance(timeout, int | float) or not timeout >= 0:
+            raise InvalidArgument(f"timeout is {timeout!r}; give seconds, 0 for no bound")
+        if seed is not None:
+            _require("seed", seed, 0)
+        self._convert = converter(output, False)
+        if context is None or isinstance(context, str):
+            context = context_of(context)
+        self._core = PoolCore(
+            context, workers, initializer, draw_seed() if seed is None else seed, on_worker_death == "restart", timeout
+        )
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable[Any],
+        *,
+        in_order: bool = True,
+        ahead: int | None = None,
+        chunk: int = 1,
+    ) -> Iterator[Any]:
+        """Call a function with each item, in the workers. Returns before the first result is there.
+
+        `items` is read here, as results are asked for. Workers call the function meanwhile for items that were read
+        ahead. The function is sent once to each worker. An exception of the function is raised in the place of its
+        result, with the item's index and the worker's traceback; further results can still be got. A map that is
+        dropped ends: workers begin no more of its items.
+
+        Args:
+            function: of a module, or any object that can be pickled.
+            items: may be without an end.
+            in_order: whether results come in the order of items; else as they are complete.
+            ahead: items read and not handed out at most; default 4 chunks for each worker.
+            chunk: items that a worker takes at once; more than 1 for functions of less than about 0.1 ms.
+
+        Returns:
+            An iterator of results. Its `next` blocks until one is there, and raises what the function raised, or
+            TaskFailed if that cannot be raised here; WorkerDied with the worker, signal and item; TaskTimeout;
+            InvalidArgument: the pool is closed, or of another process. What the iterator of `items` raises comes
+            after the results before it.
+
+        Raises:
+            InvalidArgument: the function cannot be sent, a value is out of range, or the pool is closed.
+        """
+        if not callable(function):
+            raise InvalidArgument(f"function must be callable, and {function!r} is not")
+        _require("chunk", chunk, 1)
+        if ahead is None:
+            ahead = _AHEAD * chunk * self._core.workers
+        _require("ahead", ahead, 1)
+        return _Map(self._core, function, iter(items), in_order, ahead, min(chunk, ahead), self._convert)
+
+    def simulations(self, factory: Callable[[int], Any], count: int) -> Simulations:
+        """Make simulations, or other objects with a state: simulation i is `factory(i)`, in worker i % workers.
+
+        Returns at once. The simulations live as long as what is returned; at its end, `close` of each is called, if
+        it has one.
+
+        Args:
+            factory: of a module, or any object that can be pickled.
+            count: how many.
+
+        Raises:
+            InvalidArgument: the factory cannot be sent, a value is out of range, or the pool is closed.
+        """
+        if not callable(factory):
+            raise InvalidArgument(f"factory must be callable, and {factory!r} is not")
+        _require("count", count, 1)
+        return Simulations(self._core, factory, count, self._convert)
+
+    def pids(self) -> list[int]:
+        """The workers' process ids, by their numbers. Does not block."""
+        return self._core.pids()
+
+    def stats(self) -> PoolStats:
+        """Statistics, a snapshot. Does not block."""
+        return PoolStats(self._core.workers, self._core.restarts, len(self._core.pending))
+
+    def close(self) -> None:
+        """End the workers, also in the middle of a task. Blocks for less than half a second. May be called again."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _require(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgument(f"{name} must be an integer of at least {least}, not {value!r}")
+
+
+class _Error:
+    """Stands for a result: the item failed."""
+
+    def __init__(self, error: Exception | Failure) -> None:
+        self.error = error
+
+
+_OVER: Final = object()
+
+
+class _Map(User):
+    """The results of a function over items."""
+
+    def __init__(
+        self,
+        core: PoolCore,
+        function: Callable[[Any], Any],
+        items: Iterator[Any],
+        in_order: bool,
+        ahead: int,
+        chunk: int,
+        convert: Callable[[Tensor], Any],
+    ) -> None:
+        self._core, self._function, self._convert = core, function, convert
+        self._items: Iterator[Any] | None = items
+        self._ahead, self._chunk = ahead, chunk
+        self._problem: Exception | None = None
+        self._read = self._handed = 0
+        self._done: dict[int, Any] = {}  # results by index
+        self._order: deque[int] | None = None if in_order else deque()
+        core.add(self)
+        weakref.finalize(self, core.remove, self.number).atexit = False
+        with core.change:
+            self._submit()
+
+    def __iter__(self) -> _Map:
+        return self
+
+    def __next__(self) -> Any:
+        core = self._core
+        until = time.monotonic() + core.timeout if core.timeout else None
+        found = core.wait(self._ready, until)
+        if found is None:
+            with core.change:
+                core.late(f"no result of {self._named()} came")
+        index, value = found
+        if index < 0:
+            if value is _OVER:
+                raise StopIteration
+            raise value
+        if type(value) is _Error:
+            if isinstance(value.error, Exception):
+                raise value.error
+            raise_failure(
+                value.error, f"item {index} was given by a worker to {self._named()}, which raised", TaskFailed
+            )
+        opened = received(value)
+        if opened.failure is not None:
+            raise_failure(opened.failure, f"the result of item {index} was read here, which raised", TaskFailed)
+        return converted(opened.value, self._convert)
+
+    def _named(self) -> str:
+        return getattr(self._function, "__qualname__", None) or repr(self._function)
+
+    def _ready(self) -> tuple[int, Any] | None:
+        """(Index, result) of the next one; (-1, the end or a problem of the items)."""
+        index: int | None = self._handed
+        if self._order is not None:
+            index = self._order.popleft() if self._order else None
+        if index is not None and index in self._done:
+            value = self._done.pop(index)
+            self._handed += 1
+            self._submit()
+            return index, value
+        if self._handed == self._read:
+            self._submit()
+            if self._handed == self._read and self._items is None:
+                problem, self._problem = self._problem, None
+                return -1, problem or _OVER
+        return None
+
+    def _submit(self) -> None:
+        """Give workers as many chunks as may be read ahead."""
+        while self._items is not None and self._read - self._handed + self._chunk <= self._ahead:
+            items: list[Any] = []
+            try:
+                for item in self._items:
+                    items.append(item)
+                    if len(items) == self._chunk:
+                        break
+                else:
+                    self._items = None
+            except Exception as problem:  # of the iterator of items
+                self._items, self._problem = None, problem
+            if items:
+                task = Task(self.number, self._read, tuple(items))
+                self._read += len(items)
+                try:
+                    self._core.submit(task)
+                except Exception as error:  # an item cannot be sent
+                    self.fail(task, error)
+
+    def _set(self, index: int, value: Any) -> None:
+        self._done[index] = value
+        if self._order is not None:
+            self._order.append(index)
+
+    # -- what the pool calls
+
+    def greeting(self, member: int) -> list[Any]:
+        """The function."""
+        return [("function", self.number, Parcel(self._function))]
+
+    def take(self, task: Task, values: list[Any], failures: dict[int, Failure] | None) -> None:
+        """Take the results of a task."""
+        for place, value in enumerate(values):
+            if failures is not None and place in failures:
+                value = _Error(failures[place])
+            self._set(task.first + place, value)
+
+    def fail(self, task: Task, error: Exception | Failure) -> None:
+        """Let all items of a task fail."""
+        for place in range(len(task.items)):
+            self._set(task.first + place, _Error(error))

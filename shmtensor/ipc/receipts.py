@@ -1,0 +1,46 @@
+"""Receipts: which message of a queue a worker has taken, for whoever survives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._native import BlockGone, LockBusy, Refused
+from ..manager import client
+from . import reductions
+from .queues import SimpleQueue
+
+__all__ = ["Receipt", "take"]
+
+
+class Receipt(reductions.Shared):
+    """The number + 1 of the task that a worker has taken (0: none). Only the worker writes it."""
+
+    def __init__(self) -> None:
+        self._open(client.default().allocate(8))
+        self.clear()
+
+    def _open(self, block: Any) -> None:
+        self.block = block
+        self._cell = memoryview(block).cast("B").cast("Q")
+
+    def __getstate__(self) -> Any:
+        return self._share(self.block)
+
+    def __setstate__(self, state: Any) -> None:
+        self._open(reductions.received(state)[1])
+
+    def read(self) -> int:
+        """Return the task's number + 1. Does not block."""
+        return self._cell[0]
+
+    def clear(self) -> None:
+        """Set it to no task. Does not block."""
+        self._cell[0] = 0
+
+
+def take(tasks: SimpleQueue, receipt: Receipt, seconds: float) -> Any:
+    """Take a message, after its number + 1 is on the receipt. Blocks so long. Raises as `Queue.get`."""
+    try:
+        return tasks._ring.get(seconds > 0, seconds, receipt.block)
+    except (Refused, BlockGone, LockBusy) as problem:
+        tasks._manager._translate(problem)
