@@ -240,6 +240,47 @@ def test_hogwild_stops_at_an_interrupt(place: Place, tmp_path: Path, method: str
     assert not read_table(output)
 
 
+# ---- image_loading.py ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("example_libraries")
+@pytest.mark.parametrize("method", first(["fork", "spawn", "forkserver"]))
+def test_a_network_learns_photographs_that_workers_decode(place: Place, tmp_path: Path, method: str) -> None:
+    plot = tmp_path / "plots" / "images.png"
+    process = place.start(
+        "image_loading.py", "--quick", "--workers", "2", "--start-method", method, "--plot", str(plot)
+    )
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    [(label, (*_, accuracy))] = read_table(output)
+    assert label == "2 workers"
+    assert accuracy >= 0.9
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_photographs_are_the_same_whoever_loads_them(place: Place, tmp_path: Path) -> None:
+    few = ("--workers", "2", "--epochs", "1", "--crops", "72", "--no-torch")
+    process = place.start("image_loading.py", *few, "--plot", str(tmp_path / "plot.png"))
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 1
+    assert re.search(r"image_loading: test accuracy 0\.\d+ is below 0\.9", errors)
+    accuracies = {label: accuracy for label, (*_, accuracy) in read_table(output)}
+    assert list(accuracies) == ["no workers", "1 worker", "2 workers", "1 worker with 2 threads"]
+    assert len(set(accuracies.values())) == 1
+
+
+@pytest.mark.torch
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("example_libraries")
+def test_photographs_are_loaded_by_torch_too(place: Place, tmp_path: Path) -> None:
+    need_torch()
+    few = ("--workers", "1", "--epochs", "1", "--crops", "48")
+    process = place.start("image_loading.py", *few, "--plot", str(tmp_path / "plot.png"))
+    output, _ = process.communicate(timeout=BOUND)
+    assert [label for label, _ in read_table(output)][-2:] == ["torch with no workers", "torch with 1 worker"]
+
+
 # ---- th_dot.py -------------------------------------------------------------------------------------------------------
 
 
