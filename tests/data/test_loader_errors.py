@@ -160,11 +160,11 @@ def test_a_worker_that_exits():
 
 
 def test_a_worker_that_hangs_or_is_stopped_is_named():
-    loader = DataLoader(Failing(37, "hang"), 4, num_workers=2, timeout=0.5)
-    with pytest.raises(LoaderTimeout, match=r"0\.5 seconds: worker \d \(pid \d+\) has .*37"):
+    loader = DataLoader(Failing(37, "hang"), 4, num_workers=2, timeout=2.5)
+    with pytest.raises(LoaderTimeout, match=r"2\.5 seconds: worker \d \(pid \d+\) has .*37"):
         whole(loader)
     with pytest.raises(LoaderTimeout, match=r"which is stopped by a signal, has .*37"):
-        whole(DataLoader(Failing(37, "stopped"), 4, num_workers=2, timeout=0.5))
+        whole(DataLoader(Failing(37, "stopped"), 4, num_workers=2, timeout=2.5))
 
 
 def test_a_worker_that_is_stopped_for_a_while_delays_only():
@@ -223,7 +223,7 @@ def test_an_exception_of_a_sampler_comes_after_the_batches_before(workers):
 
 
 def test_an_iterator_that_an_error_has_ended_says_so_and_its_state_can_be_loaded():
-    loader = DataLoader(Failing(37, "hang"), 4, num_workers=1, timeout=2)
+    loader = DataLoader(Failing(37, "hang"), 4, num_workers=1, timeout=5)
     iterator = iter(loader)
     assert [next(iterator).tolist() for _ in range(9)] == WANTED[:9]
     with pytest.raises(LoaderTimeout) as caught:

@@ -11,7 +11,7 @@ from queue import Full
 from typing import Any
 
 import pytest
-from manager_world import World, kill, live_in_arenas, until, world
+from manager_world import BOUND, World, kill, live_in_arenas, until, world
 from ring_bytes import GET_UNDO, KILLED_IN_GET_OF_ITS_OWN, KILLED_IN_PUT, MESSAGES, PUT_UNDO, RingBytes, start
 
 import shmtensor.multiprocessing as mp
@@ -108,7 +108,7 @@ def test_a_put_goes_on_when_the_manager_was_first_to_undo_what_is_needed(
     meeting.start(KILLED_IN_PUT)
     put(q)
     assert len(meeting.asked) == 1
-    assert source.get(timeout=5) == "a"
+    assert source.get(timeout=BOUND) == "a"
     ring.view.release()
 
 
@@ -129,7 +129,7 @@ def test_a_get_goes_on_when_message_and_record_are_of_lost_memory(meeting: Meeti
     with pytest.raises(errors.SegmentLost, match=r"was removed.*ended before"):
         q.get(timeout=20)
     q.put("the next")
-    assert q.get(timeout=5) == "the next"
+    assert q.get(timeout=BOUND) == "the next"
     ring.view.release()
 
 
@@ -140,7 +140,7 @@ def test_a_message_whose_memory_was_truncated_is_taken_out(meeting: Meeting) -> 
     assert live_in_arenas(meeting.manager.list()) == 1
     with pytest.raises(errors.SegmentLost, match=r"was removed.*truncated"):
         q.get(timeout=5)
-    assert q.get(timeout=5) == "the next"
+    assert q.get(timeout=BOUND) == "the next"
     until(
         lambda: live_in_arenas(meeting.manager.list()) == 0,
         "the sender's block to be free again",
@@ -161,7 +161,7 @@ def test_what_is_undone_needs_the_metadata_and_not_the_memory_that_was_truncated
     meeting.kill()
     if end == "put":
         q.put("a")
-        assert q.get(timeout=5) == "a"
+        assert q.get(timeout=BOUND) == "a"
         until(lambda: live_in_arenas(meeting.manager.list()) == 0, "the memory of the message that was never put")
     else:
         with pytest.raises(errors.SegmentLost, match="truncated"):
@@ -187,7 +187,7 @@ def test_the_error_of_a_signal_handler_is_not_taken_for_the_managers_answer(meet
         q.put("a")
     assert bytes(ring.view[PUT_UNDO : PUT_UNDO + 8]) == noted, "nothing was undone"
     q.put("b")
-    assert q.get(timeout=5) == "b"
+    assert q.get(timeout=BOUND) == "b"
     meeting.kill()
     ring.view.release()
 

@@ -31,6 +31,8 @@ SEED = 4
 EXIT_CODE = 70
 LOOK = 0.01
 """Seconds between two looks of a worker for its parent, here."""
+PARTS = pytest.mark.parametrize("part", [slice(i, None, 4) for i in range(4)], ids=range(4))
+"""Which of the places a test takes: each some 50 kills."""
 
 Place = tuple[str, int]
 """A function's qualified name and a line."""
@@ -425,12 +427,12 @@ def reached_in_workers(
 
 @pytest.mark.any_python
 @pytest.mark.exhaustive
-@pytest.mark.timeout(400)  # some 200 kills
-def test_workers_killed_at_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@PARTS
+def test_workers_killed_at_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: slice) -> None:
     monkeypatch.setattr(pools, "_LOOK", LOOK)
-    tried = [place for place in PLACES if belongs(place, IN_WORKERS)]
+    tried = [place for place in PLACES if belongs(place, IN_WORKERS)][part]
     reached: set[Place] = set()
-    for method, sampled in (("fork", 12), ("forkserver", 0), ("spawn", 0)):
+    for method, sampled in (("fork", 3), ("forkserver", 0), ("spawn", 0)):
         left = [place for place in tried if place not in reached and (place[0], PLACES[place]) not in NOT_REACHED]
         reached |= reached_in_workers(tmp_path, monkeypatch, method, left, sampled)
     assert not missed(tried, reached), "no run gets there: say why, or have one that does"
@@ -576,9 +578,9 @@ def watch(path: Path, place: Place, from_start: bool) -> bool:
 
 @pytest.mark.any_python
 @pytest.mark.exhaustive
-@pytest.mark.timeout(400)  # some 200 kills
-def test_workers_killed_while_a_thread_is_at_every_line(tmp_path: Path) -> None:
-    tried = [place for place in PLACES if belongs(place, IN_THREADS)]
+@PARTS
+def test_workers_killed_while_a_thread_is_at_every_line(tmp_path: Path, part: slice) -> None:
+    tried = [place for place in PLACES if belongs(place, IN_THREADS)][part]
     reached: set[Place] = set()
     runs = iter(range(10**6))
     for from_start in (False, True):

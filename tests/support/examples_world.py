@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from manager_world import no_names_left, shm_names
+
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 BOUND = 60.0  # seconds that anything here may take
 
@@ -33,7 +35,7 @@ class Place:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("SHMTENSOR_")}
         self.env |= {"SHMTENSOR_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
         self.started: list[subprocess.Popen[str]] = []
-        self.names = self.shared_names()
+        self.names = shm_names()
 
     def start(self, script: str, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -46,10 +48,6 @@ class Place:
         )
         self.started.append(process)
         return process
-
-    @staticmethod
-    def shared_names() -> set[str]:
-        return {entry.name for entry in Path("/dev/shm").iterdir() if entry.name.startswith(("torch_", "sem.", "shmt"))}
 
     def owns(self, pid: int | str) -> bool:
         """Whether this process was started with this runtime directory, and has not ended."""
@@ -77,8 +75,7 @@ class Place:
                 if stream is not None:
                     stream.close()
         wait_until(lambda: not self.processes(), f"every process has ended; left are {self.processes()}")
-        # Other tests may be running and come and go: only what stays is a leak.
-        wait_until(lambda: not self.shared_names() - self.names, "the names in /dev/shm are gone")
+        no_names_left(self.names)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def is_alive(pid: int) -> bool:
 
 
 def shm_names() -> set[str]:
-    """Names in /dev/shm, but for those of other programs that run at the same time."""
+    """Names of shmtensor's in /dev/shm, but for those that other programs, which run at the same time, have there."""
     ours = str(os.getpid())
     makers = {path.name: path.name.split("_")[1] for path in Path("/dev/shm").glob("torch_*")}
     return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
