@@ -736,14 +736,33 @@ def adam_step(
 ) -> bool:
     """Make a step of Adam in place. Return False, with nothing done, for arrays that it does not compute with."""
 
+def with_bias(product: NDArray[Any], bias: NDArray[Any] | None, /) -> NDArray[Any] | None:
+    """Add a number to each column of a matrix; None for arrays that it does not compute with.
+
+    A matrix in C order is changed, and returned. Of one in Fortran order, the result is a new array in C order.
+    """
+
+def sum_rows(matrix: NDArray[Any], /) -> NDArray[Any] | None:
+    """Return the sum of each column; None for arrays that it does not compute with."""
+
+def relu(x: NDArray[Any], /) -> NDArray[Any] | None:
+    """Return the larger of x and 0, and NaN where x is NaN; None for arrays that it does not compute with."""
+
 def relu_back(gradient: NDArray[Any], result: NDArray[Any], /) -> NDArray[Any] | None:
     """Return 0 where the result is not above 0, else the gradient; None for arrays that it does not compute with."""
 
-def softmax_entropy(input: NDArray[Any], targets: NDArray[Any], /) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Return the softmax of each row, and -log of it at the target; None for arrays that it does not compute with."""
+def softmax_entropy(
+    input: NDArray[Any], targets: NDArray[Any], reduction: str, /
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return -log of the softmax of each row at the target, or its sum or mean, and the softmax.
 
-def softmax_entropy_back(softmax: NDArray[Any], targets: NDArray[Any], scales: NDArray[Any], /) -> NDArray[Any] | None:
-    """Return the gradient of the input of softmax_entropy, with one scale for each row or for all; None as above."""
+    None for arrays that it does not compute with.
+    """
+
+def softmax_entropy_back(
+    softmax: NDArray[Any], targets: NDArray[Any], output: NDArray[Any], reduction: str, /
+) -> NDArray[Any] | None:
+    """Return the gradient of the input of softmax_entropy, of that of the loss; None as above."""
 
 def gather_windows(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
     """Write the elements of windows of (samples, channels, lengths) to (channels, sizes, samples, counts).
@@ -857,6 +876,9 @@ def backward(
 
     Return the gradients of the targets. Without any, leaves add theirs up.
     """
+
+def with_zeros(gradients: tuple[Any, ...], forms: list[Any], /) -> tuple[Any, ...]:
+    """Return gradients with zeros for None; `forms` has (shape, dtype) of each, or None where it stays None."""
 
 def run_node(node: Node, gradients: tuple[Any, ...], /) -> tuple[Any, ...]:
     """Return the gradients of the inputs of a node, of those of its outputs. What the node keeps stays."""

@@ -378,6 +378,14 @@ PyObject* form_of(PyObject* object) {
     return form;
 }
 
+PyObject* zeros_of(PyObject* form) {
+    npy_intp sizes[kMaxAxes];
+    const int axes = load_numpy() ? read_sizes(PyTuple_GET_ITEM(form, 0), "shape", sizes) : -1;
+    if (axes < 0) return nullptr;
+    PyObject* dtype = Py_NewRef(PyTuple_GET_ITEM(form, 1));  // PyArray_Zeros steals it
+    return PyArray_Zeros(axes, sizes, reinterpret_cast<PyArray_Descr*>(dtype), 0);
+}
+
 PyObject* copy_of(PyObject* array) {
     return PyArray_NewCopy(reinterpret_cast<PyArrayObject*>(array), NPY_CORDER);
 }

@@ -46,6 +46,8 @@ PyObject* new_array(PyObject* like, int axes, const Py_ssize_t* sizes);
 bool is_complex(PyObject* array);  // its elements are complex numbers
 // (shape, dtype) of an ndarray, which recent forms share: a new reference, or nullptr with an exception set.
 PyObject* form_of(PyObject* array);
+// Zeros of a form: a new reference, or nullptr with an exception set.
+PyObject* zeros_of(PyObject* form);
 // Whether an ndarray has a form.
 bool has_form(PyObject* array, PyObject* form);
 

@@ -277,13 +277,28 @@ bool Evaluator::call(const Part& part, Node& node, PyObject* gradient, Gradient*
     return true;
 }
 
+// Gradients of several results in a tuple, with zeros where none came; `forms`: (shape, dtype) or None for each result.
+Ref fill_with_zeros(PyObject* gradients, PyObject* forms) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(gradients);
+    Ref made(PyTuple_New(count));
+    for (Py_ssize_t i = 0; made && i < count; ++i) {
+        PyObject *one = PyTuple_GET_ITEM(gradients, i), *form = PyList_GET_ITEM(forms, i);
+        const bool missing = one == Py_None && form != Py_None;
+        const Ref zeros(missing ? zeros_of(form) : nullptr);
+        if (missing) one = zeros ? make_tensor(zeros.get(), Py_None, tensors.unmoved) : nullptr;
+        if (!one) return Ref();
+        PyTuple_SET_ITEM(made.get(), i, missing ? one : Py_NewRef(one));
+    }
+    return made;
+}
+
 bool Evaluator::run_rule(Node& node, const Gradient* outputs, Gradient* inputs) {
     const Rule& rule = *reinterpret_cast<Rule*>(node.rule);
     Ref gradient;
     PyObject* forms = node.extras ? PyDict_GetItemString(node.extras, "forms") : nullptr;
     if (forms) {
         const Ref given = tuple_of(outputs, node.core.output_count);
-        gradient = Ref(given ? call_python("with_zeros", given.get(), forms) : nullptr);
+        if (given) gradient = fill_with_zeros(given.get(), forms);
     } else {
         gradient = Ref::to(as_object(outputs[0]));
     }
@@ -441,6 +456,14 @@ PyObject* interrupt_passes(PyObject*, PyObject*) {
     Py_RETURN_NONE;
 }
 
+// with_zeros(gradients, forms)
+PyObject* with_zeros(PyObject*, PyObject* args) {
+    PyObject *gradients, *forms;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &gradients, &PyList_Type, &forms)) return nullptr;
+    if (PyTuple_GET_SIZE(gradients) != PyList_GET_SIZE(forms)) return PyErr_BadArgument(), nullptr;
+    return fill_with_zeros(gradients, forms).release();
+}
+
 // set_tracing(mode): the mode before
 PyObject* set_tracing(PyObject*, PyObject* wanted) {
     const long value = PyLong_AsLong(wanted);
@@ -449,9 +472,13 @@ PyObject* set_tracing(PyObject*, PyObject* wanted) {
 }
 
 PyMethodDef functions[] = {
-    {"backward", backward, METH_VARARGS, nullptr},  {"run_node", run_one, METH_VARARGS, nullptr},
-    {"release_node", release_one, METH_O, nullptr}, {"interrupt_passes", interrupt_passes, METH_NOARGS, nullptr},
-    {"set_tracing", set_tracing, METH_O, nullptr},  {nullptr, nullptr, 0, nullptr},
+    {"backward", backward, METH_VARARGS, nullptr},
+    {"run_node", run_one, METH_VARARGS, nullptr},
+    {"release_node", release_one, METH_O, nullptr},
+    {"interrupt_passes", interrupt_passes, METH_NOARGS, nullptr},
+    {"set_tracing", set_tracing, METH_O, nullptr},
+    {"with_zeros", with_zeros, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace

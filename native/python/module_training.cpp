@@ -1,6 +1,8 @@
 // The bindings of training.hpp: arrays of float32 or float64 in C order. For all else the callers compute with NumPy.
 #include <array>
 #include <cstdint>
+#include <numeric>
+#include <string_view>
 
 #include "python/array.hpp"
 #include "python/errors.hpp"
@@ -107,10 +109,26 @@ bool read_targets(PyObject* matrix, PyObject* targets, std::size_t* rows, std::s
     return *rows > 0 && *classes > 0 && view.bytes == *rows * 8;
 }
 
-// softmax_entropy(input, targets): (softmax, losses), or None where it does not compute
+enum class Reduction { none, sum, mean };
+
+// "none", "sum", or for every other word the mean.
+Reduction reduction_of(const char* word) {
+    const std::string_view given(word);
+    return given == "none" ? Reduction::none : given == "sum" ? Reduction::sum : Reduction::mean;
+}
+
+template <class T>
+void reduce(Reduction reduction, std::size_t count, const std::byte* losses, std::byte* into) {
+    const T* all = reinterpret_cast<const T*>(losses);
+    const double sum = std::accumulate(all, all + count, 0.0);
+    *reinterpret_cast<T*>(into) = static_cast<T>(reduction == Reduction::mean ? sum / static_cast<double>(count) : sum);
+}
+
+// softmax_entropy(input, targets, reduction): (loss, softmax), or None where it does not compute
 PyObject* softmax_entropy(PyObject*, PyObject* args) {
     PyObject *input, *targets;
-    if (!PyArg_ParseTuple(args, "OO", &input, &targets)) return nullptr;
+    const char* word;
+    if (!PyArg_ParseTuple(args, "OOs", &input, &targets, &word)) return nullptr;
     const Arrays<1> all({input}, 0, 1);
     std::size_t rows = 0, classes = 0;
     if (!all.fits || !read_targets(input, targets, &rows, &classes)) return PyErr_Clear(), Py_NewRef(Py_None);
@@ -127,14 +145,21 @@ PyObject* softmax_entropy(PyObject*, PyObject* args) {
                  : training::cross_entropy(rows, classes, all.at<const double>(0), at, reinterpret_cast<double*>(first),
                                            reinterpret_cast<double*>(second));
     });
-    return ok ? PyTuple_Pack(2, softmax.get(), losses.get()) : Py_NewRef(Py_None);
+    if (!ok) Py_RETURN_NONE;
+    const Reduction reduction = reduction_of(word);
+    if (reduction == Reduction::none) return PyTuple_Pack(2, losses.get(), softmax.get());
+    const Ref loss(new_array(input, 0, nullptr));
+    if (!loss) return nullptr;
+    (all.item == 4 ? reduce<float> : reduce<double>)(reduction, rows, second, view_array(loss.get()).data);
+    return PyTuple_Pack(2, loss.get(), softmax.get());
 }
 
-// softmax_entropy_back(softmax, targets, scales): the gradient of the input, or None where it does not compute.
-// pre: the targets are classes, as softmax_entropy has found
+// softmax_entropy_back(softmax, targets, output, reduction): the gradient of the input, of that of the loss, or None
+// where it does not compute. pre: the targets are classes, as softmax_entropy has found
 PyObject* softmax_entropy_back(PyObject*, PyObject* args) {
     PyObject *softmax, *targets, *scales;
-    if (!PyArg_ParseTuple(args, "OOO", &softmax, &targets, &scales)) return nullptr;
+    const char* word;
+    if (!PyArg_ParseTuple(args, "OOOs", &softmax, &targets, &scales, &word)) return nullptr;
     const Arrays<1> all({softmax}, 0, 1), scale({scales}, 0, 1);
     std::size_t rows = 0, classes = 0;
     if (!all.fits || !scale.fits || scale.item != all.item || !read_targets(softmax, targets, &rows, &classes))
@@ -147,13 +172,80 @@ PyObject* softmax_entropy_back(PyObject*, PyObject* args) {
     Ref made(new_array(softmax, 2, view_array(softmax).sizes));
     if (!made) return nullptr;
     std::byte* into = view_array(made.get()).data;
+    const std::size_t divisor = reduction_of(word) == Reduction::mean ? rows : 1;
     compute(all.bytes, [&] {
         if (all.item == 4)
             training::cross_entropy_back(rows, classes, all.at<const float>(0), at, scale.at<const float>(0), one,
-                                         reinterpret_cast<float*>(into));
+                                         static_cast<float>(divisor), reinterpret_cast<float*>(into));
         else
             training::cross_entropy_back(rows, classes, all.at<const double>(0), at, scale.at<const double>(0), one,
-                                         reinterpret_cast<double*>(into));
+                                         static_cast<double>(divisor), reinterpret_cast<double*>(into));
+    });
+    return made.release();
+}
+
+// with_bias(product, bias): a number added to each column of a matrix, in C order: to the matrix itself, or, of one in
+// Fortran order, in a new array; `bias` may be None. None where it does not compute.
+PyObject* with_bias(PyObject*, PyObject* args) {
+    PyObject *product, *bias;
+    if (!PyArg_ParseTuple(args, "OO", &product, &bias)) return nullptr;
+    ElementKind kind{};
+    if (Py_TYPE(product) != array_type_if_loaded() || !kind_of(product, &kind))
+        return PyErr_Clear(), Py_NewRef(Py_None);
+    const ArrayView view = view_array(product);
+    if (kind.kind != 'f' || (kind.bytes != 4 && kind.bytes != 8) || view.axes != 2 || view.bytes == 0) Py_RETURN_NONE;
+    if (!(view.c_order ? view.writable : view.fortran_order)) Py_RETURN_NONE;
+    const auto rows = static_cast<std::size_t>(view.sizes[0]), columns = static_cast<std::size_t>(view.sizes[1]);
+    const Arrays<1> added({bias}, 0, 0);
+    if (bias != Py_None && !(added.fits && added.item == kind.bytes && added.bytes == view.bytes / rows))
+        return PyErr_Clear(), Py_NewRef(Py_None);
+    if (view.c_order && bias == Py_None) return Py_NewRef(product);
+    Ref made(view.c_order ? Py_NewRef(product) : new_array(product, 2, view.sizes));
+    if (!made) return nullptr;
+    const auto work = [&]<class T>(T* into) {
+        if (view.c_order)
+            training::add_bias(rows, columns, into, added.at<const T>(0));
+        else
+            training::add_bias_transposed(rows, columns, reinterpret_cast<const T*>(view.data), added.at<const T>(0),
+                                          into);
+    };
+    std::byte* into = view_array(made.get()).data;
+    compute(view.bytes,
+            [&] { kind.bytes == 4 ? work(reinterpret_cast<float*>(into)) : work(reinterpret_cast<double*>(into)); });
+    return made.release();
+}
+
+// sum_rows(matrix): the sum of each column, or None where it does not compute
+PyObject* sum_rows(PyObject*, PyObject* matrix) {
+    const Arrays<1> all({matrix}, 0, 1);
+    if (!all.fits || all.bytes == 0 || view_array(matrix).axes != 2) return PyErr_Clear(), Py_NewRef(Py_None);
+    const ArrayView view = view_array(matrix);
+    const auto rows = static_cast<std::size_t>(view.sizes[0]), columns = static_cast<std::size_t>(view.sizes[1]);
+    Ref made(new_array(matrix, 1, view.sizes + 1));
+    if (!made) return nullptr;
+    std::byte* into = view_array(made.get()).data;
+    compute(all.bytes, [&] {
+        if (all.item == 4)
+            training::sum_rows(rows, columns, all.at<const float>(0), reinterpret_cast<float*>(into));
+        else
+            training::sum_rows(rows, columns, all.at<const double>(0), reinterpret_cast<double*>(into));
+    });
+    return made.release();
+}
+
+// relu(x): an array, or None where it does not compute
+PyObject* relu(PyObject*, PyObject* x) {
+    const Arrays<1> all({x}, 0, 1);
+    if (!all.fits) return PyErr_Clear(), Py_NewRef(Py_None);
+    const ArrayView view = view_array(x);
+    Ref made(new_array(x, view.axes, view.sizes));
+    if (!made) return nullptr;
+    std::byte* into = view_array(made.get()).data;
+    compute(all.bytes, [&] {
+        if (all.item == 4)
+            training::relu(all.bytes / 4, all.at<const float>(0), reinterpret_cast<float*>(into));
+        else
+            training::relu(all.bytes / 8, all.at<const double>(0), reinterpret_cast<double*>(into));
     });
     return made.release();
 }
@@ -180,7 +272,10 @@ PyObject* relu_back(PyObject*, PyObject* args) {
 }
 
 PyMethodDef functions[] = {
+    {"relu", relu, METH_O, nullptr},
     {"relu_back", relu_back, METH_VARARGS, nullptr},
+    {"with_bias", with_bias, METH_VARARGS, nullptr},
+    {"sum_rows", sum_rows, METH_O, nullptr},
     {"sgd_step", sgd_step, METH_VARARGS, nullptr},
     {"adam_step", adam_step, METH_VARARGS, nullptr},
     {"softmax_entropy", softmax_entropy, METH_VARARGS, nullptr},

@@ -50,6 +50,31 @@ void step(const Adam& how, std::size_t count, T* p, const T* gradient, T* m, T* 
 }
 
 template <class T>
+void add_bias(std::size_t rows, std::size_t columns, T* __restrict matrix, const T* __restrict bias) {
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t c = 0; c < columns; ++c) matrix[r * columns + c] += bias[c];
+}
+
+template <class T>
+void add_bias_transposed(std::size_t rows, std::size_t columns, const T* __restrict from, const T* __restrict bias,
+                         T* __restrict into) {
+    constexpr std::size_t kStrip = 16;  // rows of `from`, of which the same cache lines are read again and again
+    for (std::size_t first = 0; first < columns; first += kStrip) {
+        const std::size_t last = std::min(columns, first + kStrip);
+        for (std::size_t r = 0; r < rows; ++r)
+            for (std::size_t c = first; c < last; ++c)
+                into[r * columns + c] = bias ? from[c * rows + r] + bias[c] : from[c * rows + r];
+    }
+}
+
+template <class T>
+void sum_rows(std::size_t rows, std::size_t columns, const T* __restrict matrix, T* __restrict into) {
+    std::copy_n(matrix, columns, into);
+    for (std::size_t r = 1; r < rows; ++r)
+        for (std::size_t c = 0; c < columns; ++c) into[c] += matrix[r * columns + c];
+}
+
+template <class T>
 bool cross_entropy(std::size_t rows, std::size_t classes, const T* input, const std::int64_t* targets, T* softmax,
                    T* losses) {
     for (std::size_t row = 0; row < rows; ++row) {
@@ -68,12 +93,17 @@ bool cross_entropy(std::size_t rows, std::size_t classes, const T* input, const 
 
 template <class T>
 void cross_entropy_back(std::size_t rows, std::size_t classes, const T* softmax, const std::int64_t* targets,
-                        const T* scales, bool one_scale, T* into) {
+                        const T* scales, bool one_scale, T divisor, T* into) {
     for (std::size_t row = 0; row < rows; ++row) {
-        const T scale = scales[one_scale ? 0 : row];
+        const T scale = scales[one_scale ? 0 : row] / divisor;
         for (std::size_t i = 0; i < classes; ++i) into[row * classes + i] = softmax[row * classes + i] * scale;
         into[row * classes + static_cast<std::size_t>(targets[row])] -= scale;
     }
+}
+
+template <class T>
+void relu(std::size_t count, const T* __restrict x, T* __restrict into) {
+    for (std::size_t i = 0; i < count; ++i) into[i] = x[i] <= 0 ? T{0} : x[i];
 }
 
 template <class T>
@@ -86,15 +116,23 @@ void relu_back(std::size_t count, const T* gradient, const T* result, T* __restr
 
 template void step<float>(const Sgd&, std::size_t, float*, const float*, float*);
 template void step<float>(const Adam&, std::size_t, float*, const float*, float*, float*, float*);
+template void add_bias<float>(std::size_t, std::size_t, float*, const float*);
+template void add_bias_transposed<float>(std::size_t, std::size_t, const float*, const float*, float*);
+template void sum_rows<float>(std::size_t, std::size_t, const float*, float*);
+template void relu<float>(std::size_t, const float*, float*);
 template void relu_back<float>(std::size_t, const float*, const float*, float*);
 template bool cross_entropy<float>(std::size_t, std::size_t, const float*, const std::int64_t*, float*, float*);
 template void cross_entropy_back<float>(std::size_t, std::size_t, const float*, const std::int64_t*, const float*, bool,
-                                        float*);
+                                        float, float*);
 template void step<double>(const Sgd&, std::size_t, double*, const double*, double*);
 template void step<double>(const Adam&, std::size_t, double*, const double*, double*, double*, double*);
+template void add_bias<double>(std::size_t, std::size_t, double*, const double*);
+template void add_bias_transposed<double>(std::size_t, std::size_t, const double*, const double*, double*);
+template void sum_rows<double>(std::size_t, std::size_t, const double*, double*);
+template void relu<double>(std::size_t, const double*, double*);
 template void relu_back<double>(std::size_t, const double*, const double*, double*);
 template bool cross_entropy<double>(std::size_t, std::size_t, const double*, const std::int64_t*, double*, double*);
 template void cross_entropy_back<double>(std::size_t, std::size_t, const double*, const std::int64_t*, const double*,
-                                         bool, double*);
+                                         bool, double, double*);
 
 }  // namespace shmtensor::training

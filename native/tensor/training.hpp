@@ -27,15 +27,29 @@ struct Adam {
 template <class T>
 void step(const Adam& how, std::size_t count, T* p, const T* gradient, T* m, T* v, T* largest);
 
+// matrix[r][c] += bias[c]
+template <class T>
+void add_bias(std::size_t rows, std::size_t columns, T* matrix, const T* bias);
+// into[r][c] = from[c][r] + bias[c]; nullptr for `bias`: nothing is added
+template <class T>
+void add_bias_transposed(std::size_t rows, std::size_t columns, const T* from, const T* bias, T* into);
+// into[c] = the sum of column c, row by row, as NumPy adds them
+template <class T>
+void sum_rows(std::size_t rows, std::size_t columns, const T* matrix, T* into);
+
 // The softmax of each row, and -log of it at the target. A target beyond the classes gives false, and nothing more.
 template <class T>
 bool cross_entropy(std::size_t rows, std::size_t classes, const T* input, const std::int64_t* targets, T* softmax,
                    T* losses);
-// Its gradient of the input: (softmax - 1 at the target) * scale; `scales` has one for each row, or one for all.
+// Its gradient of the input: (softmax - 1 at the target) * scale / divisor; `scales` has one for each row, or one for
+// all.
 template <class T>
 void cross_entropy_back(std::size_t rows, std::size_t classes, const T* softmax, const std::int64_t* targets,
-                        const T* scales, bool one_scale, T* into);
+                        const T* scales, bool one_scale, T divisor, T* into);
 
+// The larger of x and 0; NaN stays.
+template <class T>
+void relu(std::size_t count, const T* x, T* into);
 // 0 where the result is not above 0, and the gradient elsewhere, as where it is NaN.
 template <class T>
 void relu_back(std::size_t count, const T* gradient, const T* result, T* into);

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from .._native import relu as _relu_array
 from .._native import relu_back
 from ..dtypes import dtype_of
 from ..errors import DTypeError, InvalidArgument
@@ -86,8 +87,11 @@ def _relu_back(xp: Module, gradient: Array, output: Array) -> Array:
 @operation(in_place=True, out=Out.COPIED, gradient=lambda g, result: _relu_back(g, result))
 def relu(xp: Module, input: Array) -> Array:
     """The larger of x and 0; NaN stays. Raises DTypeError: bool and complex numbers."""
-    _require_numbers("relu", input)
-    return xp.maximum(input, input.dtype.type(0))
+    found = _relu_array(input) if type(input) is np.ndarray else None
+    if found is None:
+        _require_numbers("relu", input)
+        found = xp.maximum(input, input.dtype.type(0))
+    return found
 
 
 def _of_threshold(g: Tensor, input: Tensor, threshold: float) -> Tensor:

@@ -82,17 +82,6 @@ def conjugate(value: Any) -> Any:
     return value.conj_physical() if isinstance(value, Tensor) else value.conjugate()
 
 
-def with_zeros(gradients: tuple[Any, ...], forms: list[Any]) -> tuple[Any, ...]:
-    """Gradients of several results, with zeros where none came."""
-    return tuple([
-        _zeros(form) if one is None and form is not None else one for one, form in zip(gradients, forms, strict=True)
-    ])  # fmt: skip
-
-
-def _zeros(form: Any) -> Tensor:
-    return _tensor(np.zeros(*form))
-
-
 def fitted(gradient: Any, form: Any, name: str) -> Any:
     """A gradient of the shape and type of the input that it is for: summed over axes that were broadcast.
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._native import Node, connect, count_change, is_recorded, saving_hooks, set_output
+from .._native import Node, connect, count_change, is_recorded, saving_hooks, set_output, with_zeros
 from .._native import detach as _detach
 from .._tensor.methods import Tensor
 from ..errors import DTypeError, GradientError, InvalidArgument, NotSupported, type_name
@@ -232,8 +232,6 @@ class Function(Node):
 
     def _run(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.materialize_grads:
-            from .callbacks import with_zeros
-
             gradients = with_zeros(gradients, list(self._forms))
         backward = type(self).__dict__.get("backward") or next(
             base.__dict__["backward"] for base in type(self).__mro__ if "backward" in base.__dict__

@@ -57,12 +57,12 @@ def backward(
             put_grad(one, (gradient.clone() if old is None else old + gradient))
 
 
+@np.errstate(all="ignore")  # infinities and NaN of gradients are what they are, as in torch
 def _backward(
     roots: tuple[tuple[Tensor, Any], ...], keep: bool, create: bool, targets: tuple[Tensor, ...]
 ) -> tuple[Any, ...]:
-    """A pass, without NumPy's warnings: infinities and NaN of gradients are what they are, as in torch."""
-    with np.errstate(all="ignore"):
-        return _native_backward(roots, keep, create, targets)
+    """A pass, without NumPy's warnings."""
+    return _native_backward(roots, keep, create, targets)
 
 
 def grad(

@@ -210,16 +210,19 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with np.errstate(all="ignore"):  # infinities and NaNs are results, as in torch
-            for group in self.param_groups:
-                try:
-                    self._advance(group)
-                except (TypeError, ValueError) as error:
-                    self._explain(group, error)
-                    raise
+        self._advance_groups()
         return loss
 
     step = _with_hooks(step)
+
+    @np.errstate(all="ignore")  # infinities and NaNs are results, as in torch
+    def _advance_groups(self) -> None:
+        for group in self.param_groups:
+            try:
+                self._advance(group)
+            except (TypeError, ValueError) as error:
+                self._explain(group, error)
+                raise
 
     def _advance(self, group: dict[str, Any]) -> None:
         """Make a step for the parameters of a group."""
@@ -231,7 +234,7 @@ class Optimizer:
             grad = p.grad
             if grad is None:
                 continue
-            parts = sparse_parts(grad)
+            parts = None if isinstance(grad, Tensor) else sparse_parts(grad)
             if parts is None:
                 yield p, p._live(), grad._live()
             else:

@@ -75,35 +75,38 @@ class SGD(Optimizer):
 
     def _advance(self, group: dict[str, Any]) -> None:
         lr, momentum, decay = number(group["lr"]), group["momentum"], number(group["weight_decay"])
-        maximize, nesterov = group["maximize"], group["nesterov"]
-        blocks, dtype = self._scratch.blocks, None
+        taken, maximize, nesterov = 1 - group["dampening"], group["maximize"], group["nesterov"]
+        buffer, first = None, False
         for p, a, g in self._each(group):
-            if a.dtype is not dtype:
-                dtype = a.dtype
-                rate, part, keep, taken = constants(dtype, lr, decay, momentum, 1 - group["dampening"])
-            decayed = part if decay else None
-            if not momentum:
-                if sgd_step(a, g, None, lr, 0, 1, decay, False, maximize, False):
-                    continue
-                for x, d, s in blocks(1, a, g):
-                    multiply(toward(d, x, decayed, maximize, s), rate, s)
-                    subtract(x, s, x)
-                continue
-            state = self.state[p]
-            first = state.get("momentum_buffer") is None
-            if first:
-                self._begin(p, group)
-            buffer = state["momentum_buffer"]._live()
-            if sgd_step(a, g, buffer, lr, momentum, 1 - group["dampening"], decay, nesterov, maximize, first):
-                continue
-            for x, d, v, s, t in blocks(2, a, g, buffer):
-                d = toward(d, x, decayed, maximize, s)
-                _gather(v, d, t, keep, None if first else taken)
-                if nesterov:
-                    multiply(add(d, multiply(v, keep, t), t), rate, t)
-                else:
-                    multiply(v, rate, t)
-                subtract(x, t, x)
+            if momentum:
+                state = self.state[p]
+                first = state.get("momentum_buffer") is None
+                if first:
+                    self._begin(p, group)
+                buffer = state["momentum_buffer"]._live()
+            if not sgd_step(a, g, buffer, lr, momentum, taken, decay, nesterov, maximize, first):
+                self._advance_blocks(a, g, buffer, lr, momentum, taken, decay, nesterov, maximize, first)
+
+    def _advance_blocks(
+        self, a: Array, g: Array, buffer: Array | None, lr: float, momentum: float, taken: float, decay: float,
+        nesterov: bool, maximize: bool, first: bool,
+    ) -> None:  # fmt: skip
+        """`sgd_step` for arrays that it does not compute with."""
+        rate, keep, share, part = constants(a.dtype, lr, momentum, taken, decay)
+        decayed = part if decay else None
+        if buffer is None:
+            for x, d, s in self._scratch.blocks(1, a, g):
+                multiply(toward(d, x, decayed, maximize, s), rate, s)
+                subtract(x, s, x)
+            return
+        for x, d, v, s, t in self._scratch.blocks(2, a, g, buffer):
+            d = toward(d, x, decayed, maximize, s)
+            _gather(v, d, t, keep, None if first else share)
+            if nesterov:
+                multiply(add(d, multiply(v, keep, t), t), rate, t)
+            else:
+                multiply(v, rate, t)
+            subtract(x, t, x)
 
     def _advance_sparse(self, group: dict[str, Any], p: Tensor, indices: Array, values: Array) -> None:
         lr, momentum, a = number(group["lr"]), group["momentum"], p._live()

@@ -174,13 +174,10 @@ def _cross_entropy(
 ) -> tuple[Array, Array]:
     """`nll_loss` of `log_softmax`, and the softmax, which the gradient needs."""
     _require("cross_entropy", input, target, weight)
-    found = softmax_entropy(input, target) if weight is None and ignored < 0 and type(input) is np.ndarray else None
-    if found is not None:  # a matrix, and no element is ignored
-        softmax, losses = found
-        if reduction == "none":
-            return losses, softmax
-        total = np.add.reduce(losses)
-        return total / losses.dtype.type(len(losses)) if reduction == "mean" else total, softmax
+    if weight is None and ignored < 0 and type(input) is np.ndarray:
+        found = softmax_entropy(input, target, reduction)
+        if found is not None:  # a matrix, and no element is ignored
+            return found
     axis = min(input.ndim - 1, 1)
     x = input.astype(computing_type(xp, input), copy=False)
     picked = _Picked(input.shape, target, weight, ignored)
@@ -217,8 +214,7 @@ def _entropy_back(
 ) -> Array:
     """The gradient of `cross_entropy` for its input, whose softmax is given."""
     if weight is None and ignored < 0 and type(input) is np.ndarray:
-        scales = output / output.dtype.type(target.size) if reduction == "mean" else output
-        found = softmax_entropy_back(probabilities, target, np.ascontiguousarray(scales))
+        found = softmax_entropy_back(probabilities, target, np.asarray(output, order="C"), reduction)
         if found is not None:
             return found
     picked = _Picked(input.shape, target, weight, ignored)
