@@ -102,6 +102,8 @@ def test_reseeded_libraries_draw_the_same_with_any_number_of_workers():
     assert np.random.get_state()[1].tolist() == state  # type: ignore[index]
     assert batches(Reseeded(), 7, seed=1, reseed="numpy", num_workers=3) == wanted
     assert batches(Reseeded(), 7, seed=2, reseed="numpy") != wanted
+    epochs = [plain(list(loader)) for loader in [DataLoader(Reseeded(), 7, seed=1, reseed="numpy")] for _ in range(2)]
+    assert epochs[0] == wanted != epochs[1]
     different = [value for batch in batches(Reseeded(), 7, num_workers=3) for value in batch]
     assert len(set(different)) == len(different), "workers draw the same numbers"
 
@@ -146,6 +148,19 @@ def test_samplers_give_the_order(workers):
 def test_without_order_every_batch_comes_once(workers):
     found = batches(Slow(40), 4, num_workers=workers, in_order=False)
     assert sorted(found) == batches(Slow(40), 4)
+
+
+def test_without_order_a_slow_batch_holds_up_nobody(tmp_path):
+    class Held(Rows):
+        def __getitem__(self, index: int) -> Any:
+            if index == 5:
+                until((tmp_path / "go on").exists, "the other batches")
+            return index
+
+    iterator = iter(DataLoader(Held(20), 2, num_workers=2, in_order=False))
+    found = [next(iterator).tolist() for _ in range(4)]
+    (tmp_path / "go on").touch()
+    assert [4, 5] not in found and [4, 5] in plain(list(iterator))
 
 
 def test_several_workers_fill_one_batch():

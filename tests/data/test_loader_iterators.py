@@ -6,12 +6,13 @@ import gc
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from loader_world import Numbered, Random, Rows, Slow
-from manager_world import BOUND
+from manager_world import BOUND, until
 
 from shmtensor.data import DataLoader, IterableDataset, sample_generator
 from shmtensor.data.fetching import Fetcher
@@ -116,6 +117,27 @@ def test_iterators_of_a_stream_that_have_ended_are_forgotten():
     fetcher.end_run(1)
     assert fetcher.take(1, 0, 2, 2) == [302, 303], "read again up to there"
     end_samples()
+
+
+class Leaving(IterableDataset[Any]):
+    """A stream that notes the end of each of its iterators."""
+
+    def __init__(self, marks: Path) -> None:
+        self.marks = marks
+
+    def __iter__(self) -> Any:
+        try:
+            yield from range(10**6)
+        finally:
+            (self.marks / str(len(list(self.marks.iterdir())))).touch()
+
+
+def test_a_worker_drops_the_iterator_of_a_stream_that_nobody_reads_any_more(tmp_path):
+    loader = DataLoader(Leaving(tmp_path), 2, num_workers=1, persistent_workers=True)
+    for count in range(3):
+        assert next(iter(loader)).tolist() == [0, 1]
+        assert len(list(tmp_path.iterdir())) <= count
+    until(lambda: len(list(tmp_path.iterdir())) == 2, "the iterators to end")
 
 
 class Stumbling(IterableDataset[Any]):

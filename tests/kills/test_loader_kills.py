@@ -7,11 +7,13 @@ import random
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from loader_world import Rows
+from manager_world import is_alive, until
 
 from shmtensor.data import DataLoader, IterableDataset
 
@@ -127,3 +129,40 @@ def test_after_many_deaths_nothing_is_left():
         assert used(loader, 4, 200 + number) == WANTED
     pipeline = loader._pipelines["load"]
     assert not pipeline._pending and pipeline.workers == 2
+
+
+class Changing(Rows):
+    """Integers from 20 on, and fractions before; the worker with sample 2 is killed once the test says so."""
+
+    def __init__(self, marks: Path) -> None:
+        super().__init__()
+        self.marks = marks
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 2 and not (self.marks / "dead").exists():
+            until((self.marks / "die").exists, "the test")
+            (self.marks / "dead").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.full(2, index) if index >= 20 else np.full(2, index + 0.5)
+
+
+def test_a_new_worker_knows_the_layout_of_later_batches(tmp_path):
+    """Else it would write fractions into slots for integers."""
+    order = [[1], [2], [20], [21], [22], [3]]
+    loader = DataLoader(
+        Changing(tmp_path), batch_sampler=order, num_workers=2, prefetch_factor=1, in_order=False,
+        on_worker_death="restart",
+    )  # fmt: skip
+    iterator: Any = iter(loader)
+    found = [next(iterator).tolist() for _ in range(3)]
+    until(iterator._waiting[-1].is_counted_done, "batch 22, the first one known to be of integers beforehand")
+    (tmp_path / "die").touch()
+    until(iterator._pipeline._crew.ended, "the worker with sample 2 to end")
+    (other,) = (pid for pid in iterator._pipeline.pids() if is_alive(pid))
+    os.kill(other, signal.SIGSTOP)
+    try:
+        iterator._pipeline._looked = 0  # the next one notices it
+        found += [next(iterator).tolist() for _ in range(3)]
+    finally:
+        os.kill(other, signal.SIGCONT)
+    assert found == [[[1.5] * 2], [[20] * 2], [[21] * 2], [[22] * 2], [[2.5] * 2], [[3.5] * 2]]
