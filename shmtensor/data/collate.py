@@ -152,10 +152,20 @@ def _refuse_shapes(arrays: Sequence[NDArray[Any]]) -> NoReturn:
     )
 
 
+def _numbers(sample: Any) -> NDArray[Any] | None:
+    """The array of a number, an array or a list of numbers; None: it is none of these."""
+    if not isinstance(sample, int | float | list):
+        return numbers_of(sample)
+    try:
+        return numbers_of(np.asarray(sample))
+    except ValueError:  # lists of unequal length in a list
+        return None
+
+
 def _arrays_of(batch: Sequence[Any]) -> list[NDArray[Any]]:
     found = []
     for place, sample in enumerate(batch):
-        array = numbers_of(sample if not isinstance(sample, int | float | list) else np.asarray(sample))
+        array = _numbers(sample)
         if array is None:
             given = array_of(sample)
             what = type_name(sample) if given is None else f"an array of {given.dtype}"

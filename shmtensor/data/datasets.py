@@ -118,11 +118,25 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         return len(self.tensors[0])
 
 
-def _tell_epoch(datasets: Iterable[Any], epoch: int) -> None:
-    """`set_epoch` of all datasets that have it."""
+def tell_epoch(datasets: Iterable[Any], epoch: int) -> None:
+    """`set_epoch` of all datasets that have it, also within those of torch that combine others. Does not block."""
     for dataset in datasets:
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(epoch)
+        else:
+            tell_epoch(_combined_by_torch(dataset), epoch)
+
+
+def _combined_by_torch(dataset: Any) -> Iterable[Any]:
+    """The datasets that one of torch combines; they have none if they are made while it is iterated."""
+    torch = sys.modules.get("torch.utils.data")
+    if torch is not None and isinstance(dataset, torch.Subset):
+        return (dataset.dataset,)
+    if torch is None or not isinstance(dataset, torch.ConcatDataset | torch.StackDataset | torch.ChainDataset):
+        return ()
+    if isinstance(dataset.datasets, dict):
+        return dataset.datasets.values()
+    return dataset.datasets if isinstance(dataset.datasets, Sequence) else ()
 
 
 def _samples_of(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
@@ -179,7 +193,7 @@ class StackDataset(Dataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """`set_epoch` of the datasets that have it. Does not block."""
-        _tell_epoch(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets, epoch)
+        tell_epoch(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets, epoch)
 
     def __len__(self) -> int:
         return self._length
@@ -205,7 +219,7 @@ class ConcatDataset(Dataset[T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """`set_epoch` of the datasets that have it. Does not block."""
-        _tell_epoch(self.datasets, epoch)
+        tell_epoch(self.datasets, epoch)
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
@@ -260,7 +274,7 @@ class ChainDataset(IterableDataset[T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """`set_epoch` of the datasets that have it, unless they are made while they are iterated. Does not block."""
-        _tell_epoch(self.datasets if isinstance(self.datasets, Sequence) else (), epoch)
+        tell_epoch(self.datasets if isinstance(self.datasets, Sequence) else (), epoch)
 
     def __len__(self) -> int:
         return sum(len(dataset) for dataset in self._streams())
@@ -308,7 +322,7 @@ class Subset(Dataset[T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """`set_epoch` of the dataset, if it has it. Does not block."""
-        _tell_epoch([self.dataset], epoch)
+        tell_epoch([self.dataset], epoch)
 
     def __len__(self) -> int:
         return len(self.indices)

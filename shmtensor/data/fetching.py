@@ -26,10 +26,10 @@ from .._tensor.core import Tensor
 from .._tensor.creation import empty
 from ..errors import SampleFailed
 from .collate import default_convert
-from .datasets import method_of
+from .datasets import method_of, tell_epoch
 from .failures import KeyedError, failure_of
 from .layouts import Layout
-from .outputs import detached
+from .outputs import bounded, detached
 from .randoms import Reseeding, WorkerInfo, begin_sample, begin_worker, end_samples, mixed
 
 FREE: Final = 0
@@ -158,7 +158,7 @@ _WRAPPERS: Final = ("Subset", "StackDataset")
 
 def loads_many(dataset: Any) -> bool:
     """Whether samples are to be got several at once."""
-    if not hasattr(dataset, "__getitems__"):
+    if method_of(dataset, "__getitems__") is None:
         return False
     kind = type(dataset)
     if kind.__name__ not in _WRAPPERS or kind.__module__.partition(".")[0] not in ("shmtensor", "torch"):
@@ -198,9 +198,7 @@ class Fetcher:
         """Tell the dataset which epoch it is, if it wants to know."""
         if epoch != self._epoch:
             self._epoch = epoch
-            tell = getattr(self.task.dataset, "set_epoch", None)
-            if tell is not None:
-                tell(epoch)
+            tell_epoch([self.task.dataset], epoch)
 
     def preserved(self) -> Any:
         """For a `with` statement around loading in the program's own process: its generators stay as they are."""
@@ -275,11 +273,14 @@ class Fetcher:
         """Forget the iterator of a run."""
         self._streams.pop(run, None)
 
-    def finished(self, samples: list[Any]) -> Any:
+    def finished(self, samples: list[Any], keys: Sequence[Any]) -> Any:
         """What a job of one chunk gives: samples collated by the user's function, or one sample converted."""
         if not self.task.batched:
             sample = samples[0]
-            return detached(default_convert(sample)) if self.task.collate_fn is None else self.task.collate_fn(sample)
+            if self.task.collate_fn is not None:
+                return self.task.collate_fn(sample)
+            with bounded(keys):
+                return detached(default_convert(sample))
         assert self.task.collate_fn is not None
         return self.task.collate_fn(samples)
 
@@ -392,8 +393,9 @@ class _Worker:
         fetcher, layout = self._fetcher, None if arrays is None else self._layout
         fetcher.begin_epoch(job.epoch)
         fits = False
+        keys: Sequence[Any]
         if fetcher.task.stream:
-            first = 0
+            first, keys = 0, range(job.start, job.start + job.length)
             samples = fetcher.take(job.run, job.epoch, job.start, job.length)
             if len(samples) < job.length:
                 self._results.put(("short", job.number, len(samples)))
@@ -409,12 +411,15 @@ class _Worker:
                 samples, fits = fetcher.write(layout, arrays or (), job.epoch, first, keys)
             else:
                 samples = fetcher.samples(job.epoch, keys)
-        if fetcher.task.finishes:
-            self._results.put(("result", job.number, chunk, fetcher.finished(samples)))
-        elif not fits:
-            self._results.put(("part", job.number, chunk, first, [copied(detached(sample)) for sample in samples]))
-        elif layout is not None and layout.others:
-            self._results.put(("rest", job.number, chunk, first, [detached(layout.rest(sample)) for sample in samples]))
+        result = fetcher.finished(samples, keys) if fetcher.task.finishes else None
+        with bounded(keys):
+            if fetcher.task.finishes:
+                self._results.put(("result", job.number, chunk, result))
+            elif not fits:
+                self._results.put(("part", job.number, chunk, first, [copied(detached(one)) for one in samples]))
+            elif layout is not None and layout.others:
+                rests = [detached(layout.rest(sample)) for sample in samples]
+                self._results.put(("rest", job.number, chunk, first, rests))
 
 
 def work(word: int, number: int, jobs: Any, results: Any, task: Task) -> None:

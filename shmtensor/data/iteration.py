@@ -15,7 +15,7 @@ from ..errors import SampleFailed, SampleMismatch, type_name
 from .failures import KeyedError
 from .fetching import Fetcher, Task, loads_many, many_size
 from .layouts import Layout
-from .outputs import converted
+from .outputs import bounded, converted
 from .pipeline import Batch, Pipeline, Slots, batch_of, collated, named, require_fork
 from .randoms import _current
 from .state import Portion, Progress, listed
@@ -133,16 +133,19 @@ class LocalIterator:
         if not rows and epoch.task.stream:
             return None, 0, 0
         if epoch.task.finishes:
-            return converted(fetcher.finished(samples), epoch.convert), rows, 0
+            result = fetcher.finished(samples, keys)
+            with bounded(keys):
+                return converted(result, epoch.convert), rows, 0
         if layout is not None:
             slots.judge(fits)
         if fits and layout is not None:
             rests = [layout.rest(sample) for sample in samples] if layout.others else []
             return batch_of(layout, made, rests, epoch.convert), rows, layout.nbytes * rows
-        if samples and not epoch.task.stream and (layout is not None or slots.is_unknown):
-            slots.learn(samples[0])
         try:
-            return collated(samples, epoch.convert), rows, 0
+            with bounded(keys):
+                if samples and not epoch.task.stream and (layout is not None or slots.is_unknown):
+                    slots.learn(samples[0])
+                return collated(samples, epoch.convert), rows, 0
         except SampleMismatch as error:
             raise named(error, keys) from None
 

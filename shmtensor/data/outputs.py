@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from .._tensor.core import Tensor
 from ..errors import InvalidArgument, MissingExtra
 from .collate import _mapped, _sequenced
+from .state import listed
 
 OUTPUTS: Final = ("shmtensor", "numpy", "torch", "jax")
 
@@ -77,6 +79,20 @@ def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
             return type(tree)(parts)
         return _sequenced(tree, parts, lambda part: part)
     return tree
+
+
+@contextmanager
+def bounded(keys: Any) -> Iterator[None]:
+    """Work on a batch in a `with` statement, which raises InvalidArgument with its keys if that is no tree."""
+    try:
+        yield
+    except RecursionError:
+        found = listed(keys)
+        names = ", ".join(map(repr, found[:8])) + (", ..." if len(found) > 8 else "")
+        raise InvalidArgument(
+            f"the batch of indices {names} contains itself, or is nested too deeply; samples, and what collate_fn "
+            "returns, must be trees of a moderate depth"
+        ) from None
 
 
 def detached(tree: Any) -> Any:

@@ -30,7 +30,7 @@ from .fetching import (
     write_all,
 )
 from .layouts import Layout, layout_of
-from .outputs import converted
+from .outputs import bounded, converted
 from .state import Portion, listed
 from .stats import Counts
 from .workers import Crew, Member
@@ -185,6 +185,10 @@ class Batch:
         """The batch. Raises what a worker raised, or what collation raises."""
         if self.failure is not None:
             raise_loading(self.failure)
+        with bounded(self.portion.keys):
+            return self._collected(convert)
+
+    def _collected(self, convert: Callable[[Tensor], Any]) -> Any:
         if self.result is not None:
             return converted(self.result[0], convert)
         if not self.parts and self.layout is not None and self.job.slots is not None:

@@ -296,22 +296,25 @@ class BatchSampler(Sampler[list[int]]):
             self.sampler.set_epoch(epoch)
 
     def batches(self) -> Iterator[Keys]:
-        """The batches of an iteration: as int64 arrays where the sampler has its order so, else as lists."""
+        """The batches of an iteration: as int64 arrays where the sampler has its order so, else as lists.
+
+        The iteration begins now, and not with its first batch: the sampler may be told another epoch meanwhile.
+        """
         own, theirs = type(self).__iter__, getattr(type(self.sampler), "__iter__", None)
         if own is not BatchSampler.__iter__ or theirs not in (_Ordered.__iter__, SequentialSampler.__iter__):
-            yield from self
-            return
+            return iter(self)
         sampler: Any = self.sampler
         in_order = theirs is SequentialSampler.__iter__
         order: Any = range(len(sampler)) if in_order else sampler._next()
         whole = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
-        for start in range(0, whole, self.batch_size):
-            stop = min(start + self.batch_size, whole)
-            batch: Keys = np.arange(start, stop) if in_order else order[start:stop]
-            yield batch
+        starts = range(0, whole, self.batch_size)
+        places = ((start, min(start + self.batch_size, whole)) for start in starts)
+        return (np.arange(start, stop) if in_order else order[start:stop] for start, stop in places)
 
     def __iter__(self) -> Iterator[list[int]]:
-        indices = iter(self.sampler)
+        return self._lists(iter(self.sampler))
+
+    def _lists(self, indices: Iterator[int]) -> Iterator[list[int]]:
         while batch := list(itertools.islice(indices, self.batch_size)):
             if len(batch) < self.batch_size and self.drop_last:
                 return
@@ -375,9 +378,9 @@ class BucketSampler(Sampler[list[int]]):
             self._random.load_state_dict(state_dict)
 
     def batches(self) -> Iterator[Order]:
-        """The batches of an iteration, as int64 arrays."""
+        """The batches of an iteration, as int64 arrays. It begins now, as that of `BatchSampler`."""
         if self._random is None:
-            return
+            return iter(())
         size = self.batch_size
         if self.shuffle:
             state = self._random._generator()
@@ -393,12 +396,10 @@ class BucketSampler(Sampler[list[int]]):
         if self.drop_last and len(found[-1]) < size:
             found.pop()
         turns = _array(randperm(len(found), generator=state)) if self.shuffle else range(len(found))
-        for turn in turns:
-            yield found[turn]
+        return (found[turn] for turn in turns)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self.batches():
-            yield batch.tolist()
+        return (batch.tolist() for batch in self.batches())
 
     def __len__(self) -> int:
         count = len(self.lengths)

@@ -247,6 +247,11 @@ def test_ragged():
     assert ragged_collate([[1, 2], [3]]).values.tolist() == [1, 2, 3]
 
 
+def test_lists_of_unequal_length_among_numbers_are_named():
+    with pytest.raises(DTypeError, match=r"found list \(sample 1 of the batch\)"):
+        default_collate([1, [2, [3, 4]]])
+
+
 def test_errors_survive_a_pickle():
     import pickle
 

@@ -16,6 +16,7 @@ from shmtensor.data import (
     TensorDataset,
     random_split,
 )
+from shmtensor.data.fetching import loads_many
 from shmtensor.errors import DTypeError, IndexOutOfRange, InvalidArgument, NotSupported
 
 
@@ -280,6 +281,21 @@ def test_methods_that_give_other_samples_are_not_used(dataset):
     assert found == batches
 
 
+class Open(Wrapped):
+    """Takes all that it has not from another dataset."""
+
+    def __getattr__(self, name):
+        if name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+def test_several_samples_at_once_are_those_of_the_datasets_class():
+    assert loads_many(Quick(6)) and loads_many(Subset(Quick(6), range(6)))
+    assert Open(Quick(6)).__getitems__([1]) == [1], "of what it wraps"
+    assert not loads_many(Open(Quick(6))) and not loads_many(Subset(Open(Quick(6)), range(6)))
+
+
 class Sums(IterableDataset):
     """A stream of its own, which takes what it has not from another one."""
 
@@ -348,6 +364,30 @@ def test_datasets_within_others_are_told_the_epoch(dataset, found):
     loader = st.data.DataLoader(dataset, None)
     loader.set_epoch(7)
     assert [list(one) if isinstance(one, tuple) else one for one in loader] == found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "combine",
+    [
+        lambda torch, one: torch.Subset(one, [1, 0]),
+        lambda torch, one: torch.ConcatDataset([one, one]),
+        lambda torch, one: torch.StackDataset(one, one),
+        lambda torch, one: torch.StackDataset(a=one, b=torch.Subset(one, [0, 1])),
+        lambda torch, one: Subset(torch.Subset(one, [1, 0]), [0]),
+        lambda torch, one: torch.ChainDataset([type("Told", (EpochStream, torch.IterableDataset), {})()]),
+    ],
+    ids=["subset", "concat", "stack", "named", "ours", "chain"],
+)
+def test_datasets_within_torchs_are_told_the_epoch(combine, workers):
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        loader = st.data.DataLoader(combine(torch.utils.data, Epochs()), 1, num_workers=workers)
+        loader.set_epoch(7)
+        for batch in loader:
+            parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list) else [batch]
+            assert all(part.tolist() == [7] for part in parts)
 
 
 # -- splits ------------------------------------------------------------------------------------------------------------

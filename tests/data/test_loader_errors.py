@@ -14,7 +14,15 @@ import pytest
 from loader_world import DiesOnce, Failing, Loud, Rows, Slow, Stream
 
 from shmtensor.data import DataLoader
-from shmtensor.errors import DTypeError, LoaderTimeout, OutOfMemory, SampleFailed, SampleMismatch, WorkerDied
+from shmtensor.errors import (
+    DTypeError,
+    InvalidArgument,
+    LoaderTimeout,
+    OutOfMemory,
+    SampleFailed,
+    SampleMismatch,
+    WorkerDied,
+)
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
@@ -68,6 +76,59 @@ def test_samples_of_unequal_shape_are_named(workers, bad):
 def test_objects_cannot_be_collated(workers):
     with pytest.raises(DTypeError, match="object"):
         whole(DataLoader(Failing(37, "object"), 4, num_workers=workers))
+
+
+def itself() -> Any:
+    """A list that contains itself."""
+    found: list[Any] = [1.5]
+    found.append(found)
+    return found
+
+
+class Circular(Rows):
+    """One sample contains itself."""
+
+    def __init__(self, bad: int) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def __getitem__(self, index: int) -> Any:
+        return itself() if index == self.bad else [1.5, self.x[index]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("bad", [0, 9])
+@pytest.mark.parametrize("size", [4, None], ids=["batch", "single"])
+def test_a_sample_that_contains_itself(workers, bad, size):
+    iterator = iter(DataLoader(Circular(bad), size, num_workers=workers))
+    batch = bad // (size or 1)
+    for _ in range(batch):
+        next(iterator)
+    with pytest.raises((InvalidArgument, DTypeError), match=rf"(batch of indices .*\b{bad}\b.*itself|sample 1 of)"):
+        next(iterator)
+    assert len(list(iterator)) == 64 // (size or 1) - batch - 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_result_of_collate_fn_that_contains_itself(workers):
+    def collate(samples: Any) -> Any:
+        return itself() if samples[0][0] == 20 else len(samples)
+
+    iterator = iter(DataLoader(Rows(), 4, num_workers=workers, collate_fn=collate))
+    assert next(iterator) == 4
+    with pytest.raises(InvalidArgument, match="batch of indices 4, 5, 6, 7 contains itself"):
+        next(iterator)
+    assert list(iterator) == [4] * 14
+
+
+def endless(samples: Any) -> Any:
+    return endless(samples)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_fn_that_calls_itself_without_end_is_not_mistaken_for_it(workers):
+    with pytest.raises(RecursionError):
+        next(iter(DataLoader(Rows(), 4, num_workers=workers, collate_fn=endless)))
 
 
 def test_a_dataset_that_is_shorter_than_it_says():

@@ -14,7 +14,7 @@ import pytest
 from loader_world import Numbered, Random, Rows, Slow
 from manager_world import BOUND, until
 
-from shmtensor.data import DataLoader, IterableDataset, sample_generator
+from shmtensor.data import BatchSampler, BucketSampler, DataLoader, IterableDataset, RandomSampler, sample_generator
 from shmtensor.data.fetching import Fetcher
 from shmtensor.data.randoms import end_samples
 from shmtensor.data.workers import Crew
@@ -75,6 +75,32 @@ def test_an_error_of_one_iterator_ends_the_others_of_its_workers():
     with pytest.raises(SampleFailed, match="another iterator"):
         next(two)
     assert len(next(iter(DataLoader(Rows(), 8)))) == 8
+
+
+class Turned(BatchSampler):
+    """Batches from their ends."""
+
+    def __iter__(self) -> Any:
+        return map(list, map(reversed, super().__iter__()))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "options",
+    [
+        lambda: {"batch_size": 4, "shuffle": True, "seed": 3},
+        lambda: {"batch_size": 4, "sampler": RandomSampler(range(12), seed=3)},
+        lambda: {"batch_sampler": Turned(RandomSampler(range(12), seed=3), 4, False)},
+        lambda: {"batch_sampler": BucketSampler(range(12), 4, seed=3)},
+    ],
+    ids=["shuffle", "sampler", "batches", "buckets"],
+)
+def test_iterators_side_by_side_have_the_orders_of_their_epochs(options, workers):
+    one, two = (DataLoader(Rows(12), **options(), num_workers=workers) for _ in range(2))
+    wanted = [rows(one), rows(one)]
+    assert wanted[0] != wanted[1]
+    first, second = zip(*zip(two, two, strict=True), strict=True)
+    assert [rows(first), rows(second)] == wanted
 
 
 class Once(IterableDataset[Any]):
