@@ -33,6 +33,7 @@ from benchmarks import (
     torch_tensors,
     training,
     words,
+    worker_pool,
 )
 from benchmarks.measure import ROOT, ContenderFailed, Figure
 from benchmarks.transports import ICEORYX2_PREFIX
@@ -52,6 +53,7 @@ BENCHMARKS = {
     "training": training,
     "words": words,
     "loader": loader,
+    "worker_pool": worker_pool,
     "random": randoms,
     "torch": torch_tensors,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -258,9 +258,13 @@ class Layout:
         ]
         return self._root.tree(leaves, others or [None] * self.others, False)
 
-    def copied(self, arrays: Arrays, row: int) -> Any:
-        """A row as a tree of arrays of its own; a number of NumPy where it has no axes. Does not block."""
-        return self._root.tree([array[row].copy() for array in arrays], [None] * self.others, False)
+    def rows(self, arrays: Arrays, places: NDArray[np.int64]) -> Iterator[Any]:
+        """Rows as trees of arrays of their own, with numbers of NumPy where these have no axes. Does not block."""
+        columns = [array[places] for array in arrays]
+        if isinstance(self._root, _Leaf):
+            return iter(columns[0])
+        nothing = [None] * self.others
+        return (self._root.tree(leaves, nothing, False) for leaves in zip(*columns, strict=True))
 
     def rest(self, sample: Any) -> list[Any]:
         """The leaves without a slot of a sample that `write` has taken. Does not block."""

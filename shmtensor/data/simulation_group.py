@@ -8,7 +8,9 @@ with its form in the two lowest bits.
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -85,17 +87,22 @@ class Group:
 
     def _call(self, method: str, places: bytes, has_inputs: bool) -> None:
         words = self._words
-        inputs = self._inputs if has_inputs else None
         slots = self._slots.get(method)
-        for place in np.frombuffer(places, np.int64).tolist():
+        rows = np.frombuffer(places, np.int64)
+        inputs: Iterator[tuple[Any, ...]] = itertools.repeat(())
+        if has_inputs:
+            assert self._inputs is not None
+            layout, arrays = self._inputs
+            inputs = zip(layout.rows(arrays, rows), strict=False)
+        for place, arguments in zip(rows.tolist(), inputs, strict=False):
             words[STATES + place] = RUNNING
-            form = self._run(place, method, inputs, slots)
+            form = self._run(place, method, arguments, slots)
             _native.atomic_store(words, STATES + place, _now() << TIME_BITS | form, "seq_cst")
             finished = _native.atomic_fetch_add(words, FINISHED, 1, "seq_cst") + 1
             if finished == _native.atomic_load(words, WANTED, "seq_cst"):
                 self._results.put(("group", self._number, "ready"))
 
-    def _run(self, place: int, method: str, inputs: Any, slots: Any) -> int:
+    def _run(self, place: int, method: str, arguments: tuple[Any, ...], slots: Any) -> int:
         """Call a simulation, and put its result where it belongs. Returns the result's form."""
         thing = self._objects[place]
         if type(thing) is _Unmade:
@@ -105,7 +112,7 @@ class Group:
             function = getattr(thing, method, None)
             if function is None:
                 raise InvalidArgument(f"simulation {place}, a {type(thing).__qualname__}, has no method {method!r}")
-            value = function() if inputs is None else function(inputs[0].copied(inputs[1], place))
+            value = function(*arguments)
             if value is None:
                 return NOTHING
             if slots is not None and slots[0].write(slots[1], place, value):

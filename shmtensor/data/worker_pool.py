@@ -15,7 +15,7 @@ from ..errors import InvalidArgument, TaskFailed
 from ..ipc.processes import context_of
 from .failures import Failure, raise_failure
 from .outputs import converted, converter
-from .parcels import Parcel, received
+from .parcels import Opened, Parcel
 from .pool_core import PoolCore, Task, User
 from .randoms import draw_seed
 from .simulations import Simulations
@@ -177,13 +177,10 @@ def _require(name: str, value: Any, least: int) -> None:
 
 
 class _Error:
-    """Stands for a result: the item failed."""
+    """Stands for the result of an item that failed."""
 
-    def __init__(self, error: Exception | Failure) -> None:
-        self.error = error
-
-
-_OVER: Final = object()
+    def __init__(self, error: Exception | Failure, what: str) -> None:
+        self.error, self.what = error, what
 
 
 class _Map(User):
@@ -203,9 +200,10 @@ class _Map(User):
         self._items: Iterator[Any] | None = items
         self._ahead, self._chunk = ahead, chunk
         self._problem: Exception | None = None
-        self._read = self._handed = 0
-        self._done: dict[int, Any] = {}  # results by index
-        self._order: deque[int] | None = None if in_order else deque()
+        self._in_order = in_order
+        self._read = self._taken = 0  # items that were read, and those whose chunk was taken
+        self._done: dict[int, list[Any]] = {}  # results of chunks by their first index, in the order in which they came
+        self._current: deque[Any] = deque()  # results of the chunk that was taken last
         core.add(self)
         weakref.finalize(self, core.remove, self.number).atexit = False
         with core.change:
@@ -215,51 +213,50 @@ class _Map(User):
         return self
 
     def __next__(self) -> Any:
+        while True:
+            try:
+                value = self._current.popleft()
+            except IndexError:
+                self._next_chunk()
+            else:
+                break
+        if type(value) is _Error:
+            if isinstance(value.error, Exception):
+                raise value.error
+            raise_failure(value.error, value.what, TaskFailed)
+        return converted(value, self._convert)
+
+    def _next_chunk(self) -> None:
+        """Wait for a chunk of results. Raises StopIteration, or what the iterator of items raised."""
         core = self._core
         until = time.monotonic() + core.timeout if core.timeout else None
         found = core.wait(self._ready, until)
         if found is None:
             with core.change:
                 core.late(f"no result of {self._named()} came")
-        index, value = found
-        if index < 0:
-            if value is _OVER:
-                raise StopIteration
-            raise value
-        if type(value) is _Error:
-            if isinstance(value.error, Exception):
-                raise value.error
-            raise_failure(
-                value.error, f"item {index} was given by a worker to {self._named()}, which raised", TaskFailed
-            )
-        opened = received(value)
-        if opened.failure is not None:
-            raise_failure(opened.failure, f"the result of item {index} was read here, which raised", TaskFailed)
-        return converted(opened.value, self._convert)
+        if not found:
+            problem, self._problem = self._problem, None
+            raise problem or StopIteration
 
     def _named(self) -> str:
         return getattr(self._function, "__qualname__", None) or repr(self._function)
 
-    def _ready(self) -> tuple[int, Any] | None:
-        """(Index, result) of the next one; (-1, the end or a problem of the items)."""
-        index: int | None = self._handed
-        if self._order is not None:
-            index = self._order.popleft() if self._order else None
-        if index is not None and index in self._done:
-            value = self._done.pop(index)
-            self._handed += 1
-            self._submit()
-            return index, value
-        if self._handed == self._read:
-            self._submit()
-            if self._handed == self._read and self._items is None:
-                problem, self._problem = self._problem, None
-                return -1, problem or _OVER
-        return None
+    def _ready(self) -> bool | None:
+        """Take a chunk of results. Returns whether there is one, or None if it is not done yet."""
+        if self._current:  # another thread has taken one
+            return True
+        self._submit()
+        first = self._taken if self._in_order else next(iter(self._done), None)
+        if first in self._done:
+            chunk = self._done.pop(first)
+            self._taken += len(chunk)
+            self._current.extend(chunk)
+            return True
+        return False if self._taken == self._read and self._items is None else None
 
     def _submit(self) -> None:
         """Give workers as many chunks as may be read ahead."""
-        while self._items is not None and self._read - self._handed + self._chunk <= self._ahead:
+        while self._items is not None and self._read - self._taken + self._chunk <= self._ahead:
             items: list[Any] = []
             try:
                 for item in self._items:
@@ -278,11 +275,6 @@ class _Map(User):
                 except Exception as error:  # an item cannot be sent
                     self.fail(task, error)
 
-    def _set(self, index: int, value: Any) -> None:
-        self._done[index] = value
-        if self._order is not None:
-            self._order.append(index)
-
     # -- what the pool calls
 
     def greeting(self, member: int) -> list[Any]:
@@ -292,11 +284,18 @@ class _Map(User):
     def take(self, task: Task, values: list[Any], failures: dict[int, Failure] | None) -> None:
         """Take the results of a task."""
         for place, value in enumerate(values):
+            index = task.first + place
             if failures is not None and place in failures:
-                value = _Error(failures[place])
-            self._set(task.first + place, value)
+                values[place] = _Error(failures[place], self._what(index))
+            elif type(value) is Opened:
+                what = f"the result of item {index} was read here, which raised"
+                values[place] = value.value if value.failure is None else _Error(value.failure, what)
+        self._done[task.first] = values
 
     def fail(self, task: Task, error: Exception | Failure) -> None:
         """Let all items of a task fail."""
-        for place in range(len(task.items)):
-            self._set(task.first + place, _Error(error))
+        indices = range(task.first, task.first + len(task.items))
+        self._done[task.first] = [_Error(error, self._what(index)) for index in indices]
+
+    def _what(self, index: int) -> str:
+        return f"item {index} was given by a worker to {self._named()}, which raised"
