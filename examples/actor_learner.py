@@ -217,7 +217,6 @@ def parse_arguments() -> argparse.Namespace:
     add("--workers", type=at_least_one, default=workers, metavar="N", help="default: %(default)s")
     add("--actors", type=at_least_one, metavar="N", help="in all workers (default: 2 for each)")
     add("--steps", type=at_least_one, default=2000, metavar="N", help=f"of {moves} moves each (default: %(default)s)")
-    add("--quick", action="store_const", dest="steps", const=1500, help="1500 steps")
     add("--seed", type=int, default=0, metavar="N", help="of networks and games (default: %(default)s)")
     add("--start-method", choices=mp.get_all_start_methods(), default=method, help="default: %(default)s")
     add("--plot", type=Path, default=plot, metavar="FILE", help="default: %(default)s")

@@ -79,7 +79,7 @@ def test_handle_of_a_manager_that_is_not_there(place: Place) -> None:
     assert f"{place.folder}/none.sock" in errors
 
 
-# ---- hogwild.py, hogwild_cnn.py, word2vec_hogwild.py, a3c.py ---------------------------------------------------------
+# ---- hogwild.py, hogwild_cnn.py, word2vec_hogwild.py, a3c.py, actor_learner.py ---------------------------------------
 
 
 @pytest.fixture
@@ -176,6 +176,32 @@ def test_actors_that_have_not_learnt_enough(place: Place, tmp_path: Path) -> Non
     assert process.returncode == 1
     assert len(read_table(output)) == 2
     assert re.search(r"a3c: test score \d+\.\d is below 475", errors)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("example_libraries")
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_learner_learns_from_actors(place: Place, tmp_path: Path, method: str) -> None:
+    plot = tmp_path / "plots" / "actor_learner.png"
+    process = place.start("actor_learner.py", "--workers", "2", "--start-method", method, "--plot", str(plot))
+    output, errors = process.communicate(timeout=3 * BOUND)
+    assert process.returncode == 0, errors
+    ((workers, (_, _, score, replaced)),) = read_table(output)
+    assert workers == "2" and 475 <= score <= 500 and replaced == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_a_learner_goes_on_when_a_worker_is_killed(place: Place, tmp_path: Path) -> None:
+    plot = tmp_path / "plot.png"
+    process = place.start("actor_learner.py", "--workers", "2", "--steps", "150", "--plot", str(plot))
+    os.kill(pids_of(process)[1], signal.SIGKILL)
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 1
+    assert re.search(r"^worker 1 was killed; its place is taken by pid \d+$", errors, re.MULTILINE), errors
+    assert re.search(r"actor_learner: test score \d+\.\d is below 475", errors)
+    assert [figures[-1] for _, figures in read_table(output)] == [1]
+    assert plot.exists()
 
 
 @pytest.mark.exhaustive
