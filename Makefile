@@ -12,7 +12,7 @@ help:
 	@echo "make test      build, install, try each feature: some minutes"
 	@echo "make test-all  after that the rest: every case, hundreds of kills, native programs, models, types"
 	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
-	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray, iceoryx2 and gensim; prints and draws"
+	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray, iceoryx2, gensim, SPDL and Grain; prints and draws"
 	@echo "make model     the explicit-state models, with and without each safeguard"
 	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
@@ -146,7 +146,7 @@ sanitize: $(VENV)/.tools
 # A peer that cannot be installed is absent in the tables.
 BENCH_VENV ?= .venv-bench
 TORCH ?= torch==2.13.0
-PEERS ?= faster-fifo iceoryx2 ray gensim
+PEERS ?= faster-fifo iceoryx2 ray gensim spdl-core grain
 bench: native
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip

@@ -24,6 +24,7 @@ from benchmarks import (
     handover,
     heap,
     loader,
+    loader_memory,
     many_processes,
     measure,
     randoms,
@@ -54,6 +55,7 @@ BENCHMARKS = {
     "words": words,
     "loader": loader,
     "worker_pool": worker_pool,
+    "loader_memory": loader_memory,
     "random": randoms,
     "torch": torch_tensors,
 }
@@ -62,7 +64,7 @@ REPORTS = ROOT / "docs" / "reports"
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 SCALES = {
     "s": ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms"), (1.0, "s")),
-    "B": ((1.0, "B"), (1e3, "kB"), (1e6, "MB")),
+    "B": ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")),
     "1/s": ((1.0, "/s"), (1e3, "k/s"), (1e6, "M/s")),
     "B/s": ((1e6, "MB/s"), (1e9, "GB/s")),
     "core": ((1e-2, "%"),),

@@ -1,107 +1,143 @@
-"""Loading: samples a second by workers, and how soon the first batch is there, beside torch's DataLoader."""
+"""Loading: samples a second from memory and of photographs by two workers, and how soon the first batch is there."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from benchmarks.loader_data import InMemory, Photographs
+from benchmarks.loader_peers import (
+    CONTEXT,
+    LOADERS,
+    OURS,
+    TORCH,
+    WORKERS,
+    SamplesAlone,
+    installed,
+    ours,
+    torch,
+    torch_with_context,
+)
 from benchmarks.measure import Figure, collector_off, have, run_contender
 
-WORKERS = 2
-KINDS: dict[str, tuple[int, int, tuple[int, ...], str, str]] = {
-    "large": (1_024, 64, (3, 224, 224), "64 x (3, 224, 224) float32", "2.5 x torch, 0.75 of memcpy"),
-    "small": (131_072, 256, (16,), "256 x (16,) float32", "4 x torch"),
+LARGE, SMALL, IMAGES = "large", "small", "images"
+CALLED = {
+    LARGE: "64 x (3, 224, 224) float32 from memory",
+    SMALL: "256 x (16,) float32 from memory",
+    IMAGES: "photographs decoded and cropped",
 }
-"""Samples of the dataset, samples of a batch, their shape, and how it is called."""
-ROUNDS = 9
+BATCH = {LARGE: 64, SMALL: 256, IMAGES: 32}
+TARGETS = {
+    (LARGE, OURS): "2.5 x torch, 0.75 of memcpy",
+    (LARGE, CONTEXT): "1.5 x torch",
+    (SMALL, OURS): "4 x torch",
+    (IMAGES, OURS): "0.95 of decoding alone",
+}
+MEMCPY = "memcpy of one process, warm"
+DECODING = f"decoding alone, {WORKERS} processes"
+ONE_DECODING = "decoding alone, 1 process"
+BOUNDS = {LARGE: MEMCPY, SMALL: MEMCPY, IMAGES: DECODING}
+ROUNDS = 7
+LONGEST = 1.0  # seconds after which an epoch is broken off
+PAUSE = 0.1  # seconds for workers to finish what nobody waits for
 
 
-class InMemory:
-    """Rows of one array in memory."""
+def dataset_of(kind: str) -> Any:
+    if kind == LARGE:
+        return InMemory(512, (3, 224, 224), 2_048)
+    return InMemory(131_072, (16,), 131_072) if kind == SMALL else Photographs(512)
 
-    def __init__(self, kind: str) -> None:
+
+class Copies:
+    """Copies of a batch's rows to memory that is warm."""
+
+    def __init__(self, dataset: InMemory, batch: int) -> None:
         import numpy as np
 
-        length, _, shape, *_ = KINDS[kind]
-        self.x = np.random.default_rng(0).standard_normal((length, *shape), dtype=np.float32)
+        self.x, self.length, self.out = dataset.x, len(dataset), np.zeros_like(dataset.x[:batch])
 
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.x[index]
-
-
-def loader_of(name: str, dataset: Any, batch: int, persistent: bool) -> Any:
-    if name == "torch":
-        import torch.utils.data
-
-        torch.set_num_threads(1)
-        return torch.utils.data.DataLoader(dataset, batch, num_workers=WORKERS, persistent_workers=persistent)
-    import shmtensor.data
-
-    return shmtensor.data.DataLoader(dataset, batch, num_workers=WORKERS, persistent_workers=persistent)
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, self.length, len(self.out)):
+            first = start % len(self.x)
+            self.out[...] = self.x[first : first + len(self.out)]
+            yield self.out
 
 
-def rate(loader: Any) -> float:
-    """Samples a second of one epoch, of which the batches are dropped as they come."""
+def rate(batches: Iterable[Any]) -> float:
+    """Samples a second of an epoch, of which the batches are dropped as they come."""
+    count, now = 0, 0.0
+    iterator = iter(batches)
     begin = time.perf_counter()
-    count = sum(len(batch) for batch in loader)
-    return count / (time.perf_counter() - begin)
+    for batch in iterator:
+        count += len(batch)
+        now = time.perf_counter() - begin
+        if now > LONGEST:
+            break
+    return count / now
 
 
-def epochs(kind: str, beside_torch: bool) -> dict[str, float]:
-    """Samples a second of each loader, which take turns, and those of copies in memory that is warm."""
-    import numpy as np
+def epochs(kind: str) -> dict[str, tuple[float, float]]:
+    """Samples a second of each loader and of what bounds them, and their parts of that bound.
 
-    dataset, batch = InMemory(kind), KINDS[kind][1]
-    names = ["shmtensor", "torch"] if beside_torch else ["shmtensor"]
-    loaders = {name: loader_of(name, dataset, batch, True) for name in names}
-    found: dict[str, list[float]] = {name: [] for name in [*names, "memcpy"]}
-    into = np.zeros_like(dataset.x[:batch])
+    They take turns. Medians; a part is of the same turn.
+    """
+    dataset, batch = dataset_of(kind), BATCH[kind]
+    contenders: dict[str, Any] = {}
+    if kind == IMAGES:
+        contenders |= {DECODING: SamplesAlone(dataset, WORKERS), ONE_DECODING: SamplesAlone(dataset, 1)}
+    for name in installed():
+        contenders[name] = LOADERS[name][1](dataset, batch)
+    if kind != IMAGES:
+        contenders[MEMCPY] = Copies(dataset, batch)
+    found: dict[str, list[float]] = {name: [] for name in contenders}
     with collector_off():
         for _ in range(ROUNDS + 1):
-            for name, loader in loaders.items():
-                found[name].append(rate(loader))
-            begin = time.perf_counter()
-            for start in range(0, len(dataset), batch):
-                np.copyto(into, dataset.x[start : start + batch])
-            found["memcpy"].append(len(dataset) / (time.perf_counter() - begin))
-    return {name: statistics.median(rates[1:]) for name, rates in found.items()}
+            for name, batches in contenders.items():
+                time.sleep(PAUSE)
+                found[name].append(rate(batches))
+    bounds = found[BOUNDS[kind]]
+    parts = {name: [a / b for a, b in zip(rates, bounds, strict=True)] for name, rates in found.items()}
+    return {name: (statistics.median(found[name][1:]), statistics.median(parts[name][1:])) for name in found}
 
 
-def first_batches(name: str, kind: str, persistent: bool) -> float:
-    """Seconds from `iter()` to the first batch, the median."""
-    loader = loader_of(name, InMemory(kind), KINDS[kind][1], persistent)
-    next(iter(loader))
-    times = []
+def first_batches(kind: str, persistent: bool) -> dict[str, float]:
+    """Seconds from `iter()` to the first batch of each loader; they take turns. Medians."""
+    makers = {OURS: ours} | ({CONTEXT: torch_with_context, TORCH: torch} if have("torch") else {})
+    dataset = dataset_of(kind)
+    loaders = {name: make(dataset, BATCH[kind], persistent) for name, make in makers.items()}
+    times: dict[str, list[float]] = {name: [] for name in loaders}
     with collector_off():
-        for _ in range(2 * ROUNDS):
-            begin = time.perf_counter()
-            iterator = iter(loader)
-            next(iterator)
-            times.append(time.perf_counter() - begin)
-            del iterator
-    return statistics.median(times)
+        for _ in range(2 * ROUNDS + 1):
+            for name, loader in loaders.items():
+                time.sleep(PAUSE)
+                begin = time.perf_counter()
+                iterator = iter(loader)
+                next(iterator)
+                times[name].append(time.perf_counter() - begin)
+                del iterator
+    return {name: statistics.median(some[1:]) for name, some in times.items()}
 
 
 def measure() -> Iterator[Figure]:
-    torch = have("torch")
-    for kind, (_, _, _, called, target) in KINDS.items():
-        rates: dict[str, float] = run_contender("loader:epochs", kind, torch)
+    for kind, called in CALLED.items():
         work = f"samples a second, {called}, {WORKERS} workers"
-        note = f"{rates['shmtensor'] / rates['memcpy']:.2f} of memcpy" if kind == "large" else ""
-        yield Figure(work, "shmtensor", rates["shmtensor"], "1/s", target, note)
-        if torch:
-            yield Figure(work, "torch", rates["torch"], "1/s")
-        yield Figure(work, "memcpy of one process, warm", rates["memcpy"], "1/s")
+        if kind == IMAGES and not have("sklearn"):
+            yield Figure(work, OURS, None, "1/s", "", "scikit-learn, which has the photographs, is not installed")
+            continue
+        found: dict[str, tuple[float, float]] = run_contender("loader:epochs", kind)
+        for name in [*LOADERS, *(name for name in found if name not in LOADERS)]:
+            target = TARGETS.get((kind, name), "")
+            if name not in found:
+                yield Figure(work, name, None, "1/s", target, f"{LOADERS[name][0]} is not installed")
+                continue
+            speed, part = found[name]
+            is_compared = kind != SMALL and name != BOUNDS[kind]
+            yield Figure(work, name, speed, "1/s", target, f"{part:.2f} of {BOUNDS[kind]}" if is_compared else "")
     for persistent, target in ((True, "5 ms"), (False, "50 ms")):
-        for kind, (_, _, _, called, _) in KINDS.items():
-            work = f"first batch, {'persistent' if persistent else 'new forked'} workers, {called}"
-            yield Figure(
-                work, "shmtensor", run_contender("loader:first_batches", "shmtensor", kind, persistent), "s", target
-            )
-            if torch:
-                yield Figure(work, "torch", run_contender("loader:first_batches", "torch", kind, persistent), "s")
+        for kind in (LARGE, SMALL):
+            work = f"first batch, {'persistent' if persistent else 'new forked'} workers, {CALLED[kind]}"
+            firsts: dict[str, float] = run_contender("loader:first_batches", kind, persistent)
+            for name, seconds in firsts.items():
+                yield Figure(work, name, seconds, "s", target if name == OURS else "")

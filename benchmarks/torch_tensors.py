@@ -1,4 +1,4 @@
-"""torch tensors: through queues of ours and of torch, and torch's DataLoader with our context."""
+"""torch tensors through queues of ours and of torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from benchmarks.measure import Figure, collector_off, have, run_contender
 SIZES = {"4 KiB": 4 << 10, "4 MiB": 4 << 20}
 STRATEGIES = ("file_descriptor", "file_system")
 ROUNDS = 200
-SHAPE = (3, 224, 224)
-SMALL = (16,)
-LOADS = {"(3, 224, 224)": (SHAPE, 64, 40), "(16,)": (SMALL, 256, 400)}  # shape of a sample, batch, batches
-WORKERS = 2
 TURNS = 3
 
 
@@ -60,36 +56,6 @@ def echo(there: Any, back: Any) -> None:
         back.put(tensor)
 
 
-class Samples:
-    """Samples that are in memory."""
-
-    def __init__(self, shape: tuple[int, ...], count: int) -> None:
-        import torch
-
-        self.samples, self.count = torch.ones(256, *shape), count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Any:
-        return self.samples[index % 256]
-
-
-def load(ours: bool, shape: list[int], batch: int, batches: int) -> float:
-    """Samples per second of torch's DataLoader after its first batch."""
-    from torch.utils.data import DataLoader
-
-    from shmtensor.integrations.torch import context
-
-    samples: Any = Samples(tuple(shape), batch * batches)
-    how = context("fork") if ours else "fork"
-    seen, start = 0, 0.0
-    for _ in DataLoader(samples, batch_size=batch, num_workers=WORKERS, multiprocessing_context=how):
-        start = start or time.perf_counter()
-        seen += 1
-    return batch * (seen - 1) / (time.perf_counter() - start)
-
-
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
@@ -107,12 +73,3 @@ def measure() -> Iterator[Figure]:
                     times[name].append(run_contender("torch_tensors:there_and_back", *how, nbytes, fresh))
             for name in contenders:
                 yield Figure(work, name, statistics.median(times[name]), "s")
-    for words, (shape, batch, batches) in LOADS.items():
-        work = f"torch's DataLoader, {batch} x {words} float32, {WORKERS} workers"
-        rates: dict[bool, list[float]] = {True: [], False: []}
-        for _ in range(TURNS):
-            for ours in rates:
-                rates[ours].append(run_contender("torch_tensors:load", ours, shape, batch, batches))
-        target = "1.5 x torch" if shape == SHAPE else ""
-        yield Figure(work, "shmtensor's context", statistics.median(rates[True]), "1/s", target)
-        yield Figure(work, "torch", statistics.median(rates[False]), "1/s")
