@@ -66,7 +66,7 @@ def test_a_long_chain() -> None:
 )
 def test_a_chain_is_dropped(make: Callable[[Any, int], Any], end: Callable[[Any], None]) -> None:
     x = st.ones(1, requires_grad=True)
-    y = make(x, 50_000)
+    y = make(x, 20_000)
     end(y)
     del y
     gc.collect()
@@ -76,7 +76,7 @@ def test_a_chain_is_dropped(make: Callable[[Any, int], Any], end: Callable[[Any]
 def test_a_chain_that_keeps_tensors_is_dropped() -> None:
     x = st.ones(1, requires_grad=True)
     y = x
-    for _ in range(200_000):
+    for _ in range(50_000):
         y = y * x.detach()
     y.backward()
     assert x.grad.tolist() == [1]
@@ -86,7 +86,7 @@ def test_a_chain_that_keeps_tensors_is_dropped() -> None:
 def test_a_chain_in_a_cycle_is_collected() -> None:
     for make in (chain, chain_of_objects()):
         x = st.ones(1, requires_grad=True)
-        y = make(x, 100_000)
+        y = make(x, 20_000)
         y.grad_fn.metadata["itself"] = y
         del x, y
         gc.collect()

@@ -17,6 +17,8 @@ import pytest
 from examples_world import BOUND, Place, a_place, pids_of, read_table
 from tiers import first
 
+pytestmark = pytest.mark.timeout(400)
+
 SEED = 5
 MOST_KILLS = 12
 
@@ -80,7 +82,7 @@ class Staff:
 
 @pytest.mark.parametrize(
     ("arguments", "method"),
-    first(CASES, 2),
+    first(CASES),
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
 def test_training_goes_on_when_workers_are_killed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from functional_world import beside_torch, numbers
+from tiers import first
 
 import shmtensor as st
 import shmtensor.nn.functional as F  # noqa: N812  # as everybody imports it
@@ -19,7 +20,7 @@ HOWS = [
 
 @pytest.mark.torch
 @pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("how", [HOWS[0], HOWS[4], *first(HOWS[1:4], 0)], ids=str)
 def test_windows(rank, how):
     for lead in ((2, 3), (3,)):
         x = numbers(*lead, *SIZES[rank])

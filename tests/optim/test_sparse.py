@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from optim_world import parameter, tensor
+from tiers import first
 
 from shmtensor import nn, optim
 from shmtensor.autograd.sparse import SparseGradient
@@ -32,7 +33,7 @@ def sparse(indices, values):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", first([np.float64, np.float32]))
 def test_as_torch(name, options, dtype):
     rng = np.random.default_rng(0)
     start = rng.standard_normal((6, 3)).astype(dtype)

@@ -17,7 +17,7 @@ from pathlib import Path
 from manager_world import no_names_left, shm_names
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-BOUND = 60.0  # seconds that anything here may take
+BOUND = 150.0  # seconds that anything here may take, beside other programs too
 
 
 def wait_until(condition: Callable[[], bool], what: str, bound: float = BOUND) -> None:

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from layouts import memory_of_its_own, same
+from tiers import first
 
 import shmtensor as st
 from shmtensor.errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError
@@ -192,7 +193,7 @@ WRITES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("write", first(WRITES, 2))
 def test_indices_that_another_process_changes_meanwhile(write):
     """NumPy checks indices, and then uses them: it must not read them from memory that others write to."""
     program = (
