@@ -13,28 +13,20 @@ accuracy of 0.95 on digits that it was not trained on. Kill a worker while it tr
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import dataclass
-from pathlib import Path
 
-from common import digits
+from common import digit_runs, digits
+from common.digit_runs import BATCH, Run
 from common.digits import Digits
-from common.progress import Progress
-from common.workers import Outcome, run_together
 
 import shmtensor as st
-import shmtensor.multiprocessing as mp
 from shmtensor import hogwild, nn, optim
 from shmtensor.hogwild import Counter, Metrics
 from shmtensor.nn.functional import cross_entropy
 
-BATCH = 32
 RATE = 0.1  # of learning at the start; falls to 0 in a straight line
-WANTED = 0.95  # test accuracy
-MOST_POINTS = 60  # of a curve
 
 
 def new_model() -> nn.Module:
@@ -74,24 +66,6 @@ def train(rank: int, job: Job) -> None:
 # ---- the parent ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Run:
-    """What one training run gave: `curve` has (seconds, training loss, test accuracy) from start to end."""
-
-    processes: int
-    steps: int
-    outcome: Outcome
-    curve: list[tuple[float, float, float]]
-
-    @property
-    def label(self) -> str:
-        return f"{self.processes} process{'es' if self.processes > 1 else ''}"
-
-    @property
-    def accuracy(self) -> float:
-        return self.curve[-1][2]
-
-
 def run_hogwild(data: Digits, test: Digits, processes: int, epochs: int, seed: int, start_method: str) -> Run:
     """Train a fresh network with so many processes."""
     st.manual_seed(seed)
@@ -101,22 +75,14 @@ def run_hogwild(data: Digits, test: Digits, processes: int, epochs: int, seed: i
     optimizer.share_memory()
     steps = epochs * (len(data) // BATCH)
     job = Job(model, optimizer, data, steps, seed, Counter(), Metrics(processes, "loss"))
-
-    # The snapshots are evaluated after the race, so that looking does not slow down the runners.
-    snapshots = [(0.0, hogwild.snapshot(model.state_dict()))]
-    label = f"{processes} process{'es' if processes > 1 else '  '}"
-
-    def watch(seconds: float) -> None:
-        progress.show()
-        if seconds > snapshots[-1][0] + 0.02:
-            snapshots.append((seconds, hogwild.snapshot(model.state_dict())))
-            if len(snapshots) > 2 * MOST_POINTS:
-                del snapshots[1::2]
-
-    with Progress(label, job.counter, steps, job.metrics) as progress:
-        outcome = run_together(train, (job,), processes, start_method=start_method, watch=watch)
-    snapshots = [*snapshots[:: len(snapshots) // MOST_POINTS + 1], (outcome.seconds, model.state_dict())]
-    return Run(processes, steps, outcome, [(when, *evaluate(state, data, test)) for when, state in snapshots])
+    return digit_runs.train_together(
+        train,
+        job,
+        processes,
+        start_method,
+        snapshot=lambda: hogwild.snapshot(model.state_dict()),
+        evaluate=lambda state: evaluate(state, data, test),
+    )
 
 
 def evaluate(state: dict[str, st.Tensor], data: Digits, test: Digits) -> tuple[float, float]:
@@ -129,87 +95,23 @@ def evaluate(state: dict[str, st.Tensor], data: Digits, test: Digits) -> tuple[f
     return loss.item(), recognised.float().mean().item()
 
 
-def print_table(runs: Sequence[Run]) -> None:
-    print("\nprocesses   seconds   samples/s   test accuracy   replaced")
-    for run in runs:
-        seconds, replaced = run.outcome.seconds, run.outcome.replaced
-        speed = run.steps * BATCH / seconds
-        print(f"{run.processes:9}{seconds:10.2f}{speed:12,.0f}{run.accuracy:16.3f}{replaced:11}")
-    print()
-
-
-def draw_plot(runs: Sequence[Run], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for run in runs:
-        seconds, losses, accuracies = zip(*run.curve, strict=True)
-        left.plot(seconds, losses, label=run.label)
-        right.plot(seconds, accuracies, label=f"{run.label}: {run.accuracy:.3f}")
-    left.set(title="Training loss", xlabel="seconds", ylabel="cross-entropy", yscale="log")
-    right.set(title="Test accuracy", xlabel="seconds", ylim=(0.8, 1.0))
-    right.axhline(WANTED, color="grey", linestyle=":", linewidth=1)
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.suptitle("Hogwild on handwritten digits: one set of weights in shared memory, no locks")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-
-
-def parse_arguments() -> argparse.Namespace:
-    def at_least_one(text: str) -> int:
-        if (number := int(text)) < 1:
-            raise argparse.ArgumentTypeError(f"{number} is less than 1")
-        return number
-
-    parser = argparse.ArgumentParser(description="Train one network with many processes in shared memory, lock-free.")
-    processes = max(2, os.cpu_count() or 1)
-    method = mp.get_start_method()
-    plot = Path(__file__).parent / "output" / "hogwild.png"
-    add = parser.add_argument
-    add(
-        "--processes",
-        type=at_least_one,
-        default=processes,
-        metavar="N",
-        help="of the second run (default: %(default)s)",
-    )
-    add("--epochs", type=at_least_one, default=200, metavar="N", help="default: %(default)s")
-    add("--quick", action="store_const", dest="epochs", const=40, help="40 epochs")
-    add("--seed", type=int, default=0, metavar="N", help="of weights and batches (default: %(default)s)")
-    add("--start-method", choices=mp.get_all_start_methods(), default=method, help="default: %(default)s")
-    add("--plot", type=Path, default=plot, metavar="FILE", help="default: %(default)s")
-    return parser.parse_args()
-
-
-def main() -> int:
-    arguments = parse_arguments()
+def run_all(arguments: Namespace, numbers: list[int]) -> list[Run]:
     hogwild.set_single_thread()  # the processes share the cores with this one
     data, test = digits.load()
     data.share_memory()
     print(f"{len(data):,} images to train on, {len(test)} to test; {arguments.epochs} epochs", flush=True)
-    try:
-        runs = [
-            run_hogwild(data, test, processes, arguments.epochs, arguments.seed, arguments.start_method)
-            for processes in sorted({1, arguments.processes})
-        ]
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print_table(runs)
-    draw_plot(runs, arguments.plot)
-    print(f"loss and accuracy over time: {arguments.plot}")
-
-    worst = min(run.accuracy for run in runs)
-    if worst < WANTED:
-        print(f"hogwild: test accuracy {worst:.3f} is below {WANTED}; train for more --epochs", file=sys.stderr)
-        return 1
-    return 0
+    return [
+        run_hogwild(data, test, processes, arguments.epochs, arguments.seed, arguments.start_method)
+        for processes in numbers
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        digit_runs.main(
+            "hogwild",
+            "Train one network with many processes in shared memory, lock-free.",
+            "Hogwild on handwritten digits: one set of weights in shared memory, no locks",
+            run_all,
+        )
+    )
