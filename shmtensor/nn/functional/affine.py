@@ -14,8 +14,8 @@ from .rows import as_type, computing_type, function, hidden, require_same_type, 
 def _product(xp: Module, rows: Array, weight: Array) -> Array:
     """`rows @ weight.T`, maybe in Fortran order.
 
-    BLAS orders both factors anew. That takes longest for a transposed one on the right, so the smaller one is there:
-    with OpenBLAS's kernels for AVX-512, float32, 64 rows and weights (128, 784), this is 17 % faster.
+    BLAS copies both factors in an order of its own. OpenBLAS's kernels for AVX-512 take longest for a transposed one on
+    the right, so the smaller one is there (docs/nn.md, "Fully connected networks").
     """
     if 1 < len(rows) < len(weight) and weight.ndim == 2:
         return xp.matmul(weight, rows.T).T
