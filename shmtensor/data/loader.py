@@ -374,7 +374,7 @@ class DataLoader(Generic[T_co]):
 
     def _portions(self, progress: Progress) -> Iterator[Portion]:
         if self.is_iterable:
-            return stream_portions(self.batch_size or 1, progress.beyond, progress.batches)
+            return stream_portions(self.batch_size or 1, set(progress.beyond), progress.batches)
         if not self._batched:
             assert self.sampler is not None
             return portions(([key] for key in self.sampler), set(progress.beyond), progress.batches)

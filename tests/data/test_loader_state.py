@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from loader_world import Decoded, Random, Rows, Stream
+from manager_world import until
 
 from shmtensor.data import BatchSampler, BucketSampler, DataLoader, RandomSampler
 from shmtensor.errors import InvalidArgument
@@ -55,12 +57,37 @@ def test_every_batch_can_be_resumed_at(kind):
             assert whole(resumed) == after, "the epoch after that"
 
 
-def test_what_came_out_of_order_does_not_come_again():
-    loader = of("shuffled", 3, 5, in_order=False)
-    first = [batch.tolist() for batch in itertools.islice(loader, 4)]
-    resumed = of("shuffled", 2)
-    resumed.load_state_dict(loader.state_dict())
-    assert sorted(first + whole(resumed)) == sorted(whole(of("shuffled", 0, 5)))
+class Held(Rows):
+    """Samples of which one does not come before it may."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(23, ())
+        self.mark = mark
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 9:
+            until(self.mark.exists, "the other batches")
+        return self.x[index]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_came_out_of_order_does_not_come_again(workers, tmp_path):
+    loader = DataLoader(Held(tmp_path / "may"), 4, num_workers=2, in_order=False)
+    iterator = iter(loader)
+    found = [next(iterator).tolist() for _ in range(4)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert (state["batches"], state["beyond"], state["samples"]) == (2, [3, 4], 16)
+    (tmp_path / "may").touch()
+    wanted = [list(range(start, min(start + 4, 23))) for start in range(0, 23, 4)]
+    assert found == [wanted[n] for n in (0, 1, 3, 4)]
+    for resumed in (DataLoader(Rows(23, ()), 4, num_workers=workers), of("stream", workers), of("decoded", workers)):
+        resumed.load_state_dict(state)
+        assert [len(batch) for batch in resumed] == [4, 3]
+        resumed.load_state_dict(state)
+        if not hasattr(resumed.dataset, "load"):
+            assert [np.asarray(batch).reshape(len(batch), -1)[:, 0].tolist() for batch in resumed] == [
+                wanted[2], wanted[5]
+            ]  # fmt: skip
 
 
 def test_the_end_of_an_epoch_is_the_begin_of_the_next():
