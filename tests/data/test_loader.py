@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from loader_world import Decoded, Epochs, Filled, Many, Mixed, Numbered, Random, Rows, Slow, Stream
 from manager_world import BOUND, SUPPORT, is_alive, until
+from tiers import first
 
 import shmtensor as st
 from shmtensor.data import DataLoader, Subset, default_collate, get_worker_info
@@ -111,8 +112,8 @@ def test_reseeded_libraries_draw_the_same_with_any_number_of_workers():
 @pytest.mark.parametrize("persistent", [False, True])
 def test_libraries_that_are_not_reseeded_draw_other_numbers_in_each_epoch(persistent):
     loader = DataLoader(Reseeded(), 64, num_workers=1, seed=1, persistent_workers=persistent)
-    first, second = plain(list(loader)), plain(list(loader))
-    assert not set(first[0]) & set(second[0])
+    one, two = plain(list(loader)), plain(list(loader))
+    assert not set(one[0]) & set(two[0])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -224,8 +225,8 @@ def test_types_of_mixed_numbers_depend_on_the_samples_only(workers, size):
     dataset = Mixed()
     found = [(batch.dtype, batch.tolist()) for batch in DataLoader(dataset, size, num_workers=workers)]
     want = []
-    for first in range(0, len(dataset), size):
-        batch = default_collate([dataset[index] for index in range(len(dataset))[first : first + size]])
+    for start in range(0, len(dataset), size):
+        batch = default_collate([dataset[index] for index in range(len(dataset))[start : start + size]])
         want.append((batch.dtype, batch.tolist()))
     assert found == want and len({dtype for dtype, _ in want}) > 1
 
@@ -317,12 +318,13 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def test_kept_batches_need_no_descriptors():
+@pytest.mark.parametrize("count", first([2_500, 10_000]))
+def test_kept_batches_need_no_descriptors(count):
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "from shmtensor.data import DataLoader; from loader_world import Rows\n"
-        "kept = list(DataLoader(Rows(10000), 4, num_workers=2))\n"
-        "assert len(kept) == 2500 and all(b[0, 0] == 20 * n for n, b in enumerate(kept))"
+        f"kept = list(DataLoader(Rows({4 * count}), 4, num_workers=2))\n"
+        f"assert len(kept) == {count} and all(b[0, 0] == 20 * n for n, b in enumerate(kept))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=BOUND, env=_env())
 

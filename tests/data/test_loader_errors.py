@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from loader_world import DiesOnce, Failing, Loud, Rows, Slow, Stream
+from manager_world import is_alive, until
 
+import shmtensor as st
 from shmtensor.data import DataLoader
 from shmtensor.errors import (
     DTypeError,
@@ -141,6 +145,55 @@ def test_a_dataset_that_is_shorter_than_it_says():
     with pytest.raises(IndexError) as caught:
         next(iterator)
     assert "64" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_that_changes_its_length(workers):
+    dataset = Rows()
+    loader = DataLoader(dataset, 4, num_workers=workers)
+    iterator = iter(loader)
+    assert next(iterator).tolist() == WANTED[0]
+    whole_x, dataset.x = dataset.x, dataset.x[:30]  # workers that were forked before have the rows still
+    found = []
+    with pytest.raises(IndexError) if not workers else contextlib.nullcontext():
+        found.extend(iterator)
+    assert [batch.tolist() for batch in found] == (WANTED[1:] if workers else WANTED[1:7])
+    del iterator
+    assert len(loader) == 8 and len(whole(loader)) == 8
+    dataset.x = whole_x
+    assert whole(loader) == WANTED
+
+
+class Counting(Rows):
+    """Counts how often each sample is loaded; sample 4 does not come before it may."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__()
+        self.mark, self.counts = mark, st.zeros(64, dtype=st.int64, shared=True)
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 4:
+            until(self.mark.exists, "the test")
+        self.counts[index] += 1
+        return self.x[index]
+
+
+def test_batches_that_nobody_wants_are_not_loaded(tmp_path):
+    dataset = Counting(tmp_path / "may")
+    loader = DataLoader(dataset, 4, num_workers=1, prefetch_factor=8, persistent_workers=True)
+    next(iter(loader))
+    dataset.mark.touch()
+    assert whole(loader) == WANTED
+    assert dataset.counts[8:].tolist() == [1] * 56
+
+
+def test_an_error_that_ends_the_epoch_ends_the_workers():
+    loader = DataLoader(Failing(37, "hang"), 4, num_workers=2, timeout=0.5, persistent_workers=True)
+    iterator: Any = iter(loader)
+    pids = iterator._pipeline.pids()
+    with pytest.raises(LoaderTimeout):
+        list(iterator)
+    assert not any(map(is_alive, pids))
 
 
 def start_badly(number: int) -> None:

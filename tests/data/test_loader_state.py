@@ -57,6 +57,26 @@ def test_every_batch_can_be_resumed_at(kind):
             assert whole(resumed) == after, "the epoch after that"
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["shuffled", "sampler", "buckets", "stream", "decoded"])
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 8])
+def test_every_batch_can_be_resumed_at_byte_for_byte(kind, workers):
+    def data(loader: Any) -> list[bytes]:
+        return [batch.numpy().tobytes() for batch in loader]
+
+    loader = of(kind, 2, 5)
+    states, wanted = [], []
+    for batch in loader:
+        states.append(loader.state_dict())
+        wanted.append(batch.numpy().tobytes())
+    after = data(loader)
+    resumed = of(kind, workers, 77, **({"persistent_workers": True} if workers else {}))
+    for done, state in enumerate(states[:-1], 1):
+        resumed.load_state_dict(state)
+        assert data(resumed) == wanted[done:]
+    assert data(resumed) == after
+
+
 class Held(Rows):
     """Samples of which one does not come before it may."""
 

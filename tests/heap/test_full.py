@@ -127,3 +127,35 @@ for block in blocks:
 print("fine")
 """
     assert run_with_tiny_shm(here, code) == "fine"
+
+
+def test_a_loader_and_named_memory_that_is_full(here: World) -> None:
+    code = """
+import numpy as np
+import shmtensor as st
+from shmtensor.data import DataLoader
+from shmtensor.manager import client
+client.set_strategy("file_system")
+class Images:
+    def __len__(self):
+        return 320
+    def __getitem__(self, index):
+        return np.full((50, 1000), index % 251, np.uint8)
+loader = DataLoader(Images(), 4, num_workers=2, persistent_workers=True, multiprocessing_context="fork")
+for again in range(3):
+    kept = []
+    try:
+        for batch in loader:
+            kept.append(batch)
+        print("all fitted")
+    except st.errors.OutOfMemory as problem:
+        assert "/dev/shm" in str(problem), problem
+    assert len(kept) > 10, len(kept)
+    assert all(batch[place, 0, 0] == batch[place, -1, -1] == (4 * n + place) % 251
+               for n, batch in enumerate(kept) for place in range(4))
+    del batch
+    kept.clear()
+    assert sum(len(batch) for batch in loader) == 320
+print("fine")
+"""
+    assert run_with_tiny_shm(here, code) == "fine"
