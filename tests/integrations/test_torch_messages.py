@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 import shmtensor  # noqa: E402
 import shmtensor.multiprocessing as mp  # noqa: E402
 from shmtensor import errors  # noqa: E402
+from shmtensor.integrations.torch import memory  # noqa: E402
 
 pytestmark = pytest.mark.torch
 FORK = mp.get_context("fork")
@@ -497,3 +498,25 @@ def test_segments_with_names() -> None:
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not memory.can_move(), reason="this torch cannot move a storage")
+def test_the_memory_of_a_tensor_is_looked_for_once(monkeypatch: Any) -> None:
+    asked = []
+    look = memory.from_dlpack
+
+    def counted(capsule: Any) -> Any:
+        asked.append(capsule)
+        return look(capsule)
+
+    monkeypatch.setattr(memory, "from_dlpack", counted)
+    queue: Any = mp.SimpleQueue()
+    x = torch.arange(6.0)
+    assert not x.is_shared() and not x.is_shared()
+    queue.put((x, x[2:]))
+    assert x.is_shared() and len(asked) == 1
+    found, part = queue.get()
+    found[3] = 9
+    assert x[3] == 9 == part[1]
+    x.untyped_storage()._swap_data_ptr_(torch.arange(6.0).untyped_storage())
+    assert not x.is_shared() and len(asked) == 2, "it is other memory by now"

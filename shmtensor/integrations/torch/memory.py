@@ -22,7 +22,7 @@ from ...storage.regions import shared_block
 _SWAP: Final = "_swap_data_ptr_"
 """The method by which all tensors on a storage follow it to other memory. Private, and not in every torch."""
 _FOUND: Final = "_shmtensor_place"
-"""The attribute of a storage with its address and place, once found. torch keeps it as long as the storage lives."""
+"""The attribute of a storage with its address and place (None: not ours), once looked for. torch keeps it with that."""
 _LENT: Final = "_shmtensor_lent"
 """The attribute of a storage whose memory another library got by DLPack."""
 _LEFT: Final = "_shmtensor_left"
@@ -63,13 +63,11 @@ def place_of(storage: Any) -> Place | None:
     if storage.device.type != "cpu" or not storage.nbytes():
         return None
     address = storage.data_ptr()
-    found: tuple[int, Place] | None = vars(storage).get(_FOUND)
+    found: tuple[int, Place | None] | None = vars(storage).get(_FOUND)
     if found is not None and found[0] == address:  # else it was swapped or set to other memory
         return found[1]
     ours = from_dlpack(to_dlpack(bytes_of(storage)))
-    if not ours.is_shared():
-        return None
-    place = Place(ours.storage(), ours.storage_offset(), storage.nbytes())
+    place = Place(ours.storage(), ours.storage_offset(), storage.nbytes()) if ours.is_shared() else None
     setattr(storage, _FOUND, (address, place))
     return place
 
@@ -95,7 +93,8 @@ def storage_at(place: Place) -> Any:
         found = None if known is None else torch.UntypedStorage._new_with_weak_ptr(known.cdata)
         if found is None:
             part = place.storage._flat[place.first : place.first + place.nbytes]
-            found = torch.from_dlpack(wrap(part)).untyped_storage()
+            whole = torch.from_numpy(part) if part.flags.writeable else torch.from_dlpack(wrap(part))
+            found = whole.untyped_storage()
             if shared_block(place.storage._region)[0] is not None:
                 remember(place, found)
         return found
@@ -107,7 +106,13 @@ def fresh(nbytes: int) -> Any:
     Raises:
         OutOfMemory, ManagerError: as `shmtensor.empty(..., shared=True)`.
     """
-    return torch.from_dlpack(empty(nbytes, dtype="uint8", shared=True)).untyped_storage()
+    return _fresh(nbytes)[0]
+
+
+def _fresh(nbytes: int) -> tuple[Any, Place]:
+    """Return (new storage, its place). Raises as `fresh`."""
+    ours = empty(nbytes, dtype="uint8", shared=True)
+    return torch.from_numpy(ours._live()).untyped_storage(), Place(ours.storage(), 0, nbytes)
 
 
 def copy(target: Any, source: Any) -> None:
@@ -158,7 +163,7 @@ def move(storage: Any) -> Place:
         )
     place = place_of(storage)
     if place is None:
-        ours = fresh(storage.nbytes())
+        ours, ours_place = _fresh(storage.nbytes())
         with _moving:
             place = place_of(storage)  # another thread may have been quicker
             if place is None:
@@ -168,8 +173,8 @@ def move(storage: Any) -> Place:
                 getattr(storage, _SWAP)(ours)
                 if lent:
                     keep(storage, ours)
-                place = place_of(storage)
-        assert place is not None
+                place = ours_place
+                setattr(storage, _FOUND, (storage.data_ptr(), place))
     remember(place, storage)
     return place
 

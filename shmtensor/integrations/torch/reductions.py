@@ -67,10 +67,24 @@ def rebuild_theirs(rebuild: Any, arguments: Any) -> Any:
 def reduce_flagged(tensor: Any) -> ipc.Rebuild:
     """Reduce a tensor as torch does, with its bits of conjugation and negation, which torch does not send."""
     conj, neg = tensor.is_conj(), tensor.is_neg()
+    if _is_plain(tensor) and not (conj or neg) and ipc.is_sending():
+        place = tensor.storage_offset(), tuple(tensor.size()), tensor.stride()
+        return rebuild_plain, (tensor.untyped_storage(), tensor.dtype, *place)
     graph = tensor.requires_grad and not tensor.is_leaf  # which torch refuses
     if not (conj or neg) or graph or not ipc.is_sending():
         return theirs.reduce_tensor(tensor)  # type: ignore[no-any-return]
     return rebuild_flagged, (_flipped(tensor.detach(), conj, neg), conj, neg, tensor.requires_grad)
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether a tensor is its storage, type and place in it, and nothing else that a message must tell."""
+    is_dense = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_nested
+    return bool(is_dense and tensor.device.type == "cpu" and not tensor.requires_grad)
+
+
+def rebuild_plain(storage: Any, dtype: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Any:
+    """Return the tensor at a place of a storage."""
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
 
 
 def rebuild_flagged(tensor: Any, conj: bool, neg: bool, requires_grad: bool) -> Any:
