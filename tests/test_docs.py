@@ -50,6 +50,7 @@ PROGRAMS = [
 ]
 OUTPUT = {
     "loader": "4950 True\n",
+    "rollouts": "4950.0\n(1,) float64 256\n",
     "train": "600 steps, accuracy above 0.9: True\n",
     "camera": "all accounted for\n" * 2,
     "wait": "the result\nthe worker ended with exit code 3, and without a result\n",
