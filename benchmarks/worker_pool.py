@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -16,7 +17,8 @@ from benchmarks.measure import Figure, collector_off, run_contender
 WORKERS = 2
 ROUNDS = 7
 CARTS = 256
-STEPS = 20  # of each cart in a round
+STEPS = 10  # of each cart in a round
+MOVES = (1, 20)  # of a step
 IMAP, FUTURES = "`multiprocessing.Pool.imap`", "`ProcessPoolExecutor.map`"
 MAPS: dict[str, tuple[str, int, int]] = {
     "one": ("items a second, x -> x, one at a time", 1, 4_000),
@@ -69,13 +71,23 @@ def rates(calls: dict[str, Callable[[], Iterable[Any]]], count: int) -> dict[str
 
 
 class Cart:
-    """A cart that balances a pole, as in Gymnasium: one environment, in NumPy and Python's numbers."""
+    """A cart that balances a pole, as in Gymnasium: one environment, in NumPy and Python's numbers.
 
-    def __init__(self, number: int) -> None:
+    A step is so many moves.
+    """
+
+    def __init__(self, moves: int, number: int) -> None:
+        self.moves = moves
         self.random = np.random.default_rng(number)
         self.state = self.random.uniform(-0.05, 0.05, 4)
 
     def step(self, action: Any) -> tuple[Any, float, bool]:
+        fallen = False
+        for _ in range(self.moves):
+            fallen |= self.move(action)
+        return self.state.astype(np.float32), 1.0, fallen
+
+    def move(self, action: Any) -> bool:
         position, speed, angle, turning = self.state.tolist()
         sin, cos = math.sin(angle), math.cos(angle)
         push = ((10.0 if action else -10.0) + 0.05 * turning**2 * sin) / 1.1
@@ -87,12 +99,12 @@ class Cart:
         fallen = bool(abs(self.state[0]) > 2.4 or abs(self.state[2]) > 0.2095)
         if fallen:
             self.state = self.random.uniform(-0.05, 0.05, 4)
-        return self.state.astype(np.float32), 1.0, fallen
+        return fallen
 
 
-def serve(pipe: Any, numbers: list[int], together: bool) -> None:
+def serve(pipe: Any, numbers: list[int], moves: int, together: bool) -> None:
     """A worker with a pipe, which steps its carts singly, or all for one message."""
-    carts = [Cart(number) for number in numbers]
+    carts = [Cart(moves, number) for number in numbers]
     while (message := pipe.recv()) is not None:
         if together:
             pipe.send([cart.step(action) for cart, action in zip(carts, message, strict=True)])
@@ -104,7 +116,7 @@ def serve(pipe: Any, numbers: list[int], together: bool) -> None:
 class Pipes:
     """Carts behind pipes, with results stacked as Gymnasium's AsyncVectorEnv does."""
 
-    def __init__(self, together: bool) -> None:
+    def __init__(self, moves: int, together: bool) -> None:
         import multiprocessing
 
         self.together = together
@@ -112,7 +124,7 @@ class Pipes:
         self.pipes, self.processes = [], []
         for numbers in self.numbers:
             here, there = multiprocessing.Pipe()
-            process = multiprocessing.Process(target=serve, args=(there, numbers, together), daemon=True)
+            process = multiprocessing.Process(target=serve, args=(there, numbers, moves, together), daemon=True)
             process.start()
             self.pipes.append(here)
             self.processes.append(process)
@@ -146,16 +158,17 @@ def stacked(results: list[Any]) -> Any:
     return np.stack(states), np.array(rewards), np.array(ends)
 
 
-def simulations() -> dict[str, float]:
+def simulations(moves: int) -> dict[str, float]:
     """Steps a second of all carts, in a process and in workers, which take turns."""
     from shmtensor.data import WorkerPool
 
     actions = np.random.default_rng(0).integers(0, 2, (STEPS, CARTS))
     with ExitStack() as stack:
         pool = stack.enter_context(WorkerPool(WORKERS, output="numpy"))
-        ours = pool.simulations(Cart, CARTS)
-        halves = pool.simulations(Cart, CARTS)
-        alone, single, together = [Cart(number) for number in range(CARTS)], Pipes(False), Pipes(True)
+        factory = functools.partial(Cart, moves)
+        ours, halves = pool.simulations(factory, CARTS), pool.simulations(factory, CARTS)
+        alone = [Cart(moves, number) for number in range(CARTS)]
+        single, together = Pipes(moves, False), Pipes(moves, True)
         stack.enter_context(single)
         stack.enter_context(together)
 
@@ -190,6 +203,7 @@ def measure() -> Iterator[Figure]:
     for kind, (work, _, _) in MAPS.items():
         for contender, rate in run_contender("worker_pool:maps", kind).items():
             yield Figure(f"{work}, {WORKERS} workers", contender, rate, "1/s")
-    work = f"steps a second, {CARTS} cart-poles, {WORKERS} workers"
-    for contender, rate in run_contender("worker_pool:simulations").items():
-        yield Figure(work, contender, rate, "1/s")
+    for moves in MOVES:
+        work = f"steps a second, {CARTS} cart-poles, {moves} move{'s' * (moves > 1)} for each step, {WORKERS} workers"
+        for contender, rate in run_contender("worker_pool:simulations", moves).items():
+            yield Figure(work, contender, rate, "1/s")
