@@ -20,6 +20,8 @@ from .randoms import WorkerInfo, begin_sample, begin_worker, end_samples, mixed
 from .simulation_group import Group
 
 WAKE: Final = ("wake",)
+_LINGER: Final = 0.0005
+"""Seconds that a worker without simulations waits for the next task, before the program has to wake it."""
 
 
 class _Worker:
@@ -78,7 +80,7 @@ class _Worker:
     def _do_task(self) -> None:
         """Take a task and do it; sleep if there is none."""
         try:
-            task = take(self._tasks, self._receipt, 0)
+            task = take(self._tasks, self._receipt, 0 if self._groups else _LINGER)
         except Empty:
             self._receipt.clear()  # it may have the number of a task that another worker has taken
             self._rest()
