@@ -266,7 +266,8 @@ def main() -> int:
     crops = Crops(files.values(), arguments.crops)
     held_out, labels = photographs.crops_to_test(files.values(), TEST_CROPS)
     test_crops, test_labels = as_input(st.from_numpy(held_out)), st.from_numpy(labels)
-    print(f"{len(crops):,} crops an epoch of {', '.join(files)}; {arguments.epochs} epochs of training", flush=True)
+    epochs = f"{arguments.epochs} epoch{'s' * (arguments.epochs > 1)} of training"
+    print(f"{len(crops):,} crops an epoch of {', '.join(files)}; {epochs}", flush=True)
 
     def test(model: Any) -> float:
         with st.no_grad():
