@@ -40,4 +40,4 @@ class Photographs:
         import numpy as np
 
         photograph = self.decoded(self.files[index % len(self.files)])
-        return np.asarray(self.cut(photograph, 0, photograph.width, np.random.default_rng(int(index))))
+        return np.array(self.cut(photograph, 0, photograph.width, np.random.default_rng(int(index))))

@@ -63,8 +63,11 @@ class Spdl:
 class GrainProcesses:
     """Grain's DataLoader, without threads, as it advises for data in memory.
 
-    It starts processes for each iterator, so one without end is used for all epochs.
+    It starts processes for each iterator, so one without end is used for all epochs, of which each has some batches.
     """
+
+    AHEAD = 12  # batches that it may have loaded between two epochs
+    LENGTH = 12  # batches
 
     def __init__(self, dataset: Any, batch: int) -> None:
         import grain
@@ -74,15 +77,15 @@ class GrainProcesses:
         sampler = grain.samplers.IndexSampler(num_records=len(dataset), num_epochs=None, seed=0)
         operations = [grain.transforms.Batch(batch)]
         loader = grain.DataLoader(
-            data_source=dataset, sampler=sampler, operations=operations, worker_count=WORKERS, worker_buffer_size=2,
+            data_source=dataset, sampler=sampler, operations=operations, worker_count=WORKERS,
             read_options=grain.ReadOptions(num_threads=0, prefetch_buffer_size=0),
         )  # fmt: skip
-        self.batches, self.length = iter(loader), len(dataset) // batch
+        self.batches = iter(loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for _ in range(3 * WORKERS):  # what was loaded since the last epoch
+        for _ in range(self.AHEAD):
             next(self.batches)
-        return itertools.islice(self.batches, self.length)
+        return itertools.islice(self.batches, self.LENGTH)
 
 
 def grain_threads(dataset: Any, batch: int) -> Iterable[Any]:
