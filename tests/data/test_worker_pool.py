@@ -353,11 +353,10 @@ def main():
     sims.gather(4)
     results = pool.map(world.Waiting(Path(sys.argv[3]), (1, 2)), range(8))
     next(results)
-    print(*pool.pids(), flush=True)
-    if sys.argv[1] == "exit":
-        return
     try:
-        next(results)
+        print(*pool.pids(), flush=True)
+        if sys.argv[1] != "exit":
+            next(results)
     except KeyboardInterrupt:
         sys.exit(5)
 main()
@@ -377,7 +376,7 @@ def test_workers_end_with_the_program(how, code, tmp_path):
         os.killpg(program.pid, signal.SIGINT)
     elif how == "kill":
         program.kill()
-    assert program.wait() == code
+    assert program.wait() == code, program.stderr.read()
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "workers end")
     assert program.stderr.read() == ""
     program.stdout.close()
