@@ -31,7 +31,6 @@ struct Node {
     Saved* saved;      // one for each value that the rule keeps; in one block with the edges
     PyObject* extras;  // nullptr, or a dict of what few nodes have: hooks, forms of several results, a trace
     std::uint16_t saved_count;
-    bool released;  // what it kept is gone
 };
 
 // The node of a leaf: adds the gradient to `grad`.

@@ -598,7 +598,6 @@ void release(Node& node) {
     for (std::uint16_t i = 0; i < node.saved_count; ++i) {
         const Saved& one = node.saved[i];
         if (!one.value || (one.changes != Saved::packed && is_small(one.value))) continue;
-        node.released = true;
         drop_later(std::exchange(node.saved[i].value, nullptr));
     }
 }

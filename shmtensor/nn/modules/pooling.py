@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._tensor.methods import Tensor
@@ -89,6 +89,15 @@ class MaxPool3d(_MaxPoolNd):
 class _MaxUnpoolNd(Module):
     """Puts maxima back to their places, between zeros."""
 
+    _each: Callable[[Any], tuple[int, ...]]
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        each = type(self)._each
+        self.kernel_size = each(kernel_size)
+        self.stride = each(stride if stride is not None else kernel_size)
+        self.padding = each(padding)
+
     def extra_repr(self) -> str:
         """The arguments."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -103,11 +112,7 @@ class MaxUnpool1d(_MaxUnpoolNd):
         padding: what was added on both sides.
     """
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
-        super().__init__()
-        self.kernel_size = single(kernel_size)
-        self.stride = single(stride if stride is not None else kernel_size)
-        self.padding = single(padding)
+    _each = staticmethod(single)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """A tensor of the size that was pooled, or of `output_size`."""
@@ -123,11 +128,7 @@ class MaxUnpool2d(_MaxUnpoolNd):
         padding: what was added on both sides.
     """
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
-        super().__init__()
-        self.kernel_size = pair(kernel_size)
-        self.stride = pair(stride if stride is not None else kernel_size)
-        self.padding = pair(padding)
+    _each = staticmethod(pair)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """A tensor of the size that was pooled, or of `output_size`."""
@@ -143,11 +144,7 @@ class MaxUnpool3d(_MaxUnpoolNd):
         padding: what was added on both sides.
     """
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
-        super().__init__()
-        self.kernel_size = triple(kernel_size)
-        self.stride = triple(stride if stride is not None else kernel_size)
-        self.padding = triple(padding)
+    _each = staticmethod(triple)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """A tensor of the size that was pooled, or of `output_size`."""
@@ -191,49 +188,8 @@ class AvgPool1d(_AvgPoolNd):
         )
 
 
-class AvgPool2d(_AvgPoolNd):
-    """Means of windows along two axes: (N, C, H, W) -> (N, C, H, W) with fewer elements.
-
-    Args:
-        kernel_size: size of the window; this and the following, one for all axes or one for each.
-        stride: steps of the window; None: its size.
-        padding: zeros on both sides.
-        ceil_mode: also windows that reach beyond the end.
-        count_include_pad: zeros that were added count.
-        divisor_override: divide by this number instead of the number of elements.
-    """
-
-    def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = stride if stride is not None else kernel_size
-        self.padding = padding
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
-        self.divisor_override = divisor_override
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The means."""
-        return functional.avg_pool2d(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
-            self.divisor_override,
-        )  # fmt: skip
-
-
-class AvgPool3d(_AvgPoolNd):
-    """Means of windows along three axes: (N, C, D, H, W) -> (N, C, D, H, W) with fewer elements.
-
-    Args:
-        kernel_size: size of the window; this and the following, one for all axes or one for each.
-        stride: steps of the window; None: its size.
-        padding: zeros on both sides.
-        ceil_mode: also windows that reach beyond the end.
-        count_include_pad: zeros that were added count.
-        divisor_override: divide by this number instead of the number of elements.
-    """
+class _AvgPoolOfSeveral(_AvgPoolNd):
+    """Means of windows along several axes."""
 
     padding: Any = 0  # this and the following: of older pickles, which have none
     ceil_mode: bool = False
@@ -251,6 +207,39 @@ class AvgPool3d(_AvgPoolNd):
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
         self.divisor_override = divisor_override
+
+
+class AvgPool2d(_AvgPoolOfSeveral):
+    """Means of windows along two axes: (N, C, H, W) -> (N, C, H, W) with fewer elements.
+
+    Args:
+        kernel_size: size of the window; this and the following, one for all axes or one for each.
+        stride: steps of the window; None: its size.
+        padding: zeros on both sides.
+        ceil_mode: also windows that reach beyond the end.
+        count_include_pad: zeros that were added count.
+        divisor_override: divide by this number instead of the number of elements.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The means."""
+        return functional.avg_pool2d(
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
+            self.divisor_override,
+        )  # fmt: skip
+
+
+class AvgPool3d(_AvgPoolOfSeveral):
+    """Means of windows along three axes: (N, C, D, H, W) -> (N, C, D, H, W) with fewer elements.
+
+    Args:
+        kernel_size: size of the window; this and the following, one for all axes or one for each.
+        stride: steps of the window; None: its size.
+        padding: zeros on both sides.
+        ceil_mode: also windows that reach beyond the end.
+        count_include_pad: zeros that were added count.
+        divisor_override: divide by this number instead of the number of elements.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """The means."""
