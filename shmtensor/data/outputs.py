@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -13,6 +14,8 @@ from ..errors import InvalidArgument, MissingExtra
 from .collate import _mapped, _sequenced
 from .state import listed
 
+_SCALARS: Final = (str, bytes, bytearray, memoryview, range, array)
+"""Sequences without tensors, however long."""
 OUTPUTS: Final = ("shmtensor", "numpy", "torch", "jax")
 
 
@@ -70,7 +73,7 @@ def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
         found = {key: converted(part, convert) for key, part in tree.items()}
         is_same = all(found[key] is part for key, part in tree.items())
         return tree if is_same else _mapped(tree, found.__getitem__)
-    if isinstance(tree, Sequence) and not isinstance(tree, str | bytes):
+    if isinstance(tree, Sequence) and not isinstance(tree, _SCALARS):
         given = list(tree)
         parts = [converted(part, convert) for part in given]
         if all(one is other for one, other in zip(parts, given, strict=True)):

@@ -178,6 +178,7 @@ class PoolCore:
         if self._closed_by is not None or self._crew.is_inherited():
             return
         with self.change:
+            self.users.pop(number, None)
             for key in [key for key, task in list(self.pending.items()) if task.user == number]:
                 del self.pending[key]
             self.tell(("ended", number))
@@ -190,6 +191,7 @@ class PoolCore:
 
     def submit(self, task: Task) -> None:
         """Give a task to the workers. Raises as `SimpleQueue.put`."""
+        self.require_open()
         number = self._put % _NUMBERS
         self._tasks.put((number, task.user, task.first, task.items))
         self._put += 1
@@ -212,9 +214,14 @@ class PoolCore:
         while True:
             self.require_open()  # before the lock, which a fork may have inherited locked
             with self.change:
+                self.require_open()  # another thread may have closed it meanwhile
                 now = time.monotonic()
                 if now - self._looked > _LOOK and not self._is_read:
-                    self._tend()
+                    try:
+                        self._tend()
+                    except KeyboardInterrupt:  # a new worker may not know what it has to
+                        self.close(", after KeyboardInterrupt while a worker was replaced")
+                        raise
                 found = ready()
                 if found is not None:
                     return found

@@ -15,7 +15,7 @@ from .._tensor.core import Tensor
 from ..ipc.queues import Empty, SimpleQueue
 from ..ipc.receipts import Receipt, take
 from .failures import Failure, failure_of
-from .parcels import Opened, sendable
+from .parcels import Opened, Parcel, sendable
 from .randoms import WorkerInfo, begin_sample, begin_worker, end_samples, mixed
 from .simulation_group import Group
 
@@ -121,6 +121,19 @@ class _Worker:
         try:
             self._results.put(("done", number, values, failures or None))
         except Exception as error:
+            self._put_separately(number, values, failures, error)
+
+    def _put_separately(self, number: int, values: list[Any], failures: dict[int, Failure], error: Exception) -> None:
+        """Put results of which some cannot be sent: these fail."""
+        for place, value in enumerate(values):
+            try:
+                Parcel(value).__reduce__()
+            except Exception as its_error:
+                values[place] = None
+                failures[place] = failure_of(its_error)
+        try:
+            self._results.put(("done", number, values, failures))
+        except Exception:
             self._results.put(("spoilt", number, failure_of(error)))
 
     def _function(self, user: int) -> Opened | None:

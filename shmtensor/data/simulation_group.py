@@ -51,7 +51,7 @@ class Group:
         self._number, self._seed, self._results = number, seed, results
         self._keep, self._words = words, words._live()
         self._slots: dict[str, tuple[Layout, list[Any]]] = {}
-        self._inputs: tuple[Layout, list[Any]] | None = None
+        self._inputs: tuple[Opened, list[Any]] | None = None
         self._objects = {place: self._made(factory, place) for place in places}
 
     def _made(self, factory: Opened, place: int) -> Any:
@@ -90,23 +90,27 @@ class Group:
         slots = self._slots.get(method)
         rows = np.frombuffer(places, np.int64)
         inputs: Iterator[tuple[Any, ...]] = itertools.repeat(())
+        unread: Failure | None = None
         if has_inputs:
             assert self._inputs is not None
             layout, arrays = self._inputs
-            inputs = zip(layout.rows(arrays, rows), strict=False)
+            unread = layout.failure
+            if unread is None:
+                inputs = zip(layout.value.rows(arrays, rows), strict=False)
         for place, arguments in zip(rows.tolist(), inputs, strict=False):
             words[STATES + place] = RUNNING
-            form = self._run(place, method, arguments, slots)
+            form = self._run(place, method, arguments, unread, slots)
             _native.atomic_store(words, STATES + place, _now() << TIME_BITS | form, "seq_cst")
             finished = _native.atomic_fetch_add(words, FINISHED, 1, "seq_cst") + 1
             if finished == _native.atomic_load(words, WANTED, "seq_cst"):
                 self._results.put(("group", self._number, "ready"))
 
-    def _run(self, place: int, method: str, arguments: tuple[Any, ...], slots: Any) -> int:
+    def _run(self, place: int, method: str, arguments: tuple[Any, ...], unread: Failure | None, slots: Any) -> int:
         """Call a simulation, and put its result where it belongs. Returns the result's form."""
         thing = self._objects[place]
-        if type(thing) is _Unmade:
-            self._results.put(("group", self._number, "failed", place, thing.failure))
+        failure = thing.failure if type(thing) is _Unmade else unread
+        if failure is not None:
+            self._results.put(("group", self._number, "failed", place, failure))
             return FAILED
         try:
             function = getattr(thing, method, None)

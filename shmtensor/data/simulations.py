@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from .. import _native
 from .._tensor.core import Tensor
 from .._tensor.creation import empty, zeros
-from ..errors import InvalidArgument, SampleMismatch, TaskFailed, WorkerDied
+from ..errors import InvalidArgument, SampleMismatch, ShmTensorError, TaskFailed, WorkerDied
 from .collate import default_collate
 from .failures import Failure, raise_failure
 from .layouts import Layout, layout_of
 from .leaves import numbers_of
 from .outputs import converted
-from .parcels import Parcel, flattened, received
+from .parcels import Opened, Parcel, flattened, received
 from .pool_core import PoolCore, Task, User
 from .simulation_group import FAILED, FINISHED, FORM, IDLE, IN_ROW, NOTHING, RUNNING, SENT, STATES, WANTED
 
@@ -122,19 +122,19 @@ class Simulations(User):
         core.require_open()
         with core.change:
             self._require_open()
+            if not isinstance(method, str):
+                raise InvalidArgument(f"method must be the name of a method, not {method!r}")
             places = self._places(ids)
             if not len(places):
                 return
             if inputs is not None:
                 self._write(inputs, places)
+            self._tell_untold()
             if method not in self._methods:
                 self._methods.append(method)
             self._method_of[places] = self._methods.index(method)
             self._states[places] = SENT
             self._is_restarted[places] = False
-            for message in self._untold:
-                core.tell(message)
-            self._untold.clear()
             workers = places % core.workers
             for number in range(min(core.workers, self._count)):
                 some = places[workers == number]
@@ -150,9 +150,9 @@ class Simulations(User):
         if ids is None:
             places = np.arange(self._count)
         else:
-            given = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+            given = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids) if isinstance(ids, Iterable) else ids)
             if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
-                raise InvalidArgument(f"ids must be integers, not {ids!r}")
+                raise InvalidArgument(f"ids must be integers, in a sequence or an array of one axis, not {ids!r}")
             places = given.astype(np.int64)
             unknown = places[(places < 0) | (places >= self._count)]
             if len(unknown):
@@ -184,9 +184,24 @@ class Simulations(User):
             if len(self._inputs.arrays) != len(arrays):
                 raise InvalidArgument(f"inputs of {len(arrays)} arrays; put more than 128 into fewer")
             self._structure = described
-            self._untold.append(("inputs", self.number, self._inputs.layout, self._inputs.tensors))
+            self._untold.append(("inputs", self.number, Parcel(self._inputs.layout), self._inputs.tensors))
         for into, array in zip(self._inputs.arrays, arrays, strict=True):
             into[places] = array
+
+    def _tell_untold(self) -> None:
+        """Tell workers what they do not know of slots. Raises InvalidArgument: the tree of inputs cannot be sent."""
+        try:
+            for message in self._untold:
+                self._core.tell(message)
+        except (ShmTensorError, OSError):
+            raise
+        except Exception as error:
+            self._inputs = self._structure = None
+            raise InvalidArgument(
+                f"the inputs cannot be sent to workers: {error}; use dicts, lists, tuples, and namedtuples of a module"
+            ) from error
+        finally:
+            self._untold.clear()
 
     # -- results
 
@@ -220,7 +235,7 @@ class Simulations(User):
         core.require_open()
         with core.change:
             self._require_open()
-            self._check(min, max)
+            self._check(min, max, deadline)
         begun = time.monotonic()
         until = None if deadline is None else begun + deadline
         bound = begun + core.timeout if core.timeout else None
@@ -230,17 +245,20 @@ class Simulations(User):
             if found is None:
                 if bound is not None and limit == bound and limit != until:
                     core.late(f"fewer than {min} results came")
+                core.drain()  # it may have the message that results are there, of an earlier call
                 found = self._finished()
             if self._death is not None:
                 death, self._death = self._death, None
                 raise death
             return self._taken(found[:max])
 
-    def _check(self, least: int, most: int | None) -> None:
+    def _check(self, least: int, most: int | None, deadline: float | None) -> None:
         """Raise InvalidArgument for bounds that cannot be met."""
         for name, value, lowest in (("min", least, 0), ("max", most, 1)):
-            if value is not None and (not isinstance(value, int) or value < lowest):
+            if value is not None and (not isinstance(value, int | np.integer) or value < lowest):
                 raise InvalidArgument(f"{name} must be an integer of at least {lowest}, not {value!r}")
+        if deadline is not None and (not isinstance(deadline, int | float | np.number) or deadline != deadline):
+            raise InvalidArgument(f"deadline is {deadline!r}; give seconds, 0 not to wait, None for no bound")
         if most is not None and least > most:
             raise InvalidArgument(f"min={least} is more than max={most}")
         under_way = int(np.count_nonzero(self._states))
@@ -257,6 +275,8 @@ class Simulations(User):
 
     def _ready(self, least: int) -> NDArray[np.int64] | None:
         """The results that there are, if these are enough, or if no more will come."""
+        if self._is_closed:  # by another thread
+            self._require_open()
         words = self._words
         while True:
             finished = _native.atomic_load(words, FINISHED, "seq_cst")
@@ -301,22 +321,24 @@ class Simulations(User):
                 leaf = empty((len(places), *array.shape[1:]), dtype=array.dtype, shared=True)
                 np.take(array, places, 0, leaf._live(), "clip")
                 leaves.append(leaf)
-            rests = [self._message(place) for place in places.tolist()] if slots.layout.others else []
+            rests = [self._rest(slots.layout, place) for place in places.tolist()]
             self._release(places)
+            self._require_read(places, rests)
+            rests = [rest.value for rest in rests] if slots.layout.others else []
             return converted(slots.layout.batch(leaves, rests), self._convert)
-        results = []
+        opened = []
         for place, form in zip(places.tolist(), forms.tolist(), strict=True):
             if form == IN_ROW:
                 assert slots is not None
-                rest = self._message(place) if slots.layout.others else ()
-                results.append(slots.layout.sample(slots.arrays, place, rest))
+                one = self._rest(slots.layout, place)
+                if one.failure is None:
+                    one = Opened(slots.layout.sample(slots.arrays, place, one.value), None)
             else:
-                results.append(None if form == NOTHING else self._message(place))
-        opened = [received(result) for result in results]
-        for place, one in zip(places.tolist(), opened, strict=True):
-            if one.failure is not None:
-                self._release(places)
-                raise_failure(one.failure, f"the result of simulation {place} was read here, which raised", TaskFailed)
+                one = Opened(None, None) if form == NOTHING else received(self._message(place))
+            opened.append(one)
+        if any(one.failure is not None for one in opened):
+            self._release(places)
+            self._require_read(places, opened)
         try:
             if (forms == NOTHING).all():
                 return None
@@ -328,6 +350,16 @@ class Simulations(User):
             raise SampleMismatch(f"{error} (ids of these simulations: {ids})", error.positions) from None
         finally:
             self._release(places)
+
+    def _rest(self, layout: Layout, place: int) -> Opened:
+        """What of a result in a row has no slot."""
+        return received(self._message(place)) if layout.others else Opened((), None)
+
+    def _require_read(self, places: NDArray[np.int64], opened: list[Opened]) -> None:
+        """Raise the first failure to read a result."""
+        for place, one in zip(places.tolist(), opened, strict=True):
+            if one.failure is not None:
+                raise_failure(one.failure, f"the result of simulation {place} was read here, which raised", TaskFailed)
 
     def _message(self, place: int) -> Any:
         """What a worker has put before it set the state of a simulation."""
@@ -357,7 +389,7 @@ class Simulations(User):
         places = list(range(member, self._count, self._core.workers))
         found: list[Any] = [("group", self.number, Parcel(self._factory), places, self._words_tensor)]
         if self._inputs is not None:
-            found.append(("inputs", self.number, self._inputs.layout, self._inputs.tensors))
+            found.append(("inputs", self.number, Parcel(self._inputs.layout), self._inputs.tensors))
         for method, slots in self._slots.items():
             if slots is not None:
                 found.append(("slots", self.number, method, slots.layout, slots.tensors))
@@ -395,6 +427,8 @@ class Simulations(User):
             self._death = death()
         unfinished = places[self._states[places] < 0]
         self._states[unfinished] = IDLE
+        for place in unfinished.tolist():
+            self._messages.pop(place, None)  # of a result whose state was not set any more
         self._is_restarted[places] = True
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import current_process, get_all_start_methods
 from typing import Any, Final, Self
 
 from .._tensor.core import Tensor
-from ..errors import InvalidArgument, TaskFailed
+from ..errors import InvalidArgument, ShmTensorError, TaskFailed
 from ..ipc.processes import context_of
 from .failures import Failure, raise_failure
 from .outputs import converted, converter
@@ -88,6 +90,13 @@ class WorkerPool:
         if seed is not None:
             _require("seed", seed, 0)
         self._convert = converter(output, False)
+        if current_process().daemon:
+            raise InvalidArgument(
+                "a worker of a pool, or another daemonic process, cannot start processes; make the WorkerPool outside "
+                "of it"
+            )
+        if isinstance(context, str) and context not in get_all_start_methods():
+            raise InvalidArgument(f"context must be one of {', '.join(get_all_start_methods())}, not {context!r}")
         if context is None or isinstance(context, str):
             context = context_of(context)
         self._core = PoolCore(
@@ -204,10 +213,10 @@ class _Map(User):
         self._read = self._taken = 0  # items that were read, and those whose chunk was taken
         self._done: dict[int, list[Any]] = {}  # results of chunks by their first index, in the order in which they came
         self._current: deque[Any] = deque()  # results of the chunk that was taken last
+        self._reading = threading.RLock()  # held while items are read, which may take long: `change` is not
         core.add(self)
         weakref.finalize(self, core.remove, self.number).atexit = False
-        with core.change:
-            self._submit()
+        self._submit()
 
     def __iter__(self) -> _Map:
         return self
@@ -229,6 +238,8 @@ class _Map(User):
     def _next_chunk(self) -> None:
         """Wait for a chunk of results. Raises StopIteration, or what the iterator of items raised."""
         core = self._core
+        core.require_open()
+        self._submit()
         until = time.monotonic() + core.timeout if core.timeout else None
         found = core.wait(self._ready, until)
         if found is None:
@@ -245,7 +256,6 @@ class _Map(User):
         """Take a chunk of results. Returns whether there is one, or None if it is not done yet."""
         if self._current:  # another thread has taken one
             return True
-        self._submit()
         first = self._taken if self._in_order else next(iter(self._done), None)
         if first in self._done:
             chunk = self._done.pop(first)
@@ -255,25 +265,36 @@ class _Map(User):
         return False if self._taken == self._read and self._items is None else None
 
     def _submit(self) -> None:
-        """Give workers as many chunks as may be read ahead."""
-        while self._items is not None and self._read - self._taken + self._chunk <= self._ahead:
-            items: list[Any] = []
-            try:
-                for item in self._items:
-                    items.append(item)
-                    if len(items) == self._chunk:
-                        break
-                else:
-                    self._items = None
-            except Exception as problem:  # of the iterator of items
-                self._items, self._problem = None, problem
-            if items:
-                task = Task(self.number, self._read, tuple(items))
-                self._read += len(items)
+        """Read as many chunks as may be read ahead, and give them to workers. Blocks as the iterator of items does."""
+        with self._reading:
+            while self._items is not None and self._read - self._taken + self._chunk <= self._ahead:
+                items: list[Any] = []
+                is_over, problem = True, None
                 try:
-                    self._core.submit(task)
-                except Exception as error:  # an item cannot be sent
-                    self.fail(task, error)
+                    for item in self._items:
+                        items.append(item)
+                        if len(items) == self._chunk:
+                            is_over = False
+                            break
+                except Exception as error:  # of the iterator of items
+                    problem = error
+                with self._core.change:
+                    if items:
+                        self._give(items)
+                    if is_over:
+                        self._items, self._problem = None, problem
+
+    def _give(self, items: list[Any]) -> None:
+        task = Task(self.number, self._read, tuple(items))
+        try:
+            self._core.submit(task)
+        except Exception as error:  # an item cannot be sent
+            if len(items) > 1 and not isinstance(error, ShmTensorError | OSError):
+                for item in items:
+                    self._give([item])
+                return
+            self.fail(task, error)
+        self._read += len(items)
 
     # -- what the pool calls
 

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import threading
+from collections import namedtuple
 from collections.abc import Iterator
 from typing import Any
 
@@ -360,3 +361,119 @@ def test_nothing_is_left():
     del simulations, pool
     gc.collect()
     assert st.memory_stats()["shared"] == before
+
+
+# -- hard cases
+
+
+def test_what_has_no_slot_may_be_any_object(pool):
+    simulations = pool.simulations(world.Various, 4)
+    for count in range(1, 4):
+        simulations.send(method="told")
+        ids, found = simulations.gather(4)
+        assert found["told"]["by"].tolist() == ids.tolist() and found["count"].tolist() == [count] * 4
+    simulations.send(method="told")
+    simulations.gather(2, 2)
+    simulations.send(np.arange(2), np.setdiff1d(np.arange(4), simulations.waiting), "told")  # of another layout
+    ids, found = simulations.gather(4)
+    assert found["told"]["by"].tolist() == ids.tolist()
+
+
+def test_a_part_that_cannot_be_read_fails_its_result(pool):
+    simulations = pool.simulations(world.Various, 2)
+    simulations.send(method="mixed")
+    assert simulations.gather(2)[1][1]["a"].tolist() == [1, 1]
+    for _ in range(2):
+        simulations.send(method="mixed")
+        with pytest.raises(OSError, match="cannot be read"):
+            simulations.gather(2)
+        assert not len(simulations.waiting)
+
+
+def test_a_call_that_cannot_be_sent_leaves_simulations_free(pool):
+    simulations = pool.simulations(world.Counter, 2)
+    local = namedtuple("local", "a b")
+    with pytest.raises(InvalidArgument, match="method must be the name of a method"):
+        simulations.send(method=len)
+    for _ in range(2):
+        with pytest.raises(InvalidArgument, match="the inputs cannot be sent to workers"):
+            simulations.send(local(np.zeros(2), np.zeros(2)))
+        assert not len(simulations.waiting)
+    simulations.send(np.zeros(2))
+    assert len(simulations.gather(2)[0]) == 2
+
+
+def test_inputs_that_a_worker_cannot_read(pool, monkeypatch):
+    simulations = pool.simulations(world.Counter, 2)
+    pids = pool.pids()
+    later = namedtuple("later", "a b")
+    later.__module__, later.__qualname__ = world.__name__, "later"
+    monkeypatch.setattr(world, "later", later, raising=False)  # the workers have not got it
+    simulations.send(later(np.zeros(2), np.zeros(2)))
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="later"):
+            simulations.gather()
+    simulations.send(np.zeros(2))
+    assert len(simulations.gather(2)[0]) == 2 and pool.pids() == pids
+
+
+def test_a_result_of_a_dead_worker_is_not_that_of_the_next_call():
+    """A worker may die between the message of a result and its state."""
+    with WorkerPool(1, context="fork", on_worker_death="restart") as pool:
+        simulations = pool.simulations(world.Various, 1)
+        simulations.send(method="puts_and_dies")
+        assert simulations.gather()[1] is None and simulations.restarted.tolist() == [0]
+        simulations.send(method="step")
+        until(lambda: simulations._states[0] > 0, "the result is there before anybody waits")
+        assert simulations.gather()[1]["text"] == ["0"]
+
+
+def test_closed_simulations_are_not_made_again(tmp_path):
+    with WorkerPool(1, context="fork") as pool:
+        simulations = pool.simulations(world.Marked(tmp_path), 2)
+        simulations.send(method="bit_length")
+        simulations.gather(2)
+        simulations.close()
+        for file in tmp_path.iterdir():
+            file.unlink()
+        os.kill(pool.pids()[0], signal.SIGKILL)
+        assert list(pool.map(world.square, range(4))) and pool.stats().restarts
+        assert not list(tmp_path.iterdir())
+        with pytest.raises(InvalidArgument, match="these simulations are closed"):
+            simulations.send()
+
+
+def test_close_ends_a_gather_of_another_thread(pool, tmp_path):
+    simulations = pool.simulations(functools.partial(world.Gated, tmp_path / "gate", (0,)), 1)
+    simulations.send(method="wait")
+    errors: list[BaseException] = []
+
+    def gather() -> None:
+        try:
+            simulations.gather()
+        except InvalidArgument as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=gather, daemon=True)
+    thread.start()
+    until(lambda: pool._core._is_read, "a thread waits")
+    simulations.close()
+    thread.join(60)
+    assert len(errors) == 1 and "these simulations are closed" in str(errors[0])
+
+
+def test_polls_leave_no_messages(pool):
+    """Each gather that does not wait asks to be woken."""
+    simulations = pool.simulations(world.Counter, 2)
+    for _ in range(30):
+        simulations.send(method="slow")
+        while len(simulations.waiting):
+            simulations.gather(deadline=0)
+    assert pool._core._crew.results._ring.size() <= 4
+
+
+@pytest.mark.parametrize("number", [np.int64(2), np.uint8(2)])
+def test_bounds_may_be_numpys_numbers(pool, number):
+    simulations = pool.simulations(world.Counter, 2)
+    simulations.send(method="reset")
+    assert len(simulations.gather(number, number, np.float32(60))[0]) == 2

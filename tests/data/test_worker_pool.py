@@ -6,6 +6,8 @@ import functools
 import gc
 import itertools
 import os
+import pickle
+import queue
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from tiers import first
 
 import shmtensor as st
 from shmtensor.data import WorkerPool
+from shmtensor.data.outputs import converted
 from shmtensor.errors import InvalidArgument, TaskFailed, TaskTimeout, WorkerDied
 
 pytestmark = pytest.mark.usefixtures("in_time")
@@ -381,3 +384,48 @@ def test_workers_end_with_the_program(how, code, tmp_path):
     assert program.stderr.read() == ""
     program.stdout.close()
     program.stderr.close()
+
+
+# -- hard cases
+
+
+def test_items_are_read_while_other_threads_use_the_pool(pool):
+    """A map may read what a thread makes with the same pool."""
+    found: queue.Queue[Any] = queue.Queue()
+
+    def feed() -> None:
+        for value in pool.map(world.square, range(20)):
+            found.put(value)
+        found.put(None)
+
+    threads = []
+
+    def items() -> Iterator[Any]:
+        threads.append(threading.Thread(target=feed, daemon=True))
+        threads[0].start()
+        while (value := found.get(timeout=60)) is not None:
+            yield value
+
+    assert list(pool.map(world.square, items())) == [i**4 for i in range(20)]
+    threads[0].join()
+
+
+def test_of_a_chunk_only_the_item_fails_that_cannot_be_sent(pool):
+    found = outcomes(pool.map(world.square, [0, 1, threading.Lock(), 3, 4, 5], chunk=3))
+    assert isinstance(found.pop(2), TypeError) and found == [0, 1, 9, 16, 25]
+    found = outcomes(pool.map(world.give_lambda, range(9), chunk=9))
+    assert isinstance(found.pop(BAD), AttributeError | pickle.PicklingError) and found == [0, 1, 2, 3, 4, 6, 7, 8]
+
+
+def test_a_long_sequence_without_tensors_is_not_looked_through():
+    long = range(10**12)
+    assert converted({"a": long, "b": [bytearray(2)]}, lambda tensor: tensor) == {"a": long, "b": [bytearray(2)]}
+
+
+def nested(_: Any) -> None:
+    WorkerPool(1)
+
+
+def test_a_worker_makes_no_pool(pool):
+    with pytest.raises(InvalidArgument, match="cannot start processes; make the WorkerPool outside"):
+        next(pool.map(nested, [0]))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import UserDict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import shmtensor as st
-from shmtensor.data import get_worker_info, sample_generator
+from shmtensor.data import get_worker_info, sample_generator, simulation_group
 
 BAD = 5
 """The item or simulation that something happens to."""
@@ -139,6 +140,10 @@ class Counter:
         self.count += 1
         return {"state": np.array([self.number, self.count], np.float32), "action": action, "text": str(self.number)}
 
+    def slow(self) -> int:
+        time.sleep(0.002)
+        return self.number
+
     def reset(self) -> int:
         self.count = 0
         return self.number
@@ -179,6 +184,29 @@ class Counter:
 
     def unreadable(self) -> Any:
         return Unreadable()
+
+
+class Told(UserDict[str, Any]):
+    """A mapping that a layout takes as one leaf."""
+
+
+class Various(Counter):
+    """A simulation with results of objects."""
+
+    def told(self, value: Any = None) -> Any:
+        self.count += 1
+        if value is not None:
+            return {"count": float(value), "told": Told(by=self.number)}
+        return {"count": self.count, "told": Told(by=self.number)}
+
+    def mixed(self) -> Any:
+        self.count += 1
+        return np.zeros(2), Told(a=1) if self.count == 1 else Unreadable()
+
+    def puts_and_dies(self) -> Any:
+        """Its worker dies after the message of the result, before the state is set."""
+        simulation_group._now = lambda: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
+        return "of the dead"
 
 
 class Gated(Counter):
