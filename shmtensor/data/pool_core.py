@@ -21,6 +21,8 @@ from .workers import Crew, Member
 
 T = TypeVar("T")
 
+INTERRUPTED: Final = ", after KeyboardInterrupt while workers were told what to do"
+
 _LOOK: Final = 0.05
 """Seconds between looks whether a worker has ended."""
 _TRIES: Final = 3
@@ -193,10 +195,14 @@ class PoolCore:
         """Give a task to the workers. Raises as `SimpleQueue.put`."""
         self.require_open()
         number = self._put % _NUMBERS
-        self._tasks.put((number, task.user, task.first, task.items))
-        self._put += 1
-        self.pending[number] = task
-        self._wake()
+        try:
+            self._tasks.put((number, task.user, task.first, task.items))
+            self._put += 1
+            self.pending[number] = task
+            self._wake()
+        except KeyboardInterrupt:
+            self.close(INTERRUPTED)
+            raise
 
     def _wake(self) -> None:
         """Wake a worker that sleeps, if there is one."""
@@ -220,7 +226,7 @@ class PoolCore:
                     try:
                         self._tend()
                     except KeyboardInterrupt:  # a new worker may not know what it has to
-                        self.close(", after KeyboardInterrupt while a worker was replaced")
+                        self.close(INTERRUPTED)
                         raise
                 found = ready()
                 if found is not None:

@@ -26,7 +26,7 @@ from .layouts import Layout, layout_of
 from .leaves import numbers_of
 from .outputs import converted
 from .parcels import Opened, Parcel, flattened, received
-from .pool_core import PoolCore, Task, User
+from .pool_core import INTERRUPTED, PoolCore, Task, User
 from .simulation_group import FAILED, FINISHED, FORM, IDLE, IN_ROW, NOTHING, RUNNING, SENT, STATES, WANTED
 
 __all__ = ["Simulations"]
@@ -132,14 +132,22 @@ class Simulations(User):
             self._tell_untold()
             if method not in self._methods:
                 self._methods.append(method)
-            self._method_of[places] = self._methods.index(method)
-            self._states[places] = SENT
-            self._is_restarted[places] = False
-            workers = places % core.workers
-            for number in range(min(core.workers, self._count)):
-                some = places[workers == number]
-                if len(some):
-                    core.tell(("call", self.number, method, some.tobytes(), inputs is not None), [number])
+            try:
+                self._call(method, places, inputs is not None)
+            except KeyboardInterrupt:  # some may not be told
+                core.close(INTERRUPTED)
+                raise
+
+    def _call(self, method: str, places: NDArray[np.int64], has_inputs: bool) -> None:
+        core = self._core
+        self._method_of[places] = self._methods.index(method)
+        self._states[places] = SENT
+        self._is_restarted[places] = False
+        workers = places % core.workers
+        for number in range(min(core.workers, self._count)):
+            some = places[workers == number]
+            if len(some):
+                core.tell(("call", self.number, method, some.tobytes(), has_inputs), [number])
 
     def _require_open(self) -> None:
         self._core.require_open()

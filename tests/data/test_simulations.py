@@ -477,3 +477,15 @@ def test_bounds_may_be_numpys_numbers(pool, number):
     simulations = pool.simulations(world.Counter, 2)
     simulations.send(method="reset")
     assert len(simulations.gather(number, number, np.float32(60))[0]) == 2
+
+
+def test_ctrl_c_in_the_middle_of_send_closes_the_pool(pool, monkeypatch):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    simulations = pool.simulations(world.Counter, 2)
+    monkeypatch.setattr(pool._core, "tell", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        simulations.send()
+    with pytest.raises(InvalidArgument, match="closed, after KeyboardInterrupt while workers were told"):
+        simulations.gather()

@@ -429,3 +429,26 @@ def nested(_: Any) -> None:
 def test_a_worker_makes_no_pool(pool):
     with pytest.raises(InvalidArgument, match="cannot start processes; make the WorkerPool outside"):
         next(pool.map(nested, [0]))
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_a_task_is_given_closes_the_pool(pool, monkeypatch):
+    monkeypatch.setattr(pool._core, "_wake", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pool.map(world.square, range(4))
+    with pytest.raises(InvalidArgument, match="closed, after KeyboardInterrupt while workers were told"):
+        pool.map(world.square, range(4))
+
+
+def test_ctrl_c_while_a_worker_is_replaced_closes_the_pool(pool, monkeypatch):
+    monkeypatch.setattr(pool._core._crew, "replace", interrupt)
+    os.kill(pool.pids()[0], signal.SIGKILL)
+    results = pool.map(world.square, range(4))
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            list(pool.map(world.square, range(4)))
+    with pytest.raises(InvalidArgument, match="closed, after KeyboardInterrupt while workers were told"):
+        next(results)
