@@ -258,7 +258,11 @@ class Simulations(User):
             if self._death is not None:
                 death, self._death = self._death, None
                 raise death
-            return self._taken(found[:max])
+            try:
+                return self._taken(found[:max])
+            except KeyboardInterrupt:  # messages of results may be lost
+                core.close(", after KeyboardInterrupt while results were taken")
+                raise
 
     def _check(self, least: int, most: int | None, deadline: float | None) -> None:
         """Raise InvalidArgument for bounds that cannot be met."""

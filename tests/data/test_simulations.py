@@ -489,3 +489,16 @@ def test_ctrl_c_in_the_middle_of_send_closes_the_pool(pool, monkeypatch):
         simulations.send()
     with pytest.raises(InvalidArgument, match="closed, after KeyboardInterrupt while workers were told"):
         simulations.gather()
+
+
+def test_ctrl_c_while_results_are_taken_closes_the_pool(pool, monkeypatch):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    simulations = pool.simulations(world.Counter, 2)
+    simulations.send()
+    monkeypatch.setattr(simulations, "_values", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        simulations.gather(2)
+    with pytest.raises(InvalidArgument, match="closed, after KeyboardInterrupt while results were taken"):
+        simulations.gather(2)
