@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -20,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 #include "base/layout.hpp"
 
@@ -464,6 +466,20 @@ bool has_ended(int pid, std::uint64_t start_time) {
 int processors() {
     cpu_set_t set;
     return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int start_thread(void (*run)()) {
+    sigset_t all, before;
+    ::sigfillset(&all);
+    if (const int failed = ::pthread_sigmask(SIG_SETMASK, &all, &before)) return failed;
+    int result = 0;
+    try {
+        std::thread(run).detach();
+    } catch (...) {  // no thread, or no memory for one
+        result = EAGAIN;
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return result;
 }
 
 void sleep(std::uint64_t ns) {

@@ -109,6 +109,8 @@ int start_time(int pid, std::uint64_t* ticks);
 // Whether the process of this start time has ended, as far as /proc can tell; one that nobody waited for has ended too.
 bool has_ended(int pid, std::uint64_t start_time);
 int processors();  // that this process may run on
+// Starts a detached thread, in which all signals are blocked. Returns 0 or an errno.
+int start_thread(void (*run)());
 void sleep(std::uint64_t ns);
 [[noreturn]] void sleep_forever();
 [[noreturn]] void end_process(int status);  // at once: nothing is run or flushed

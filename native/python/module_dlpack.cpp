@@ -8,6 +8,7 @@
 #include "base/os.hpp"
 #include "python/array.hpp"
 #include "python/errors.hpp"
+#include "python/foreign_threads.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
 #include "python/views.hpp"
@@ -55,21 +56,14 @@ struct Export {
     PyObject* array;  // keeps the memory
 };
 
-bool finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-    return Py_IsFinalizing();
-#else
-    return _Py_IsFinalizing();
-#endif
-}
-
 // From whatever thread. What comes when there is no Python any more stays: the process is about to end.
 void let_go(PyObject* object) {
-    // This thread's state comes first: without one, PyGILState_Check gives true where Python has ended.
-    if (PyGILState_GetThisThreadState() && PyGILState_Check()) {
+    if (!PyGILState_GetThisThreadState()) {  // first: without one, PyGILState_Check gives true where Python has ended
+        drop_soon(object);
+    } else if (PyGILState_Check()) {
         const nb::error_scope kept;
         Py_DECREF(object);
-    } else if (Py_IsInitialized() && !finalizing()) {
+    } else if (!is_python_ending()) {
         try {
             const PyGILState_STATE state = PyGILState_Ensure();
             Py_DECREF(object);

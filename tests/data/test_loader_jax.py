@@ -51,7 +51,7 @@ TYPES = """
         assert isinstance(array, jax.Array) and str(array.dtype) == name and array.shape == (8, 3), name
     for batch in loader(Typed(), WORKERS):
         assert np.array_equal(np.asarray(batch["int32"])[:, 0], np.asarray(batch["float32"])[:, 0])
-    assert len(pointers) == WORKERS * len(DTYPES) and all(pointers), "JAX has copied"
+    assert len(pointers) >= WORKERS * len(DTYPES) and all(pointers), "JAX has copied"
 """
 
 KEPT = """
