@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from ..errors import ShmTensorError, WorkerDied
 from ..ipc.queues import Empty, SimpleQueue
+from .shipping import Shipment
 
 __all__ = ["Crew", "Member"]
 
@@ -99,7 +100,8 @@ class Crew:
     """
 
     def __init__(self, context: Any, count: int, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._context, self._target, self._arguments = context, target, arguments
+        self._context, self._target = context, target
+        self._arguments = arguments if context.get_start_method() == "fork" else Shipment(arguments)
         self._last_word = 0
         self.results: SimpleQueue[Any] = SimpleQueue(ctx=context)
         self.members: list[Member] = []
@@ -195,7 +197,7 @@ def _end(crew: list[Member]) -> None:
 # ---------------------------------------------------------------------------------------------------------- the worker
 
 
-def _run(target: Callable[..., Any], arguments: tuple[Any, ...], more: tuple[Any, ...]) -> None:
+def _run(target: Callable[..., Any], arguments: tuple[Any, ...], more: Any) -> None:
     for number in _MEANT_FOR_THE_PROGRAM:
         signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _MEANT_FOR_THE_PROGRAM)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import shmtensor as st
 from shmtensor.data import IterableDataset, get_worker_info, sample_generator
 
 
@@ -167,3 +168,29 @@ class Epochs(Rows):
 
     def __getitem__(self, index: int) -> Any:
         return np.array([index, self.epoch])
+
+
+class Arrays:
+    """Large arrays, of which each worker has its own: the same one twice, one by columns, one of text."""
+
+    def __init__(self) -> None:
+        self.rows = np.arange(1_000_000.0).reshape(1000, 1000)
+        self.again = self.rows
+        self.columns = np.asfortranarray(self.rows[:200])
+        self.part = self.rows[:, :100]
+        self.words = np.array(["word"] * 50_000)
+        self.tensor = st.ones(100_000)
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        before = self.rows[index, 0]
+        self.rows[index] = -1
+        self.tensor[index] = 0
+        return {
+            "before": before,
+            "same": self.again is self.rows and self.again[index, 5] == -1,
+            "columns": self.columns.flags.f_contiguous and self.columns[7, 3] == 7003,
+            "others": self.part[7, 3] == 7003 and self.words[-1] == "word",
+        }
