@@ -151,6 +151,7 @@ def measure() -> Iterator[Figure]:
         for data, called in (("tensor", "shared tensor"), ("SharedList", "SharedList of str")):
             yield row("shmtensor", data, called, nbytes, method, "1.1 x the data")
     yield row("shmtensor", "array", "NumPy array", nbytes, "fork", "1.1 x the data")
+    yield row("shmtensor", "array", "NumPy array, which the program keeps", nbytes, "spawn", "2 x the data")
     for library in ["shmtensor", *(["torch"] if have("torch") else [])]:
         yield row(library, "list", "list of str", PEERS_LARGEST, "fork", "")
 
