@@ -76,7 +76,7 @@ class Slots:
             self.layout = None
 
     def allocate(self, length: int, loading: int, may_wait: bool) -> tuple[Tensor, ...] | None:
-        """Return the slots of a batch; None: there is no memory just now.
+        """Return the slots of a batch, or None if there is not enough memory now.
 
         Args:
             length: how many samples.
@@ -307,7 +307,7 @@ class Pipeline:
     # -- jobs
 
     def submit(self, portion: Portion, run: int, epoch: int, waiting: Sequence[Batch], may_raise: bool) -> Batch | None:
-        """Give a batch to the workers. Returns None if there is no memory for it now.
+        """Give a batch to the workers. Returns None if there is not enough memory now.
 
         Raises OutOfMemory for that only if none of the iterator's batches is `waiting`, and it may.
         """

@@ -344,7 +344,7 @@ class PoolCore:
         return ", ".join(filter(None, found))
 
     def _lost_task(self, member: Member) -> Task | None:
-        """The task that a dead worker had taken, which has no result by now. It is no longer pending.
+        """Return the unfinished task of a dead worker, and remove it from the pending ones.
 
         The number on its receipt may be that of a task which it did not come to take. The order of looks matters: if
         it was taken, and is on no other receipt, then its result has been put, or will never be.

@@ -155,7 +155,7 @@ class RandomSampler(_Random):
         seed: the seed of all epochs, in place of one that is drawn.
 
     Raises:
-        InvalidArgument: replacement is no bool, or num_samples (or the length) not positive.
+        InvalidArgument: replacement is not a bool, or num_samples (or the length) not positive.
     """
 
     def __init__(

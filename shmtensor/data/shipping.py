@@ -29,12 +29,12 @@ _LARGE: Final = 1 << 16
 class Shipment:
     """A value that arrives in each process to which it is sent, with its large arrays copied once for all.
 
-    Where there is no shared memory for an array, it is sent by value.
+    An array is sent by value if there is no shared memory for it.
     """
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        self._frozen: dict[int, Tensor] = {}  # by the id of an array, which the value keeps
+        self._frozen: dict[int, tuple[NDArray[Any], Tensor]] = {}  # by the id of the array, which is kept with it
 
     def __reduce__(self) -> tuple[Any, ...]:
         file = io.BytesIO()
@@ -46,7 +46,7 @@ class Shipment:
 class _Pickler(pickle.Pickler):
     """Leaves out what multiprocessing's pickler has reducers for, tensors among them: it is sent beside the pickle."""
 
-    def __init__(self, file: io.BytesIO, frozen: dict[int, Tensor]) -> None:
+    def __init__(self, file: io.BytesIO, frozen: dict[int, tuple[NDArray[Any], Tensor]]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.others: list[Any] = []
         self._frozen = frozen
@@ -66,10 +66,10 @@ class _Pickler(pickle.Pickler):
         found = self._frozen.get(id(array))
         if found is None:
             try:
-                found = self._frozen[id(array)] = _frozen(array.T if by_columns else array)
+                found = self._frozen[id(array)] = array, _frozen(array.T if by_columns else array)
             except OutOfMemory:
                 return NotImplemented
-        self.others.append(found)
+        self.others.append(found[1])
         return _thawed, (len(self.others) - 1, by_columns)
 
     def _left_out(self, value: Any) -> Any:

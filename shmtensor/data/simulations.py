@@ -116,7 +116,7 @@ class Simulations(User):
         Raises:
             InvalidArgument: an unknown id; a simulation that has a call whose result was not gathered; a first axis
                 of another length; the pool is closed, or of another process.
-            OutOfMemory: there is no memory for inputs of a new shape.
+            OutOfMemory: not enough memory for inputs of a new shape.
         """
         core = self._core
         core.require_open()

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loader_world import Arrays, Rows
+from loader_world import Arrays, Rows, Unpacked
 from tiers import first
 
 from shmtensor.data import DataLoader
+from shmtensor.data.shipping import Shipment
 from shmtensor.errors import OutOfMemory
 from shmtensor.manager import client
 
@@ -48,6 +49,14 @@ def test_a_worker_that_takes_the_place_of_another_has_the_arrays_as_they_were() 
     os.kill(pipeline.pids()[0], signal.SIGKILL)
     assert next(iter(loader))["before"].tolist() == wanted
     assert loader.stats().restarts == 1
+
+
+def test_an_array_that_was_made_for_the_pickle_is_not_taken_for_a_later_one() -> None:
+    shipment = Shipment(Unpacked(64, (1000,)))
+    for times in range(1, 4):
+        opened, (data, others) = shipment.__reduce__()
+        assert opened(data, others).x[0, 0] == times
+        del others
 
 
 def test_without_shared_memory_arrays_are_sent_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
