@@ -97,15 +97,19 @@ def epochs(kind: str) -> dict[str, tuple[float, float]]:
 
 
 def first_batches(kind: str, persistent: bool) -> dict[str, float]:
-    """Seconds from `iter()` to the first batch of each loader; they take turns. Medians."""
+    """Seconds from `iter()` to the first batch of each loader; they take turns. Medians.
+
+    Loaders without persistent workers are new ones each time, which know nothing of the samples.
+    """
     makers = {OURS: ours} | ({CONTEXT: torch_with_context, TORCH: torch} if have("torch") else {})
     dataset = dataset_of(kind)
     loaders = {name: make(dataset, BATCH[kind], persistent) for name, make in makers.items()}
     times: dict[str, list[float]] = {name: [] for name in loaders}
     with collector_off():
         for _ in range(2 * ROUNDS + 1):
-            for name, loader in loaders.items():
+            for name, make in makers.items():
                 time.sleep(PAUSE)
+                loader = loaders[name] if persistent else make(dataset, BATCH[kind], persistent)
                 begin = time.perf_counter()
                 iterator = iter(loader)
                 next(iterator)

@@ -163,7 +163,7 @@ class WorkerIterator:
         self._end = weakref.finalize(self, _abandon, pipeline, self._waiting, epoch.run, owns)
         self._end.atexit = False  # the crew has its own
         epoch.slots.counts.begin()
-        self._prefetch()
+        self._prefetch(epoch.ahead)
 
     def __iter__(self) -> WorkerIterator:
         return self
@@ -178,12 +178,12 @@ class WorkerIterator:
         if self._broken is not None:
             raise SampleFailed(f"this iterator has ended before its last batch, with {self._broken}; call iter(loader)")
         while not self._is_over:
-            self._prefetch()
+            self._prefetch(1)
             if not self._waiting:
                 if self._problem is not None:
                     problem, self._problem = self._problem, None
                     raise problem
-                self._submit(may_raise=True)
+                self._submit(1, may_raise=True)
                 if not self._waiting:
                     self._pipeline.require_open()
                     break
@@ -196,21 +196,25 @@ class WorkerIterator:
         self._finish()
         raise StopIteration
 
-    def _prefetch(self) -> None:
+    def _prefetch(self, most: int) -> None:
         """`_submit`; what the sampler or the reader of a stream raises is raised after the batches before."""
         if self._problem is None:
             try:
-                self._submit(may_raise=False)
+                self._submit(most, may_raise=False)
             except Exception as problem:
                 self._problem = problem
 
-    def _submit(self, may_raise: bool) -> None:
-        """Give workers what is to be loaded ahead. While the samples' layout is not known, that is one batch.
+    def _submit(self, most: int, may_raise: bool) -> None:
+        """Give workers up to `most` batches of what is to be loaded ahead.
+
+        While the samples' layout is not known, that is one batch. Then there are a few more with each batch that is
+        handed out: the program does not wait until the memory of all is allocated.
 
         Lack of memory raises only if no batch is left to wait for, and the program asks for one (`may_raise`).
         """
         epoch, slots = self._epoch, self._epoch.slots
-        while len(self._waiting) < epoch.ahead and not self._pipeline.is_closed:
+        ahead = min(epoch.ahead, len(self._waiting) + most)
+        while len(self._waiting) < ahead and not self._pipeline.is_closed:
             if self._waiting and not epoch.task.finishes and slots.is_unknown:
                 return
             if self._next is None:
@@ -247,7 +251,7 @@ class WorkerIterator:
             slots.counts.handed(batch.rows, batch.nbytes)
             if batch.job.slots and not batch.parts:
                 slots.counts.held.add(batch.job.slots)
-        self._prefetch()
+        self._prefetch(1)
         return batch.collected(epoch.convert)
 
     def _stop_submitting(self) -> None:

@@ -197,22 +197,27 @@ class ProcessContext:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            while self.sentinels and self._failure is None:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                ended: list[Any] = connection.wait(list(self.sentinels), left)
-                if not ended:
-                    return False
-                for index in sorted(self.sentinels.pop(sentinel) for sentinel in ended):
-                    self.processes[index].join()
-                    self._failure = self._failure or self._failure_of(index)
-                if self._failure is not None:
-                    self.sentinels.clear()
-                    self._end(grace_period)
+            in_time = self._wait(deadline)
+            if self._failure is not None:
+                self.sentinels.clear()
+                self._end(grace_period)
         except KeyboardInterrupt:
             self._end(grace_period)
             raise
         if self._failure is not None:
             raise self._failure.with_traceback(None)
+        return in_time
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Wait until all processes have ended, or one has failed. Returns False if the deadline passes before."""
+        while self.sentinels and self._failure is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ended: list[Any] = connection.wait(list(self.sentinels), left)
+            if not ended:
+                return False
+            for index in sorted(self.sentinels.pop(sentinel) for sentinel in ended):
+                self.processes[index].join()
+                self._failure = self._failure or self._failure_of(index)
         return True
 
     def _failure_of(self, index: int) -> ProcessException | None:

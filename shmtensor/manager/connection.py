@@ -257,8 +257,7 @@ class Requests:
             self._open[number] = message
             try:
                 self._send(fd, data, message, deadline, timeout)
-                while number not in self._replies:
-                    self._receive(fd, message, deadline, timeout)
+                self._receive_reply(number, fd, message, deadline, timeout)
             except BaseException:
                 if number in self._replies:
                     self._drop(self._open.pop(number), *self._replies.pop(number))
@@ -331,6 +330,15 @@ class Requests:
                     raise self._lost(problem.strerror or str(problem)) from None
         finally:
             sock.detach()
+
+    def _receive_reply(self, number: int, fd: int, message: protocol.Message, deadline: float, timeout: float) -> None:
+        """Receive until the reply of this number is there.
+
+        A function of its own: a `while` that ends a `try` or `with` is not quite in it in CPython 3.12 and 3.13, where
+        an interrupt at the jump back is not caught.
+        """
+        while number not in self._replies:
+            self._receive(fd, message, deadline, timeout)
 
     def _receive(self, fd: int, message: protocol.Message, deadline: float, timeout: float) -> None:
         self._wait(fd, select.POLLIN, message, deadline, timeout)

@@ -69,23 +69,26 @@ class StartLock:
         """Acquire the lock. Raises ManagerTimeout, ManagerUnavailable."""
         if self._starter in _starters:
             return self
-        deadline = monotonic() + self.seconds
-        file = self._open()
         try:
-            while not try_lock(file.number):
-                if monotonic() > deadline:
-                    raise ManagerTimeout(
-                        f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
-                        f"check that process, or set {addresses.MANAGER_VARIABLE} to a running manager"
-                    )
-                sleep(POLL_SECONDS)
-                if not file.is_ours:  # another thread closed it
-                    _start_locks.discard(file)
-                    file = self._open()
+            self._acquire()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def _acquire(self) -> None:
+        deadline = monotonic() + self.seconds
+        file = self._open()
+        while not try_lock(file.number):
+            if monotonic() > deadline:
+                raise ManagerTimeout(
+                    f"another process has been starting a manager for {self.seconds:g} s (it holds {self.path}); "
+                    f"check that process, or set {addresses.MANAGER_VARIABLE} to a running manager"
+                )
+            sleep(POLL_SECONDS)
+            if not file.is_ours:  # another thread closed it
+                _start_locks.discard(file)
+                file = self._open()
 
     def _open(self) -> Descriptor:
         self._file = file = Descriptor(open_lock(os.fsencode(self.path)))
