@@ -176,6 +176,19 @@ def test_several_workers_fill_one_batch():
     assert set(next(iter(loader)).tolist()) == {0, 1, 2}
 
 
+def test_the_first_batch_does_not_wait_for_those_ahead_of_it():
+    drawn = []
+
+    def batch_sampler() -> Any:
+        for start in range(0, 64, 2):
+            drawn.append(start)
+            yield [start, start + 1]
+
+    iterator = iter(DataLoader(Rows(), batch_sampler=batch_sampler(), num_workers=2, prefetch_factor=8))
+    counts = [len(drawn)] + [next(iterator) is not None and len(drawn) for _ in range(20)]
+    assert counts[:3] == [1, 2, 4] and counts[16:] == [32, 32, 32, 32, 32]
+
+
 def test_threads_load_the_samples_of_a_chunk():
     class Named(Slow):
         def __getitem__(self, index: int) -> Any:
