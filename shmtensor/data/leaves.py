@@ -15,6 +15,8 @@ from ..dtypes import BY_DTYPE
 _NONE: Final[tuple[()]] = ()
 _OURS: Final = ("torch.bfloat16", "torch.float8_e4m3fn")
 """torch's types that NumPy has not, and tensors have."""
+PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None), complex})
+"""Types of leaves that are sent and handed out as they are."""
 
 
 def torch_tensor() -> Any:

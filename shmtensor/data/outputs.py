@@ -12,6 +12,7 @@ from typing import Any, Final
 from .._tensor.core import Tensor
 from ..errors import InvalidArgument, MissingExtra
 from .collate import _mapped, _sequenced
+from .leaves import PLAIN
 from .state import listed
 
 _SCALARS: Final = (str, bytes, bytearray, memoryview, range, array)
@@ -67,6 +68,8 @@ def converter(output: str, pin_memory: bool) -> Callable[[Tensor], Any]:
 
 def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
     """The tree with each tensor converted, in mappings and sequences of any type; parts without tensors are kept."""
+    if type(tree) in PLAIN:
+        return tree
     if isinstance(tree, Tensor):
         return convert(tree)
     if isinstance(tree, Mapping):

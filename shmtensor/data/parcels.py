@@ -7,7 +7,7 @@ a `Parcel`, whose reading gives either the value or the exception.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from .._tensor.core import Tensor
 from .._tensor.creation import asarray
 from ..ipc.codec import dump, load
 from .failures import Failure, failure_of
-from .leaves import numbers_of
-
-_PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None), complex})
+from .leaves import PLAIN, numbers_of
 
 
 class Opened(NamedTuple):
@@ -49,7 +47,7 @@ def sendable(value: Any) -> Any:
 
     Arrays of strings and objects, numbers and other objects stay as they are. Does not block.
     """
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return value
     doubts: list[Any] = []
     found = _with_tensors(value, doubts)
@@ -63,7 +61,7 @@ def received(value: Any) -> Opened:
 
 def _with_tensors(value: Any, doubts: list[Any]) -> Any:
     kind = type(value)
-    if kind in _PLAIN or isinstance(value, np.generic):
+    if kind in PLAIN or isinstance(value, np.generic):
         return value
     if kind is Tensor:
         return value.detach() if value.requires_grad else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from .._tensor.core import Tensor
 from ..errors import InvalidArgument, ShmTensorError, TaskFailed
 from ..ipc.processes import context_of
 from .failures import Failure, raise_failure
+from .leaves import PLAIN
 from .outputs import converted, converter
 from .parcels import Opened, Parcel
 from .pool_core import PoolCore, Task, User
@@ -229,6 +231,8 @@ class _Map(User):
                 self._next_chunk()
             else:
                 break
+        if type(value) in PLAIN:
+            return value
         if type(value) is _Error:
             if isinstance(value.error, Exception):
                 raise value.error
@@ -269,15 +273,12 @@ class _Map(User):
         with self._reading:
             while self._items is not None and self._read - self._taken + self._chunk <= self._ahead:
                 items: list[Any] = []
-                is_over, problem = True, None
+                problem: Exception | None = None
                 try:
-                    for item in self._items:
-                        items.append(item)
-                        if len(items) == self._chunk:
-                            is_over = False
-                            break
-                except Exception as error:  # of the iterator of items
+                    items.extend(itertools.islice(self._items, self._chunk))
+                except Exception as error:  # of the iterator of items; those before are in the list
                     problem = error
+                is_over = len(items) < self._chunk
                 with self._core.change:
                     if items:
                         self._give(items)
@@ -304,6 +305,9 @@ class _Map(User):
 
     def take(self, task: Task, values: list[Any], failures: dict[int, Failure] | None) -> None:
         """Take the results of a task."""
+        if failures is None and Opened not in map(type, values):
+            self._done[task.first] = values
+            return
         for place, value in enumerate(values):
             index = task.first + place
             if failures is not None and place in failures:
