@@ -23,7 +23,7 @@ from .files import save as _save
 from .multiprocessing import ProcessContext, start_processes  # its import lets tensors be sent by handle
 from .optim.lr_scheduler.base import own, require_optimizer, set_rate
 from .optim.optimizer import Optimizer
-from .storage.arguments import INTEGERS, integer
+from .storage.arguments import INTEGERS, require_integer
 from .threads import set_num_threads
 
 __all__ = [
@@ -127,7 +127,7 @@ class Counter:
 
     def __init__(self, value: int = 0) -> None:
         self.tensor = wrap(np.zeros(1, np.int64)).share_memory_()
-        atomics.store(self.tensor, 0, _integer("value", value))
+        atomics.store(self.tensor, 0, require_integer("value", value, refusal=DTypeError))
 
     def add(self, n: int = 1) -> int:
         """Add a number. Returns the value before, which no other process gets. Does not block."""
@@ -144,7 +144,7 @@ class Counter:
         The counter ends at `total` plus the number of processes. A number that a process had when it was killed is not
         given again. Raises DTypeError: `total` is not an integer.
         """
-        total = _integer("total", total)
+        total = require_integer("total", total, refusal=DTypeError)
         while (step := self.add()) < total:
             yield step
 
@@ -153,13 +153,6 @@ class Counter:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.value})"
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        return integer(value)
-    except TypeError:
-        raise DTypeError(f"{name} must be an integer, not {value!r}") from None
 
 
 def _number(name: str, value: Any) -> float:
@@ -224,10 +217,9 @@ class Metrics:
     """
 
     def __init__(self, processes: int, *names: str) -> None:
-        if _integer("processes", processes) < 1 or not names or len(set(names)) != len(names):
-            raise InvalidArgument(
-                f"asked for metrics {names} of {processes} processes; give one process or more, and different names"
-            )
+        processes = require_integer("processes", processes, 1, DTypeError)
+        if not names or len(set(names)) != len(names):
+            raise InvalidArgument(f"asked for metrics {names}; give at least one name, and different names")
         self._columns = {name: 2 * i for i, name in enumerate(names)}
         width = -(-2 * len(names) // _LINE) * _LINE
         self.tensor = wrap(np.zeros((processes, width))).share_memory_()

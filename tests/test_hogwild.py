@@ -91,7 +91,7 @@ REFUSED: list[Any] = [
     (lambda: hogwild.run(3, (), 1), InvalidArgument, "train must be callable"),  # type: ignore[arg-type]
     (lambda: hogwild.scale_rates(RATED, "a"), DTypeError, "factor must be a number, not 'a'"),  # type: ignore[arg-type]
     (lambda: hogwild.scale_rates(3, 1), DTypeError, "int is not an Optimizer"),  # type: ignore[arg-type]
-    (lambda: Metrics("a", "loss"), DTypeError, "processes must be an integer, not 'a'"),  # type: ignore[arg-type]
+    (lambda: Metrics("a", "loss"), DTypeError, "processes must be an integer of at least 1, not 'a'"),  # type: ignore[arg-type]
     (lambda: Metrics(1, "loss").add("a", loss=1), InvalidArgument, "process 'a'; there are 1"),  # type: ignore[arg-type]
     (lambda: Metrics(1, "loss").add(0, loss="a"), DTypeError, "loss must be a number, not 'a'"),
 ]
@@ -223,7 +223,9 @@ def test_metrics_refuse():
             wrong()
     with pytest.raises(InvalidArgument, match="no metric is called 'los'; there are loss"):
         metrics.add(0, los=1)
-    for arguments in ((0, "loss"), (1,), (1, "loss", "loss")):
+    with pytest.raises(InvalidArgument, match="processes must be an integer of at least 1, not 0"):
+        Metrics(0, "loss")
+    for arguments in ((1,), (1, "loss", "loss")):
         with pytest.raises(InvalidArgument, match="different names"):
             Metrics(*arguments)
 

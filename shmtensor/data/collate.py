@@ -16,6 +16,7 @@ from .._tensor.creation import asarray, empty, tensor
 from .._tensor.joining import stack
 from ..dtypes import default_float, promoted
 from ..errors import DTypeError, InvalidArgument, SampleMismatch, type_name
+from ..storage.arguments import require_integer
 from .leaves import array_of, numbers_of, torch_tensor
 from .randoms import get_worker_info
 
@@ -339,8 +340,7 @@ def pad_collate(batch: Sequence[Any], *, padding_value: Any = 0, lengths: bool =
         SampleMismatch: arrays of another number of axes.
         InvalidArgument: multiple_of below 1.
     """
-    if multiple_of < 1:
-        raise InvalidArgument(f"multiple_of is {multiple_of}; give an integer from 1")
+    multiple_of = require_integer("multiple_of", multiple_of, 1)
     pad = functools.partial(_pad, padding_value=padding_value, lengths=lengths, multiple_of=multiple_of)
     return collate(batch, collate_fn_map=_with_arrays(pad))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 import threading
 import time
@@ -14,7 +13,8 @@ from typing import Any, Final, Generic, TextIO, TypeVar
 import numpy as np
 
 from ..errors import InvalidArgument, type_name
-from ..ipc.processes import context_of
+from ..ipc.processes import context_from
+from ..storage.arguments import require_integer
 from .datasets import IterableDataset
 from .fetching import Item, Task
 from .iteration import Epoch, LocalIterator, WorkerIterator
@@ -103,8 +103,8 @@ class DataLoader(Generic[T_co]):
     ) -> None:
         self.dataset = dataset
         self.is_iterable = _is_iterable(dataset)
-        self.num_workers = _integer("num_workers", num_workers, 0)
-        self.threads = _integer("threads", threads, 1)
+        self.num_workers = require_integer("num_workers", num_workers, 0)
+        self.threads = require_integer("threads", threads, 1)
         self.prefetch_factor = _prefetch(prefetch_factor, self.num_workers)
         self.persistent_workers = bool(persistent_workers)
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
@@ -112,13 +112,13 @@ class DataLoader(Generic[T_co]):
         self.worker_init_fn, self.generator = worker_init_fn, generator
         self.collate_fn = collate_fn
         self.output = output
-        self.max_bytes = None if max_bytes is None else _integer("max_bytes", max_bytes, 1)
+        self.max_bytes = None if max_bytes is None else require_integer("max_bytes", max_bytes, 1)
         self.reseed = Reseeding(reseed).names
         self.on_worker_death = on_worker_death
         self._check()
         self.multiprocessing_context = multiprocessing_context
         self._set_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        self._seed = None if seed is None else _index("seed", seed)
+        self._seed = None if seed is None else require_integer("seed", seed)
         self._epoch, self._runs = 0, 0
         self._is_epoch_set = False
         self._resumed: Progress | None = None
@@ -181,7 +181,7 @@ class DataLoader(Generic[T_co]):
         if batch_sampler is None and batch_size is None and drop_last:
             raise InvalidArgument("batch_size=None disables batches, and is mutually exclusive with drop_last")
         if batch_size is not None:
-            _integer("batch_size", batch_size, 1)
+            batch_size = require_integer("batch_size", batch_size, 1)
         self._own_sampler: RandomSampler | None = None
         self._has_theirs = sampler is not None or batch_sampler is not None
         if sampler is None and not self.is_iterable and batch_sampler is None:
@@ -211,7 +211,7 @@ class DataLoader(Generic[T_co]):
 
         Reaches workers, and the sampler, also the program's own, of which it calls `set_epoch`.
         """
-        self._epoch = _index("epoch", epoch)
+        self._epoch = require_integer("epoch", epoch)
         self._is_epoch_set = True
         self._resumed = None
 
@@ -448,35 +448,18 @@ def _nothing() -> None:
     """Stands for a weak reference to an iterator, where there is none."""
 
 
-def _index(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise InvalidArgument(f"{name} must be an integer, not {value!r}") from None
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidArgument(f"{name} must be an integer of at least {least}, not {value!r}")
-    return value
-
-
 def _prefetch(value: int | None, workers: int) -> int:
     if value is None:
         return _PREFETCH
     if not workers:
         raise InvalidArgument("prefetch_factor needs num_workers above 0: without workers nothing is loaded ahead")
-    return _integer("prefetch_factor", value, 1)
+    return require_integer("prefetch_factor", value, 1)
 
 
 def _context(given: Any, workers: int) -> Any:
-    """Return the context that starts workers. Raises InvalidArgument: no such start method."""
-    if given is None:
-        return context_of() if workers else None
-    if not workers:
+    """Return the context that starts workers, if there are any. Raises InvalidArgument: no such start method."""
+    if workers:
+        return context_from("multiprocessing_context", given)
+    if given is not None:
         raise InvalidArgument("multiprocessing_context needs num_workers above 0")
-    method = given if isinstance(given, str) else getattr(given, "get_start_method", lambda: None)()
-    if method not in ("fork", "spawn", "forkserver"):
-        what = repr(given) if isinstance(given, str) else f"an object of {type_name(given)}"
-        raise InvalidArgument(f"multiprocessing_context must be a start method or a context, not {what}")
-    return context_of(method)
+    return None

@@ -20,18 +20,13 @@ from .._tensor.creation import asarray
 from ..errors import InvalidArgument
 from ..random.generator import Generator
 from ..random.sampling import multinomial, randint, randperm
+from ..storage.arguments import require_integer
 from .leaves import array_of
 from .randoms import draw_seed, mixed
 
 T_co = TypeVar("T_co", covariant=True)
 Order = NDArray[np.int64]
 Keys = Order | list[Any]
-
-
-def _positive(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise InvalidArgument(f"{name} should be a positive integer value, but got {name}={value}")
-    return value
 
 
 def _boolean(name: str, value: Any) -> bool:
@@ -170,8 +165,8 @@ class RandomSampler(_Random):
         super().__init__(generator, seed)
         self.data_source = data_source
         self.replacement = _boolean("replacement", replacement)
-        self._num_samples = num_samples
-        _positive("num_samples", self.num_samples)
+        found = require_integer("num_samples", len(data_source) if num_samples is None else num_samples, 1)
+        self._num_samples = None if num_samples is None else found
 
     @property
     def num_samples(self) -> int:
@@ -253,7 +248,7 @@ class WeightedRandomSampler(_Random):
         seed: int | None = None,
     ) -> None:
         super().__init__(generator, seed)
-        self.num_samples = _positive("num_samples", num_samples)
+        self.num_samples = require_integer("num_samples", num_samples, 1)
         self.replacement = _boolean("replacement", replacement)
         self.weights = asarray(weights, dtype=np.float64)
         if self.weights.ndim != 1:
@@ -286,7 +281,7 @@ class BatchSampler(Sampler[list[int]]):
     """
 
     def __init__(self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool) -> None:
-        self.batch_size = _positive("batch_size", batch_size)
+        self.batch_size = require_integer("batch_size", batch_size, 1)
         self.drop_last = _boolean("drop_last", drop_last)
         self.sampler = sampler
 
@@ -357,8 +352,8 @@ class BucketSampler(Sampler[list[int]]):
         self.lengths = asarray(lengths)._live()
         if self.lengths.ndim != 1:
             raise InvalidArgument(f"lengths have shape {self.lengths.shape}; give one number for each sample")
-        self.batch_size = _positive("batch_size", batch_size)
-        self.window = _positive("window", window)
+        self.batch_size = require_integer("batch_size", batch_size, 1)
+        self.window = require_integer("window", window, 1)
         self.drop_last = _boolean("drop_last", drop_last)
         self.shuffle = _boolean("shuffle", shuffle)
         self._random = RandomSampler(self.lengths, generator=generator, seed=seed) if len(self.lengths) else None
@@ -452,6 +447,7 @@ class DistributedSampler(_Ordered):
             group = _group()
             num_replicas = group[0] if num_replicas is None else num_replicas
             rank = group[1] if rank is None else rank
+        num_replicas, rank = require_integer("num_replicas", num_replicas, 1), require_integer("rank", rank)
         if not 0 <= rank < num_replicas:
             raise InvalidArgument(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank

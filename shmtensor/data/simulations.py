@@ -20,6 +20,7 @@ from .. import _native
 from .._tensor.core import Tensor
 from .._tensor.creation import empty, zeros
 from ..errors import InvalidArgument, SampleMismatch, ShmTensorError, TaskFailed, WorkerDied
+from ..storage.arguments import require_integer
 from .collate import default_collate
 from .failures import Failure, raise_failure
 from .layouts import Layout, layout_of
@@ -241,6 +242,8 @@ class Simulations(User):
         """
         core = self._core
         core.require_open()
+        min = require_integer("min", min, 0)
+        max = None if max is None else require_integer("max", max, 1)
         with core.change:
             self._require_open()
             self._check(min, max, deadline)
@@ -266,9 +269,6 @@ class Simulations(User):
 
     def _check(self, least: int, most: int | None, deadline: float | None) -> None:
         """Raise InvalidArgument for bounds that cannot be met."""
-        for name, value, lowest in (("min", least, 0), ("max", most, 1)):
-            if value is not None and (not isinstance(value, int | np.integer) or value < lowest):
-                raise InvalidArgument(f"{name} must be an integer of at least {lowest}, not {value!r}")
         if deadline is not None and (not isinstance(deadline, int | float | np.number) or deadline != deadline):
             raise InvalidArgument(f"deadline is {deadline!r}; give seconds, 0 not to wait, None for no bound")
         if most is not None and least > most:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import QuotaExceeded
+from ..storage.arguments import require_integer
 
 _PREFETCH: Final = (2, 4)
 _GAIN: Final = 1.05
@@ -70,7 +71,8 @@ def tuned(make: Callable[..., Any], max_bytes: int | None, max_workers: int | No
         max_workers: at most so many; None: as many as there are processors.
         seconds: for each setting.
     """
-    most = len(os.sched_getaffinity(0)) if max_workers is None else max_workers
+    processors = len(os.sched_getaffinity(0))
+    most = require_integer("max_workers", processors if max_workers is None else max_workers, 0)
     trials = [_trial(make, 0, None, None, seconds)]
     best = trials[0]
     for workers in _counts(most):

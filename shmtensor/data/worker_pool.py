@@ -10,12 +10,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing import current_process, get_all_start_methods
+from multiprocessing import current_process
 from typing import Any, Final, Self
 
 from .._tensor.core import Tensor
 from ..errors import InvalidArgument, ShmTensorError, TaskFailed
-from ..ipc.processes import context_of
+from ..ipc.processes import context_from
+from ..storage.arguments import require_integer
 from .failures import Failure, raise_failure
 from .leaves import PLAIN
 from .outputs import converted, converter
@@ -80,29 +81,22 @@ class WorkerPool:
         timeout: float = 0,
         seed: int | None = None,
     ) -> None:
-        if workers is None:
-            workers = len(os.sched_getaffinity(0))
-        _require("workers", workers, 1)
+        workers = require_integer("workers", len(os.sched_getaffinity(0)) if workers is None else workers, 1)
         if initializer is not None and not callable(initializer):
             raise InvalidArgument(f"initializer must be callable, and {initializer!r} is not")
         if on_worker_death not in _DEATHS:
             raise InvalidArgument(f"on_worker_death must be 'raise' or 'restart', not {on_worker_death!r}")
         if not isinstance(timeout, int | float) or not timeout >= 0:
             raise InvalidArgument(f"timeout is {timeout!r}; give seconds, 0 for no bound")
-        if seed is not None:
-            _require("seed", seed, 0)
+        seed = draw_seed() if seed is None else require_integer("seed", seed, 0)
         self._convert = converter(output, False)
         if current_process().daemon:
             raise InvalidArgument(
                 "a worker of a pool, or another daemonic process, cannot start processes; make the WorkerPool outside "
                 "of it"
             )
-        if isinstance(context, str) and context not in get_all_start_methods():
-            raise InvalidArgument(f"context must be one of {', '.join(get_all_start_methods())}, not {context!r}")
-        if context is None or isinstance(context, str):
-            context = context_of(context)
         self._core = PoolCore(
-            context, workers, initializer, draw_seed() if seed is None else seed, on_worker_death == "restart", timeout
+            context_from("context", context), workers, initializer, seed, on_worker_death == "restart", timeout
         )
 
     def map(
@@ -139,10 +133,8 @@ class WorkerPool:
         """
         if not callable(function):
             raise InvalidArgument(f"function must be callable, and {function!r} is not")
-        _require("chunk", chunk, 1)
-        if ahead is None:
-            ahead = _AHEAD * chunk * self._core.workers
-        _require("ahead", ahead, 1)
+        chunk = require_integer("chunk", chunk, 1)
+        ahead = require_integer("ahead", _AHEAD * chunk * self._core.workers if ahead is None else ahead, 1)
         return _Map(self._core, function, iter(items), in_order, ahead, min(chunk, ahead), self._convert)
 
     def simulations(self, factory: Callable[[int], Any], count: int) -> Simulations:
@@ -160,8 +152,7 @@ class WorkerPool:
         """
         if not callable(factory):
             raise InvalidArgument(f"factory must be callable, and {factory!r} is not")
-        _require("count", count, 1)
-        return Simulations(self._core, factory, count, self._convert)
+        return Simulations(self._core, factory, require_integer("count", count, 1), self._convert)
 
     def pids(self) -> list[int]:
         """The workers' process ids, by their numbers. Does not block."""
@@ -180,11 +171,6 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _require(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgument(f"{name} must be an integer of at least {least}, not {value!r}")
 
 
 class _Error:

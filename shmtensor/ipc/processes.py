@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from .._loading import integrate
-from ..errors import ShmTensorError
+from ..errors import InvalidArgument, ShmTensorError, type_name
 from ..manager import client
 from . import reductions
 
@@ -132,3 +132,22 @@ def context_of(method: str | None = None) -> Any:
     found = _CONTEXTS[multiprocessing.get_start_method() if method is None else method]
     found._check_available()
     return found
+
+
+def context_from(name: str, given: Any) -> Any:
+    """Return the basic context of an argument: a start method, a context that has one, or None for the default method.
+
+    Args:
+        name: of the argument, for the message.
+        given: its value.
+
+    Raises:
+        InvalidArgument: neither of them.
+    """
+    if given is None:
+        return context_of()
+    method = given if isinstance(given, str) else getattr(given, "get_start_method", lambda: None)()
+    if method not in _CONTEXTS:
+        what = repr(given) if isinstance(given, str) else f"an object of {type_name(given)}"
+        raise InvalidArgument(f"{name} must be a start method ({', '.join(_CONTEXTS)}) or a context, not {what}")
+    return context_of(method)

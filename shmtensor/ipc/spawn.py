@@ -26,6 +26,7 @@ from typing import Any
 
 from .._native import Descriptor
 from ..errors import InvalidArgument, ShmTensorError, type_name
+from ..storage.arguments import require_integer
 from .processes import context_of
 
 GRACE_SECONDS = 30.0
@@ -280,8 +281,7 @@ def start_processes(
         raise InvalidArgument(f"fn must be callable as fn(i, *args), and {fn!r} is not; pass the function itself")
     if not isinstance(args, tuple | list):
         raise InvalidArgument(f"args must be a tuple or list, not {type_name(args)}; write args=(value,) for one")
-    if not isinstance(nprocs, int) or isinstance(nprocs, bool) or nprocs < 1:
-        raise InvalidArgument(f"nprocs must be an integer of at least 1, not {nprocs!r}")
+    nprocs = require_integer("nprocs", nprocs, 1)
     methods = multiprocessing.get_all_start_methods()
     if start_method not in methods:
         raise InvalidArgument(f"unknown start method {start_method!r}; choose one of {', '.join(methods)}")

@@ -14,7 +14,7 @@ from .._native import overlaps
 from ..allocators.default import again
 from ..allocators.protocol import MAX_BYTES
 from ..dtypes import NumpyType, default_complex, default_float, require_supported
-from ..errors import DTypeError, InvalidArgument, LayoutError
+from ..errors import DTypeError, InvalidArgument, LayoutError, ShmTensorError
 
 SEQUENCES: Final = (tuple, list)
 INTEGERS: Final = (int, np.integer)
@@ -27,6 +27,31 @@ def integer(value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError("bool is not an integer")
     return operator.index(value)
+
+
+def require_integer(
+    name: str, value: Any, least: int | None = None, refusal: type[ShmTensorError] = InvalidArgument
+) -> int:
+    """Convert an argument to int, as `integer` does. Does not block.
+
+    Args:
+        name: of the argument, for the message.
+        value: an integer of any class except bool.
+        least: the smallest one that is allowed; None: all are.
+        refusal: the error for a value that is not an integer.
+
+    Raises:
+        InvalidArgument: less than `least`.
+        refusal: not an integer.
+    """
+    bound = "" if least is None else f" of at least {least}"
+    try:
+        found = integer(value)
+    except TypeError:
+        raise refusal(f"{name} must be an integer{bound}, not {value!r}") from None
+    if least is not None and found < least:
+        raise InvalidArgument(f"{name} must be an integer{bound}, not {value!r}")
+    return found
 
 
 def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], int]:

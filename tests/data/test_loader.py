@@ -464,12 +464,22 @@ def test_a_fork_does_not_use_its_parents_workers():
         {"output": "tensorflow"}, {"threads": 0}, {"max_bytes": 0}, {"on_worker_death": "ignore"},
         {"reseed": "random"}, {"reseed": "numpy", "threads": 2}, {"collate_fn": 3},
         {"num_workers": 1, "prefetch_factor": 0}, {"seed": 1.5}, {"seed": "1"}, {"timeout": float("nan")},
+        {"num_workers": True}, {"batch_size": 4.0}, {"num_workers": 1, "multiprocessing_context": 3},
     ],
     ids=repr,
 )  # fmt: skip
 def test_arguments_that_cannot_be(kwargs):
     with pytest.raises(InvalidArgument):
         DataLoader(Rows(), **kwargs)
+
+
+def test_integers_of_numpy_are_integers():
+    loader = DataLoader(
+        Rows(64), np.int64(8), num_workers=np.int64(1), prefetch_factor=np.int64(1), threads=np.int64(1),
+        seed=np.int64(3), max_bytes=np.int64(10**6),
+    )  # fmt: skip
+    loader.set_epoch(np.int64(1))
+    assert plain(list(loader)) == batches(Rows(64), 8)
 
 
 @pytest.mark.parametrize("kwargs", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}], ids=repr)

@@ -257,6 +257,7 @@ WRONG = [
     ("BatchSampler", (range(3), 2, 1)),
     ("DistributedSampler", (range(3), 2, 2)),
     ("DistributedSampler", (range(3), 2, -1)),
+    ("DistributedSampler", (range(3), 0, 0)),
 ]
 
 
@@ -267,6 +268,14 @@ def test_wrong_arguments_are_refused_as_in_torch(name, arguments):
     torch = pytest.importorskip("torch")
     with pytest.raises((ValueError, TypeError)):
         getattr(torch.utils.data, name)(*arguments)
+
+
+def test_integers_of_numpy_are_integers():
+    three = np.int64(3)
+    assert list(BatchSampler(range(7), three, False)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert len(list(RandomSampler(range(7), num_samples=three))) == 3
+    assert len(list(WeightedRandomSampler([1, 2], three))) == 3
+    assert list(DistributedSampler(range(6), three, np.int64(1), shuffle=False)) == [1, 4]
 
 
 def test_drawing_more_than_there_is_without_replacement_is_refused():

@@ -224,13 +224,17 @@ def test_a_worker_that_cannot_start():
     ("arguments", "message"),
     [
         ({"workers": 0}, "workers must be an integer of at least 1"),
-        ({"workers": True}, "workers must be"),
+        ({"workers": True}, "workers must be an integer of at least 1, not True"),
+        ({"workers": 1.0}, r"workers must be an integer of at least 1, not 1\.0"),
+        ({"seed": -1}, "seed must be an integer of at least 0, not -1"),
+        ({"context": "thread"}, r"context must be a start method \(fork, .*\) or a context, not 'thread'"),
+        ({"context": 3}, r"context must be a start method \(fork, .*\) or a context, not an object of int"),
         ({"output": "tensorflow"}, "output must be"),
         ({"on_worker_death": "ignore"}, "on_worker_death must be 'raise' or 'restart'"),
         ({"timeout": -1}, "timeout"),
         ({"initializer": 3}, "initializer must be callable"),
     ],
-    ids=["workers", "bool", "output", "death", "timeout", "initializer"],
+    ids=["workers", "bool", "float", "seed", "method", "context", "output", "death", "timeout", "initializer"],
 )
 def test_arguments_out_of_range(arguments, message):
     with pytest.raises(InvalidArgument, match=message):
@@ -238,9 +242,18 @@ def test_arguments_out_of_range(arguments, message):
 
 
 def test_arguments_of_map_out_of_range(pool):
-    for arguments in ({"chunk": 0}, {"ahead": 0}, {"function": 3}):
+    for arguments in ({"chunk": 0}, {"chunk": 1.0}, {"ahead": 0}, {"ahead": True}, {"function": 3}):
         with pytest.raises(InvalidArgument, match=next(iter(arguments))):
             pool.map(**{"function": world.square, "items": range(3), **arguments})
+
+
+def test_integers_of_numpy_are_integers():
+    with WorkerPool(np.int64(1), seed=np.uint8(3)) as pool:
+        assert list(pool.map(world.square, range(5), ahead=np.int64(3), chunk=np.int32(2))) == [0, 1, 4, 9, 16]
+        simulations = pool.simulations(world.Counter, np.int64(3))
+        simulations.send(method="reset")
+        ids, _ = simulations.gather(min=np.int64(2), max=np.int64(3))
+        assert 2 <= len(ids) <= 3
 
 
 def test_a_pool_that_is_closed_or_of_another_process(pool):
