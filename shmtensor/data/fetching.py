@@ -246,7 +246,7 @@ class Fetcher:
         Raises KeyedError. The samples of this batch before the error are lost; the next batch goes on behind it.
         """
         stream = self._streams.get(run)
-        if stream is None or stream.position > start:
+        if stream is None:
             try:
                 stream = self._streams[run] = _Stream(iter(self.task.dataset))
             except Exception as error:

@@ -497,7 +497,6 @@ class Pipeline:
         for batch in self._pending.values():
             batch.is_seen = batch.is_done()
         for member in self._crew.ended():
-            self._drain()  # what it had put
             lost = [
                 (batch, chunk)
                 for batch in self._pending.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from loader_world import DiesOnce, Failing, Loud, Rows, Slow, Stream
-from manager_world import is_alive, until
+from manager_world import BOUND, is_alive, until
 
 import shmtensor as st
 from shmtensor.data import DataLoader
+from shmtensor.data.pipeline import Batch, Pipeline
 from shmtensor.errors import (
     DTypeError,
     InvalidArgument,
@@ -185,6 +187,39 @@ def test_batches_that_nobody_wants_are_not_loaded(tmp_path):
     dataset.mark.touch()
     assert whole(loader) == WANTED
     assert dataset.counts[8:].tolist() == [1] * 56
+
+
+class Gated(Failing):
+    """Sample 0 fails. The others are counted, and wait until the program knows of it."""
+
+    def __init__(self) -> None:
+        super().__init__(0, "key")
+        self.gate = multiprocessing.get_context("fork").Event()
+        self.counts = st.zeros(64, dtype=st.int64, shared=True)
+
+    def __getitem__(self, index: int) -> Any:
+        if index:
+            assert self.gate.wait(BOUND)
+            self.counts[index] += 1
+        return super().__getitem__(index)
+
+
+def test_the_rest_of_a_failed_batch_is_not_loaded_nor_waited_for(monkeypatch):
+    dataset, seen = Gated(), []
+    take = Pipeline._take
+
+    def then_open(pipeline: Pipeline, message: Any) -> None:
+        seen.extend(pipeline._pending.values())
+        take(pipeline, message)
+        dataset.gate.set()
+
+    monkeypatch.setattr(Pipeline, "_take", then_open)
+    with pytest.raises(KeyError, match="no such thing"):
+        next(iter(DataLoader(dataset, 64, num_workers=1, multiprocessing_context="fork")))
+    batch: Batch = seen[0]
+    assert dataset.counts.sum() < 32, "chunks were begun after the program knew of the failure"
+    # Else it is found to be done by a look that comes once in a while.
+    until(batch.is_counted_done, "a count of all chunks, also of those that nobody begins")
 
 
 def test_an_error_that_ends_the_epoch_ends_the_workers():

@@ -18,7 +18,7 @@ from manager_world import until
 from tiers import first
 
 import shmtensor as st
-from shmtensor.data import WorkerPool
+from shmtensor.data import WorkerPool, pool_core
 from shmtensor.errors import InvalidArgument, SampleMismatch, TaskTimeout, WorkerDied
 
 pytestmark = pytest.mark.usefixtures("in_time")
@@ -423,6 +423,19 @@ def test_a_result_of_a_dead_worker_is_not_that_of_the_next_call():
         simulations = pool.simulations(world.Various, 1)
         simulations.send(method="puts_and_dies")
         assert simulations.gather()[1] is None and simulations.restarted.tolist() == [0]
+        simulations.send(method="step")
+        until(lambda: simulations._states[0] > 0, "the result is there before anybody waits")
+        assert simulations.gather()[1]["text"] == ["0"]
+
+
+def test_nor_is_one_whose_message_is_read_after_its_death_was_noticed(monkeypatch):
+    monkeypatch.setattr(pool_core, "_LOOK", 1e-4)  # a wait looks for deaths first, however soon it comes
+    with WorkerPool(1, context="fork", on_worker_death="restart") as pool:
+        simulations = pool.simulations(world.Various, 1)
+        simulations.send(method="puts_and_dies")
+        until(pool._core._crew.ended, "the worker's death")
+        assert simulations.gather()[1] is None and simulations.restarted.tolist() == [0]
+        assert list(pool.map(world.square, range(3))) == [0, 1, 4]  # takes all messages that there are
         simulations.send(method="step")
         until(lambda: simulations._states[0] > 0, "the result is there before anybody waits")
         assert simulations.gather()[1]["text"] == ["0"]
