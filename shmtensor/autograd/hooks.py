@@ -100,7 +100,7 @@ def register_after(node: Node, hook: Callable[[tuple[Any, ...], tuple[Any, ...]]
 
 
 def replacement(hook: Any, before: Any, given: Any) -> Any:
-    """A gradient that a hook has given in place of another one: a tensor of the same shape and dtype, or None.
+    """The gradient that a hook returned in place of another one: a tensor of the same shape and dtype, or None.
 
     Raises:
         DTypeError: it is not a tensor, or one of another dtype.
@@ -109,17 +109,19 @@ def replacement(hook: Any, before: Any, given: Any) -> Any:
     if given is None or given is before:
         return given
     if not isinstance(given, Tensor) and not hasattr(given, "to_dense"):
-        raise DTypeError(f"hook {name_of(hook)} gave a {type_name(given)} as gradient; it must give a tensor, or None")
+        raise DTypeError(
+            f"hook {name_of(hook)} returned a {type_name(given)} as gradient; it must return a tensor or None"
+        )
     if before is None:
-        raise InvalidArgument(f"hook {name_of(hook)} gave a tensor where there is no gradient; give None there")
+        raise InvalidArgument(f"hook {name_of(hook)} returned a tensor for a gradient that is None; return None")
     if given.shape != before.shape:
         raise InvalidArgument(
-            f"hook {name_of(hook)} gave a gradient of shape {given.shape} in place of one of shape {before.shape}; "
+            f"hook {name_of(hook)} returned a gradient of shape {given.shape} in place of one of shape {before.shape}; "
             "give one of that shape"
         )
     if given.dtype != before.dtype:
         raise DTypeError(
-            f"hook {name_of(hook)} gave a gradient of {given.dtype.name} in place of one of {before.dtype.name}; "
+            f"hook {name_of(hook)} returned a gradient of {given.dtype.name} in place of one of {before.dtype.name}; "
             "convert it by to(g.dtype)"
         )
     return given
@@ -180,12 +182,12 @@ def _replacements(hook: Any, before: tuple[Any, ...], given: Any) -> tuple[Any, 
         given = (given,)
     if not isinstance(given, tuple):
         raise DTypeError(
-            f"hook {name_of(hook)} gave a {type_name(given)}; it must give a tuple, of as many gradients as it gets, "
-            "or None"
+            f"hook {name_of(hook)} returned a {type_name(given)}; it must return None, or a tuple of as many "
+            "gradients as it gets"
         )
     if len(given) != len(before):
         raise InvalidArgument(
-            f"hook {name_of(hook)} gave {len(given)} gradients in place of {len(before)}; give one for each, None for "
-            "none"
+            f"hook {name_of(hook)} returned {len(given)} gradients in place of {len(before)}; return one for each, or "
+            "None"
         )
     return tuple([replacement(hook, old, new) for old, new in zip(before, given, strict=True)])

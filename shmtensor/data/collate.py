@@ -120,7 +120,9 @@ def _of_key(batch: Sequence[Any], key: Any) -> list[Any]:
         return [sample[key] for sample in batch]
     except KeyError:
         place = next(place for place, sample in enumerate(batch) if key not in sample)
-        raise SampleMismatch(f"sample 0 of the batch has the key {key!r}, sample {place} has not", (0, place)) from None
+        raise SampleMismatch(
+            f"sample 0 of the batch has the key {key!r}, and sample {place} does not", (0, place)
+        ) from None
 
 
 def _require_equal_lengths(batch: Sequence[Any]) -> None:

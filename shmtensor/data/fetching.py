@@ -236,7 +236,7 @@ class Fetcher:
         except Exception as error:
             raise KeyedError(keys, error) from error
         if len(found) != len(keys):
-            wrong = SampleFailed(f"__getitems__ of the dataset gave {len(found)} samples for {len(keys)} keys")
+            wrong = SampleFailed(f"__getitems__ of the dataset returned {len(found)} samples for {len(keys)} keys")
             raise KeyedError(keys, wrong)
         return found
 

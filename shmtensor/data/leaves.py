@@ -14,13 +14,13 @@ from ..dtypes import BY_DTYPE
 
 _NONE: Final[tuple[()]] = ()
 _OURS: Final = ("torch.bfloat16", "torch.float8_e4m3fn")
-"""torch's types that NumPy has not, and tensors have."""
+"""torch's types that tensors have and NumPy does not."""
 PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None), complex})
 """Types of leaves that are sent and handed out as they are."""
 
 
 def torch_tensor() -> Any:
-    """The class of torch's tensors if torch is imported, else what nothing is an instance of. Does not block."""
+    """The class of torch's tensors if torch is imported, else a class without instances. Does not block."""
     torch = sys.modules.get("torch")
     return getattr(torch, "Tensor", _NONE)
 

@@ -33,14 +33,14 @@ T_co = TypeVar("T_co", covariant=True)
 _PREFETCH: Final = 2
 _DEATHS: Final = ("raise", "restart")
 _TOOLS: Final = ("_context", "_convert", "_iterator", "_slots", "_reader_slots", "_pipelines", "_lock")
-"""Attributes of a loader that are made anew where it is unpickled."""
+"""Attributes that are not pickled: they are created again when a loader is unpickled."""
 
 
 class DataLoader(Generic[T_co]):
     """Batches of a dataset, loaded ahead by worker processes. See docs/data.md.
 
     Arguments up to `in_order` are torch's. Workers write samples straight into shared memory, and several fill one
-    batch. A batch's memory is used again only when nobody has it any more, so batches can be kept.
+    batch. A batch's memory is reused only when nothing refers to it any more, so batches can be kept.
 
     Args:
         dataset: map-style (`__getitem__`, `__len__`; also `__getitems__(keys)` for many samples at once, and
@@ -264,8 +264,8 @@ class DataLoader(Generic[T_co]):
         below = getattr(sampler, "sampler", sampler)
         if progress.sampler is None and not isinstance(below, Sequence | SequentialSampler | np.ndarray):
             warnings.warn(
-                f"{type_name(below)} has no state_dict() and load_state_dict(): batches are left out by their number, "
-                "and the rest is right only if it gives the order that it gave then",
+                f"{type_name(below)} has no state_dict() and load_state_dict(): batches that were handed out before "
+                "are skipped by number, so the rest is right only if it gives the same order again",
                 stacklevel=3,
             )
 
@@ -276,7 +276,7 @@ class DataLoader(Generic[T_co]):
     def tune(self, max_bytes: int | None = None, max_workers: int | None = None, seconds: float = 1.0) -> Tuning:
         """Try numbers of workers and of batches loaded ahead on the dataset. Blocks; does not change this loader.
 
-        Workers are added as long as these help. A sampler of the program is iterated by each trial.
+        Workers are added as long as this makes loading faster. A sampler of the program is iterated by each trial.
 
         Args:
             max_bytes: bound of the memory of batches; default that of this loader.
@@ -291,7 +291,7 @@ class DataLoader(Generic[T_co]):
         return tuned(self._like, self.max_bytes if max_bytes is None else max_bytes, max_workers, seconds)
 
     def _like(self, num_workers: int, prefetch_factor: int | None, max_bytes: int | None) -> DataLoader[T_co]:
-        """A loader as this one but for some arguments."""
+        """A loader like this one, except for some arguments."""
         own = self._own_sampler is not None or isinstance(self.sampler, SequentialSampler)
         with_batches = self._batched and self.batch_size is None
         return DataLoader(
@@ -307,7 +307,7 @@ class DataLoader(Generic[T_co]):
         )  # fmt: skip
 
     def progress(self, file: TextIO | None = None, seconds: float = 0.5) -> Iterator[T_co]:
-        """The batches of an epoch, with a line about it that is renewed: `for batch in loader.progress()`.
+        """The batches of an epoch, with a status line that is updated: `for batch in loader.progress()`.
 
         Args:
             file: where the line goes; default standard error.

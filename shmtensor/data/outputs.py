@@ -33,7 +33,7 @@ def _numpy(tensor: Tensor) -> Any:
 
 
 def converter(output: str, pin_memory: bool) -> Callable[[Tensor], Any]:
-    """The function that makes what the program gets of a tensor of a batch, without a copy or gradients.
+    """The function that converts tensors of batches for the program, without a copy and without gradients.
 
     Args:
         output: "shmtensor", "numpy", "torch" or "jax".
@@ -89,7 +89,7 @@ def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
 
 @contextmanager
 def bounded(keys: Any) -> Iterator[None]:
-    """Work on a batch in a `with` statement, which raises InvalidArgument with its keys if that is no tree."""
+    """Convert a RecursionError in a `with` statement to InvalidArgument, with the keys of the batch."""
     try:
         yield
     except RecursionError:
@@ -102,5 +102,5 @@ def bounded(keys: Any) -> Iterator[None]:
 
 
 def detached(tree: Any) -> Any:
-    """The tree with tensors that are recorded without that."""
+    """The tree with its tensors detached: without recorded gradients."""
     return converted(tree, _plain)

@@ -19,7 +19,7 @@ from .leaves import PLAIN, numbers_of
 
 
 class Opened(NamedTuple):
-    """What came of a parcel: a value, or the failure to read it."""
+    """The content of a parcel: a value, or the failure to read it."""
 
     value: Any
     failure: Failure | None

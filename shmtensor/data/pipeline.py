@@ -291,8 +291,8 @@ class Pipeline:
             raise SampleFailed("the workers of this loader were ended, after an error in another iterator of it")
         if not self._crew.members:
             if threading.current_thread() is threading.main_thread():
-                raise SampleFailed("the workers of this loader were ended, for the interpreter exits")
-            raise SystemExit  # of a thread, in silence
+                raise SampleFailed("the workers of this loader were ended, because the interpreter exits")
+            raise SystemExit  # ends the thread without a message
 
     def close(self) -> None:
         """End the workers, if this process started them. Blocks for less than half a second. May be called again."""

@@ -95,13 +95,13 @@ _current: Final = _Current()
 
 
 def begin_sample(seed: int, epoch: int, index: Any) -> None:
-    """Say which sample this thread loads from now on. Does not block; takes far less than a microsecond."""
+    """Note which sample this thread loads from now on. Does not block; takes far less than a microsecond."""
     _current.sample = (seed, epoch, index)
     _current.generator = None
 
 
 def end_samples() -> None:
-    """Say that this thread loads no sample any more. Does not block."""
+    """Note that this thread no longer loads a sample. Does not block."""
     _current.sample = _current.generator = None
 
 
@@ -223,7 +223,7 @@ _worker: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """What the loader's worker that calls it should know of itself; None in other processes. Does not block."""
+    """Information about the worker that calls this; None in other processes. Does not block."""
     return _worker
 
 

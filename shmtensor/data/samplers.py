@@ -177,7 +177,7 @@ class RandomSampler(_Random):
         """The indices of the epoch `self.epoch`, in order. Does not begin it. Does not block."""
         n, wanted, generator = len(self.data_source), self.num_samples, self._generator()
         if n == 0:
-            raise InvalidArgument(f"{wanted} samples cannot be drawn of a dataset that has none")
+            raise InvalidArgument(f"{wanted} samples cannot be drawn from a dataset that has none")
         if self.replacement:
             return _array(randint(n, (wanted,), generator=generator))
         rounds = [_array(randperm(n, generator=generator)) for _ in range(-(-wanted // n))]
@@ -188,7 +188,7 @@ class RandomSampler(_Random):
 
 
 class SubsetRandomSampler(_Random):
-    """Certain indices in random order.
+    """Given indices in random order.
 
     Args:
         indices: the indices, a sequence or array; they may be any keys of a dataset, and are given as they are.
@@ -213,7 +213,7 @@ class SubsetRandomSampler(_Random):
 
 
 def _integers(indices: Sequence[Any]) -> Order | None:
-    """Indices as an array; None: they are something else than integers of 64 bits."""
+    """Indices as an array; None: they are not 64-bit integers."""
     array = array_of(indices)
     if array is None:
         if not set(map(type, indices)) <= {int}:
@@ -234,8 +234,8 @@ class WeightedRandomSampler(_Random):
         generator, seed: as of `RandomSampler`.
 
     Raises:
-        InvalidArgument: num_samples is not positive, replacement no bool, or weights no sequence of numbers; when it is
-            iterated, fewer weights above 0 than samples to draw without replacement.
+        InvalidArgument: num_samples is not positive, replacement is not a bool, or weights are not a sequence of
+            numbers; when it is iterated, fewer weights above 0 than samples to draw without replacement.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class BatchSampler(Sampler[list[int]]):
         drop_last: whether a last list of fewer is left out.
 
     Raises:
-        InvalidArgument: batch_size is not positive, or drop_last no bool.
+        InvalidArgument: batch_size is not positive, or drop_last is not a bool.
     """
 
     def __init__(self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool) -> None:
@@ -335,7 +335,8 @@ class BucketSampler(Sampler[list[int]]):
         generator, seed: as of `RandomSampler`.
 
     Raises:
-        InvalidArgument: batch_size or window is not positive, drop_last no bool, or lengths have more than one axis.
+        InvalidArgument: batch_size or window is not positive, drop_last is not a bool, or lengths have more than one
+            axis.
     """
 
     def __init__(
@@ -463,7 +464,7 @@ class DistributedSampler(_Ordered):
             order = _array(randperm(count, generator=Generator(self.seed + self.epoch)))
         else:
             order = np.arange(count)
-        order = np.resize(order, self.total_size) if count else order  # repeated from its begin, or cut
+        order = np.resize(order, self.total_size) if count else order  # repeated from its start, or cut
         return order[self.rank :: self.num_replicas]
 
     def _next(self) -> Order:

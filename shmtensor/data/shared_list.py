@@ -42,7 +42,7 @@ _READ: Final[dict[str, Callable[[memoryview], Any]]] = {"str": _text, "bytes": b
 
 
 class SharedList(Sequence[T_co], Generic[T_co]):
-    """An unchangeable list in shared memory. `shared[i]` makes the object anew; slices are SharedLists of the memory.
+    """An immutable list in shared memory. `shared[i]` makes a new object; slices are SharedLists over the same memory.
 
     A list of int (of 64 bits), of float or of bool is an array; of str or of bytes, their bytes one after the other;
     any other list has a pickle of each object.
@@ -87,7 +87,7 @@ class SharedList(Sequence[T_co], Generic[T_co]):
 
         Raises:
             IndexOutOfRange: no such object.
-            DTypeError: no integer.
+            DTypeError: not an integer.
         """
         try:
             place = self._range[index]

@@ -87,7 +87,7 @@ class Simulations(User):
 
     @property
     def restarted(self) -> NDArray[np.int64]:
-        """Ids of simulations that were made anew after the death of their worker, until their next call."""
+        """Ids of simulations that were created again after the death of their worker, until their next call."""
         return np.flatnonzero(self._is_restarted)
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class Simulations(User):
                 f"({len(busy)} of {len(places)} ids have one)"
             )
         if len(np.unique(places)) < len(places):
-            raise InvalidArgument("ids has an id twice; each simulation has one call at a time")
+            raise InvalidArgument("ids has an id twice; a simulation can have one call at a time")
         return places
 
     def _write(self, inputs: Any, places: NDArray[np.int64]) -> None:
@@ -191,7 +191,7 @@ class Simulations(User):
             rows = iter(arrays)
             self._inputs = _Slots(layout_of(_rebuilt(inputs, lambda _: next(rows)[0])), self._count)
             if len(self._inputs.arrays) != len(arrays):
-                raise InvalidArgument(f"inputs of {len(arrays)} arrays; put more than 128 into fewer")
+                raise InvalidArgument(f"the inputs have {len(arrays)} arrays; the maximum is 128, so join some of them")
             self._structure = described
             self._untold.append(("inputs", self.number, Parcel(self._inputs.layout), self._inputs.tensors))
         for into, array in zip(self._inputs.arrays, arrays, strict=True):
@@ -428,7 +428,7 @@ class Simulations(User):
         return ""
 
     def lose(self, member: int, death: Callable[[], WorkerDied]) -> None:
-        """The simulations of a worker are made anew by another; what it had begun has no result."""
+        """Another worker creates the simulations of a dead one again; calls in progress have no result."""
         places = np.arange(member, self._count, self._core.workers)
         if not len(places):
             return

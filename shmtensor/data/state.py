@@ -77,7 +77,7 @@ class Progress:
         batches: all of the first so many.
         beyond: further ordinals, where batches are handed out as they complete.
         samples: how many samples they have together.
-        sampler: of what its order follows at the begin of the epoch (`order_of`); None: it has no state.
+        sampler: the state that gives its order, at the start of the epoch (`order_of`); None: it has none.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Progress:
 
 
 def progress_of(state: Any) -> tuple[int, Progress]:
-    """Return (seed, progress) of a state. Raises InvalidArgument: it is no state of a loader."""
+    """Return (seed, progress) of a state. Raises InvalidArgument: it is not the state of a loader."""
     try:
         *numbers, sampler, beyond = (state[key] for key in _KEYS)
         seed, epoch, batches, samples = map(operator.index, numbers)

@@ -309,4 +309,4 @@ class _Map(User):
         self._done[task.first] = [_Error(error, self._what(index)) for index in indices]
 
     def _what(self, index: int) -> str:
-        return f"item {index} was given by a worker to {self._named()}, which raised"
+        return f"a worker called {self._named()} with item {index}, which raised"

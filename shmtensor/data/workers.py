@@ -74,7 +74,7 @@ _EXITED: Final = "code that it ran may have called exit, or the process failed t
 _CAUSES: Final = {
     "SIGKILL": "the likely cause is the kernel's out-of-memory killer (see dmesg): use fewer workers",
     "SIGSEGV": "the likely cause is a fault in native code that it ran: run that without workers to see",
-    "SIGABRT": "native code that it ran gave up: see its standard error",
+    "SIGABRT": "native code that it ran called abort: see its standard error",
     "SIGBUS": "the likely cause is memory or a file that was truncated, or a full /dev/shm",
     "SIGFPE": "the likely cause is a division by zero in native code that it ran",
     "SIGXCPU": "it used more processor time than ulimit -t allows",

@@ -162,7 +162,7 @@ def test_unequal_shapes_name_samples_and_shapes():
     with pytest.raises(SampleMismatch, match="sample 1 has 2") as caught:
         default_collate([{"a": [1]}, {"a": [1, 2]}])
     assert caught.value.positions == (0, 1)
-    with pytest.raises(SampleMismatch, match="the key 'a', sample 1 has not"):
+    with pytest.raises(SampleMismatch, match="the key 'a', and sample 1 does not"):
         default_collate([{"a": 1}, {"b": 1}])
 
 

@@ -157,7 +157,7 @@ def test_an_exception_comes_in_its_place_with_index_and_traceback(pool, chunk):
     found = outcomes(pool.map(world.failing, range(10), chunk=chunk))
     error = found[BAD]
     assert type(error) is KeyError and "no such thing" in str(error)
-    assert f"item {BAD} was given by a worker to failing" in error.__notes__[0]
+    assert f"a worker called failing with item {BAD}, which raised this" in error.__notes__[0]
     assert "pool_world.py" in error.__notes__[0]
     assert found[:BAD] + found[BAD + 1 :] == [i for i in range(10) if i != BAD]
 
