@@ -213,10 +213,10 @@ class _Map(User):
         while True:
             try:
                 value = self._current.popleft()
-            except IndexError:
-                self._next_chunk()
-            else:
                 break
+            except IndexError:
+                pass  # not in here: what `_next_chunk` raises has nothing to do with it
+            self._next_chunk()
         if type(value) in PLAIN:
             return value
         if type(value) is _Error:

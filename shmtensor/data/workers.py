@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, parent_process, resource_tracker, util
+from multiprocessing import parent_process, resource_tracker, util
 from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ShmTensorError, WorkerDied
 from ..ipc.queues import Empty, SimpleQueue
+from .fork_server import ForkServerWorker, start_server
 from .shipping import Shipment
 
 __all__ = ["Crew", "Member"]
@@ -118,11 +119,16 @@ class Crew:
         self._last_word += 1
         jobs: SimpleQueue[Any] = SimpleQueue(ctx=self._context)
         arguments = (self._last_word, number, jobs, self.results)
-        process = self._context.Process(
+        method = self._context.get_start_method()
+        kind = ForkServerWorker if method == "forkserver" else self._context.Process
+        process = kind(
             target=_run, args=(self._target, arguments, self._arguments), name=f"DataWorker-{number}", daemon=True
         )
         member = Member(number, self._last_word, process, jobs)
-        _start_servers(self._context.get_start_method())
+        if method == "forkserver":
+            start_server(_deferred)
+        elif method == "spawn":
+            resource_tracker.ensure_running()  # its start would unblock signals
         with _deferred():  # so a worker does not get them before it ignores them, nor is one forgotten
             process.start()
             self.members[number : number + 1] = [member]
@@ -155,20 +161,30 @@ class Crew:
 
 @contextmanager
 def _deferred() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM to the end of a `with` statement. Processes started within begin with them blocked."""
+    """Defer SIGINT and SIGTERM to the end of a `with` statement. Processes started within begin with them blocked.
+
+    Blocking them is not enough: another thread of the process may take a signal, and its Python handler is then called
+    in the main thread.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _MEANT_FOR_THE_PROGRAM)
+    handlers: dict[int, Any] = {}
+    came: list[int] = []
     try:
+        if threading.current_thread() is threading.main_thread():
+            for number in _MEANT_FOR_THE_PROGRAM:
+                handler = signal.getsignal(number)
+                if callable(handler):  # not SIG_DFL and SIG_IGN, which are members of an enumeration
+                    handlers[number] = handler
+                    signal.signal(number, lambda one, _: came.append(one))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_servers(method: str) -> None:
-    """Start the processes that a start method needs first, which must not begin with blocked signals."""
-    if method == "forkserver":
-        forkserver.ensure_running()
-    elif method == "spawn":
-        resource_tracker.ensure_running()
+        try:
+            for replaced, handler in handlers.items():
+                signal.signal(replaced, handler)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for one in came:
+            signal.raise_signal(one)
 
 
 def _stop(members: list[Member], pid: int) -> None:

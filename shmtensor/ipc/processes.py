@@ -32,7 +32,7 @@ def _launch(start: Callable[[Any], Any], process: Any) -> Any:
     return popen
 
 
-def _pickled(start: Callable[[Any], Any], process: Any) -> Any:
+def start_pickled(start: Callable[[Any], Any], process: Any) -> Any:
     """Start `process` by a method that pickles its arguments."""
     integrate()
     with reductions.starting():
@@ -78,7 +78,7 @@ class SpawnProcess(_context.SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        return _pickled(_context.SpawnProcess._Popen, process_obj)
+        return start_pickled(_context.SpawnProcess._Popen, process_obj)
 
 
 class ForkServerProcess(_context.ForkServerProcess):
@@ -88,7 +88,7 @@ class ForkServerProcess(_context.ForkServerProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        return _pickled(_context.ForkServerProcess._Popen, process_obj)
+        return start_pickled(_context.ForkServerProcess._Popen, process_obj)
 
 
 class Process(_context.Process):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,70 @@ def test_ctrl_c_while_workers_start(here: World, tmp_path: Path) -> None:
     (tmp_path / "go on").touch()
     _, text = process.communicate(timeout=BOUND)
     assert text.count("Traceback") == 1 and text.rstrip().endswith("KeyboardInterrupt"), text
+
+
+BEGINNING = """
+import os, signal, sys
+import numpy as np
+import shmtensor.multiprocessing
+from loader_world import Rows
+from pool_world import square
+from shmtensor.data import DataLoader, WorkerPool
+
+def main():
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    kind, method = sys.argv[1:]
+    print("ready", flush=True)
+    if kind == "loader":
+        loader = DataLoader(Rows(), 4, num_workers=2, multiprocessing_context=method, persistent_workers=True)
+        while True:
+            list(loader)
+    with WorkerPool(2, context=method) as pool:
+        for result in pool.map(square, iter(int, 1)):
+            pass
+
+if __name__ == "__main__":
+    main()
+"""
+MOMENTS = [(kind, method) for method in ("forkserver", "spawn", "fork") for kind in ("loader", "pool")]
+
+
+@pytest.mark.parametrize(("kind", "method"), first(MOMENTS, 2))
+@pytest.mark.parametrize(
+    "delay", first([(0.08,), (0.15,), (0.0,), (0.02,), (0.04,), (0.06,), (0.1,), (0.12,), (0.2,), (0.3,)])
+)
+def test_ctrl_c_at_any_moment_of_the_start(here: World, kind: str, method: str, delay: float) -> None:
+    """The moment is not the same twice, so a fault shows in some of the cases."""
+    process = here.script(BEGINNING, kind, method)
+    line_of(process)
+    time.sleep(delay)
+    os.killpg(process.pid, signal.SIGINT)
+    _, text = process.communicate(timeout=BOUND)
+    assert text.count("Traceback") == 1 and text.rstrip().endswith("KeyboardInterrupt"), text
+    assert process.returncode == -signal.SIGINT
+
+
+SERVED = """
+import multiprocessing, signal
+from functools import partial
+import shmtensor.multiprocessing
+from shmtensor.data import WorkerPool
+
+def main():
+    blocked = partial(signal.pthread_sigmask, signal.SIG_BLOCK)
+    with WorkerPool(1, context="forkserver") as pool:
+        print(list(pool.map(blocked, [()])), end=" ")
+        for context in (multiprocessing.get_context("forkserver"), shmtensor.multiprocessing.get_context("forkserver")):
+            with context.Pool(1) as other:
+                print(other.map(blocked, [()]), end=" ")
+        print(list(pool.map(abs, [-9])))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_other_processes_of_fork_servers_get_signals(here: World) -> None:
+    out, text = here.script(SERVED).communicate(timeout=BOUND)
+    assert (out, text) == ("[set()] [set()] [set()] [9]\n", "")
