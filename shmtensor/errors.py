@@ -180,6 +180,7 @@ class WorkerDied(ShmTensorError, ChildProcessError):
 class SampleFailed(ShmTensorError, RuntimeError):
     """A worker could not load a sample, and its exception cannot be raised here; the message has the traceback.
 
+    An exception that is not an Exception, such as SystemExit, is not raised here, as it would end the program.
     Also raised by an iterator of a DataLoader that an error has ended before its last batch.
     """
 
@@ -189,7 +190,10 @@ class LoaderTimeout(ShmTensorError, TimeoutError):
 
 
 class TaskFailed(ShmTensorError, RuntimeError):
-    """Code that a worker of a WorkerPool ran raised what cannot be raised here; the message has the traceback."""
+    """Code that a worker of a WorkerPool ran raised what cannot be raised here; the message has the traceback.
+
+    An exception that is not an Exception, such as SystemExit, is not raised here, as it would end the program.
+    """
 
 
 class TaskTimeout(ShmTensorError, TimeoutError):

@@ -15,12 +15,12 @@ Failure: TypeAlias = tuple[Any, str, bytes | None]
 class KeyedError(Exception):
     """A sample could not be loaded: the key, and the exception."""
 
-    def __init__(self, key: Any, error: Exception) -> None:
+    def __init__(self, key: Any, error: BaseException) -> None:
         super().__init__(key, error)
         self.key, self.error = key, error
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: BaseException) -> Failure:
     """What a worker tells of an exception."""
     key = None
     if isinstance(error, KeyedError):
@@ -38,7 +38,8 @@ def failure_of(error: Exception) -> Failure:
 def raise_failure(failure: Failure, what: str, otherwise: type[ShmTensorError]) -> NoReturn:
     """Raise the exception of a worker, with a note that begins with `what` and has the worker's traceback.
 
-    Raises `otherwise`, with the same text, if the exception cannot be made again here.
+    Raises `otherwise`, with the same text, if the exception cannot be made again here, or is not an Exception: those,
+    such as SystemExit and KeyboardInterrupt, would end the program.
     """
     _, text, data = failure
     if data is not None:

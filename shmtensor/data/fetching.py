@@ -181,10 +181,15 @@ class _Stream:
 
 
 class Fetcher:
-    """Loads samples as a task says. Used by workers, and by loaders without workers."""
+    """Loads samples as a task says. Used by workers, and by loaders without workers.
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    Args:
+        task: how samples are loaded.
+        caught: exceptions that are raised as KeyedError. In a worker these are all: sys.exit() in it is a failure.
+    """
+
+    def __init__(self, task: Task, caught: type[BaseException] = Exception) -> None:
+        self.task, self._caught = task, caught
         self._reseed = Reseeding(task.reseed) if task.reseed else None
         self._pool = ThreadPoolExecutor(task.threads, "shmtensor-load") if task.threads > 1 else None
         dataset = task.dataset
@@ -218,7 +223,7 @@ class Fetcher:
         self._begin(epoch, key)
         try:
             return self._get(key)  # type: ignore[misc]
-        except Exception as error:
+        except self._caught as error:
             raise KeyedError(key, error) from error
 
     def samples(self, epoch: int, keys: Sequence[Any]) -> list[Any]:
@@ -233,7 +238,7 @@ class Fetcher:
         self._begin(epoch, keys[0])
         try:
             found = list(self._get_many(keys))  # type: ignore[misc]
-        except Exception as error:
+        except self._caught as error:
             raise KeyedError(keys, error) from error
         if len(found) != len(keys):
             wrong = SampleFailed(f"__getitems__ of the dataset returned {len(found)} samples for {len(keys)} keys")
@@ -249,7 +254,7 @@ class Fetcher:
         if stream is None:
             try:
                 stream = self._streams[run] = _Stream(iter(self.task.dataset))
-            except Exception as error:
+            except self._caught as error:
                 raise KeyedError(0, error) from error
         found = []
         while stream.position < start + length:
@@ -259,7 +264,7 @@ class Fetcher:
                 sample = next(stream.iterator)
             except StopIteration:
                 break
-            except Exception as error:
+            except self._caught as error:
                 stream.position += length - position % length
                 if position >= start:
                     raise KeyedError(position, error) from error
@@ -297,7 +302,7 @@ class Fetcher:
                 self._begin(epoch, key)
                 try:
                     self._fill(key, layout.row(arrays, row))
-                except Exception as error:
+                except self._caught as error:
                     raise KeyedError(key, error) from error
             return [], True
         if self._get_many or self._pool or self._reseed or self.task.loads:
@@ -310,7 +315,7 @@ class Fetcher:
             begin_sample(seed, epoch, key)
             try:
                 sample = get(key)  # type: ignore[misc]
-            except Exception as error:
+            except self._caught as error:
                 raise KeyedError(key, error) from error
             fits = fits and write(arrays, row, sample)
             samples.append(sample)
@@ -379,7 +384,7 @@ class _Worker:
             begun = _now()
             try:
                 self._do(job, words, arrays, chunk)
-            except Exception as error:
+            except BaseException as error:  # also sys.exit()
                 self._results.put(("failed", job.number, chunk, failure_of(error)))
             finally:
                 end_samples()
@@ -431,8 +436,8 @@ def work(word: int, number: int, jobs: Any, results: Any, task: Task) -> None:
         begin_worker(WorkerInfo(number, task.workers, mixed(task.seed, task.epoch, word) >> 1, task.dataset))
         if task.init is not None:
             task.init(number)
-        worker = _Worker(word, results, Fetcher(task))
-    except Exception as error:
+        worker = _Worker(word, results, Fetcher(task, BaseException))
+    except BaseException as error:
         results.put(("broken", number, failure_of(error)))
         while jobs.get() is not None:
             pass

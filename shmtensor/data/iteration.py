@@ -74,7 +74,7 @@ class LocalIterator:
             raise StopIteration
         begun = time.perf_counter()
         outer = _current.sample, _current.generator  # of a loader, if the program is the dataset of one
-        failed: Exception | None = None
+        failed: BaseException | None = None
         try:
             with self._fetcher.preserved():
                 batch, rows, nbytes = self._load(portion)

@@ -38,7 +38,7 @@ class Parcel:
 def _opened(data: Any, buffers: list[Any]) -> Opened:
     try:
         return Opened(load(data, buffers), None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may call sys.exit() as it is imported
         return Opened(None, failure_of(error))
 
 

@@ -85,7 +85,7 @@ class _Worker:
             self._receipt.clear()  # it may have the number of a task that another worker has taken
             self._rest()
             return
-        except Exception as error:  # an item cannot be unpickled; the receipt says of which task
+        except BaseException as error:  # an item cannot be unpickled; the receipt says of which task
             number = self._receipt.read() - 1
             if number < 0:
                 raise
@@ -114,26 +114,28 @@ class _Worker:
             begin_sample(self._seed, user, first + place)
             try:
                 values.append(sendable(function.value(item)))
-            except Exception as error:
+            except BaseException as error:  # also sys.exit()
                 values.append(None)
                 failures[place] = failure_of(error)
         end_samples()
         try:
             self._results.put(("done", number, values, failures or None))
-        except Exception as error:
+        except BaseException as error:
             self._put_separately(number, values, failures, error)
 
-    def _put_separately(self, number: int, values: list[Any], failures: dict[int, Failure], error: Exception) -> None:
+    def _put_separately(
+        self, number: int, values: list[Any], failures: dict[int, Failure], error: BaseException
+    ) -> None:
         """Put results of which some cannot be sent: these fail."""
         for place, value in enumerate(values):
             try:
                 Parcel(value).__reduce__()
-            except Exception as its_error:
+            except BaseException as its_error:
                 values[place] = None
                 failures[place] = failure_of(its_error)
         try:
             self._results.put(("done", number, values, failures))
-        except Exception:
+        except BaseException:
             self._results.put(("spoilt", number, failure_of(error)))
 
     def _function(self, user: int) -> Opened | None:
@@ -163,7 +165,7 @@ def work(
         begin_worker(WorkerInfo(number, len(receipts), mixed(seed, word) >> 1, None))
         if initializer is not None:
             initializer(number)
-    except Exception as error:
+    except BaseException as error:
         results.put(("broken", number, failure_of(error)))
         while jobs.get() is not None:
             pass

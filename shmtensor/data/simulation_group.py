@@ -60,7 +60,7 @@ class Group:
             begin_sample(self._seed, self._number, place)
             try:
                 return factory.value(place)
-            except Exception as error:
+            except BaseException as error:
                 failure = failure_of(error)
             finally:
                 end_samples()
@@ -70,7 +70,7 @@ class Group:
         """Call `close` of the simulations that have it."""
         for thing in self._objects.values():
             if hasattr(thing, "close"):
-                with suppress(Exception):
+                with suppress(BaseException):
                     thing.close()
         self._objects.clear()
 
@@ -124,7 +124,7 @@ class Group:
                     self._results.put(("group", self._number, "rest", place, sendable(slots[0].rest(value))))
                 return IN_ROW
             self._results.put(("group", self._number, "value", place, sendable(value)))
-        except Exception as error:
+        except BaseException as error:
             self._results.put(("group", self._number, "failed", place, failure_of(error)))
             return FAILED
         return IN_MESSAGE

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -442,3 +444,42 @@ def test_an_exception_that_refuses_notes(workers):
 def test_an_exception_whose_pickling_exits():
     with pytest.raises(SampleFailed, match=r"(?s)37.*Leaving"):
         whole(DataLoader(Raising(Leaving), 4, num_workers=2))
+
+
+class LeavingStream(st.data.IterableDataset):
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+        self.next = 0
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        self.next += 1
+        if self.next == 38:
+            raise self.kind
+        if self.next > 80:
+            raise StopIteration
+        return np.float32(self.next)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize("case", ["slots", "collated", "threads", "stream"])
+def test_an_exception_that_would_end_the_program_fails_its_batch(kind, case):
+    dataset: Any = LeavingStream(kind) if case == "stream" else Raising(lambda index: kind())
+    more = {"collated": {"collate_fn": np.stack}, "threads": {"threads": 2}}.get(case, {})
+    batches = iter(
+        DataLoader(dataset, 4, num_workers=2, persistent_workers=True, multiprocessing_context="fork", **more)
+    )
+    pids = batches._pipeline.pids()
+    assert len([next(batches) for _ in range(9)]) == 9
+    with pytest.raises(SampleFailed, match=rf"(?s)37.*{kind.__name__}"):
+        next(batches)
+    assert next(batches).shape[0] == 4 and batches._pipeline.pids() == pids
+    with pytest.raises(kind):
+        list(DataLoader(LeavingStream(kind) if case == "stream" else dataset, 4))
+
+
+def test_a_worker_init_fn_that_exits():
+    with pytest.raises(SampleFailed, match="SystemExit"):
+        next(iter(DataLoader(Rows(), 4, num_workers=1, worker_init_fn=sys.exit)))

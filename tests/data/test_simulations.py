@@ -19,7 +19,7 @@ from tiers import first
 
 import shmtensor as st
 from shmtensor.data import WorkerPool, pool_core
-from shmtensor.errors import InvalidArgument, SampleMismatch, TaskTimeout, WorkerDied
+from shmtensor.errors import InvalidArgument, SampleMismatch, TaskFailed, TaskTimeout, WorkerDied
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
@@ -271,6 +271,20 @@ def test_a_result_that_cannot_be_read_or_stacked(pool):
         simulations.gather()
     simulations.send()
     assert len(simulations.gather(4)[0]) == 4
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_an_exception_that_would_end_the_program_fails_its_call(pool, kind):
+    simulations = pool.simulations(world.Leaving(kind).simulation, 2)
+    simulations.send(None, [1], "leave")
+    with pytest.raises(TaskFailed, match=rf"(?s)simulation 1 .*{kind.__name__}"):
+        simulations.gather()
+    simulations.send(method="stay")
+    assert sorted(simulations.gather(2)[1].tolist()) == sorted(pool.pids()) and pool.stats().restarts == 0
+    making = pool.simulations(world.Leaving(kind), world.BAD + 1)
+    making.send(None, [world.BAD], "any")
+    with pytest.raises(TaskFailed, match=rf"(?s)simulation {world.BAD} .*{kind.__name__}"):
+        making.gather()
 
 
 # -- deaths and ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import itertools
@@ -189,6 +190,29 @@ def test_an_item_that_cannot_be_sent_or_read(pool):
     found = outcomes(pool.map(abs, [1, lambda: 1, -2, world.Unreadable(), -3]))
     assert "lambda" in str(found[1]) and "cannot be read" in str(found[3])
     assert [found[0], found[2], found[4]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_an_exception_that_would_end_the_program_fails_its_item(pool, kind):
+    pids = pool.pids()
+    for chunk in (1, 4):
+        found = outcomes(pool.map(world.Leaving(kind), range(8), chunk=chunk))
+        error = found.pop(BAD)
+        assert isinstance(error, TaskFailed) and found == [0, 1, 2, 3, 4, 6, 7]
+        assert f"item {BAD}" in str(error) and kind.__name__ in str(error) and "pool_world.py" in str(error)
+    assert pool.pids() == pids and pool.stats().restarts == 0
+
+
+def test_an_initializer_that_exits():
+    pool = WorkerPool(2, initializer=sys.exit)
+    with pytest.raises(TaskFailed, match=r"(?s)initializer, which raised.*SystemExit"):
+        next(pool.map(world.square, range(3)))
+
+
+def test_a_function_that_exits_when_it_is_read(pool):
+    with pytest.raises(TaskFailed, match="SystemExit: 4"):
+        next(pool.map(functools.partial(max, world.ExitsWhenRead()), range(3)))
+    assert list(pool.map(world.square, range(3))) == [0, 1, 4] and pool.stats().restarts == 0
 
 
 def test_a_function_that_cannot_be_sent_or_read(pool):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import UserDict
 from pathlib import Path
@@ -84,6 +85,41 @@ class Unreadable:
 
 def _refuse() -> Any:
     raise OSError("cannot be read")
+
+
+class ExitsWhenRead:
+    """Can be pickled, and calls sys.exit() when it is read again."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (4,)
+
+
+class Leaving:
+    """Raises an exception of a type that is not an Exception for one item, as a function or a simulation."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def __call__(self, i: int) -> Any:
+        if i == BAD:
+            raise self.kind
+        return i
+
+    def simulation(self, i: int) -> Any:
+        return Leaver(self.kind)
+
+
+class Leaver:
+    """A simulation with a method that raises an exception of a type that is not an Exception."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def leave(self) -> None:
+        raise self.kind
+
+    def stay(self) -> int:
+        return os.getpid()
 
 
 def give_unreadable(i: int) -> Any:
