@@ -73,6 +73,10 @@ class User:
         """Let the items of a task fail."""
         raise NotImplementedError
 
+    def fail_to_read(self, task: Task, error: Failure) -> None:
+        """Let those items of a task fail that a worker cannot unpickle. This is what unpickling all of them raised."""
+        raise NotImplementedError
+
     def held_by(self, member: int) -> str:
         """What a worker is doing for it, or had of it, apart from tasks; empty: nothing."""
         return ""
@@ -289,7 +293,9 @@ class PoolCore:
             content.insert(0, task)
         if user is None:
             return
-        if kind == "spoilt":
+        if kind == "unread":
+            user.fail_to_read(*content)
+        elif kind == "spoilt":
             user.fail(*content)
         else:
             user.take(*content)

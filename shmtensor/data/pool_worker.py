@@ -89,7 +89,7 @@ class _Worker:
             number = self._receipt.read() - 1
             if number < 0:
                 raise
-            self._results.put(("spoilt", number, failure_of(error)))
+            self._results.put(("unread", number, failure_of(error)))
         else:
             self._call(*task)
         self._receipt.clear()

@@ -273,15 +273,22 @@ class _Map(User):
 
     def _give(self, items: list[Any]) -> None:
         task = Task(self.number, self._read, tuple(items))
+        self._read += len(items)
+        self._put(task)
+
+    def _put(self, task: Task) -> None:
         try:
             self._core.submit(task)
         except Exception as error:  # an item cannot be sent
-            if len(items) > 1 and not isinstance(error, ShmTensorError | OSError):
-                for item in items:
-                    self._give([item])
-                return
-            self.fail(task, error)
-        self._read += len(items)
+            if len(task.items) > 1 and not isinstance(error, ShmTensorError | OSError):
+                self._put_separately(task)
+            else:
+                self.fail(task, error)
+
+    def _put_separately(self, task: Task) -> None:
+        """Give the items of a task to workers one by one, so that each fails for itself."""
+        for index, item in enumerate(task.items, task.first):
+            self._put(Task(self.number, index, (item,)))
 
     # -- what the pool calls
 
@@ -307,6 +314,13 @@ class _Map(User):
         """Let all items of a task fail."""
         indices = range(task.first, task.first + len(task.items))
         self._done[task.first] = [_Error(error, self._what(index)) for index in indices]
+
+    def fail_to_read(self, task: Task, error: Failure) -> None:
+        """Send the items again one by one; if it is one, it fails."""
+        if len(task.items) > 1:
+            self._put_separately(task)
+        else:
+            self.fail(task, error)
 
     def _what(self, index: int) -> str:
         return f"a worker called {self._named()} with item {index}, which raised"

@@ -192,6 +192,17 @@ def test_an_item_that_cannot_be_sent_or_read(pool):
     assert [found[0], found[2], found[4]] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_one_item_of_a_chunk_cannot_be_read(pool, in_order):
+    for bad in (world.Unreadable(), world.ExitsWhenRead()):
+        items = [1, -2, bad, 4, 5, -6, 7]
+        found = outcomes(pool.map(abs, items, chunk=5, ahead=10, in_order=in_order))
+        errors = [value for value in found if isinstance(value, Exception)]
+        assert len(errors) == 1 and "item 2 " in str(errors[0]) + "".join(getattr(errors[0], "__notes__", ()))
+        assert sorted(set(found) - set(errors)) == [1, 2, 4, 5, 6, 7]
+        assert not in_order or found[2] is errors[0]
+
+
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 def test_an_exception_that_would_end_the_program_fails_its_item(pool, kind):
     pids = pool.pids()
