@@ -15,6 +15,7 @@ from .._tensor.core import Tensor
 from ..ipc.queues import Empty, SimpleQueue
 from ..ipc.receipts import Receipt, take
 from .failures import Failure, failure_of
+from .leaves import PLAIN
 from .parcels import Opened, Parcel, sendable
 from .randoms import WorkerInfo, begin_sample, begin_worker, end_samples, mixed
 from .simulation_group import Group
@@ -110,13 +111,15 @@ class _Worker:
             return
         values: list[Any] = []
         failures: dict[int, Failure] = {}
-        for place, item in enumerate(items):
-            begin_sample(self._seed, user, first + place)
+        call, seed = function.value, self._seed
+        for index, item in enumerate(items, first):
+            begin_sample(seed, user, index)
             try:
-                values.append(sendable(function.value(item)))
+                value = call(item)
+                values.append(value if type(value) in PLAIN else sendable(value))
             except BaseException as error:  # also sys.exit()
                 values.append(None)
-                failures[place] = failure_of(error)
+                failures[index - first] = failure_of(error)
         end_samples()
         try:
             self._results.put(("done", number, values, failures or None))
