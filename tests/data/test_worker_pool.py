@@ -198,7 +198,7 @@ def test_one_item_of_a_chunk_cannot_be_read(pool, in_order):
         items = [1, -2, bad, 4, 5, -6, 7]
         found = outcomes(pool.map(abs, items, chunk=5, ahead=10, in_order=in_order))
         errors = [value for value in found if isinstance(value, Exception)]
-        assert len(errors) == 1 and "item 2 " in str(errors[0]) + "".join(getattr(errors[0], "__notes__", ()))
+        assert len(errors) == 1 and "item 2" in str(errors[0]) + "".join(getattr(errors[0], "__notes__", ()))
         assert sorted(set(found) - set(errors)) == [1, 2, 4, 5, 6, 7]
         assert not in_order or found[2] is errors[0]
 
