@@ -209,11 +209,22 @@ class DataLoader(Generic[T_co]):
     def set_epoch(self, epoch: int) -> None:
         """Set which epoch the next `iter()` begins; it is counted from 0 otherwise. Does not block.
 
-        Reaches workers, and the sampler, also the program's own, of which it calls `set_epoch`.
+        Reaches workers, and the sampler, also the program's own, of which it calls `set_epoch`. After
+        `load_state_dict`, the epoch of the state goes on at its place. Any other one begins at its first batch, with a
+        warning.
         """
-        self._epoch = require_integer("epoch", epoch)
-        self._is_epoch_set = True
-        self._resumed = None
+        epoch = require_integer("epoch", epoch)
+        resumed = self._resumed
+        if resumed is not None and resumed.epoch == epoch:
+            self._is_epoch_set = resumed.sampler is None
+            return
+        if resumed is not None and resumed.samples:
+            warnings.warn(
+                f"set_epoch({epoch}) drops the place of the state that was loaded, after {resumed.samples} samples of "
+                f"epoch {resumed.epoch}; let the program go on with that epoch: set_epoch({resumed.epoch})",
+                stacklevel=2,
+            )
+        self._epoch, self._is_epoch_set, self._resumed = epoch, True, None
 
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch, batches and samples that were handed out, and the sampler's state. Does not block.
@@ -258,6 +269,7 @@ class DataLoader(Generic[T_co]):
             length = done
         if done > length:
             raise InvalidArgument(f"the state is after batch {done} of an epoch, and this loader has {length}")
+        self._check_sizes(progress, length)
         if not done or self.is_iterable or not self._has_theirs:
             return
         sampler: Any = self.batch_sampler if self.batch_sampler is not None else self.sampler
@@ -267,6 +279,21 @@ class DataLoader(Generic[T_co]):
                 f"{type_name(below)} has no state_dict() and load_state_dict(): batches that were handed out before "
                 "are skipped by number, so the rest is right only if it gives the same order again",
                 stacklevel=3,
+            )
+
+    def _check_sizes(self, progress: Progress, length: int) -> None:
+        """Raise InvalidArgument if the batches that were handed out were not of this loader's size."""
+        size = self.batch_size if self._batched else 1
+        batches = progress.batches + len(progress.beyond)
+        if size is None or not batches:  # the program's own batches may have any size
+            return
+        last = max((progress.batches - 1, *progress.beyond))  # only the last batch of an epoch may be smaller
+        is_full = self.drop_last or (last < length - 1 and not self.is_iterable)
+        least = batches * size if is_full else (batches - 1) * size + 1
+        if not least <= progress.samples <= batches * size:
+            raise InvalidArgument(
+                f"the state has {progress.samples} samples in {batches} batches, and this loader makes batches of "
+                f"{size}; go on with the batch_size of the loader that it comes from"
             )
 
     def stats(self) -> LoaderStats:

@@ -20,6 +20,7 @@ from numpy.random import Philox
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
+from .._loading import load
 from ..errors import DTypeError, InvalidArgument, MissingExtra, type_name
 from ..random.generator import Generator, default_generator
 from ..storage.arguments import INTEGERS
@@ -236,7 +237,8 @@ def set_worker_info(info: WorkerInfo | None) -> None:
 def begin_worker(info: WorkerInfo) -> None:
     """Set what `get_worker_info()` gives, and seed the generators of libraries, which forked workers have in common.
 
-    torch, if it is imported, computes with one thread from now on.
+    torch, if it is imported, computes with one thread from now on. Its `get_worker_info()` gives the same, where there
+    is a dataset.
     """
     set_worker_info(info)
     random.seed(info.seed)
@@ -246,3 +248,5 @@ def begin_worker(info: WorkerInfo) -> None:
     if torch is not None:
         torch.manual_seed(info.seed)
         torch.set_num_threads(1)
+        if info.dataset is not None and "torch.utils.data" in sys.modules:
+            load("integrations.torch.loading").begin_worker(info.id, info.num_workers, info.seed, info.dataset)

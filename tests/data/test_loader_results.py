@@ -103,3 +103,34 @@ def test_many_results_need_no_descriptors() -> None:
 
     environment = {**os.environ, "PYTHONPATH": f"{SUPPORT}:{SUPPORT.parents[1]}"}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=BOUND, env=environment)
+
+
+class Placed:
+    """Samples that depend on what torch's function says of the worker, as datasets for torch's loader do."""
+
+    first = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        info = torch.utils.data.get_worker_info()
+        return torch.tensor([index + self.first, info.id, info.num_workers])
+
+
+def begin_at_100(worker: int) -> None:
+    info = torch.utils.data.get_worker_info()
+    assert info.id == worker
+    info.dataset.first = 100
+
+
+@pytest.mark.parametrize("collate_fn", [None, torch.utils.data.default_collate])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_torch_knows_the_worker(method: str, collate_fn: Any) -> None:
+    loader = DataLoader(
+        Placed(), 4, num_workers=2, worker_init_fn=begin_at_100, multiprocessing_context=method, output="torch",
+        collate_fn=collate_fn,
+    )  # fmt: skip
+    found = torch.cat(list(loader))
+    assert found[:, 0].tolist() == list(range(100, 108)) and set(found[:, 1].tolist()) <= {0, 1}
+    assert found[:, 2].tolist() == [2] * 8 and torch.utils.data.get_worker_info() is None

@@ -223,6 +223,39 @@ def test_an_epoch_that_is_set_after_a_state_was_loaded_counts(kind):
     assert [int(n) for batch in resumed for n in batch] == list(wanted)
 
 
+@pytest.mark.parametrize(
+    "kind", [Turning, lambda: RandomSampler(range(20), seed=1), lambda: None], ids=["epoch", "state", "own"]
+)
+def test_the_usual_loop_over_epochs_resumes(kind, recwarn):
+    def loader() -> Any:
+        return DataLoader(Rows(20, ()), 6, shuffle=None if kind() is not None else True, sampler=kind(), seed=3)
+
+    one, again = loader(), loader()
+    one.set_epoch(4)
+    iterator = iter(one)
+    next(iterator), next(iterator)
+    state = one.state_dict()
+    again.load_state_dict(state)
+    again.set_epoch(4)
+    assert whole(again) == whole(iterator)
+    assert not recwarn
+    again.load_state_dict(state)
+    with pytest.warns(UserWarning, match=r"set_epoch\(5\) drops the place .* after 12 samples of epoch 4"):
+        again.set_epoch(5)
+    assert len(whole(again)) == 4
+
+
+@pytest.mark.parametrize(("size", "other"), [(4, 8), (8, 4), (4, None), (None, 4)])
+def test_a_state_of_batches_of_another_size_is_refused(size, other):
+    loader = DataLoader(Rows(20, ()), size)
+    iterator = iter(loader)
+    for _ in range(2):
+        next(iterator)
+        DataLoader(Rows(20, ()), size).load_state_dict(loader.state_dict())
+        with pytest.raises(InvalidArgument, match=r"samples in .* batch_size"):
+            DataLoader(Rows(20, ()), other).load_state_dict(loader.state_dict())
+
+
 def test_a_loader_can_be_pickled_with_its_place():
     loader = of("shuffled", 2, 5, output="numpy", persistent_workers=True, on_worker_death="restart")
     whole(loader)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 from torch.utils.data import get_worker_info
+from torch.utils.data._utils import worker
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
 from ... import multiprocessing as mp
@@ -37,11 +38,21 @@ def collate_ours(batch: Any, *, collate_fn_map: Any = None) -> Any:
 default_collate_fn_map[Tensor] = collate_ours
 
 
+def _collate_into_our_memory() -> None:
+    default_collate_fn_map[torch.Tensor] = collate_tensors
+
+
+def begin_worker(number: int, workers: int, seed: int, dataset: Any) -> None:
+    """Let `torch.utils.data.get_worker_info()` and torch's default collate work in a worker of our loader."""
+    worker._worker_info = worker.WorkerInfo(number, workers, seed, dataset)
+    _collate_into_our_memory()
+
+
 class _Worker:
     """The part of a process that makes torch's default collate write into our memory."""
 
     def run(self) -> None:
-        default_collate_fn_map[torch.Tensor] = collate_tensors
+        _collate_into_our_memory()
         super().run()  # type: ignore[misc]
 
 
