@@ -174,10 +174,11 @@ def many_size(length: int) -> int:
 
 @dataclass
 class _Stream:
-    """An iterator of the dataset, and how many samples came from it."""
+    """An iterator of the dataset, how many samples came from it, and whether it has ended: it is not asked again."""
 
     iterator: Iterator[Any]
     position: int = 0
+    is_over: bool = False
 
 
 class Fetcher:
@@ -257,12 +258,13 @@ class Fetcher:
             except self._caught as error:
                 raise KeyedError(0, error) from error
         found = []
-        while stream.position < start + length:
+        while not stream.is_over and stream.position < start + length:
             position = stream.position
             self._begin(epoch, position)
             try:
                 sample = next(stream.iterator)
             except StopIteration:
+                stream.is_over = True
                 break
             except self._caught as error:
                 stream.position += length - position % length

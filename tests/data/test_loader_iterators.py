@@ -208,6 +208,37 @@ def test_a_stream_goes_on_after_an_error_if_its_iterator_does(dataset, workers):
     assert found == [[0, 1], "once", [4, 5], [6, 7], [8, 9]]
 
 
+class Restarting(IterableDataset[Any]):
+    """A stream that is its own iterator, and begins again when it is read on past its end."""
+
+    at = 0
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> int:
+        if self.at == 7:
+            self.at = 0
+            raise StopIteration
+        self.at += 1
+        return self.at - 1
+
+
+class DecodedRestarting(Restarting):
+    def load(self, item: int) -> Any:
+        return item
+
+
+@pytest.mark.parametrize("size", [3, 7, None])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("kind", [Restarting, DecodedRestarting], ids=["stream", "load"])
+def test_a_stream_is_not_read_on_past_its_end(kind, workers, size):
+    loader = DataLoader(kind(), size, num_workers=workers, output="numpy", prefetch_factor=4 if workers else None)
+    step = size or 1
+    wanted = [list(range(first, min(first + step, 7))) for first in range(0, 7, step)]
+    assert [np.atleast_1d(batch).tolist() for batch in loader] == wanted
+
+
 class Nested(Rows):
     """Samples that a loader of its own takes part in."""
 
