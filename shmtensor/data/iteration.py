@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -49,6 +50,18 @@ class Epoch:
     in_order: bool
     timeout: float
 
+    def handed(self, portion: Portion, rows: int, nbytes: int) -> None:
+        """Count a batch for the program, which calls the caller of this. Warns if the stream promised fewer."""
+        self.progress.handed(portion.ordinal, rows)
+        self.slots.counts.handed(rows, nbytes)
+        promised = self.slots.promised
+        if promised is not None and self.progress.handed_out == promised + 1:  # once in an epoch
+            warnings.warn(
+                f"len() of this loader said {promised} batches, by __len__ of its {type_name(self.task.dataset)}, but "
+                "the stream gives more; let __len__ return the number of samples that __iter__ gives, or remove it",
+                stacklevel=3,
+            )
+
 
 class LocalIterator:
     """Loads batches in the program's own process."""
@@ -92,12 +105,10 @@ class LocalIterator:
         if rows < wanted and (not rows or epoch.drop_last):
             epoch.progress.is_over = True
             raise StopIteration
-        counts = epoch.slots.counts
-        counts.waited += time.perf_counter() - begun
-        counts.handed(rows, nbytes)
-        epoch.progress.handed(portion.ordinal, rows)
+        epoch.slots.counts.waited += time.perf_counter() - begun
         if rows < wanted:
             epoch.portions = iter(())
+        epoch.handed(portion, rows, nbytes)
         return batch
 
     def _load(self, portion: Portion) -> tuple[Any, int, int]:
@@ -192,7 +203,12 @@ class WorkerIterator:
                 self._stop_submitting()
                 if batch.failure is None and (not batch.rows or self._epoch.drop_last):
                     continue
-            return self._handed(batch)
+            if batch.failure is None:
+                self._epoch.handed(batch.portion, batch.rows, batch.nbytes)
+                if batch.job.slots and not batch.parts:
+                    self._epoch.slots.counts.held.add(batch.job.slots)
+            self._prefetch(1)
+            return batch.collected(self._epoch.convert)
         self._finish()
         raise StopIteration
 
@@ -242,17 +258,6 @@ class WorkerIterator:
         counts.waited += time.perf_counter() - begun
         self._waiting.remove(batch)
         return batch
-
-    def _handed(self, batch: Batch) -> Any:
-        epoch = self._epoch
-        slots = epoch.slots
-        if batch.failure is None:
-            epoch.progress.handed(batch.portion.ordinal, batch.rows)
-            slots.counts.handed(batch.rows, batch.nbytes)
-            if batch.job.slots and not batch.parts:
-                slots.counts.held.add(batch.job.slots)
-        self._prefetch(1)
-        return batch.collected(epoch.convert)
 
     def _stop_submitting(self) -> None:
         self._epoch.portions = iter(())

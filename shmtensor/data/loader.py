@@ -360,10 +360,9 @@ class DataLoader(Generic[T_co]):
         """How many batches an epoch has. Raises TypeError: the dataset has no length."""
         if not self.is_iterable:
             return len(self.batch_sampler if self._batched else self.sampler)
-        length = len(self.dataset)
-        if self.batch_size is None:
-            return length
-        return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
+        length, size = len(self.dataset), self.batch_size or 1
+        self._slots.promised = length // size if self.drop_last else -(-length // size)
+        return self._slots.promised
 
     def __iter__(self) -> Iterator[T_co]:
         """Begin an epoch. With workers, returns before the first batch is loaded; raises as starting processes does."""

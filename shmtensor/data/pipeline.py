@@ -52,12 +52,14 @@ class Slots:
         layout: of the slots of new batches; None: not known, or of no use.
         counts: numbers of the loader.
         max_bytes: of batches that are loaded or held; None: no bound.
+        promised: batches of an epoch, as `len()` of the loader told the program of a stream; None: it has not.
     """
 
     def __init__(self, max_bytes: int | None) -> None:
         self.layout: Layout | None = None
         self.counts = Counts()
         self.max_bytes = max_bytes
+        self.promised: int | None = None
         self._misfits = 0
 
     @property

@@ -87,6 +87,11 @@ class Progress:
         self.beyond = set(beyond or ())
         self.is_over = False
 
+    @property
+    def handed_out(self) -> int:
+        """How many batches the program has."""
+        return self.batches + len(self.beyond)
+
     def handed(self, ordinal: int, samples: int) -> None:
         """Count a batch."""
         self.samples += samples

@@ -386,6 +386,47 @@ def test_an_iterator_that_an_error_has_ended_says_so_and_its_state_can_be_loaded
     assert caught.value.args and whole(loader) == WANTED[9:]
 
 
+class Promising(st.data.IterableDataset):
+    """A stream of 7 samples that has a length of its own."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Any:
+        return iter(range(7))
+
+
+class LoadedPromising(Promising):
+    def load(self, item: int) -> Any:
+        return item
+
+
+@pytest.mark.parametrize("size", [2, None])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [Promising, LoadedPromising], ids=["stream", "load"])
+def test_a_stream_that_is_longer_than_it_says_warns_once_in_an_epoch(kind, workers, size):
+    loader = DataLoader(kind(3), size, num_workers=workers)
+    assert len(loader) == (3 if size is None else 2)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=rf"{len(loader)} batches.*{kind.__name__}.*__len__") as caught:
+            count = sum(1 for _ in loader)
+        assert count == (7 if size is None else 4)
+        assert [one.filename for one in caught] == [__file__]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("length", "asks"), [(7, True), (8, True), (3, False)])
+def test_a_stream_whose_length_is_right_or_not_asked_for_does_not_warn(length, asks, workers, recwarn):
+    loader = DataLoader(Promising(length), 2, num_workers=workers)
+    if asks:
+        assert len(loader) == 4
+    assert sum(1 for _ in loader) == 4
+    assert not [one for one in recwarn if "__len__" in str(one.message)]
+
+
 class Starting(Rows):
     """Starts a program for each sample, and ends it by a signal."""
 
