@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 import weakref
@@ -51,7 +52,7 @@ class Epoch:
     timeout: float
 
     def handed(self, portion: Portion, rows: int, nbytes: int) -> None:
-        """Count a batch for the program, which calls the caller of this. Warns if the stream promised fewer."""
+        """Count a batch that `_following` of an iterator gives. Warns if the stream promised fewer."""
         self.progress.handed(portion.ordinal, rows)
         self.slots.counts.handed(rows, nbytes)
         promised = self.slots.promised
@@ -59,16 +60,17 @@ class Epoch:
             warnings.warn(
                 f"len() of this loader said {promised} batches, by __len__ of its {type_name(self.task.dataset)}, but "
                 "the stream gives more; let __len__ return the number of samples that __iter__ gives, or remove it",
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
 class LocalIterator:
-    """Loads batches in the program's own process."""
+    """Loads batches in the program's own process. Several threads may use one, and each batch goes to one of them."""
 
     def __init__(self, epoch: Epoch) -> None:
         self._epoch = epoch
         self._fetcher = Fetcher(epoch.task)
+        self._lock = threading.RLock()
         epoch.slots.counts.begin()
 
     def __iter__(self) -> LocalIterator:
@@ -80,6 +82,10 @@ class LocalIterator:
         return self._epoch.progress.is_over
 
     def __next__(self) -> Any:
+        with self._lock:
+            return self._following()
+
+    def _following(self) -> Any:
         epoch = self._epoch
         portion = next(epoch.portions, None)
         if portion is None or epoch.progress.is_over:
@@ -162,7 +168,10 @@ class LocalIterator:
 
 
 class WorkerIterator:
-    """Hands out batches that workers load. The workers end with it, unless they are the loader's own."""
+    """Hands out batches that workers load. The workers end with it, unless they are the loader's own.
+
+    Several threads may use one, and each batch goes to one of them.
+    """
 
     def __init__(self, epoch: Epoch, pipeline: Pipeline, owns: bool) -> None:
         self._epoch, self._pipeline, self._owns = epoch, pipeline, owns
@@ -171,6 +180,7 @@ class WorkerIterator:
         self._problem: Exception | None = None
         self._is_over = False
         self._broken: str | None = None
+        self._lock = threading.RLock()
         self._end = weakref.finalize(self, _abandon, pipeline, self._waiting, epoch.run, owns)
         self._end.atexit = False  # the crew has its own
         epoch.slots.counts.begin()
@@ -186,6 +196,10 @@ class WorkerIterator:
 
     def __next__(self) -> Any:
         require_fork(self._pipeline)
+        with self._lock:
+            return self._following()
+
+    def _following(self) -> Any:
         if self._broken is not None:
             raise SampleFailed(f"this iterator has ended before its last batch, with {self._broken}; call iter(loader)")
         while not self._is_over:

@@ -68,6 +68,42 @@ def test_threads_share_the_workers_of_one_loader(monkeypatch):
     assert found == [[list(range(start, start + 8)) for start in range(0, 80, 8)] * 3] * 4
 
 
+class Pairs:
+    """A batch sampler that lets other threads go on before each batch."""
+
+    def __iter__(self) -> Any:
+        for first in range(0, 120, 2):
+            time.sleep(0.0005)
+            yield [first, first + 1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_threads_share_one_iterator_and_each_batch_goes_to_one(workers, in_order):
+    dataset = Slow(120, 0.0005)
+    loader = DataLoader(dataset, batch_sampler=Pairs(), num_workers=workers, in_order=in_order, output="numpy")
+    iterator = iter(loader)
+    found: list[Any] = []
+    errors: list[BaseException] = []
+    begin = threading.Barrier(4)
+
+    def take() -> None:
+        begin.wait(BOUND)
+        try:
+            found.extend(list(iterator))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(BOUND)
+    assert not errors
+    assert len(found) == 60
+    assert np.array_equal(np.sort(np.concatenate(found), axis=0), np.sort(dataset.x, axis=0))
+
+
 def test_an_error_of_one_iterator_ends_the_others_of_its_workers():
     loader = DataLoader(Slow(64, 0.2), 8, num_workers=1, persistent_workers=True)
     one, two = iter(loader), iter(loader)
