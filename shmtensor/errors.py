@@ -48,7 +48,7 @@ class StateDictMismatch(InvalidArgument, RuntimeError):
 
 
 class SampleMismatch(InvalidArgument, RuntimeError):
-    """Samples of unequal shape, length or keys cannot be in one batch; the message names them.
+    """Samples of unequal shape, length or keys, or integers beyond int64, cannot be in a batch; the message names them.
 
     Attributes:
         positions: which samples of the batch it speaks of.

@@ -16,7 +16,7 @@ from .._tensor.creation import asarray, empty, tensor
 from .._tensor.joining import stack
 from ..dtypes import default_float, promoted
 from ..errors import DTypeError, InvalidArgument, SampleMismatch, type_name
-from ..storage.arguments import require_integer
+from ..storage.arguments import array_from, require_integer
 from .leaves import array_of, numbers_of, torch_tensor
 from .randoms import get_worker_info
 
@@ -25,6 +25,9 @@ CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
 
 
 _NUMBERS: Final = frozenset({float, int, bool})
+_INT64_END: Final = 2**63
+_SHOWN_BITS: Final = 256
+"""Larger integers are not shown in messages."""
 
 
 class _IsTorch(type):
@@ -155,20 +158,40 @@ def _refuse_shapes(arrays: Sequence[NDArray[Any]]) -> NoReturn:
     )
 
 
-def _numbers(sample: Any) -> NDArray[Any] | None:
+def _require_int64(integers: Iterable[Any], place: int) -> None:
+    """Raise SampleMismatch if one of Python's integers in a sample is beyond int64."""
+    for number in integers:
+        if isinstance(number, int) and not -_INT64_END <= number < _INT64_END:
+            shown = number if number.bit_length() <= _SHOWN_BITS else f"an integer of {number.bit_length()} bits"
+            remedy = "np.uint64(x)" if 0 < number < 2 * _INT64_END else "float(x)"
+            raise SampleMismatch(
+                f"sample {place} of the batch is or has {shown}, and Python's integers become int64 in a batch; use "
+                f"{remedy} in place of x in all samples",
+                (place,),
+            )
+
+
+def _numbers(sample: Any, place: int) -> NDArray[Any] | None:
     """The array of a number, an array or a list of numbers; None: it is none of these."""
     if not isinstance(sample, int | float | list):
         return numbers_of(sample)
     try:
-        return numbers_of(np.asarray(sample))
+        array = np.asarray(sample)
     except ValueError:  # lists of unequal length in a list
         return None
+    if array.dtype not in (np.int64, np.bool_):
+        parts = sample if isinstance(sample, list) else [sample]
+        if not any(isinstance(part, float) for part in parts):
+            _require_int64(parts, place)
+        elif array.dtype == np.object_ and isinstance(sample, NumberList):
+            array = array_from(sample, np.dtype(np.float64))
+    return numbers_of(array)
 
 
 def _arrays_of(batch: Sequence[Any]) -> list[NDArray[Any]]:
     found = []
     for place, sample in enumerate(batch):
-        array = _numbers(sample)
+        array = _numbers(sample, place)
         if array is None:
             given = array_of(sample)
             what = type_name(sample) if given is None else f"an array of {given.dtype}"
@@ -225,7 +248,16 @@ def _collate_floats(batch: Sequence[Any], *, collate_fn_map: CollateMap | None =
 
 
 def _collate_integers(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
-    return tensor(list(batch)) if set(map(type, batch)) <= _NUMBERS else _collate_arrays(batch)
+    types = set(map(type, batch))
+    if not types <= _NUMBERS:
+        return _collate_arrays(batch)
+    if float in types:
+        return tensor(list(batch), dtype=default_float())
+    array = np.asarray(batch)
+    if array.dtype != np.int64:
+        for place, number in enumerate(batch):
+            _require_int64([number], place)
+    return tensor(array)
 
 
 def _collate_text(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Sequence[Any]:
@@ -258,7 +290,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Raises:
         DTypeError: other objects.
-        SampleMismatch: samples of unequal shape, length or keys; the message names them.
+        SampleMismatch: samples of unequal shape, length or keys, or one of Python's integers that int64 cannot hold in
+            a batch without floats; the message names them.
     """
     return collate(batch, collate_fn_map=default_collate_fn_map)
 

@@ -3,6 +3,7 @@
 import functools
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -257,3 +258,77 @@ def test_errors_survive_a_pickle():
 
     error = pickle.loads(pickle.dumps(SampleMismatch("text", (0, 3))))
     assert error.positions == (0, 3) and str(error) == "text"
+
+
+# -- integers beyond int64 ---------------------------------------------------------------------------------------------
+
+
+class Items(st.data.Dataset[Any]):
+    """Samples of a list."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+def from_loader(samples: list[Any], workers: int) -> Any:
+    return next(iter(st.data.DataLoader(Items(samples), len(samples), num_workers=workers)))
+
+
+COLLATIONS = {
+    "default": default_collate,
+    "pad": pad_collate,
+    "ragged": ragged_collate,
+    "loader": functools.partial(from_loader, workers=0),
+    "workers": functools.partial(from_loader, workers=2),
+}
+
+
+@pytest.mark.parametrize("way", COLLATIONS)
+@pytest.mark.parametrize(
+    ("samples", "place", "remedy"),
+    [
+        ([2**53 + 1, 2**63], 1, "np.uint64"),
+        ([2**63], 0, "np.uint64"),
+        ([True, 2**64 - 1], 1, "np.uint64"),
+        ([-1, -(2**63) - 1], 1, "float"),
+        ([1, 2**70], 1, "float"),
+        ([{"a": 0}, {"a": 10**5000}], 1, "float"),
+        ([np.int64(1), 2**63], 1, "np.uint64"),
+    ],
+    ids=["mixed", "alone", "bool", "negative", "larger", "huge", "numpy"],
+)
+def test_an_integer_beyond_int64_is_refused(way, samples, place, remedy):
+    with pytest.raises(SampleMismatch, match=rf"sample {place} of the batch .* use {remedy}\(x\)") as caught:
+        COLLATIONS[way](samples)
+    assert caught.value.positions == (place,)
+
+
+@pytest.mark.parametrize("function", [pad_collate, ragged_collate])
+@pytest.mark.parametrize("numbers", [[2**63], [1, 2**63], [2**70]], ids=["alone", "mixed", "larger"])
+def test_an_integer_beyond_int64_in_a_list_is_refused(function, numbers):
+    with pytest.raises(SampleMismatch, match=r"sample 1 of the batch .*int64"):
+        function([[1, 2], numbers])
+
+
+def test_integers_beyond_int64_become_floats_beside_floats():
+    assert default_collate([1.5, 2**70]).tolist() == [1.5, 2.0**70]
+    assert default_collate([2**70, 1.5]).tolist() == [2.0**70, 1.5]
+    assert pad_collate([[1.5, 2**70]]).tolist() == [[1.5, 2.0**70]]
+
+
+def test_the_range_of_int64_and_uint64_is_kept():
+    ends = [-(2**63), 2**63 - 1]
+    assert default_collate(ends).dtype == st.int64 and default_collate(ends).tolist() == ends
+    assert default_collate([np.uint64(2**64 - 1)]).tolist() == [2**64 - 1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sample_without_a_batch_keeps_its_integers(workers):
+    samples = [2**63, 2**70, [2**70]]
+    assert list(st.data.DataLoader(Items(samples), None, num_workers=workers)) == samples
