@@ -217,8 +217,14 @@ def _require_numbers(batch: Sequence[Any]) -> None:
 
 def _common_type(batch: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
     """The type of a batch as torch promotes; Python's floats count as the default type."""
-    types = {default_float() if type(one) is float else array.dtype for one, array in zip(batch, arrays, strict=True)}
-    return functools.reduce(promoted, types)
+    return _promoted(
+        default_float() if type(one) is float else array.dtype for one, array in zip(batch, arrays, strict=True)
+    )
+
+
+def _promoted(types: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
+    """The type that holds all, in whatever order they come."""
+    return functools.reduce(promoted, sorted(set(types), key=str))
 
 
 def _result(shape: tuple[int, ...], dtype: Any) -> Tensor:
@@ -294,6 +300,27 @@ def default_collate(batch: Sequence[Any]) -> Any:
             a batch without floats; the message names them.
     """
     return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def _collate_unordered(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """Numbers and arrays of equal shape; Python's floats are float64 wherever they stand."""
+    if float in set(map(type, batch)) <= _NUMBERS:
+        return tensor(list(batch), dtype=np.float64)
+    arrays = _arrays_of(batch)
+    if any(array.shape != arrays[0].shape for array in arrays):
+        _refuse_shapes(arrays)
+    made = _result((len(arrays), *arrays[0].shape), _promoted(array.dtype for array in arrays))
+    np.stack(arrays, out=made._live(), casting="unsafe")
+    return made
+
+
+def unordered_collate_fn_map() -> CollateMap:
+    """The default map with functions for numbers and arrays whose types do not depend on the order of samples.
+
+    Python's floats count as float64 everywhere. Functions that a program has registered stay, and gradients are lost.
+    """
+    ours = (_collate_arrays, _collate_numbers, _collate_floats, _collate_integers)
+    return {kind: _collate_unordered if made in ours else made for kind, made in default_collate_fn_map.items()}
 
 
 def default_convert(data: Any) -> Any:

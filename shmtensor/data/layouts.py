@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._tensor.core import Tensor
 from .._tensor.creation import empty
-from .collate import collate
+from .collate import CollateMap, collate
 from .leaves import array_of, numbers_of
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
@@ -273,18 +273,24 @@ class Layout:
             self._root.rest(sample, found)
         return found
 
-    def batch(self, leaves: Sequence[Any], rests: Sequence[Sequence[Any]] = ()) -> Any:
+    def batch(
+        self, leaves: Sequence[Any], rests: Sequence[Sequence[Any]] = (), collate_fn_map: CollateMap | None = None
+    ) -> Any:
         """The tree of a batch, as `default_collate` would give it. Does not block.
 
         Args:
             leaves: what stands for each leaf: the slots, or other tensors or arrays of them.
             rests: what `rest` gave for each sample; needed if there are others.
+            collate_fn_map: how others are collated; default: as by `default_collate`.
 
         Raises:
             DTypeError: objects that cannot be collated.
         """
         columns = zip(*rests, strict=True)
-        others = [collate(form(column)) for form, column in zip(self._forms, columns, strict=True)]
+        others = [
+            collate(form(column), collate_fn_map=collate_fn_map)
+            for form, column in zip(self._forms, columns, strict=True)
+        ]
         return self._root.tree(leaves, others, True)
 
     def __reduce__(self) -> tuple[Any, ...]:

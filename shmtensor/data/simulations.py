@@ -21,7 +21,7 @@ from .._tensor.core import Tensor
 from .._tensor.creation import empty, zeros
 from ..errors import InvalidArgument, SampleMismatch, ShmTensorError, TaskFailed, WorkerDied
 from ..storage.arguments import require_integer
-from .collate import default_collate
+from .collate import collate, unordered_collate_fn_map
 from .failures import Failure, raise_failure
 from .layouts import Layout, layout_of
 from .leaves import numbers_of
@@ -229,7 +229,8 @@ class Simulations(User):
 
         Returns:
             (ids, int64; values: a tree of the results, with tensors of a new first axis of len(ids) in shared memory,
-            collated as by `default_collate`; None if there are none, or if all are None).
+            collated as by `default_collate`, but types do not depend on the order: Python's floats count as float64;
+            None if there are none, or if all are None).
 
         Raises:
             InvalidArgument: `min` is more than there are calls without a gathered result, or than `max`; the pool is
@@ -337,7 +338,7 @@ class Simulations(User):
             self._release(places)
             self._require_read(places, rests)
             rests = [rest.value for rest in rests] if slots.layout.others else []
-            return converted(slots.layout.batch(leaves, rests), self._convert)
+            return converted(slots.layout.batch(leaves, rests, unordered_collate_fn_map()), self._convert)
         opened = []
         for place, form in zip(places.tolist(), forms.tolist(), strict=True):
             if form == IN_ROW:
@@ -356,7 +357,7 @@ class Simulations(User):
                 return None
             samples = [one.value for one in opened]
             self._learn(method, samples[0])
-            return converted(default_collate(samples), self._convert)
+            return converted(collate(samples, collate_fn_map=unordered_collate_fn_map()), self._convert)
         except SampleMismatch as error:
             ids = ", ".join(str(places[position]) for position in error.positions[:8])
             raise SampleMismatch(f"{error} (ids of these simulations: {ids})", error.positions) from None

@@ -37,6 +37,13 @@ def in_ids_order(found: tuple[Any, Any]) -> Any:
     return np.asarray(values)[np.argsort(ids)].tolist()
 
 
+def run_in_order(simulations: Any, order: tuple[int, ...], method: str) -> None:
+    """Call simulations so that their results come in this order."""
+    for place in order:
+        simulations.send(ids=[place], method=method)
+        until(lambda place=place: simulations._states[place] > 0, f"simulation {place} is done")
+
+
 # -- calls and results
 
 
@@ -132,6 +139,24 @@ def test_results_of_two_methods_are_gathered_apart(pool):
         ids, values = simulations.gather(2)
         seen[values.dtype] = sorted(ids.tolist())
     assert seen == {st.int64: [0, 2], st.float64: [1, 3]}
+
+
+@pytest.mark.parametrize(
+    ("several", "dtype"),
+    [((0, 1), "float64"), ((2, 1), "float64"), ((3, 1), "float64"), ((2, 0), "int64"), ((4, 0), "int64")],
+    ids=str,
+)
+def test_types_of_results_do_not_depend_on_the_order_of_completion(pool, several, dtype):
+    for learnt in (None, *several):
+        simulations = pool.simulations(world.Counter, len(world.VARIOUS))
+        if learnt is not None:  # now there are slots for results of that type
+            simulations.send(ids=[learnt], method="various")
+            simulations.gather(1)
+        for order in (several, several[::-1]):
+            run_in_order(simulations, order, "various")
+            ids, values = simulations.gather(2)
+            assert tuple(ids) == order and str(np.asarray(values).dtype) == dtype
+            assert values.tolist() == [world.VARIOUS[place] for place in order]
 
 
 def test_methods_that_give_nothing(pool):

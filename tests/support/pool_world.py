@@ -19,6 +19,10 @@ BAD = 5
 """The item or simulation that something happens to."""
 
 
+VARIOUS = (1, 0.1, True, np.float32(0.5), np.full((), 2**53 + 1), 3)
+"""Results of `various` of each simulation."""
+
+
 class Pair(NamedTuple):
     one: Any
     two: Any
@@ -204,6 +208,10 @@ class Counter:
 
     def uneven(self) -> Any:
         return np.zeros(3 if self.number == 2 else 2)
+
+    def various(self) -> Any:
+        """Numbers of one type or another."""
+        return VARIOUS[self.number]
 
     def fails(self) -> int:
         if self.number == 2:
