@@ -30,6 +30,11 @@ _SHOWN_BITS: Final = 256
 """Larger integers are not shown in messages."""
 
 
+PADDING_ADVICE: Final = "; give them one shape, or use pad_collate or ragged_collate"
+COLLATION_ADVICE: Final = "; give a collate_fn, or register a function for it in default_collate_fn_map"
+"""Ends of messages, which are of no use where there is no argument for a function."""
+
+
 class _IsTorch(type):
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, torch_tensor())
@@ -114,7 +119,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
         return _sequenced(first, list(zip(*batch, strict=True)), part)
     raise DTypeError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {type_name(first)}; give a collate_fn, or register a function for it in default_collate_fn_map"
+        f"found {type_name(first)}{COLLATION_ADVICE}"
     )
 
 
@@ -138,7 +143,7 @@ def _require_equal_lengths(batch: Sequence[Any]) -> None:
         if len(sample) != length:
             raise SampleMismatch(
                 f"each element in list of batch should be of equal size: sample 0 of the batch has {length} elements, "
-                f"sample {place} has {len(sample)}; use pad_collate or ragged_collate, or arrays of one shape",
+                f"sample {place} has {len(sample)}{PADDING_ADVICE}",
                 (0, place),
             )
 
@@ -152,8 +157,7 @@ def _refuse_shapes(arrays: Sequence[NDArray[Any]]) -> NoReturn:
     others = [(place, array.shape) for place, array in enumerate(arrays) if array.shape != first]
     listed = ", ".join(f"sample {place} {shape}" for place, shape in others[:4]) + (", ..." if len(others) > 4 else "")
     raise SampleMismatch(
-        f"samples of a batch have unequal shapes: sample 0 has {first}, {listed}; give them one shape, or use "
-        "pad_collate or ragged_collate",
+        f"samples of a batch have unequal shapes: sample 0 has {first}, {listed}{PADDING_ADVICE}",
         (0, *(place for place, _ in others)),
     )
 

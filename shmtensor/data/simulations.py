@@ -11,6 +11,7 @@ import builtins
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, Self
 
 import numpy as np
@@ -19,16 +20,24 @@ from numpy.typing import NDArray
 from .. import _native
 from .._tensor.core import Tensor
 from .._tensor.creation import empty, zeros
-from ..errors import InvalidArgument, SampleMismatch, ShmTensorError, TaskFailed, WorkerDied
+from ..errors import (
+    DTypeError,
+    InvalidArgument,
+    ManagerError,
+    SampleMismatch,
+    ShmTensorError,
+    TaskFailed,
+    WorkerDied,
+)
 from ..storage.arguments import require_integer
-from .collate import collate, unordered_collate_fn_map
+from .collate import COLLATION_ADVICE, PADDING_ADVICE, collate, unordered_collate_fn_map
 from .failures import Failure, raise_failure
 from .layouts import Layout, layout_of
 from .leaves import numbers_of
 from .outputs import converted
-from .parcels import Opened, Parcel, flattened, received
+from .parcels import Parcel, flattened, received
 from .pool_core import INTERRUPTED, PoolCore, Task, User
-from .simulation_group import FAILED, FINISHED, FORM, IDLE, IN_ROW, NOTHING, RUNNING, SENT, STATES, WANTED
+from .simulation_group import FAILED, FINISHED, FORM, IDLE, IN_MESSAGE, IN_ROW, NOTHING, RUNNING, SENT, STATES, WANTED
 
 __all__ = ["Simulations"]
 
@@ -36,6 +45,8 @@ _TRIES: Final = 3
 """Workers that may die in a row while they run one simulation."""
 _LOOK: Final = 0.05
 """Seconds between looks whether a message has come that another thread has read."""
+_SHOWN: Final = 8
+"""Ids in a message."""
 _NONE: Final = np.empty(0, np.int64)
 
 
@@ -239,6 +250,9 @@ class Simulations(User):
                 Other results stay for the next gather, and that simulation can be called again.
             WorkerDied: with on_worker_death="raise", a worker died; what it had is lost, and other workers go on.
             SampleMismatch: results of unequal shapes.
+            DTypeError: results that are not numbers, arrays or trees of these, or of types that do not go together.
+                After both, the results stay, and `gather(1, 1)` returns them one by one. A single result that cannot
+                be used is dropped.
             TaskTimeout: nothing came within the pool's `timeout`.
         """
         core = self._core
@@ -327,52 +341,65 @@ class Simulations(User):
         return places, values
 
     def _values(self, places: NDArray[np.int64], forms: NDArray[np.int64], method: str) -> Any:
+        """The tree of results. Those that cannot be joined stay; of one that cannot be read or used, nothing does."""
         slots = self._slots.get(method)
+        messages = {
+            place: self._message(place)
+            for place, form in zip(places.tolist(), forms.tolist(), strict=True)
+            if form == IN_MESSAGE or (form == IN_ROW and slots is not None and slots.layout.others)
+        }
+        try:
+            opened = {place: received(message) for place, message in messages.items()}
+            for place, one in opened.items():
+                if one.failure is not None:
+                    del messages[place]
+                    self._release(np.array([place]))
+                    what = f"the result of simulation {place} was read here, which raised"
+                    raise_failure(one.failure, what, TaskFailed)
+            values = {place: one.value for place, one in opened.items()}
+            try:
+                tree = self._joined(places, forms, method, slots, values)
+            except (MemoryError, ManagerError):
+                raise
+            except Exception as error:
+                if len(places) == 1:
+                    messages.clear()
+                    self._release(places)
+                raise _unjoined(error, places) from None
+        except Exception:
+            self._messages.update(messages)
+            raise
+        self._release(places)
+        return converted(tree, self._convert)
+
+    def _joined(
+        self,
+        places: NDArray[np.int64],
+        forms: NDArray[np.int64],
+        method: str,
+        slots: _Slots | None,
+        values: dict[int, Any],
+    ) -> Any:
+        """The tree of results, of which `values` has what was in messages."""
+        if (forms == NOTHING).all():
+            return None
+        functions = unordered_collate_fn_map()
         if slots is not None and (forms == IN_ROW).all():
             leaves = []
             for array in slots.arrays:
                 leaf = empty((len(places), *array.shape[1:]), dtype=array.dtype, shared=True)
                 np.take(array, places, 0, leaf._live(), "clip")
                 leaves.append(leaf)
-            rests = [self._rest(slots.layout, place) for place in places.tolist()]
-            self._release(places)
-            self._require_read(places, rests)
-            rests = [rest.value for rest in rests] if slots.layout.others else []
-            return converted(slots.layout.batch(leaves, rests, unordered_collate_fn_map()), self._convert)
-        opened = []
+            return slots.layout.batch(leaves, list(values.values()), functions)
+        results = []
         for place, form in zip(places.tolist(), forms.tolist(), strict=True):
+            result = values.get(place)
             if form == IN_ROW:
                 assert slots is not None
-                one = self._rest(slots.layout, place)
-                if one.failure is None:
-                    one = Opened(slots.layout.sample(slots.arrays, place, one.value), None)
-            else:
-                one = Opened(None, None) if form == NOTHING else received(self._message(place))
-            opened.append(one)
-        if any(one.failure is not None for one in opened):
-            self._release(places)
-            self._require_read(places, opened)
-        try:
-            if (forms == NOTHING).all():
-                return None
-            samples = [one.value for one in opened]
-            self._learn(method, samples[0])
-            return converted(collate(samples, collate_fn_map=unordered_collate_fn_map()), self._convert)
-        except SampleMismatch as error:
-            ids = ", ".join(str(places[position]) for position in error.positions[:8])
-            raise SampleMismatch(f"{error} (ids of these simulations: {ids})", error.positions) from None
-        finally:
-            self._release(places)
-
-    def _rest(self, layout: Layout, place: int) -> Opened:
-        """What of a result in a row has no slot."""
-        return received(self._message(place)) if layout.others else Opened((), None)
-
-    def _require_read(self, places: NDArray[np.int64], opened: list[Opened]) -> None:
-        """Raise the first failure to read a result."""
-        for place, one in zip(places.tolist(), opened, strict=True):
-            if one.failure is not None:
-                raise_failure(one.failure, f"the result of simulation {place} was read here, which raised", TaskFailed)
+                result = slots.layout.sample(slots.arrays, place, result or ())
+            results.append(result)
+        self._learn(method, results[0])
+        return collate(results, collate_fn_map=functions)
 
     def _message(self, place: int) -> Any:
         """What a worker has put before it set the state of a simulation."""
@@ -443,6 +470,27 @@ class Simulations(User):
         for place in unfinished.tolist():
             self._messages.pop(place, None)  # of a result whose state was not set any more
         self._is_restarted[places] = True
+
+
+def _unjoined(error: Exception, places: NDArray[np.int64]) -> Exception:
+    """The error for results that cannot be joined, with their ids and what to do."""
+    positions = error.positions if isinstance(error, SampleMismatch) else ()
+    found = [int(places[position]) for position in positions] or places.tolist()
+    ids = ", ".join(map(str, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
+    if len(places) == 1:
+        advice = f"id of this simulation: {ids}; its result is dropped"
+    else:
+        advice = (
+            f"ids of these simulations: {ids}; the results stay: gather(1, 1) returns them one by one, or let the "
+            "method return results of one shape"
+        )
+    if isinstance(error, SampleMismatch | DTypeError):
+        text = str(error).removesuffix(PADDING_ADVICE).removesuffix(COLLATION_ADVICE)
+        text = f"{text} ({advice})"
+        return SampleMismatch(text, positions) if isinstance(error, SampleMismatch) else DTypeError(text)
+    with suppress(Exception):  # it refuses attributes
+        error.add_note(advice)
+    return error
 
 
 def _array(value: Any) -> NDArray[Any]:

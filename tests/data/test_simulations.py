@@ -19,7 +19,16 @@ from tiers import first
 
 import shmtensor as st
 from shmtensor.data import WorkerPool, pool_core
-from shmtensor.errors import InvalidArgument, SampleMismatch, TaskFailed, TaskTimeout, WorkerDied
+from shmtensor.data import simulations as simulations_module
+from shmtensor.errors import (
+    DTypeError,
+    InvalidArgument,
+    OutOfMemory,
+    SampleMismatch,
+    TaskFailed,
+    TaskTimeout,
+    WorkerDied,
+)
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
@@ -285,17 +294,74 @@ def test_a_simulation_that_cannot_be_made(pool):
     assert sorted(simulations.gather(3)[1].tolist()) == [0, 1, 3]
 
 
-def test_a_result_that_cannot_be_read_or_stacked(pool):
+def test_results_of_unequal_shape_stay(pool):
     simulations = pool.simulations(world.Counter, 4)
-    simulations.send(method="uneven")
-    until(lambda: (simulations._states > 0).all(), "all are done")
-    with pytest.raises(SampleMismatch, match=r"ids of these simulations: .*2"):
-        simulations.gather(4)
-    simulations.send(None, [1], "unreadable")
-    with pytest.raises(OSError, match="cannot be read"):
-        simulations.gather()
+    for count in range(2):  # the second time, there are slots
+        run_in_order(simulations, (1, 3, 2, 0), "uneven")
+        for _ in range(2):
+            with pytest.raises(SampleMismatch, match=r"ids of these simulations: 1, 2\b.* gather\(1, 1\)") as caught:
+                simulations.gather(4)
+            assert "pad_collate" not in str(caught.value) and caught.value.positions == (0, 2)
+            assert simulations.waiting.tolist() == [0, 1, 2, 3], count
+        ids, values = simulations.gather(2, 2)
+        assert ids.tolist() == [1, 3] and values.shape == (2, 2)
+        found = [simulations.gather(1, 1) for _ in range(2)]
+        assert [(ids.tolist(), values.shape) for ids, values in found] == [([2], (1, 3)), ([0], (1, 2))]
+        assert not len(simulations.waiting) and not simulations._messages
+
+
+def test_results_without_a_slot_that_cannot_be_collated_together_stay(pool):
+    simulations = pool.simulations(world.Various, 4)
+    simulations.send(ids=[0], method="told_unevenly")
+    simulations.gather(1)
+    run_in_order(simulations, (0, 1, 2), "told_unevenly")
+    with pytest.raises(SampleMismatch, match=r"ids of these simulations: 0, 1\b"):
+        simulations.gather(3)
+    for place in range(3):
+        ids, (array, told) = simulations.gather(1, 1)
+        assert ids.tolist() == [place] and array.shape == (1, 2) and len(told["a"]) == 1 + place
+    assert not simulations._messages
+
+
+def test_a_result_that_cannot_be_collated_at_all_is_dropped_alone(pool):
+    simulations = pool.simulations(world.Counter, 4)
+    run_in_order(simulations, (1, 2, 3), "sometimes_unusable")
+    with pytest.raises(DTypeError, match=r"ids of these simulations: 1, 2, 3; the results stay"):
+        simulations.gather(3)
+    assert simulations.gather(1, 1)[1].tolist() == [1]
+    with pytest.raises(DTypeError, match=r"id of this simulation: 2; its result is dropped"):
+        simulations.gather(1, 1)
+    assert simulations.waiting.tolist() == [3]
+    assert simulations.gather(1, 1)[1].tolist() == [3]
     simulations.send()
     assert len(simulations.gather(4)[0]) == 4
+
+
+def test_a_result_that_cannot_be_read_is_dropped_and_others_stay(pool):
+    simulations = pool.simulations(world.Counter, 4)
+    run_in_order(simulations, (0, 1, 2), "partly_unreadable")
+    with pytest.raises(OSError, match="cannot be read"):
+        simulations.gather(3)
+    assert simulations.waiting.tolist() == [0, 2]
+    assert simulations.gather(2)[1].tolist() == [0, 2]
+    simulations.send()
+    assert len(simulations.gather(4)[0]) == 4
+
+
+def test_results_stay_when_there_is_no_memory_for_them(pool, monkeypatch):
+    def full(*_: Any, **__: Any) -> Any:
+        raise OutOfMemory("no memory")
+
+    simulations = pool.simulations(world.Counter, 2)
+    simulations.send(method="reset")
+    simulations.gather(2)
+    simulations.send(method="reset")
+    with monkeypatch.context() as patch:
+        patch.setattr(simulations_module, "empty", full)
+        for _ in range(2):
+            with pytest.raises(OutOfMemory):
+                simulations.gather(1, 1)
+    assert sorted(simulations.gather(2)[1].tolist()) == [0, 1]
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
@@ -424,8 +490,9 @@ def test_a_part_that_cannot_be_read_fails_its_result(pool):
     assert simulations.gather(2)[1][1]["a"].tolist() == [1, 1]
     for _ in range(2):
         simulations.send(method="mixed")
-        with pytest.raises(OSError, match="cannot be read"):
-            simulations.gather(2)
+        for _ in range(2):
+            with pytest.raises(OSError, match="cannot be read"):
+                simulations.gather(1)
         assert not len(simulations.waiting)
 
 

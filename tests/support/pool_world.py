@@ -213,6 +213,17 @@ class Counter:
         """Numbers of one type or another."""
         return VARIOUS[self.number]
 
+    def sometimes_unusable(self) -> Any:
+        """Something that cannot be collated, of one simulation."""
+        return object() if self.number == 2 else self.number
+
+    def told_unevenly(self) -> Any:
+        """A row for the array, and a leaf without a slot whose length depends on the simulation."""
+        return np.zeros(2), Told(a=["x"] * (1 + self.number))
+
+    def partly_unreadable(self) -> Any:
+        return Unreadable() if self.number == 1 else self.number
+
     def fails(self) -> int:
         if self.number == 2:
             raise KeyError("no such move")
@@ -225,9 +236,6 @@ class Counter:
 
     def stops(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
-
-    def unreadable(self) -> Any:
-        return Unreadable()
 
 
 class Told(UserDict[str, Any]):
