@@ -100,7 +100,7 @@ def test_sparse_and_nested_tensors() -> None:
 
 def test_empty_tensors_are_left() -> None:
     x = share_tensor_(torch.empty(0, 3))
-    assert x.shape == (0, 3)
+    assert x.shape == (0, 3) and not x.is_shared()
 
 
 def test_what_cannot_move() -> None:
@@ -112,6 +112,35 @@ def test_what_cannot_move() -> None:
         share_tensor_(torch.empty(3, device="meta"))
     with pytest.raises(errors.InvalidArgument, match="torch's shared memory"):
         share_tensor_(torch.zeros(3).share_memory_())
+
+
+def test_a_layout_without_memory_cannot_move() -> None:
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("torch without MKL-DNN")
+    with pytest.raises(errors.InvalidArgument, match=r"layout torch\._mkldnn .* share tensor\.to_dense\(\)"):
+        share_tensor_(torch.eye(3).to_mkldnn())
+
+
+@pytest.mark.parametrize("bad", ["parameter", "buffer", "device"])
+def test_a_module_that_cannot_be_shared_is_not_moved_in_part(bad) -> None:
+    module = torch.nn.Module()
+    module.first = torch.nn.Parameter(torch.ones(3))
+    if bad == "buffer":
+        module.register_buffer("second", torch.ones(3).share_memory_())
+    else:
+        module.second = torch.nn.Parameter(
+            torch.ones(3, device="meta") if bad == "device" else torch.ones(3).share_memory_()
+        )
+    with pytest.raises(errors.InvalidArgument, match=r"'second' of a Module cannot be shared, so nothing was moved"):
+        share_module(module)
+    assert not module.first.is_shared() and not in_ours(module.first)
+
+
+def test_a_sparse_tensor_that_cannot_be_shared_is_not_moved_in_part() -> None:
+    tensor = torch.sparse_coo_tensor([[0, 1]], torch.ones(2).share_memory_(), (3,), check_invariants=True)
+    with pytest.raises(errors.InvalidArgument, match="torch's shared memory"):
+        share_tensor_(tensor)
+    assert not tensor._indices().is_shared()
 
 
 TAKEN = {

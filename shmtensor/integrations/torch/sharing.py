@@ -25,22 +25,21 @@ def share_tensor_(tensor: torch.Tensor) -> torch.Tensor:
 
     Its whole storage moves, and everything on that storage follows: views, tied parameters, what an optimizer has.
     Arrays of NumPy and other libraries that were taken before keep the old memory, which then stays as long as the
-    storage. Of sparse and nested tensors all parts move. (A torch without `UntypedStorage._swap_data_ptr_` moves this
-    tensor alone; views of it keep the old memory.)
+    storage. Of sparse and nested tensors all parts move; a tensor without elements has no memory to move. (A torch
+    without `UntypedStorage._swap_data_ptr_` moves this tensor alone; views of it keep the old memory.)
 
     Raises:
         DTypeError: not a torch tensor.
-        InvalidArgument: a tensor on a device, or in torch's own shared memory, which others may have open; a parameter
-            of a lazy module that has no shape yet.
+        InvalidArgument: a tensor on a device, or in torch's own shared memory, which others may have open; one of an
+            opaque layout (MKL-DNN); a parameter of a lazy module that has no shape yet. Nothing was moved.
         OutOfMemory, ManagerError: no shared memory; nothing was changed.
     """
     if not isinstance(tensor, torch.Tensor):
         raise DTypeError(f"share_tensor_ takes a torch.Tensor, not a {type_name(tensor)}")
     if is_lazy(tensor):
         raise InvalidArgument("a lazy parameter has no shape yet: call its module once with an input, then share it")
-    for part in _parts(tensor):
-        if part.untyped_storage().nbytes():
-            _share(part)
+    for part in _movable(tensor):
+        _share(part)
     return tensor
 
 
@@ -52,7 +51,7 @@ def share_module(module: torch.nn.Module) -> torch.nn.Module:
 
     Raises:
         DTypeError: not a torch module.
-        InvalidArgument: as share_tensor_; a lazy module whose parameters have no shape yet. The latter moves nothing.
+        InvalidArgument: as share_tensor_; a lazy module whose parameters have no shape yet. Nothing was moved.
         OutOfMemory, ManagerError: as share_tensor_; what was moved before stays moved.
     """
     if not isinstance(module, torch.nn.Module):
@@ -63,8 +62,16 @@ def share_module(module: torch.nn.Module) -> torch.nn.Module:
             raise InvalidArgument(
                 f"{name!r} of a {type(module).__name__} has no shape yet: call the module once, then share it"
             )
-    for _, tensor in named:
-        share_tensor_(tensor)
+    parts = []
+    for name, tensor in named:
+        try:
+            parts += _movable(tensor)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"{name!r} of a {type(module).__name__} cannot be shared, so nothing was moved: {error}"
+            ) from None
+    for part in parts:
+        _share(part)
     return module
 
 
@@ -78,6 +85,16 @@ def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_nested or not tensor.numel():
         return tensor
     return torch.empty(0, dtype=tensor.dtype).set_(memory.fresh(tensor.nbytes), 0, tensor.shape).copy_(tensor)
+
+
+def _movable(tensor: Any) -> list[Any]:
+    """The dense tensors with memory that a tensor consists of. Raises InvalidArgument if one cannot be moved."""
+    parts = [part for part in _parts(tensor) if part.untyped_storage().nbytes()]
+    for part in parts:
+        storage = part.untyped_storage()
+        if memory.place_of(storage) is None:
+            memory.require_private(storage)
+    return parts
 
 
 def _parts(tensor: Any) -> Iterator[Any]:
@@ -96,6 +113,10 @@ def _parts(tensor: Any) -> Iterator[Any]:
         yield tensor.values()
     elif tensor.is_nested:
         yield tensor.values()
+    elif tensor.layout is not torch.strided:
+        raise InvalidArgument(
+            f"a tensor of layout {tensor.layout} has no memory that can be shared; share tensor.to_dense()"
+        )
     else:
         yield tensor
 
