@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._tensor.core import Tensor
 from .._tensor.creation import asarray, empty, tensor
 from .._tensor.joining import stack
-from ..dtypes import default_float, promoted
+from ..dtypes import BY_DTYPE, default_float, promoted
 from ..errors import DTypeError, InvalidArgument, SampleMismatch, type_name
 from ..storage.arguments import array_from, require_integer
 from .leaves import array_of, numbers_of, torch_tensor
@@ -192,16 +192,40 @@ def _numbers(sample: Any, place: int) -> NDArray[Any] | None:
     return numbers_of(array)
 
 
+def _unfit(sample: Any) -> tuple[str, str]:
+    """Return (what a sample without an array of numbers is, what to do)."""
+    array = array_of(sample)
+    if array is not None:
+        dtype = array.dtype
+        if dtype.newbyteorder("=") in BY_DTYPE:
+            return (
+                f"an array of {dtype.str}, whose byte order is not this machine's",
+                'convert it with array.astype(array.dtype.newbyteorder("=")), or give a collate_fn',
+            )
+        return (
+            f"an array of {dtype}, a type that tensors do not have",
+            "convert it to a type of numbers that they have, or give a collate_fn",
+        )
+    if isinstance(sample, torch_tensor()):
+        if sample.is_nested:
+            return "a nested torch tensor", "give its parts as samples, or give a collate_fn"
+        if str(sample.layout) != "torch.strided":
+            return f"a sparse torch tensor ({sample.layout})", "make it dense with .to_dense(), or give a collate_fn"
+        if str(sample.device) != "cpu":
+            return f"a torch tensor on {sample.device}", "copy it with .cpu(), or give a collate_fn"
+        return f"a torch tensor of {sample.dtype}", "convert it to a type that shmtensor has, or give a collate_fn"
+    return type_name(sample), "give a collate_fn"
+
+
 def _arrays_of(batch: Sequence[Any]) -> list[NDArray[Any]]:
     found = []
     for place, sample in enumerate(batch):
         array = _numbers(sample, place)
         if array is None:
-            given = array_of(sample)
-            what = type_name(sample) if given is None else f"an array of {given.dtype}"
+            what, remedy = _unfit(sample)
             raise DTypeError(
                 "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-                f"found {what} (sample {place} of the batch)"
+                f"found {what} (sample {place} of the batch); {remedy}"
             )
         found.append(array)
     return found

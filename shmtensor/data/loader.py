@@ -168,6 +168,9 @@ class DataLoader(Generic[T_co]):
         """Set the samplers. Raises InvalidArgument: arguments that exclude each other."""
         if shuffle not in (None, False, True):
             raise InvalidArgument(f"shuffle must be True, False or None, not {shuffle!r}")
+        for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if value is not None and not (hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
+                raise InvalidArgument(f"{name} must be iterable, and {value!r} is not")
         if self.is_iterable:
             for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value not in (None, False):

@@ -134,6 +134,9 @@ def sample_generator() -> np.random.Generator:
 # -- libraries that have a generator for all ---------------------------------------------------------------------------
 
 
+_GIVE: Final = "give names of 'python', 'numpy', 'shmtensor', 'torch'"
+
+
 class _Library:
     """How to seed one library, and to save and restore the state of its generator."""
 
@@ -159,7 +162,7 @@ def _library(name: str) -> _Library:
             raise MissingExtra("reseed=('torch',) needs torch, which is not installed; leave it out") from error
         theirs = torch.default_generator
         return _Library(theirs.manual_seed, theirs.get_state, theirs.set_state, 63)
-    raise InvalidArgument(f"reseed has {name!r}; give names of 'python', 'numpy', 'shmtensor', 'torch'")
+    raise InvalidArgument(f"reseed has {name!r}; {_GIVE}")
 
 
 class Reseeding:
@@ -171,12 +174,15 @@ class Reseeding:
         names: "python", "numpy", "shmtensor" or "torch"; one name, or several.
 
     Raises:
-        InvalidArgument: another name.
+        InvalidArgument: another name, or no names.
         MissingExtra: torch is not installed.
     """
 
     def __init__(self, names: str | Iterable[str]) -> None:
-        self.names = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+        if not isinstance(names, Iterable):
+            raise InvalidArgument(f"reseed is {names!r}; {_GIVE}")
+        given = [names] if isinstance(names, str) else list(names)
+        self.names = tuple(name for place, name in enumerate(given) if name not in given[:place])
         self._libraries = [_library(name) for name in self.names]
         self._tags = [index_word(name) for name in self.names]
 

@@ -45,6 +45,14 @@ def _fixed(keys: Any) -> Any:
     return keys if is_plain else listed(keys)
 
 
+def _is_iterable(value: Any) -> bool:
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
+
+
 def portions(batches: Iterator[Any], skip: set[int], first: int) -> Iterator[Portion]:
     """Batches of keys, without those that were handed out before.
 
@@ -52,10 +60,20 @@ def portions(batches: Iterator[Any], skip: set[int], first: int) -> Iterator[Por
         batches: the keys of each, anything that can be iterated.
         skip: ordinals from `first` on that are left out.
         first: all before this are left out, too.
+
+    Raises InvalidArgument: the keys of a batch cannot be iterated.
     """
     start = 0
     for ordinal, given in enumerate(batches):
-        keys = _fixed(given)
+        try:
+            keys = _fixed(given)
+        except TypeError:
+            if _is_iterable(given):
+                raise
+            raise InvalidArgument(
+                f"batch_sampler gave {given!r} for batch {ordinal}; it must give the keys of a whole batch each time, "
+                "such as [0, 1, 2]; give keys one by one as sampler"
+            ) from None
         if ordinal >= first and ordinal not in skip:
             yield Portion(ordinal, start, keys)
         start += len(keys)

@@ -137,6 +137,33 @@ def test_what_torch_refuses_is_refused(batch):
         default_collate(batch)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        (">i4", r'>i4, whose byte order.*astype\(array.dtype.newbyteorder\("="\)\)'),
+        ([("a", "i4")], "'a', '<i4'.*type that tensors do not have.*collate_fn"),
+        ("M8[s]", r"datetime64\[s\], a type that tensors do not have.*collate_fn"),
+        ("U1", "<U1, a type that tensors do not have.*collate_fn"),
+        (np.longdouble, "float128, a type that tensors do not have.*collate_fn"),
+    ],
+    ids=["byte-order", "structure", "date", "text", "longdouble"],
+)
+def test_an_array_that_cannot_be_collated_is_explained(dtype, message):
+    with pytest.raises(st.errors.DTypeError, match=rf"{message}") as caught:
+        default_collate([np.zeros(2, dtype)] * 2)
+    assert "sample 0" in str(caught.value)
+    with pytest.raises(st.errors.DTypeError, match="sample 1"):
+        default_collate([np.zeros(2), np.zeros(2, dtype)])
+
+
+def test_a_torch_tensor_that_cannot_be_collated_is_explained():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(st.errors.DTypeError, match=r"sparse torch tensor.*sample 0.*to_dense\(\)"):
+        default_collate([torch.eye(2).to_sparse()] * 2)
+    with pytest.raises(st.errors.DTypeError, match=r"torch tensor on meta.*collate_fn"):
+        default_collate([torch.eye(2, device="meta")] * 2)
+
+
 def test_torch_tensors_become_ours():
     torch = pytest.importorskip("torch")
     batch = default_collate([(torch.ones(2), 1), (torch.zeros(2), 2)])

@@ -75,3 +75,27 @@ def test_a_batch_of_no_keys_cannot_be_collated_by_default(dataset, place, worker
             assert "without samples" in str(error)
             lengths.append(0)
     assert lengths == list(map(len, keys)) and next(iterator, None) is None
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("given", [[0, 1], np.arange(2)], ids=["list", "array"])
+def test_a_batch_sampler_that_gives_single_keys(given, workers):
+    iterator = iter(DataLoader(Rows(), batch_sampler=given, num_workers=workers))
+    with pytest.raises(InvalidArgument, match=r"batch_sampler gave .*0.* for batch 0.*\[0, 1, 2\].*as sampler"):
+        next(iterator)
+
+
+def unreadable() -> Any:
+    yield 1
+    raise TypeError("of the program")
+
+
+def test_a_type_error_of_a_batch_sampler_is_its_own():
+    with pytest.raises(TypeError, match="of the program"):
+        list(DataLoader(Rows(), batch_sampler=[unreadable()]))
+
+
+@pytest.mark.parametrize("name", ["sampler", "batch_sampler"])
+def test_a_sampler_that_cannot_be_iterated(name):
+    with pytest.raises(InvalidArgument, match=f"{name} must be iterable, and 5 is not"):
+        DataLoader(Rows(), **{name: 5})

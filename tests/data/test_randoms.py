@@ -169,6 +169,9 @@ def test_reseeding_is_sent_by_names():
     assert random.random() == expected
     with pytest.raises(InvalidArgument, match="cupy"):
         Reseeding(("cupy",))
+    for bad in (5, [5], [["python"]], None):
+        with pytest.raises(InvalidArgument, match="give names of 'python'"):
+            Reseeding(bad)  # type: ignore[arg-type]
 
 
 # -- the worker --------------------------------------------------------------------------------------------------------
