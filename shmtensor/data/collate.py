@@ -17,7 +17,7 @@ from .._tensor.joining import stack
 from ..dtypes import BY_DTYPE, default_float, promoted
 from ..errors import DTypeError, InvalidArgument, SampleMismatch, type_name
 from ..storage.arguments import array_from, require_integer
-from .leaves import array_of, numbers_of, torch_tensor
+from .leaves import array_of, is_masked, numbers_of, torch_tensor
 from .randoms import get_worker_info
 
 CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
@@ -354,9 +354,10 @@ def unordered_collate_fn_map() -> CollateMap:
 def default_convert(data: Any) -> Any:
     """A sample with tensors in place of its arrays, NumPy's numbers and torch tensors, over the same memory.
 
-    Arrays of strings and objects, numbers and other objects stay; tuples become lists, as in torch. Does not block.
+    Arrays of strings and objects, masked arrays, numbers and other objects stay; tuples become lists, as in torch. Does
+    not block.
     """
-    if isinstance(data, Tensor):
+    if isinstance(data, Tensor) or is_masked(data):
         return data
     array = numbers_of(data)
     if array is not None:

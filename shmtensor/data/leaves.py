@@ -25,6 +25,12 @@ def torch_tensor() -> Any:
     return getattr(torch, "Tensor", _NONE)
 
 
+def is_masked(value: Any) -> bool:
+    """Whether a value is an array with a mask, which no tensor has. Does not block."""
+    ma = sys.modules.get("numpy.ma")
+    return ma is not None and isinstance(value, ma.MaskedArray)
+
+
 def array_of(value: Any) -> NDArray[Any] | None:
     """The array of a leaf, without a copy where it is an array or a tensor; None: it is none. Does not block.
 

@@ -10,6 +10,7 @@ import pytest
 
 import shmtensor as st
 from shmtensor.data import (
+    DataLoader,
     Padded,
     Ragged,
     default_collate,
@@ -100,6 +101,25 @@ def test_default_collate_is_torchs(batch):
 def test_default_convert_is_torchs(batch):
     theirs = pytest.importorskip("torch").utils.data.default_convert
     assert plain(default_convert(batch)) == plain(theirs(batch))
+
+
+class Masked:
+    """Samples with masks."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return {"x": np.ma.MaskedArray([1.0, index], [False, True]), "y": np.full(2, index)}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_that_are_not_collated_keep_their_masks(workers):
+    for index, sample in enumerate(DataLoader(Masked(), None, num_workers=workers)):
+        assert type(sample["x"]) is np.ma.MaskedArray
+        assert sample["x"].mask.tolist() == [False, True] and sample["x"].data.tolist() == [1, index]
+        assert isinstance(sample["y"], st.Tensor) and sample["y"].tolist() == [index] * 2
+    assert default_convert(np.ma.masked) is np.ma.masked
 
 
 BAD = [
