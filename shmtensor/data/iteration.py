@@ -17,8 +17,8 @@ from ..errors import SampleFailed, SampleMismatch, type_name
 from .failures import KeyedError
 from .fetching import Fetcher, Task, loads_many, many_size
 from .layouts import Layout
-from .outputs import bounded, converted
-from .pipeline import Batch, Pipeline, Slots, batch_of, collated, named, require_fork
+from .outputs import bounded
+from .pipeline import Batch, Pipeline, Slots, batch_of, collated, counted, named, require_fork
 from .randoms import _current
 from .state import Portion, Progress, listed
 
@@ -51,10 +51,10 @@ class Epoch:
     in_order: bool
     timeout: float
 
-    def handed(self, portion: Portion, rows: int, nbytes: int) -> None:
+    def handed(self, portion: Portion, rows: int) -> None:
         """Count a batch that `_following` of an iterator gives. Warns if the stream promised fewer."""
         self.progress.handed(portion.ordinal, rows)
-        self.slots.counts.handed(rows, nbytes)
+        self.slots.counts.handed(rows)
         promised = self.slots.promised
         if promised is not None and self.progress.handed_out == promised + 1:  # once in an epoch
             warnings.warn(
@@ -71,6 +71,7 @@ class LocalIterator:
         self._epoch = epoch
         self._fetcher = Fetcher(epoch.task)
         self._lock = threading.RLock()
+        self._next: Portion | None = None
         epoch.slots.counts.begin()
 
     def __iter__(self) -> LocalIterator:
@@ -87,16 +88,20 @@ class LocalIterator:
 
     def _following(self) -> Any:
         epoch = self._epoch
-        portion = next(epoch.portions, None)
+        portion = self._next or next(epoch.portions, None)
         if portion is None or epoch.progress.is_over:
             epoch.progress.is_over = True
             raise StopIteration
+        slots, length = epoch.slots, len(portion.keys)
+        self._next = portion  # if there is no room for it
+        slots.admit(slots.need(self._layout(portion), length), 0, may_wait=False)
+        self._next = None
         begun = time.perf_counter()
         outer = _current.sample, _current.generator  # of a loader, if the program is the dataset of one
         failed: BaseException | None = None
         try:
             with self._fetcher.preserved():
-                batch, rows, nbytes = self._load(portion)
+                batch, rows = self._load(portion)
         except KeyedError as caught:
             failed = caught.error
             with suppress(Exception):  # an exception may refuse it
@@ -107,29 +112,32 @@ class LocalIterator:
             _current.sample, _current.generator = outer
         if failed is not None:
             raise failed  # outside of `except`, so that its cause and context stay
-        wanted = len(portion.keys)
-        if rows < wanted and (not rows or epoch.drop_last):
+        if rows < length and (not rows or epoch.drop_last):
             epoch.progress.is_over = True
             raise StopIteration
-        epoch.slots.counts.waited += time.perf_counter() - begun
-        if rows < wanted:
+        slots.counts.waited += time.perf_counter() - begun
+        if rows < length:
             epoch.portions = iter(())
-        epoch.handed(portion, rows, nbytes)
+        epoch.handed(portion, rows)
         return batch
 
-    def _load(self, portion: Portion) -> tuple[Any, int, int]:
-        """Return (batch, samples, bytes)."""
+    def _layout(self, portion: Portion) -> Layout | None:
+        """The layout of the batch's slots, if it gets some."""
+        task = self._epoch.task
+        return None if task.finishes or task.stream or not len(portion.keys) else self._epoch.slots.layout
+
+    def _load(self, portion: Portion) -> tuple[Any, int]:
+        """Return (batch, samples)."""
         epoch, fetcher, keys = self._epoch, self._fetcher, portion.keys
         number = epoch.progress.epoch
         fetcher.begin_epoch(number)
         begun = time.perf_counter()
         slots = epoch.slots
-        layout = slots.layout if len(keys) and not epoch.task.finishes else None
+        layout = self._layout(portion)
         made: list[Tensor] = []
         fits = False
         if epoch.task.stream:
             samples = fetcher.take(epoch.run, number, portion.start, len(keys))
-            layout = None
         else:
             some = listed(keys)
             step = len(some) if epoch.task.finishes or not loads_many(epoch.task.dataset) else many_size(len(some))
@@ -148,21 +156,21 @@ class LocalIterator:
         rows = len(samples) if epoch.task.stream else len(keys)
         slots.counts.loaded(rows, time.perf_counter() - begun)
         if not rows and epoch.task.stream:
-            return None, 0, 0
+            return None, 0
         if epoch.task.finishes:
             result = fetcher.finished(samples, keys)
             with bounded(keys):
-                return converted(result, epoch.convert), rows, 0
+                return counted(result, epoch.convert, slots.hand), rows
         if layout is not None:
             slots.judge(fits)
         if fits and layout is not None:
             rests = [layout.rest(sample) for sample in samples] if layout.others else []
-            return batch_of(layout, made, rests, epoch.convert), rows, layout.nbytes * rows
+            return batch_of(layout, made, rests, epoch.convert, slots.hand), rows
         try:
             with bounded(keys):
                 if samples and not epoch.task.stream and (layout is not None or slots.is_unknown):
                     slots.learn(samples[0])
-                return collated(samples, epoch.convert), rows, 0
+                return counted(collated(samples), epoch.convert, slots.hand), rows
         except SampleMismatch as error:
             raise named(error, keys) from None
 
@@ -218,11 +226,8 @@ class WorkerIterator:
                 if batch.failure is None and (not batch.rows or self._epoch.drop_last):
                     continue
             if batch.failure is None:
-                self._epoch.handed(batch.portion, batch.rows, batch.nbytes)
-                if batch.job.slots and not batch.parts:
-                    self._epoch.slots.counts.held.add(batch.job.slots)
-            self._prefetch(1)
-            return batch.collected(self._epoch.convert)
+                self._epoch.handed(batch.portion, batch.rows)
+            return self._collected(batch)
         self._finish()
         raise StopIteration
 
@@ -238,14 +243,15 @@ class WorkerIterator:
         """Give workers up to `most` batches of what is to be loaded ahead.
 
         While the samples' layout is not known, that is one batch. Then there are a few more with each batch that is
-        handed out: the program does not wait until the memory of all is allocated.
+        handed out: the program does not wait until the memory of all is allocated. With a bound of memory, it is one
+        batch also while the size of batches without slots is not known.
 
         Lack of memory raises only if no batch is left to wait for, and the program asks for one (`may_raise`).
         """
         epoch, slots = self._epoch, self._epoch.slots
         ahead = min(epoch.ahead, len(self._waiting) + most)
         while len(self._waiting) < ahead and not self._pipeline.is_closed:
-            if self._waiting and not epoch.task.finishes and slots.is_unknown:
+            if self._waiting and (slots.is_unsized if epoch.task.finishes else slots.is_unknown):
                 return
             if self._next is None:
                 self._next = next(epoch.portions, None)
@@ -272,6 +278,15 @@ class WorkerIterator:
         counts.waited += time.perf_counter() - begun
         self._waiting.remove(batch)
         return batch
+
+    def _collected(self, batch: Batch) -> Any:
+        slots, convert = self._epoch.slots, self._epoch.convert
+        if slots.max_bytes is None:
+            self._prefetch(1)  # before the batch is collated, which may take long
+            return batch.collected(convert, slots.hand)
+        found = batch.collected(convert, slots.hand)
+        self._prefetch(1)  # with the room that this batch leaves
+        return found
 
     def _stop_submitting(self) -> None:
         self._epoch.portions = iter(())

@@ -64,7 +64,9 @@ class DataLoader(Generic[T_co]):
         in_order: whether batches come in order; else as they are complete.
         output: what tensors of a batch are: "shmtensor" (the default), "numpy", "torch" or "jax". Nothing is copied.
         threads: that load samples in each worker, for decoders that release the GIL.
-        max_bytes: bound of the memory of batches that are loaded or still held.
+        max_bytes: bound of the memory of batches that are loaded or still held: their tensors and arrays in mappings
+            and sequences. Other objects, and torch's tensors in private memory, are not counted. A batch without slots,
+            as of collate_fn, is loaded if there is room for the largest of these so far.
         seed: of the order and of samples' random numbers; default: drawn once.
         reseed: libraries that are seeded before each sample: "python", "numpy", "shmtensor", "torch".
         on_worker_death: "raise", or "restart": another worker takes over, and no sample is lost or repeated.

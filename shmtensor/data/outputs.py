@@ -6,13 +6,17 @@ import importlib
 import warnings
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .._tensor.core import Tensor
-from ..errors import InvalidArgument, MissingExtra
+from .._tensor.dlpack import from_torch
+from ..errors import InvalidArgument, MissingExtra, ShmTensorError
 from .collate import _mapped, _sequenced
-from .leaves import PLAIN
+from .leaves import PLAIN, torch_tensor
 from .state import listed
 
 _SCALARS: Final = (str, bytes, bytearray, memoryview, range, array)
@@ -85,6 +89,31 @@ def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
             return type(tree)(parts)
         return _sequenced(tree, parts, lambda part: part)
     return tree
+
+
+def arrays_in(tree: Any) -> list[NDArray[Any]]:
+    """The arrays of a tree in mappings and sequences of any type: of tensors, NumPy's, and torch's where we can."""
+    found: list[NDArray[Any]] = []
+    _collect(tree, found)
+    return found
+
+
+def _collect(tree: Any, found: list[NDArray[Any]]) -> None:
+    if type(tree) in PLAIN:
+        return
+    if isinstance(tree, Tensor):
+        found.append(tree._live())
+    elif isinstance(tree, np.ndarray):
+        found.append(tree)
+    elif isinstance(tree, Mapping):
+        for part in tree.values():
+            _collect(part, found)
+    elif isinstance(tree, Sequence) and not isinstance(tree, _SCALARS):
+        for part in tree:
+            _collect(part, found)
+    elif isinstance(tree, torch_tensor()):
+        with suppress(ShmTensorError, BufferError, RuntimeError, TypeError):  # sparse, of another device, ...
+            found.append(from_torch(tree.detach())._live())
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from .fetching import (
     write_all,
 )
 from .layouts import Layout, layout_of
-from .outputs import bounded, converted
+from .outputs import arrays_in, bounded, converted, detached
 from .state import Portion, listed
 from .stats import Counts
 from .workers import Crew, Member
+
+Hand: TypeAlias = Callable[[Iterable[Any], bool], None]
+"""Count the arrays of a batch that is handed out, and whether it has slots: `Slots.hand`."""
 
 _LOOK: Final = 0.05
 """Seconds between looks whether a worker has ended."""
@@ -53,6 +56,7 @@ class Slots:
         counts: numbers of the loader.
         max_bytes: of batches that are loaded or held; None: no bound.
         promised: batches of an epoch, as `len()` of the loader told the program of a stream; None: it has not.
+        largest: bytes of the largest batch so far that was not in slots alone; None: there was none.
     """
 
     def __init__(self, max_bytes: int | None) -> None:
@@ -60,12 +64,18 @@ class Slots:
         self.counts = Counts()
         self.max_bytes = max_bytes
         self.promised: int | None = None
+        self.largest: int | None = None
         self._misfits = 0
 
     @property
     def is_unknown(self) -> bool:
         """Whether no sample has been seen so far."""
         return self.layout is None and self._misfits < _MISFITS
+
+    @property
+    def is_unsized(self) -> bool:
+        """Whether memory is bounded, and the size of batches without slots not known."""
+        return self.max_bytes is not None and self.largest is None
 
     def learn(self, sample: Any) -> None:
         """Take the layout of a sample that did not fit, unless too many did not."""
@@ -77,6 +87,36 @@ class Slots:
         if self._misfits >= _MISFITS:
             self.layout = None
 
+    def hand(self, arrays: Iterable[Any], has_slots: bool) -> None:
+        """Count the arrays of a batch that is handed out."""
+        nbytes = self.counts.held.add(arrays)
+        self.counts.nbytes += nbytes
+        if not has_slots:
+            self.largest = max(self.largest or 0, nbytes)
+
+    def need(self, layout: Layout | None, length: int) -> int:
+        """Bytes that a batch is going to take: where they are not known, those of the largest such batch so far."""
+        known = 0 if layout is None else layout.nbytes * length
+        return known if layout is not None and not layout.others else max(known, self.largest or 0)
+
+    def admit(self, need: int, loading: int, may_wait: bool) -> bool:
+        """Whether a batch has room within `max_bytes` now.
+
+        Args:
+            need: bytes that it takes.
+            loading: bytes of batches that are not handed out yet.
+            may_wait: whether there are such batches; else lack of room raises QuotaExceeded.
+        """
+        held = self.counts.held
+        if self.max_bytes is None or held.nbytes + loading + need <= self.max_bytes:
+            return True
+        if may_wait:
+            return False
+        raise QuotaExceeded(
+            f"a batch of {need} bytes, with max_bytes={self.max_bytes}; {held.batches} batches of this loader are "
+            f"still held, {held.nbytes} bytes; drop them or copy what is needed of them, or raise max_bytes"
+        )
+
     def allocate(self, length: int, loading: int, may_wait: bool) -> tuple[Tensor, ...] | None:
         """Return the slots of a batch, or None if there is not enough memory now.
 
@@ -86,15 +126,8 @@ class Slots:
             may_wait: whether there are such batches; else lack of memory raises OutOfMemory.
         """
         assert self.layout is not None
-        need = self.layout.nbytes * length
-        held = self.counts.held
-        if self.max_bytes is not None and held.nbytes + loading + need > self.max_bytes:
-            if may_wait:
-                return None
-            raise QuotaExceeded(
-                f"a batch of {need} bytes, with max_bytes={self.max_bytes}; {held.batches} batches of this loader are "
-                f"still held, {held.nbytes} bytes; drop them or copy what is needed of them, or raise max_bytes"
-            )
+        if not self.admit(self.need(self.layout, length), loading, may_wait):
+            return None
         try:
             return tuple(self.layout.empty(length))
         except OutOfMemory:
@@ -113,6 +146,7 @@ class Batch:
         layout: of its slots.
         words: the array of the job's words.
         rows: how many samples it has in the end.
+        nbytes: that it is going to take, as far as that is known.
         parts: (first row, samples) by chunk, of what does not fit the slots.
         rests: the same, of leaves without a slot.
         result: (what the collate function gave,).
@@ -127,6 +161,7 @@ class Batch:
     layout: Layout | None
     words: Any
     rows: int
+    nbytes: int
     parts: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
     rests: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
     result: tuple[Any] | None = None
@@ -134,11 +169,6 @@ class Batch:
     blame: dict[int, int] = field(default_factory=dict)
     is_seen: bool = False
     is_told: bool = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its slots."""
-        return 0 if self.layout is None else self.layout.nbytes * self.job.length
 
     def is_counted_done(self) -> bool:
         """Whether all chunks have been counted as done. A worker that was killed may not have counted its own."""
@@ -164,6 +194,7 @@ class Batch:
         """Let chunks that nobody has claimed be written into slots, by workers that get the job again."""
         loose = self.free_chunks()
         self.layout, self.job = layout, self.job._replace(slots=slots)
+        self.nbytes = layout.nbytes * self.job.length
         for chunk in loose:
             _native.atomic_compare_exchange(self.words, chunk, LOOSE, FREE, "seq_cst")
 
@@ -183,25 +214,25 @@ class Batch:
             return list(self.portion.keys)
         return [key for chunk in chunks for key in self.job.keys_of(self.words, chunk)[1]]
 
-    def collected(self, convert: Callable[[Tensor], Any]) -> Any:
-        """The batch. Raises what a worker raised, or what collation raises."""
+    def collected(self, convert: Callable[[Tensor], Any], hand: Hand) -> Any:
+        """The batch, counted by `hand`. Raises what a worker raised, or what collation raises."""
         if self.failure is not None:
             raise_loading(self.failure)
         with bounded(self.portion.keys):
-            return self._collected(convert)
+            return self._collected(convert, hand)
 
-    def _collected(self, convert: Callable[[Tensor], Any]) -> Any:
+    def _collected(self, convert: Callable[[Tensor], Any], hand: Hand) -> Any:
         if self.result is not None:
-            return converted(self.result[0], convert)
+            return counted(self.result[0], convert, hand)
         if not self.parts and self.layout is not None and self.job.slots is not None:
             slots = self.job.slots
             if self.rows < self.job.length:
                 slots = tuple(slot[: self.rows] for slot in slots)
             rests = [rest for _, some in sorted(self.rests.values(), key=lambda pair: pair[0]) for rest in some]
-            return batch_of(self.layout, slots, rests, convert)
+            return batch_of(self.layout, slots, rests, convert, hand)
         samples = self._samples()
         try:
-            return collated(samples, convert)
+            return counted(collated(samples), convert, hand)
         except SampleMismatch as error:
             raise named(error, self.portion.keys) from None
 
@@ -221,16 +252,25 @@ class Batch:
         return samples
 
 
-def batch_of(layout: Layout, slots: Sequence[Tensor], rests: list[Any], convert: Callable[[Tensor], Any]) -> Any:
-    """The batch of slots and leaves without a slot, converted. Raises as `collate`."""
+def batch_of(
+    layout: Layout, slots: Sequence[Tensor], rests: list[Any], convert: Callable[[Tensor], Any], hand: Hand
+) -> Any:
+    """The batch of slots and leaves without a slot, counted and converted. Raises as `collate`."""
     if layout.others:  # among which tensors may be
-        return converted(layout.batch(slots, rests), convert)
+        return counted(layout.batch(slots, rests), convert, hand)
+    hand(Layout.arrays(slots), True)
     return layout.batch([convert(slot) for slot in slots])
 
 
-def collated(samples: list[Any], convert: Callable[[Tensor], Any]) -> Any:
-    """The batch of samples as `default_collate` makes it, without gradients, converted. Raises as that."""
-    return converted(default_collate(samples), lambda tensor: convert(tensor.detach()))
+def counted(tree: Any, convert: Callable[[Tensor], Any], hand: Hand) -> Any:
+    """A batch whose size was not known before, counted by `hand` and converted."""
+    hand(arrays_in(tree), False)
+    return converted(tree, convert)
+
+
+def collated(samples: list[Any]) -> Any:
+    """The batch of samples as `default_collate` makes it, without gradients. Raises as that."""
+    return detached(default_collate(samples))
 
 
 def named(error: SampleMismatch, keys: Any) -> SampleMismatch:
@@ -322,17 +362,20 @@ class Pipeline:
         keys = portion.keys
         length = len(keys)
         layout = self.slots.layout if length and not self._task.finishes else None
-        slots = None
+        slots, need = None, self.slots.need(layout, length)
+        loading, may_wait = sum(batch.nbytes for batch in waiting), bool(waiting) or not may_raise
         if layout is not None:
-            slots = self.slots.allocate(length, sum(batch.nbytes for batch in waiting), bool(waiting) or not may_raise)
+            slots = self.slots.allocate(length, loading, may_wait)
             if slots is None:
                 return None
+        elif not self.slots.admit(need, loading, may_wait):
+            return None
         size = self._chunk_size(length)
         chunks = max(1, -(-length // size))
         words, rest = new_words(chunks, () if self._task.stream else keys, LOOSE if slots is None else FREE)
         self._number += 1
         job = Job(self._number, run, epoch, portion.start, length, chunks, size, words, rest, slots)
-        batch = Batch(job, portion, layout, words._live(), length)
+        batch = Batch(job, portion, layout, words._live(), length, need)
         self._pending[self._number] = batch
         while self._ended:
             self._crew.send(("ended", self._ended.pop()))

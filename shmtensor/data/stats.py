@@ -7,9 +7,15 @@ import time
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from .._tensor.core import Tensor
+from numpy.typing import NDArray
+
+from .._native import Block
+from ..storage.regions import owner_of
+
+_NOBODY: Final = 0
+"""Stands for a batch, of memory in which several batches lie."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +23,7 @@ class LoaderStats:
     """Statistics of a DataLoader since it was made, a snapshot.
 
     Attributes:
-        batches, samples, nbytes: handed out; bytes are those of slots.
+        batches, samples, nbytes: handed out; bytes are those of tensors and arrays.
         seconds: during which an epoch was iterated.
         waited: seconds of these that the program waited for batches.
         worked: seconds that workers loaded, all together.
@@ -61,38 +67,73 @@ class LoaderStats:
 
 
 class Held:
-    """The batches whose memory somebody in this process still has: tensors, or arrays of other libraries over them."""
+    """The batches whose memory somebody in this process still has: tensors, or arrays of other libraries over them.
+
+    Memory in which several batches lie is not theirs, but the dataset's, and is not counted.
+    """
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self._blocks: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._numbers: dict[int, int] = {}
-        self._last = 0
+        self._memory: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+        """By id of the owner: (a reference to it, number of the batch, bytes)."""
+        self._parts: dict[int, int] = {}
+        """Number of a batch -> how many owners its memory has."""
+        self._last = _NOBODY
 
     @property
     def batches(self) -> int:
         """How many batches."""
-        return len(self._numbers)
+        return len(self._parts)
 
-    def add(self, slots: Iterable[Tensor]) -> None:
-        """Count a batch that is handed out. Does not block."""
+    def add(self, arrays: Iterable[NDArray[Any]]) -> int:
+        """Count a batch that is handed out, and return its bytes. Does not block.
+
+        Arrays whose memory has an owner without weak references are not counted as held.
+        """
         self._last += 1
-        batch = self._last
-        for slot in slots:
-            array = slot._live()
-            block = array.base
-            if block is None or id(block) in self._blocks:
-                continue
-            key = id(block)
-            self._blocks[key] = weakref.ref(block, functools.partial(self._gone, key, batch)), array.nbytes
-            self.nbytes += array.nbytes
-            self._numbers[batch] = self._numbers.get(batch, 0) + 1
+        batch, total = self._last, 0
+        for array in arrays:
+            nbytes = array.nbytes
+            owner: Any = array.base
+            if type(owner) is not Block:
+                owner = owner_of(array)
+            key = id(owner)
+            if key in self._memory:
+                total += self._see_again(key, batch, nbytes)
+            elif nbytes:
+                total += nbytes
+                try:
+                    reference = weakref.ref(owner, functools.partial(self._gone, key))
+                except TypeError:
+                    continue
+                self._memory[key] = reference, batch, nbytes
+                self.nbytes += nbytes
+                self._parts[batch] = self._parts.get(batch, 0) + 1
+        return total
 
-    def _gone(self, key: int, batch: int, _: Any) -> None:
-        self.nbytes -= self._blocks.pop(key)[1]
-        self._numbers[batch] -= 1
-        if not self._numbers[batch]:
-            del self._numbers[batch]
+    def _see_again(self, key: int, batch: int, nbytes: int) -> int:
+        """Count an array over memory that is known, no longer if it is that of several batches. Returns its bytes."""
+        reference, owner, counted = self._memory[key]
+        if owner == batch:
+            whole = getattr(reference(), "nbytes", counted)
+            nbytes = max(0, min(nbytes, whole - counted))  # views of one part count once
+            self.nbytes += nbytes
+            self._memory[key] = reference, batch, counted + nbytes
+        elif owner != _NOBODY:
+            self._forget(owner, counted)
+            self._memory[key] = reference, _NOBODY, 0
+        return nbytes
+
+    def _gone(self, key: int, _: Any) -> None:
+        _, batch, nbytes = self._memory.pop(key)
+        if batch != _NOBODY:
+            self._forget(batch, nbytes)
+
+    def _forget(self, batch: int, nbytes: int) -> None:
+        self.nbytes -= nbytes
+        self._parts[batch] -= 1
+        if not self._parts[batch]:
+            del self._parts[batch]
 
 
 class Counts:
@@ -108,11 +149,10 @@ class Counts:
         """An epoch begins, or goes on."""
         self._since = time.perf_counter()
 
-    def handed(self, samples: int, nbytes: int) -> None:
+    def handed(self, samples: int) -> None:
         """A batch is handed out."""
         self.batches += 1
         self.samples += samples
-        self.nbytes += nbytes
         now = time.perf_counter()
         if self._since is not None:
             self.seconds += now - self._since

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from manager_world import BOUND, SUPPORT, is_alive, until
 from tiers import first
 
 import shmtensor as st
-from shmtensor.data import DataLoader, Subset, default_collate, get_worker_info
+from shmtensor.data import DataLoader, Subset, TensorDataset, default_collate, get_worker_info, pad_collate
 from shmtensor.errors import InvalidArgument, QuotaExceeded
 
 pytestmark = pytest.mark.usefixtures("in_time")
@@ -312,6 +313,79 @@ def test_a_bound_of_bytes_counts_the_batches_that_are_held():
     assert len(list(map(np.sum, loader))) == 80
 
 
+class Uneven(Rows):
+    """Rows of lengths that differ within each batch of eight."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index, : 5 - index % 2]
+
+
+class Computed(Rows):
+    """Rows that are new arrays, in mappings that have no slots."""
+
+    def __getitem__(self, index: int) -> Any:
+        return Counter(row=self.x[index] + 1)
+
+
+def _stacked(samples: list[Any]) -> Any:
+    return {"array": np.stack(samples)}
+
+
+def _twice(samples: list[Any]) -> Any:
+    batch = default_collate(samples)
+    return batch, batch[:4], [batch[2:]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("dataset", "size", "collate", "nbytes"),
+    [
+        (Rows, 8, None, 8 * 160_000),
+        (Rows, 8, default_collate, 8 * 160_000),
+        (Rows, 8, _stacked, 8 * 160_000),
+        (Rows, 8, _twice, 8 * 160_000),
+        (Uneven, 2, pad_collate, 2 * 20),
+        (Computed, None, None, 160_000),
+        (Computed, 8, None, 8 * 160_000),
+    ],
+    ids=["slots", "collated", "arrays", "views", "padded", "single samples", "rests"],
+)
+def test_every_batch_that_is_kept_counts(workers, dataset, size, collate, nbytes):
+    loader = DataLoader(
+        dataset(80, (40_000,) if nbytes > 100 else (5,)), size, num_workers=workers, collate_fn=collate,
+        max_bytes=3 * nbytes,
+    )  # fmt: skip
+    iterator, kept = iter(loader), []
+    for _ in range(2):  # after batches were dropped, it goes on
+        with pytest.raises(QuotaExceeded, match=f"{nbytes} bytes, with .*; 3 batches .*, {3 * nbytes} bytes"):
+            kept.extend(iterator)
+        stats = loader.stats()
+        assert (stats.held, stats.held_nbytes) == (3, 3 * nbytes)
+        kept.clear()
+        assert loader.stats().held == loader.stats().held_nbytes == 0
+    assert loader.stats().nbytes == 6 * nbytes
+    assert sum(1 for _ in iterator) == len(loader) - 6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_within_the_bound_is_whole(workers):
+    loader = DataLoader(Rows(64), 8, num_workers=workers, max_bytes=8 * 160)
+    kept = list(loader)
+    stats = loader.stats()
+    assert (len(kept), stats.held, stats.held_nbytes, stats.nbytes) == (8, 8, 1280, 1280)
+    with pytest.raises(QuotaExceeded, match="8 batches"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_views_of_the_dataset_are_not_held(workers):
+    dataset = TensorDataset(st.ones(40, 1000, shared=True))
+    loader = DataLoader(dataset, None, num_workers=workers, max_bytes=3 * 4_000)
+    kept = list(loader)
+    stats = loader.stats()
+    assert (len(kept), stats.held, stats.held_nbytes, stats.nbytes) == (40, 0, 0, 160_000)
+
+
 def test_memory_stays_flat_over_epochs_and_breaks():
     loader = DataLoader(Rows(64, (64, 16)), 8, num_workers=2, persistent_workers=True)
 
@@ -509,6 +583,6 @@ def test_statistics():
     list(loader)
     stats = loader.stats()
     assert (stats.batches, stats.samples, stats.restarts) == (8, 64, 0)
-    assert stats.nbytes in (7 * 160, 8 * 160)  # some of the first batch may have been sent
+    assert stats.nbytes == 8 * 160 and stats.nbytes_per_second > 0
     assert stats.seconds > 0 and stats.worked > 0 and stats.samples_per_second > 0
     assert stats.bottleneck() in ("loader", "program")

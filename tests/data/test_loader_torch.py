@@ -10,6 +10,7 @@ import pytest
 from loader_world import Numbered, Rows, Stream
 
 from shmtensor.data import DataLoader
+from shmtensor.errors import QuotaExceeded
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.usefixtures("in_time"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -166,3 +167,18 @@ def test_lengths_are_torchs(kwargs):
 def test_our_stream_is_one_iterator_for_all_workers():
     found = [batch.tolist() for batch in DataLoader(Stream(10), 3, num_workers=3)]
     assert found == [[[n] * 3 for n in range(k, min(k + 3, 10))] for k in range(0, 10, 3)]
+
+
+def _stacked(samples: list[Any]) -> Any:
+    return {"x": torch.from_numpy(np.stack(samples))}
+
+
+def test_tensors_of_a_collate_function_count_while_they_are_held():
+    loader = DataLoader(Rows(80, (40_000,)), 8, num_workers=2, collate_fn=_stacked, max_bytes=3 * 1_280_000)
+    kept = []
+    with pytest.raises(QuotaExceeded, match="3 batches"):
+        kept.extend(loader)
+    assert [type(batch["x"]) for batch in kept] == [torch.Tensor] * 3
+    assert loader.stats().held_nbytes == loader.stats().nbytes == 3 * 1_280_000
+    kept.clear()
+    assert loader.stats().held == 0
