@@ -179,6 +179,13 @@ def move(storage: Any) -> Place:
     return place
 
 
+def require_movable(storage: Any) -> None:
+    """Raise InvalidArgument for a storage that torch has shared. Blocks while another thread moves one."""
+    with _moving:
+        if place_of(storage) is None:
+            require_private(storage)
+
+
 def require_private(storage: Any) -> None:
     """Raise InvalidArgument for a storage that is shared."""
     if storage.is_shared():

@@ -91,9 +91,7 @@ def _movable(tensor: Any) -> list[Any]:
     """The dense tensors with memory that a tensor consists of. Raises InvalidArgument if one cannot be moved."""
     parts = [part for part in _parts(tensor) if part.untyped_storage().nbytes()]
     for part in parts:
-        storage = part.untyped_storage()
-        if memory.place_of(storage) is None:
-            memory.require_private(storage)
+        memory.require_movable(part.untyped_storage())
     return parts
 
 
