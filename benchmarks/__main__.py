@@ -153,6 +153,7 @@ def main() -> int:
             print(show_table(title, figures), end="\n\n", flush=True)
             if arguments.write and figures:
                 write_result(name, title, figures)
+        stop_manager(folder)
     for left in Path("/dev/shm").glob(f"{ICEORYX2_PREFIX}*"):
         left.unlink(missing_ok=True)
     if arguments.write:
@@ -164,6 +165,12 @@ def main() -> int:
         draw.draw(drawn, path, f"{measure.machine()}; {measure.today()}")
         print(f"drawn: {path}")
     return 1 if failures else 0
+
+
+def stop_manager(folder: str) -> None:
+    """End the manager that contenders have started, if there is one: it would put back the files of its folder."""
+    command = [sys.executable, "-P", "-m", "shmtensor.manager", "stop", "--address", f"{folder}/manager.sock"]
+    subprocess.run(command, check=False, capture_output=True)
 
 
 def write_result(name: str, title: str, figures: Sequence[Figure]) -> None:
