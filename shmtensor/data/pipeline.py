@@ -44,6 +44,8 @@ _CHUNK: Final = 0.0002
 """Seconds that a chunk of samples should take: much longer than to claim it, and short for those who wait."""
 _TRIES: Final = 3
 """Workers that may die with one and the same chunk."""
+_BEHIND: Final = 8
+"""Messages that a worker may have unread beyond two for each batch that is being loaded."""
 _MISFITS: Final = 3
 """Batches in a row that do not fit their slots, after which slots are no longer tried."""
 
@@ -370,6 +372,9 @@ class Pipeline:
                 return None
         elif not self.slots.admit(need, loading, may_wait):
             return None
+        for member in self._crew.members:
+            if member.jobs._ring.size() > 2 * len(self._pending) + _BEHIND:
+                self._catch_up(member)
         size = self._chunk_size(length)
         chunks = max(1, -(-length // size))
         words, rest = new_words(chunks, () if self._task.stream else keys, LOOSE if slots is None else FREE)
@@ -553,8 +558,15 @@ class Pipeline:
             self._give_all(self._crew.replace(member))
             self.slots.counts.restarts += 1
 
+    def _catch_up(self, member: Member) -> None:
+        """Spare a worker that is far behind or stopped jobs that are done: unread, they keep their batches' memory."""
+        ended = [message for message in member.unread() if message[0] == "ended"]
+        for message in ended:
+            member.jobs.put(message)
+        self._give_all(member)
+
     def _give_all(self, member: Member) -> None:
-        """Give a new worker all that is not done."""
+        """Give a worker all that is not done."""
         layout = None
         for batch in self._pending.values():
             if not batch.is_done():

@@ -48,6 +48,14 @@ class Member:
         """Its process id."""
         return self.process.pid  # type: ignore[no-any-return]
 
+    def unread(self) -> list[Any]:
+        """Take back the jobs that it has not taken yet. Does not block."""
+        found: list[Any] = []
+        with suppress(Empty):
+            while True:
+                found.append(self.jobs._ring.get(False, None))
+        return found
+
     def is_stopped(self) -> bool:
         """Whether a signal such as SIGSTOP has stopped it. Does not block."""
         try:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loader_world import DiesOnce, Failing, Loud, Rows, Slow, Stream
-from manager_world import BOUND, is_alive, until
+from manager_world import BOUND, is_alive, live_in_arenas, until
 
 import shmtensor as st
 from shmtensor.data import DataLoader
@@ -31,6 +31,7 @@ from shmtensor.errors import (
     SampleMismatch,
     WorkerDied,
 )
+from shmtensor.manager import client
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
@@ -329,6 +330,20 @@ def test_a_worker_that_is_stopped_for_a_while_delays_only():
             time.sleep(0.02)
             os.kill(pid, signal.SIGCONT)
     assert found == WANTED
+
+
+def test_a_stopped_worker_keeps_no_memory_of_batches():
+    loader = DataLoader(Rows(2_400), 4, num_workers=2, persistent_workers=True)
+    wanted = whole(loader)
+    pid = loader._pipelines["load"].pids()[1]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert whole(loader) == wanted
+        live = live_in_arenas(client.default().list())
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert live < 100  # there were 600 batches
+    assert whole(loader) == wanted
 
 
 def test_a_batch_beyond_all_memory():
