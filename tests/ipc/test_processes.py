@@ -100,6 +100,7 @@ from shmtensor.ipc import processes
 file = io.BytesIO()
 ForkingPickler(file).dump(st.zeros(100_000, shared=True))
 print(len(file.getvalue()) < 1000)
+ForkingPickler.loads(file.getvalue())  # else the message stays under way
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "True"
