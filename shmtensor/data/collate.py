@@ -32,7 +32,7 @@ _SHOWN_BITS: Final = 256
 
 PADDING_ADVICE: Final = "; give them one shape, or use pad_collate or ragged_collate"
 COLLATION_ADVICE: Final = "; give a collate_fn, or register a function for it in default_collate_fn_map"
-"""Ends of messages, which are of no use where there is no argument for a function."""
+"""Advice at the end of messages. Callers without a collate_fn argument leave it out."""
 
 
 class _IsTorch(type):

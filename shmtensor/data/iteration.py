@@ -93,7 +93,7 @@ class LocalIterator:
             epoch.progress.is_over = True
             raise StopIteration
         slots, length = epoch.slots, len(portion.keys)
-        self._next = portion  # if there is no room for it
+        self._next = portion  # kept for the next call if `admit` raises
         slots.admit(slots.need(self._layout(portion), length), 0, may_wait=False)
         self._next = None
         begun = time.perf_counter()

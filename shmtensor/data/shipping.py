@@ -29,7 +29,7 @@ _LARGE: Final = 1 << 16
 class Shipment:
     """A value that arrives in each process to which it is sent, with its large arrays copied once for all.
 
-    An array is sent by value if there is no shared memory for it.
+    Without enough shared memory, an array is sent by value.
     """
 
     def __init__(self, value: Any) -> None:
