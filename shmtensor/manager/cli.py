@@ -1,7 +1,7 @@
-"""The command `shmtensor-manager serve | status | ls | gc | restart | stop`."""
+"""The command `shmtensor-manager`: a manager, and what is asked of one."""
 
 # pathlib and contextlib cost time at every start of a manager.
-# ruff: noqa: PTH113, PTH115, PTH118, PTH123, PTH208, SIM105
+# ruff: noqa: PTH113, PTH115, SIM105
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ import json
 import os
 import sys
 
-from shmtensor.errors import ManagerError, ManagerTimeout, ManagerUnavailable, ShmTensorError
+from shmtensor._loading import load
+from shmtensor.errors import ManagerTimeout, ManagerUnavailable, ShmTensorError
 from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
-from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, Observer
+from shmtensor.manager.connection import NothingThere, Observer
 from shmtensor.manager.daemon import run
-from shmtensor.manager.lockfile import runs_at
-from shmtensor.manager.shortage import command_of, parse_size, size
+from shmtensor.manager.selection import ANSWER_SECONDS, candidates, observe, sockets
+from shmtensor.manager.shortage import parse_size, size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-ANSWER_SECONDS = 5.0
-"""`restart` kills a manager that does not answer for this long."""
-SHOW_PROGRAMS = 5
-"""Clients shown for each manager if there are several to choose from."""
+OBSERVING: dict[str, tuple[str, str]] = {}
+"""Commands that only look: the module of `monitor`, which has `add_arguments(parser)` and `run(options)`; a help line.
+
+A module is imported when its command is chosen, so that it costs a manager's start nothing.
+"""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(chosen: str) -> argparse.ArgumentParser:
+    """Return the parser; of the commands in OBSERVING, with the arguments of the chosen one."""
     parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | status | ls | gc | restart | stop")
+    commands = parser.add_subparsers(dest="command", required=True, metavar=" | ".join([*_COMMANDS, *OBSERVING]))
     common = argparse.ArgumentParser(add_help=False)
     where = "path of the manager's socket (default: from SHMTENSOR_MANAGER or SHMTENSOR_GROUP, or the only manager)"
     common.add_argument("--address", help=where)
@@ -56,6 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("restart", parents=[common], help="replace the manager by a new one; its clients keep running")
     commands.add_parser("stop", parents=[common], help="end the manager")
+    for name, (module, line) in OBSERVING.items():
+        observing = commands.add_parser(name, parents=[common], help=line)
+        if name == chosen:
+            load(f"manager.monitor.{module}").add_arguments(observing)
     return parser
 
 
@@ -83,66 +90,6 @@ def _count(text: str) -> int:
     return value
 
 
-def _candidates(options: argparse.Namespace) -> list[bytes]:
-    """Return the addresses to try: the chosen one, or else those of all managers of this user."""
-    chosen = options.address or os.environ.get(addresses.MANAGER_VARIABLE)
-    if chosen:
-        return [addresses.check_address(chosen)]
-    directory = addresses.runtime_path()
-    if os.environ.get(addresses.GROUP_VARIABLE):
-        return [addresses.group_address(directory, addresses.group_token() or "")]
-    found = {os.fsencode(path) for path in _sockets(directory)}
-    if not os.environ.get(addresses.RUNTIME_VARIABLE):
-        found |= _listed_by_the_kernel()
-    return sorted(path for path in found if runs_at(path)) or [addresses.shared_address(directory)]
-
-
-def _sockets(directory: str) -> list[str]:
-    try:
-        return sorted(os.path.join(directory, entry) for entry in os.listdir(directory) if entry.endswith(".sock"))
-    except OSError:
-        return []
-
-
-def _listed_by_the_kernel() -> set[bytes]:
-    """Return the paths of all unix sockets."""
-    try:
-        with open("/proc/net/unix", "rb") as file:
-            return {words[7] for words in map(bytes.split, file) if len(words) == 8 and words[7].startswith(b"/")}
-    except OSError:
-        return set()
-
-
-def _observe(options: argparse.Namespace, timeout: float = REQUEST_SECONDS) -> Observer:
-    """Connect to the chosen manager, or to the only one.
-
-    Raises:
-        ManagerError: a manager refused, none runs, or several run (the message lists them).
-    """
-    candidates = _candidates(options)
-    if len(candidates) > 1:
-        rows = "\n".join(f"  {os.fsdecode(address)}  {_programs(address)}" for address in candidates)
-        raise ManagerError(
-            f"{len(candidates)} managers of this user are running; choose one with --address (`status --all` shows all "
-            f"in a directory):\n{rows}"
-        )
-    return Observer(candidates[0], timeout)
-
-
-def _programs(address: bytes) -> str:
-    """Describe the clients of a manager in one line."""
-    try:
-        with Observer(address, ANSWER_SECONDS) as observer:
-            clients = json.loads(observer.document(protocol.List()))["clients"]
-    except ManagerError as problem:
-        return str(problem)
-    pids = [row["pid"] for row in clients if row["state"] == "client"]
-    shown = [f"{command_of(pid) or '?'} (pid {pid})" for pid in pids[:SHOW_PROGRAMS]]
-    if len(pids) > SHOW_PROGRAMS:
-        shown.append(f"and {len(pids) - SHOW_PROGRAMS} more")
-    return ", ".join(shown) or "no clients"
-
-
 def _say(options: argparse.Namespace, document: Any, text: str) -> None:
     print(json.dumps(document, indent=2) if options.json else text)
 
@@ -152,7 +99,7 @@ def _serve(options: argparse.Namespace) -> int:
     if listener is not None:
         address = addresses.check_address(listener.getsockname())
     elif options.address or os.environ.get(addresses.MANAGER_VARIABLE):
-        address = _candidates(options)[0]
+        address = candidates(options.address)[0]
     else:
         address = addresses.shared_address(addresses.runtime_directory())
     shown = os.fsdecode(address)
@@ -183,7 +130,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     if options.all:
         return _status_all(options)
-    with _observe(options) as observer:
+    with observe(options.address) as observer:
         figures = json.loads(observer.document(protocol.Stats()))
     _say(options, figures, display.status(figures))
     return 0
@@ -192,7 +139,7 @@ def _status(options: argparse.Namespace) -> int:
 def _status_all(options: argparse.Namespace) -> int:
     directory = addresses.runtime_path()
     found: list[dict[str, Any]] = []
-    for address in _sockets(directory):
+    for address in sockets(directory):
         try:
             with Observer(address, 5.0) as observer:
                 found.append(json.loads(observer.document(protocol.Stats())))
@@ -204,14 +151,14 @@ def _status_all(options: argparse.Namespace) -> int:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    with _observe(options) as observer:
+    with observe(options.address) as observer:
         document = json.loads(observer.document(protocol.List()))
     _say(options, document, display.listing(document))
     return 0
 
 
 def _gc(options: argparse.Namespace) -> int:
-    with _observe(options) as observer:
+    with observe(options.address) as observer:
         reply, _ = observer.request(protocol.Collect(-1.0 if options.in_flight is None else options.in_flight))
     assert isinstance(reply, protocol.Collected)
     document = {field: getattr(reply, field) for field in protocol.Collected.FIELDS}
@@ -228,12 +175,12 @@ def _gc(options: argparse.Namespace) -> int:
 def _restart(options: argparse.Namespace) -> int:
     before = None
     try:
-        with _observe(options, ANSWER_SECONDS) as observer:
+        with observe(options.address, ANSWER_SECONDS) as observer:
             address, before = observer.address, observer.welcome.pid
             observer.request(protocol.Restart())
             observer.wait_closed(ANSWER_SECONDS)
     except ManagerTimeout:
-        address = _candidates(options)[0]
+        address = candidates(options.address)[0]
         launch.succeed(address, *launch.kill(address))
         before = None
     with Observer(address) as observer:
@@ -252,7 +199,7 @@ def _restart(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    with _observe(options) as observer:
+    with observe(options.address) as observer:
         figures = json.loads(observer.document(protocol.Stats()))
         observer.request(protocol.Stop())
         pid, address = observer.welcome.pid, os.fsdecode(observer.address)
@@ -276,8 +223,12 @@ _COMMANDS = {"serve": _serve, "status": _status, "ls": _ls, "gc": _gc, "restart"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0 done, 1 refused or no manager runs, 2 wrong usage."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = _parser(words[0] if words else "").parse_args(words)
     try:
+        if options.command in OBSERVING:
+            code: int = load(f"manager.monitor.{OBSERVING[options.command][0]}").run(options)
+            return code
         return _COMMANDS[options.command](options)
     except ShmTensorError as problem:
         print(f"shmtensor-manager: {problem}", file=sys.stderr)
