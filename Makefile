@@ -95,7 +95,7 @@ stress: native
 	build/native/windows
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
-	for structure in ring cast sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
+	for structure in ring cast store sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
 
 kills: $(VENV)/.test native
 	build/native/ring storm $(KILLS)
@@ -136,7 +136,7 @@ sanitize: $(VENV)/.tools
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/windows
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
-	for structure in ring cast sync; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure && \
+	for structure in ring cast store sync; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure && \
 	  UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure storm $(KILLS) || exit 1; done
 	build/tsan/stress $(SECONDS)
 	build/tsan/ring threads $(SECONDS)

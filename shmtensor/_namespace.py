@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # one line for each name of _OTHERS, functions of tensors, an
     from .random import manual_seed as manual_seed
     from .random import seed as seed
     from .random import set_rng_state as set_rng_state
+    from .store import Store as Store
     from .threads import get_num_threads as get_num_threads
     from .threads import set_num_threads as set_num_threads
 
@@ -72,6 +73,7 @@ _OTHERS = {
     "files": "load save",
     "ipc.plain_pickle": "pickling set_pickling",
     "random": "Generator default_generator get_rng_state initial_seed manual_seed seed set_rng_state",
+    "store": "Store",
     "threads": "get_num_threads set_num_threads",
 }
 _PLACES = {name: module for module, names in _OTHERS.items() for name in names.split()}

@@ -5,7 +5,7 @@ NumPy is not imported before an array is needed.
 
 import mmap
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, final, overload
+from typing import Any, Literal, NamedTuple, Self, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ SEGMENT_RING: int
 # kinds of a hold
 HOLD_CLIENT: int  # a process that has the block open
 HOLD_TICKET: int  # in flight: pickled and not yet unpickled
+HOLD_NAME: int  # of a named object that is there without processes
 HOLD_MESSAGE: int  # in flight through a ring: owned by the sender until the message is published, then by the ring
 
 FIRST_RING_BYTES: int
@@ -973,6 +974,8 @@ class Client:
         """Open a live block. Makes no system call if its segment is mapped. Raises BlockGone, or as need_mapping."""
     def ticket(self, block: Block, owner: int = 0) -> Ticket:
         """Add an in-flight hold for slot `owner`. Its fields are the last arguments of redeem()."""
+    def keep(self, block: Block, kept: bool = True) -> None:
+        """Have the group hold a block, whatever processes do; or no longer. Raises LockBusy, Refused, NotHeld."""
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:
         """Turn an in-flight hold into one of this process; if it was redeemed already, attach. Raises BlockGone."""
     def receive(self, segment: int, index: int, generation: int, hold: int) -> Block:
@@ -1118,6 +1121,65 @@ class BroadcastRing:
         """Return every reader whose process is alive."""
     def check_invariants(self) -> None:
         """Check the readers, as Ring.check_invariants does the ring."""
+
+STORE_REFUSE: int
+STORE_REPLACE: int
+STORE_SEAL: int
+STORE_PUT: int
+STORE_EXISTS: int
+STORE_FULL: int
+STORE_TOO_LARGE: int
+STORE_NOT_RESERVED: int
+
+class StoreFacts(NamedTuple):
+    objects: int
+    nbytes: int
+    max_bytes: int
+    evicted: int
+    expired: int
+    reserved_bytes: int
+    evicts: bool
+
+class StoredFacts(NamedTuple):
+    version: int
+    nbytes: int
+    created_ns: int
+    expires_ns: int
+    holders: int
+    pinned: bool
+
+class PutResult(NamedTuple):
+    """`status`: a STORE_ constant from STORE_PUT on; `which`: the first that was not put."""
+
+    status: int
+    which: int
+    versions: list[int]
+
+@final
+class StoreRing:
+    """A ring as a store. Each call raises QueueDamaged, NotHeld, and as Ring.put does; keys are str."""
+    def __init__(self, ring: Ring) -> None: ...
+    def is_new(self) -> bool: ...
+    def make(self, max_bytes: int, evicts: bool) -> None:
+        """Make an empty ring that nobody else knows a store."""
+    def put(
+        self, keys: list[str], values: list[Any], expires: int, pinned: bool, present: int, copies: bool = True
+    ) -> PutResult:
+        """Put all of them or none. `expires`: ns of CLOCK_BOOTTIME, 0: never. Raises TypeError for a value."""
+    def get(self, key: str, version: int = 0, timeout: float | None = None) -> Any:
+        """Return an object, read-only. Raises KeyError."""
+    def remove(self, key: str) -> bool: ...
+    def reserve_key(self, key: str) -> bool: ...
+    def touch(self, key: str, expires: int | None, pinned: bool | None) -> bool: ...
+    def stat(self, key: str) -> StoredFacts | None: ...
+    @overload
+    def keys(self, prefix: str, versions: Literal[False] = False) -> list[str]: ...
+    @overload
+    def keys(self, prefix: str, versions: Literal[True]) -> list[tuple[str, int]]: ...
+    def changes(self) -> int: ...
+    def await_change(self, seen: int, timeout: float | None) -> int: ...
+    def stats(self) -> StoreFacts: ...
+    def check_invariants(self) -> None: ...
 
 @final
 class BroadcastReader:

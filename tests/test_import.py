@@ -25,7 +25,7 @@ LAYERS = [
     {"files"},
     {"nn", "optim"},
     {"ipc"},
-    {"data"},
+    {"data", "store"},
     {"multiprocessing", "hogwild", "_namespace"},
     {"array_api"},
     {"integrations"},

@@ -3,7 +3,7 @@
 // Two kinds of mapping are described here:
 //   group segment   GroupHeader, Slot[kMaxSlots]                              one per manager
 //   control part    MetadataHeader, BlockRecord[blocks], Hold[holds]          one per segment, beside its payload
-//   ring            RingHeader, messages                                      the payload of a segment made for it
+//   ring            RingHeader, messages (or the objects of a store)          the payload of a segment made for it
 // and what lies in ordinary blocks: the words of locks and the like (Synchronisation, at the end).
 //
 // Version rule: any change to the size, order or meaning of a field below raises kLayoutVersion. The manager tells its
@@ -42,7 +42,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 4;
+constexpr std::uint32_t kLayoutVersion = 5;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;     // "SHMGROUP", little endian
 constexpr std::uint64_t kMetadataMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;      // "SHMRING*"
@@ -189,6 +189,7 @@ enum class HoldKind : std::uint32_t {
     client = 1,   // a process that has the block open
     ticket = 2,   // in flight through a pickle
     message = 3,  // in flight through a ring: the sender's until it is published, then the ring's
+    name = 4,     // of slot 0: a named object that is there without processes
 };
 constexpr std::uint32_t kFirstRing = kMaxSlots;  // owner numbers of rings: [kFirstRing, kLastRing]
 constexpr std::uint32_t kLastRing = (1u << 24) - 1;
@@ -415,6 +416,76 @@ constexpr std::size_t kMessagesAt = 4 * kPage;  // the readers of a broadcast li
 constexpr std::uint32_t kReaders = (kMessagesAt - kReadersAt) / sizeof(ReaderRow);
 constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kRingUnit;
 constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnits} * kRingUnit;
+
+// A store is a ring whose messages have keys, stay until they are removed, and are read by everybody. The header of the
+// store lies where a broadcast has its readers; records of any length follow from kMessagesAt on, one behind the other.
+// All of it is under tail.lock. `tail.at` counts the changes, and its position is 0, but for the transfer of a put,
+// which names the message that lists the holds (R4). head follows it, so that as many messages seem to be inside as there
+// are objects.
+//
+//   S1  from the first unit to `high` lie whole records; a record keeps its length for ever
+//   S2  an object is in the store exactly when its record says `present`; or `putting` of a change that tail.at has
+//       counted, and then it has replaced the object of its key
+//   S3  with no undo record, each hold listed in an object is an entry (its block, the store's number, message) with
+//       the mark of its message; in `removed` ones, those that are not released yet
+//   S4  a key is reserved for a process while a record says `reserved` and names it, and it lives
+//   S5  with `dirty` 0, everything marked (derived) follows from the records
+//
+// A lock is left only with `dirty` cleared; whoever finds it set derives the rest again.
+constexpr std::uint32_t kStoreChunks = 14;      // of hash chains: the first has kFirstChains, each next as many as before
+constexpr std::uint32_t kFirstChains = 1u << 9;
+constexpr std::uint32_t kStoreLevels = 12;      // of the list in order
+constexpr std::uint32_t kStoreClasses = 96;     // of lengths of records
+constexpr std::uint32_t kMaxKeyBytes = 1024;
+
+struct StoreHeader {
+    std::atomic<std::uint64_t> objects;      // (derived) present ones
+    std::atomic<std::uint64_t> bytes;        // (derived) what they count for
+    std::atomic<std::uint64_t> max_bytes;    // 0: none
+    std::atomic<std::uint64_t> evicted;      // objects removed for room so far, and because their time was over
+    std::atomic<std::uint64_t> expired;
+    std::uint64_t next_version;              // versions from here on were never given out
+    std::uint64_t clock;                     // of uses
+    std::uint32_t dirty;                     // 1: a change is under way
+    std::uint32_t high;                      // units; S1
+    std::uint32_t hand;                      // units: the record at which the search for what may go continues
+    std::uint32_t evicts;                    // 1: objects that nobody uses make room for others; set by who made it
+    std::uint32_t chains;                    // hash chains in use
+    std::uint32_t removed;                   // (derived) first of the chain of removed records
+    std::uint32_t chunks[kStoreChunks];      // records with the first entries of hash chains
+    std::uint32_t in_order[kStoreLevels];    // (derived) first of the list of objects by key, on each level
+    std::uint32_t free_records[kStoreClasses];  // (derived) first of the free records of each class
+};
+static_assert(sizeof(StoreHeader) <= 3 * kPage);
+
+enum class StoreState : std::uint32_t { free = 0, putting = 1, present = 2, reserved = 3, removed = 4, chains = 5 };
+
+// A record: this; of an object then Message, MessageHold[holds], the body, the key, the links of the list in order
+// (at the end, the lowest level last). Links are positions in units; 0: none.
+struct StoreRecord {
+    std::uint32_t units;  // of all of it
+    // change << 8 | StoreState: for `putting` the value of tail.at's count that commits it
+    std::atomic<std::uint64_t> word;
+    std::uint64_t hash;     // of the key
+    std::uint64_t version;
+    std::uint64_t owner;    // of a reserved key: as reader_word, with serial 0
+    std::uint64_t expires;  // ns of CLOCK_BOOTTIME; 0: never
+    std::uint64_t created;  // ns of CLOCK_REALTIME
+    std::uint64_t used;     // StoreHeader::clock at the last use
+    std::uint32_t key_bytes;
+    std::uint32_t key_at;   // bytes from the start of the record
+    std::uint32_t levels;
+    std::uint32_t pinned;   // 1: never evicted
+    std::uint32_t next;     // (derived) of its hash chain, the chain of removed or that of free records
+};
+static_assert(sizeof(StoreRecord) <= 2 * kLine);
+constexpr std::uint32_t kRecordUnits = 2;  // the message of an object begins behind so many
+constexpr StoreState state_of_record(std::uint64_t word) {
+    return static_cast<StoreState>(word & 0xff);
+}
+constexpr std::uint64_t record_word(StoreState state, std::uint32_t change = 0) {
+    return std::uint64_t{change} << 8 | static_cast<std::uint64_t>(state);
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Synchronisation

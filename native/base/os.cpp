@@ -358,10 +358,24 @@ int futex_wake(const std::atomic<std::uint64_t>& word, int count) {
     return wake_at(&word, count);
 }
 
-std::uint64_t monotonic_ns() {
+namespace {
+
+std::uint64_t clock_ns(clockid_t clock) {
     timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    ::clock_gettime(clock, &now);
     return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+std::uint64_t monotonic_ns() {
+    return clock_ns(CLOCK_MONOTONIC);
+}
+std::uint64_t boot_ns() {
+    return clock_ns(CLOCK_BOOTTIME);
+}
+std::uint64_t realtime_ns() {
+    return clock_ns(CLOCK_REALTIME);
 }
 
 std::uint32_t monotonic_seconds() {

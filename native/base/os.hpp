@@ -96,6 +96,8 @@ int futex_wake(const std::atomic<std::uint64_t>& word, int count);
 
 std::uint32_t monotonic_seconds();
 std::uint64_t monotonic_ns();
+std::uint64_t boot_ns();      // counts sleep, too
+std::uint64_t realtime_ns();  // since 1970
 std::uint64_t random64();
 int process_id();
 std::uint64_t pid_namespace();    // of this process; 0 when it cannot be seen

@@ -298,6 +298,25 @@ Status Client::ticket(const Block& block, std::uint32_t owner, unsigned patience
     return add_hold(block, owner, HoldKind::ticket, ticket->mark, patience_ms, &ticket->hold);
 }
 
+Status Client::keep(const Block& block, bool kept, unsigned patience_ms) {
+    std::unique_lock guard(private_, std::defer_lock);
+    if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
+    Segment& s = *block.segment;
+    const std::uint64_t word = hold_word(block.index, 0, HoldKind::name);
+    for (;;) {
+        if (!s.metadata.lock(slot_, patience_ms)) return Status::busy;
+        std::uint32_t hold = 0;
+        const std::uint32_t holds = s.metadata.header().holds_high.load(std::memory_order_relaxed);
+        while (hold < holds && s.metadata.hold(hold).word.load(std::memory_order_relaxed) != word) ++hold;
+        const bool is_kept = hold < holds;
+        if (is_kept && !kept) s.metadata.release(hold, s.owned);
+        if (!is_kept && kept) hold = s.metadata.add_hold(block.index, 0, HoldKind::name, 0);
+        s.metadata.unlock();
+        if (hold != kNone) return Status::ok;
+        if (const Status status = more_holds(s, patience_ms); status != Status::ok) return status;
+    }
+}
+
 Status Client::lend(const Block& block, std::uint32_t mark, unsigned patience_ms, MessageHold* hold) {
     *hold = {block.segment->id, block.index, block.generation, kNone, 0};
     return add_hold(block, slot_, HoldKind::message, mark, patience_ms, &hold->hold);

@@ -91,6 +91,8 @@ class Client {
     Status attach(const BlockName& name, unsigned patience_ms, Block** block);
     Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, Ticket* ticket);
     Status redeem(const BlockName& name, const Ticket& ticket, unsigned patience_ms, Block** block);
+    // The group holds the block, without any process; keeping it twice is keeping it once. Or it does no longer.
+    Status keep(const Block& block, bool kept, unsigned patience_ms);
     void release(Block* block);  // one user less; waits a moment at most for another process
     void share(Block& block);    // one user more
 

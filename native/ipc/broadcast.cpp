@@ -9,8 +9,6 @@ namespace {
 
 std::atomic<std::uint16_t> last_serial{0};  // of this process's readers
 
-constexpr unsigned kMetadataMoment = 1;  // ms that a reader with the lock waits for metadata
-
 }  // namespace
 
 std::uint32_t Broadcast::rows() const {
@@ -160,7 +158,7 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
     } else {
         if (const RingStatus copied = Ring::copy(found, encoded, lookup, needed); copied != RingStatus::ok)
             return copied;
-        if (const RingStatus held = hold(encoded, slot, lookup, patience_ms); held != RingStatus::ok) return held;
+        if (const RingStatus held = Ring::hold(encoded, slot, lookup, patience_ms); held != RingStatus::ok) return held;
         SHMTENSOR_POINT("broadcast.read.held");
         reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_release);  // SYNC: cursor
@@ -172,43 +170,6 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
     add(reader.missed, count_of(cursor) - before);
     add(reader.skipped, number - count_of(cursor));
     return RingStatus::ok;
-}
-
-// pre: head.lock; the encoded message has a copy of the message's list, and all its segments are in the lookup. Each
-// entry in it becomes one of the reader's own. Not ok: those that were made are all that is left in the encoded
-// message.
-RingStatus Broadcast::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
-    SegmentMetadata* metadata = nullptr;
-    std::uint64_t segment = 0;
-    std::size_t held = 0;
-    RingStatus result = RingStatus::ok;
-    for (; held < encoded.holds.size(); ++held) {
-        MessageHold& hold = encoded.holds[held];
-        if (!metadata || hold.segment != segment) {
-            if (metadata) metadata->unlock();
-            segment = hold.segment;
-            metadata = lookup.find(segment);
-            if (!metadata->lock(slot, patience_ms > 0 ? kMetadataMoment : 0)) {
-                metadata = nullptr;
-                result = RingStatus::busy;
-                break;
-            }
-        }
-        if (!metadata->is_live(hold.block, hold.generation)) {
-            result = RingStatus::damaged;
-            break;
-        }
-        hold.hold = metadata->add_hold(hold.block, slot, HoldKind::client, 0);
-        if (hold.hold == kNone) {
-            lookup.missing = segment;
-            result = RingStatus::full;
-            break;
-        }
-        SHMTENSOR_POINT("broadcast.read.one_held");
-    }
-    if (metadata) metadata->unlock();
-    encoded.holds.resize(held);
-    return result;
 }
 
 // ---------------------------------------------------------------------------------------------------------------- drop

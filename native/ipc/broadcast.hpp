@@ -79,7 +79,6 @@ class Broadcast {
     bool newest(std::uint64_t* at, std::uint64_t head, std::uint64_t tail) const;
     RingStatus read_one(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
                         unsigned patience_ms, EncodedMessage::Room& needed);
-    RingStatus hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     RingStatus drop_one(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot,
                         SegmentLookup& lookup, EncodedMessage::Room& needed);
 

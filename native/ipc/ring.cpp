@@ -15,6 +15,7 @@ namespace {
 constexpr int kAll = 0x7fffffff;       // sleepers
 constexpr std::size_t kAlike = 1024;   // holds of a message; room for more is made for one encoded message only
 constexpr unsigned kGetterMoment = 1;  // ms that a producer, to grow the ring, waits for a consumer
+constexpr unsigned kMetadataMoment = 1;  // ms that a reader with the lock waits for metadata
 
 // Of a position the low half changes with every message: that is what is waited on.
 // Several may sleep: one is woken, and wakes the next if there is something for that one too.
@@ -350,13 +351,11 @@ RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patien
 
 // A ring is nobody's, and outlives who made it larger. So its pages count for the caller while they are being reserved,
 // and for the group from when the header says that they are: killed in between, one of the two has counted them.
-int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
+int Ring::reserve(std::uint64_t want, Group& group, std::uint32_t slot, Refusal& refusal) {
     refusal = {};
     RingHeader& h = header();
     const std::uint64_t have = h.reserved_bytes.load(std::memory_order_acquire);  // SYNC: reserved
-    const std::uint32_t all = capacity();
-    if (all == 0) return refusal.error = EINVAL;
-    const std::uint64_t want = kMessagesAt + std::uint64_t{std::min(all * 2, kRingUnits)} * kRingUnit;
+    if (want == 0 || want > kRingBytes) return refusal.error = EINVAL;
     if (have >= want) return 0;
     refusal = {0, want - have, "", 0};
     if (const char* limit = group.charge(slot, want - have, Group::Checked::group, &refusal.room)) {
@@ -380,11 +379,16 @@ int Ring::reserve(Group& group, std::uint32_t slot, Refusal& refusal) {
     return refusal.error;
 }
 
-void reserve(Ring& ring, Client& client, Refusal& refusal) {
-    if (ring.reserve(client.group(), client.slot(), refusal) == 0) return;
+std::uint64_t Ring::doubled() const {
+    const std::uint32_t all = capacity();
+    return all == 0 ? 0 : kMessagesAt + std::uint64_t{std::min(all * 2, kRingUnits)} * kRingUnit;
+}
+
+void reserve(Ring& ring, std::uint64_t want, Client& client, Refusal& refusal) {
+    if (ring.reserve(want, client.group(), client.slot(), refusal) == 0) return;
     std::uint64_t given = 0;
     const bool again = client.trim(&given) == Status::ok && given > 0;
-    if (again && ring.reserve(client.group(), client.slot(), refusal) == 0) return;
+    if (again && ring.reserve(want, client.group(), client.slot(), refusal) == 0) return;
     client.press_others(refusal);
 }
 
@@ -439,6 +443,40 @@ RingStatus Ring::copy(const Found& found, EncodedMessage& into, SegmentLookup& l
     into.mark = message.mark;
     into.bytes = message.bytes;
     return RingStatus::ok;
+}
+
+RingStatus Ring::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    SegmentMetadata* metadata = nullptr;
+    std::uint64_t segment = 0;
+    std::size_t held = 0;
+    RingStatus result = RingStatus::ok;
+    for (; held < encoded.holds.size(); ++held) {
+        MessageHold& hold = encoded.holds[held];
+        if (!metadata || hold.segment != segment) {
+            if (metadata) metadata->unlock();
+            segment = hold.segment;
+            metadata = lookup.find(segment);
+            if (!metadata->lock(slot, patience_ms > 0 ? kMetadataMoment : 0)) {
+                metadata = nullptr;
+                result = RingStatus::busy;
+                break;
+            }
+        }
+        if (!metadata->is_live(hold.block, hold.generation)) {
+            result = RingStatus::damaged;
+            break;
+        }
+        hold.hold = metadata->add_hold(hold.block, slot, HoldKind::client, 0);
+        if (hold.hold == kNone) {
+            lookup.missing = segment;
+            result = RingStatus::full;
+            break;
+        }
+        SHMTENSOR_POINT("ring.hold.one");
+    }
+    if (metadata) metadata->unlock();
+    encoded.holds.resize(held);
+    return result;
 }
 
 RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,

@@ -82,6 +82,7 @@ enum class RingStatus {
     no_room,       // room must be made first: put() wants reserve(), what takes a message EncodedMessage::make_room()
     need_mapping,  // a segment is not in the lookup
     damaged,       // what lies there is no message; see R1
+    exists,        // of a store: an object has that key, or the key is reserved
 };
 
 enum class End { tail, head };  // of a ring: where messages are put, and where they are taken
@@ -106,8 +107,9 @@ class Ring {
     // to a message's number + 1 before it is taken. One that names a segment that is gone is `lost`.
     RingStatus get(std::span<EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
                    std::size_t* done, std::atomic<std::uint64_t>* receipt = nullptr);
-    // Reserve pages for twice the capacity; counts for the group (slot 0), and for `slot` meanwhile. 0 or errno.
-    int reserve(Group& group, std::uint32_t slot, Refusal& refusal);
+    // Reserve the first `want` bytes; they count for the group (slot 0), and for `slot` meanwhile. 0 or errno.
+    int reserve(std::uint64_t want, Group& group, std::uint32_t slot, Refusal& refusal);
+    std::uint64_t doubled() const;  // bytes of it with twice the capacity; 0: damaged
 
     // Wait until there may be a message, room, a task_done(); at most timeout_ns, and not beyond the moment to look
     // again (100 ms). Spins first when that has paid. EINTR when a signal came. `taken`: as taken() was before the put
@@ -142,6 +144,7 @@ class Ring {
 
    private:
     friend class Broadcast;
+    friend class Store;
     struct Found {
         const Message* message;  // nullptr: damaged
         std::uint32_t next;      // the position after it
@@ -159,6 +162,10 @@ class Ring {
                        std::atomic<std::uint64_t>* receipt, EncodedMessage::Room& needed);
     static RingStatus copy(const Found& found, EncodedMessage& into, SegmentLookup& lookup,
                            EncodedMessage::Room& needed);
+    // pre: the encoded message has a copy of a message's list, and all its segments are in the lookup. Each entry in it
+    // becomes one of the slot's own. Not ok: those that were made are all that is left in the encoded message; full:
+    // hold entries must be reserved in the segment lookup.missing first.
+    static RingStatus hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     RingStatus grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved
@@ -182,8 +189,8 @@ class Ring {
     Gather messages_, room_;
 };
 
-// Reserve pages for a larger ring, as Ring::reserve does. If that is refused, the client gives back what it keeps and
-// tries again; then the other clients are asked to give back.
-void reserve(Ring& ring, Client& client, Refusal& refusal);
+// Reserve the first `want` bytes of a ring, as Ring::reserve does. If that is refused, the client gives back what it
+// keeps and tries again; then the other clients are asked to give back.
+void reserve(Ring& ring, std::uint64_t want, Client& client, Refusal& refusal);
 
 }  // namespace shmtensor

@@ -33,11 +33,18 @@ struct EncodedValue {
 // Encode `value`. pre: `encoded` is empty. Its blocks are such as other processes need: what lies on the heap is copied
 // (an ndarray) or moved (a tensor) into shared memory of `client`, a _native.Client; None: of this process's default
 // manager, which is looked for only when a block is needed. May run any Python. False with an exception set, and
-// `encoded` empty.
-bool encode(PyObject* client, PyObject* value, EncodedValue& encoded);
+// `encoded` empty. `copies`: tensors are copied as well, wherever they lie, and what would need pickle is refused.
+bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, bool copies = false);
+
+bool is_pickled(const std::vector<std::byte>& body);  // it needed pickle
 
 // The value of a body; a new reference, or nullptr with an exception set. Takes over the users of blocks that it needs.
-// May run any Python. `common`: others get the same message, so the arrays in it may not be written.
-PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, bool common = false);
+// May run any Python.
+enum class Access {
+    own,     // nobody else gets the message
+    common,  // others get it, so that the arrays in it may not be written
+    sealed,  // neither arrays nor tensors may be written, whatever is done to them: their pages cannot
+};
+PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, Access access = Access::own);
 
 }  // namespace shmtensor

@@ -10,6 +10,7 @@
 #include "python/codec_memory.hpp"
 #include "python/errors.hpp"
 #include "python/tensors.hpp"
+#include "python/views.hpp"
 
 namespace shmtensor {
 namespace {
@@ -20,8 +21,8 @@ PyObject* python_load;
 
 class Decoder {
    public:
-    Decoder(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, bool common)
-        : begin_(body), at_(body), end_(body + bytes), blocks_(blocks), common_(common) {}
+    Decoder(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, Access access)
+        : begin_(body), at_(body), end_(body + bytes), blocks_(blocks), common_(access != Access::own), sealed_(access == Access::sealed) {}
     Decoder(const Decoder&) = delete;
     ~Decoder() {
         for (std::size_t i = 0; wrappers_ && i < blocks_.size(); ++i) Py_XDECREF(wrappers_[i]);
@@ -273,7 +274,10 @@ class Decoder {
         }
         const Py_ssize_t* steps = strided ? strides : nullptr;
         if (!array_fits(form.type, form.axes, form.sizes, steps, offset, block->bytes)) return damaged();
-        const Ref view(array_at(base, block->data() + offset, form.type, form.axes, form.sizes, steps, false));
+        std::byte* data = block->data();
+        const nb::object sealed = sealed_ ? view_of(base, true, &data) : nb::object();
+        PyObject* owner = sealed_ ? sealed.ptr() : base;
+        const Ref view(array_at(owner, data + offset, form.type, form.axes, form.sizes, steps, false, !sealed_));
         if (!view) return nullptr;
         return make_tensor(view.get(), Py_None, tensors.settled);
     }
@@ -290,6 +294,11 @@ class Decoder {
             return damaged();
         }
         if (!block) at_ += array_bytes(form.type, form.axes, form.sizes);
+        if (block && sealed_) {
+            std::byte* at = nullptr;
+            const nb::object sealed = view_of(base, true, &at);
+            return array_at(sealed.ptr(), at, form.type, form.axes, form.sizes, nullptr, form.bits & kBit6, false);
+        }
         // NumPy would let the array be made writable again if its base can be written.
         const Ref common(block && common_ ? memory_of(base, true) : nullptr);
         if (block && common_ && !common) return nullptr;
@@ -333,7 +342,7 @@ class Decoder {
 
     const std::byte *begin_, *at_, *end_;
     std::vector<Block*>& blocks_;
-    const bool common_;
+    const bool common_, sealed_;
     PyObject* few_[8] = {};
     std::unique_ptr<PyObject*[]> many_;
     PyObject** wrappers_ = nullptr;                              // by number; nullptr until named first
@@ -342,8 +351,8 @@ class Decoder {
 
 }  // namespace
 
-PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, bool common) {
-    return Decoder(body, bytes, blocks, common).run();
+PyObject* decode(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, Access access) {
+    return Decoder(body, bytes, blocks, access).run();
 }
 
 }  // namespace shmtensor

@@ -138,8 +138,9 @@ std::uint64_t last_message = 0;  // under the GIL
 
 class Encoder {
    public:
-    Encoder(PyObject* client, EncodedValue& encoded)
+    Encoder(PyObject* client, EncodedValue& encoded, bool copies)
         : given_(client),
+          copies_(copies),
           encoded_(encoded),
           out_(encoded.body),
           arrays_(array_type_if_loaded()),
@@ -148,6 +149,13 @@ class Encoder {
     bool run(PyObject* value) {
         out_.byte(kPlain);
         Written result = write(value, Py_REFCNT(value) == 1, kDepth);
+        if (result == Written::needs_pickle && copies_) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_TypeError,
+                                "only tensors and ndarrays of numbers, None, bool, int below 2**63, float, complex, "
+                                "str, bytes, and tuples, lists and dicts of these");
+            return false;
+        }
         if (result == Written::needs_pickle) {
             encoded_.clear();
             seen_.clear();
@@ -294,7 +302,26 @@ class Encoder {
         return written == count ? Written::ok : Written::needs_pickle;
     }
 
+    Written copied(PyObject* t) {
+        const Ref held(live_array(t));
+        if (!held) return Written::failed;
+        if (Py_TYPE(held.get()) != arrays()) return Written::needs_pickle;
+        const ArrayView view = view_array(held.get());
+        Block* block = nullptr;
+        if (!is_plain(view)) return Written::needs_pickle;
+        if (!fresh(std::max<std::uint64_t>(view.bytes, 1), &block)) return Written::failed;
+        const bool strided = view.fortran_order && !view.c_order;
+        out_.tag(Tag::tensor);
+        shape(view, strided ? kBit6 : 0);
+        out_.number(block->number);
+        out_.number(0);
+        auto step = static_cast<std::int64_t>(array_bytes(view.type, 0, nullptr));
+        for (int i = 0; strided && i < view.axes; step *= view.sizes[i++]) out_.zigzag(step);
+        return copy_elements(held.get(), view, block->data()) ? Written::ok : Written::failed;
+    }
+
     Written tensor(PyObject* t) {
+        if (copies_) return copied(t);
         if (autograd::requires_grad(t)) return Written::needs_pickle;  // the reducer refuses results of operations
         for (bool moved = false;; moved = true) {
             const Ref held(live_array(t));
@@ -447,6 +474,7 @@ class Encoder {
     }
 
     PyObject* const given_;
+    const bool copies_;
     EncodedValue& encoded_;
     Writer out_;
     Seen seen_;
@@ -458,6 +486,10 @@ class Encoder {
 
 }  // namespace
 
+bool is_pickled(const std::vector<std::byte>& body) {
+    return !body.empty() && body[0] == std::byte{codec::kPickled};
+}
+
 void EncodedValue::clear() {
     for (Block* block : blocks)
         if (block) block->client->release(block);
@@ -466,10 +498,10 @@ void EncodedValue::clear() {
     bytes = 0;
 }
 
-bool encode(PyObject* client, PyObject* value, EncodedValue& encoded) {
+bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, bool copies) {
     bool done = false;
     {
-        Encoder encoder(client, encoded);
+        Encoder encoder(client, encoded, copies);
         done = encoder.run(value);
     }
     if (!done) encoded.clear();

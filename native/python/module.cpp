@@ -35,6 +35,7 @@ void add_constants(nb::module_& m) {
     m.attr("SEGMENT_RING") = static_cast<int>(SegmentKind::ring);
     m.attr("HOLD_CLIENT") = static_cast<int>(HoldKind::client);
     m.attr("HOLD_TICKET") = static_cast<int>(HoldKind::ticket);
+    m.attr("HOLD_NAME") = static_cast<int>(HoldKind::name);
 }
 
 }  // namespace
@@ -53,6 +54,7 @@ NB_MODULE(_native, m) {
     add_system(m);
     add_group(m);
     add_segment(m);
+    add_store(m);
     add_blocks(m);
     add_client(m);
     add_codec(m);

@@ -19,6 +19,7 @@ void add_queue(nb::module_& m);
 void add_random(nb::module_& m);
 void add_ring(nb::module_& m);
 void add_segment(nb::module_& m);
+void add_store(nb::module_& m);
 void add_sync(nb::module_& m);
 void add_system(nb::module_& m);
 void add_training(nb::module_& m);

@@ -220,7 +220,7 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     if (result != RingStatus::ok) raise_queue_empty();
     if (self.reader.skipped != skipped) owner.tidy(lookup);
     if (scratch->message.lost) lookup.raise_lost();
-    return read_message(owner.ring, scratch->message, scratch->encoded, true);
+    return read_message(owner.ring, scratch->message, scratch->encoded, Access::common);
 }
 
 std::vector<ReaderFacts> readers(PyBroadcast& self) {

@@ -110,6 +110,15 @@ nb::object receive(nb::handle object, std::uint64_t segment, std::uint32_t index
 void add_block_calls(nb::class_<PyClient>& type) {
     type.def("allocate", &allocate_block, nb::arg("nbytes"))
         .def("attach", &attach, nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
+        .def(
+            "keep",
+            [](nb::handle object, PyBlock& block, bool kept) {
+                PyClient& self = *nb::inst_ptr<PyClient>(object);
+                retry_blocking(self, {}, [&](unsigned patience) {
+                    return self.client.keep(*block.block, kept, patience);
+                });
+            },
+            nb::arg("block"), nb::arg("kept") = true)
         .def("ticket", &ticket, nb::arg("block"), nb::arg("owner") = 0)
         .def("redeem", &redeem, nb::arg("segment"), nb::arg("index"), nb::arg("generation"), nb::arg("hold"),
              nb::arg("mark"))

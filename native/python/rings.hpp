@@ -155,8 +155,12 @@ std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle
 nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt);
 nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle timeout);
 
-// The value of a message. Takes over its holds, whatever becomes of the value. `common`: others get it as well.
-nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& encoded, bool common);
+// The value of a message. Takes over its holds, whatever becomes of the value.
+nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& encoded, Access access);
+// A message of a value, but for its holds; `copies` as encode(). The holds come after all values of a call are written:
+// that may run Python which forks, and holds that are lent already would then belong to two processes.
+void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message, bool copies = false);
+void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& message);
 
 // In a catch (...) of what the caller has to know more about: throws the exception on with an attribute more.
 [[noreturn]] void add_to_error(const char* name, nb::handle value);

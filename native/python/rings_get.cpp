@@ -97,7 +97,7 @@ void receive_blocks(PyRing& self, const EncodedMessage& message, EncodedValue& e
 
 }  // namespace
 
-nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& encoded, bool common) {
+nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& encoded, Access access) {
     const struct Taken {
         std::vector<MessageHold>& holds;
         ~Taken() { holds.clear(); }
@@ -110,7 +110,7 @@ nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& enc
         body = encoded.blocks.back()->data();
         bytes = encoded.blocks.back()->bytes;
     }
-    PyObject* value = decode(body, bytes, encoded.blocks, common);
+    PyObject* value = decode(body, bytes, encoded.blocks, access);
     if (!value) throw nb::python_error();
     return nb::steal(value);
 }
@@ -126,7 +126,7 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
     }
     const ScratchLease scratch;
     if (Collection(self, &scratch->message, 1, deadline, cell).run() == 0) raise_queue_empty();
-    return read_message(self, scratch->message, scratch->encoded, false);
+    return read_message(self, scratch->message, scratch->encoded, Access::own);
 }
 
 nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle timeout) {
@@ -147,7 +147,7 @@ nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle tim
         for (EncodedMessage& message : std::span(messages).first(got)) {
             EncodedValue encoded;
             try {
-                values.append(read_message(self, message, encoded, false));
+                values.append(read_message(self, message, encoded, Access::own));
             } catch (...) {
                 if (!problem) problem = std::current_exception();
             }

@@ -15,9 +15,11 @@ namespace {
 constexpr std::size_t kInline =
     std::size_t{16} * 1024;  // bytes of a body that travel in the ring; longer ones in a block
 
-void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message) {
+}  // namespace
+
+void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message, bool copies) {
     message.holds.clear();
-    if (!encode(self.client_object.ptr(), value, encoded)) throw nb::python_error();
+    if (!encode(self.client_object.ptr(), value, encoded, copies)) throw nb::python_error();
     message.flags = 0;
     message.bytes = encoded.body.size() + encoded.bytes;
     if (encoded.body.size() > kInline) {
@@ -31,8 +33,6 @@ void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, Encoded
     message.body.swap(encoded.body);
 }
 
-// After all of a call's values are written: that may run Python which forks, and holds that are lent already would then
-// belong to two processes.
 void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& message) {
     if (encoded.blocks.empty()) return;
     message.mark = self.client().new_mark();
@@ -46,6 +46,8 @@ void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& messa
     }
     unsent.messages = {};
 }
+
+namespace {
 
 [[noreturn]] void raise_does_not_fit(PyRing& self, const EncodedMessage& message) {
     raise_too_large(message.bytes, message.holds.size(), self.ring.header().max_bytes.load());
@@ -102,7 +104,7 @@ class Delivery {
                 Refusal refusal;
                 {
                     const GilRelease released;
-                    reserve(self_.ring, self_.client(), refusal);
+                    reserve(self_.ring, self_.ring.doubled(), self_.client(), refusal);
                 }
                 if (refusal.error) raise_refused(refusal, "making the queue larger");
                 return 0;

@@ -238,7 +238,7 @@ struct Member {
             if (sent) break;
             if (result == RingStatus::no_room) {
                 Refusal refusal;
-                want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
+                want(ring.reserve(ring.doubled(), world.group, slot, refusal) == 0, "reserve");
             } else if (result == RingStatus::full) {
                 if (drop(Drop::passed) || drop(Drop::unneeded)) continue;
                 if (ring.header().policy == static_cast<std::uint32_t>(Policy::drop_oldest) &&

@@ -121,7 +121,7 @@ struct Member {
             const RingStatus result = again(tries == 0 ? 0u : 50u);
             if (result == RingStatus::no_room) {
                 Refusal refusal;
-                want(ring.reserve(world.group, slot, refusal) == 0, "reserve");
+                want(ring.reserve(ring.doubled(), world.group, slot, refusal) == 0, "reserve");
             } else if (result != RingStatus::busy) {
                 return result;
             }
@@ -485,7 +485,7 @@ void patience() {
     int put = 0;
     while (world.ring.put({&message, 1}, slot, all, 0, &done) == RingStatus::ok) ++put;
     Refusal refusal;
-    want(world.ring.reserve(world.group, slot, refusal) == 0, "reserve");
+    want(world.ring.reserve(world.ring.doubled(), world.group, slot, refusal) == 0, "reserve");
     want(world.ring.put({&message, 1}, slot, all, 0, &done) == RingStatus::busy, "growth without patience");
     want(world.ring.header().capacity == capacity && world.ring.size() == static_cast<std::uint32_t>(put), "unchanged");
     want(world.ring.put({&message, 1}, slot, all, 50, &done) == RingStatus::ok, "growth with patience");

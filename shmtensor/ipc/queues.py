@@ -31,8 +31,10 @@ else:
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue"]
 
-SIMPLE, QUEUE, JOINABLE, BROADCAST = range(1, 5)
-_KINDS: Final = {SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast"}
+SIMPLE, QUEUE, JOINABLE, BROADCAST, STORE = range(1, 6)
+_KINDS: Final = {
+    SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast", STORE: "Store"
+}  # fmt: skip
 MAX_MESSAGES: Final = 2**32 - 1
 MAX_BYTES: Final = 2**63 - 1
 _MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock

@@ -162,6 +162,8 @@ def _holders(segments: list[dict[str, Any]], people: dict[int, dict[str, Any]]) 
 def _holder(holder: dict[str, Any], people: dict[int, dict[str, Any]]) -> str:
     if holder["ring"] is not None:
         return f"messages in ring {holder['ring']}"
+    if holder["kind"] == "name":
+        return "the group, by its name"
     who = _who(holder["slot"], people)
     return who if holder["kind"] == "client" or holder["slot"] == 0 else f"{who} ({holder['kind']})"
 

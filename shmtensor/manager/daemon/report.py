@@ -6,6 +6,7 @@ from shmtensor._native import (
     FIRST_RING,
     HOLD_CLIENT,
     HOLD_MESSAGE,
+    HOLD_NAME,
     HOLD_TICKET,
     SLOT_CLIENT,
     SLOT_DEAD,
@@ -28,7 +29,7 @@ SHOW_IN_FLIGHT = 1_000
 """Rows of `in_flight` in a listing at most."""
 SHOW_NAMES = 1_000
 """Rows of `names` in a listing at most."""
-KINDS = {HOLD_CLIENT: "client", HOLD_TICKET: "ticket", HOLD_MESSAGE: "message"}
+KINDS = {HOLD_CLIENT: "client", HOLD_TICKET: "ticket", HOLD_MESSAGE: "message", HOLD_NAME: "name"}
 
 
 def figures(state: State) -> dict[str, Any]:

@@ -1,0 +1,756 @@
+#include "ipc/store.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/failpoint.hpp"
+#include "base/os.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr int kAll = 0x7fffffff;         // sleepers
+constexpr unsigned kMetadataMoment = 1;  // ms that who has the lock waits for metadata
+constexpr std::uint32_t kFirstRecord = 1;
+constexpr std::uint32_t kMoreUnits = 4096;    // of room that is reserved at once, at least: 256 KiB
+constexpr std::uint32_t kSample = 16;         // objects among which the one that was not used for longest goes
+constexpr std::uint32_t kLooksForExpired = 4;  // records that each put looks at
+constexpr std::uint32_t kMostChains = kFirstChains << (kStoreChunks - 1);
+
+std::uint32_t units_of_bytes(std::uint64_t bytes) {
+    const std::uint64_t units = (bytes + kRingUnit - 1) / kRingUnit;
+    return units > kRingUnits ? kRingUnits + 1 : static_cast<std::uint32_t>(units);
+}
+
+// Lengths of records: each up to 8 units, then four in each doubling.
+std::uint32_t class_of(std::uint32_t units) {
+    if (units <= 8) return units;
+    const auto shift = static_cast<std::uint32_t>(std::bit_width(units - 1)) - 3;  // of the step between two lengths
+    return 8 + (shift - 1) * 4 + ((units - 1) >> shift) - 3;
+}
+std::uint32_t rounded(std::uint32_t units) {
+    if (units <= 8) return units;
+    const auto shift = static_cast<std::uint32_t>(std::bit_width(units - 1)) - 3;
+    return (((units - 1) >> shift) + 1) << shift;
+}
+
+std::uint32_t levels_of(std::uint64_t hash) {
+    return std::min(1 + static_cast<std::uint32_t>(std::countr_zero(hash >> 32 | std::uint64_t{1} << 31)) / 2,
+                    kStoreLevels);
+}
+
+std::uint64_t mix(std::uint64_t a) {
+    a ^= a >> 32;
+    a *= 0xe9846af9b1a615d;
+    a ^= a >> 32;
+    a *= 0xe9846af9b1a615d;
+    return a ^ a >> 28;
+}
+
+}  // namespace
+
+StoreKey::StoreKey(std::string_view key) : text(key), hash(mix(key.size())) {
+    std::size_t at = 0;
+    for (; at < key.size(); at += sizeof hash) {
+        std::uint64_t part = 0;
+        std::memcpy(&part, key.data() + at, std::min(sizeof part, key.size() - at));
+        hash = mix(hash ^ part);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- records
+
+std::span<const MessageHold> Store::holds(std::uint32_t at) const {
+    const Message& m = message(at);
+    return {reinterpret_cast<const MessageHold*>(&m + 1), m.holds};
+}
+
+std::string_view Store::key_of(std::uint32_t at) const {
+    const StoreRecord& r = record(at);
+    return {reinterpret_cast<const char*>(&r) + r.key_at, r.key_bytes};
+}
+
+// Its links in the list in order; [0] is the lowest level.
+std::uint32_t* Store::tower(std::uint32_t at) const {
+    StoreRecord& r = record(at);
+    return reinterpret_cast<std::uint32_t*>(reinterpret_cast<std::byte*>(&r) + std::size_t{r.units} * kRingUnit) -
+           r.levels;
+}
+
+// The first link of a hash chain.
+std::uint32_t* Store::chain(std::uint32_t index) const {
+    const auto chunk = static_cast<std::uint32_t>(std::bit_width(index / kFirstChains));
+    const std::uint32_t before = chunk == 0 ? 0 : kFirstChains << (chunk - 1);
+    return reinterpret_cast<std::uint32_t*>(&record(header().chunks[chunk]) + 1) + (index - before);
+}
+
+// Linear hashing: of `chains` chains, those that have not been split in this doubling yet stand for two.
+std::uint32_t* Store::chain_of(std::uint64_t hash) const {
+    const std::uint32_t chains = header().chains, whole = std::bit_floor(chains);
+    auto index = static_cast<std::uint32_t>(hash) & (2 * whole - 1);
+    if (index >= chains) index -= whole;
+    return chain(index);
+}
+
+std::uint32_t Store::find(const StoreKey& key) const {
+    for (std::uint32_t at = *chain_of(key.hash); at != 0; at = record(at).next)
+        if (record(at).hash == key.hash && key_of(at) == key.text) return at;
+    return 0;
+}
+
+bool Store::is_reserved(std::uint32_t at) const {
+    const std::uint64_t owner = record(at).owner;
+    const std::uint64_t word = group_.slot(reader_slot(owner) % kMaxSlots).word.load(std::memory_order_acquire);
+    const SlotState slot = state_of(word);
+    return state(at) == StoreState::reserved && generation_of(word) == static_cast<std::uint32_t>(owner >> 32) &&
+           (slot == SlotState::client || slot == SlotState::embryo);
+}
+
+bool Store::is_mine(std::uint32_t at, std::uint32_t slot) const {
+    return is_reserved(at) && reader_slot(record(at).owner) == slot;
+}
+
+bool Store::is_over(std::uint32_t at) const {
+    const std::uint64_t expires = record(at).expires;
+    return expires != 0 && os::boot_ns() >= expires;
+}
+
+// A record of at least so many units that nothing else uses. 0: more room must be reserved, see room().
+std::uint32_t Store::take_record(std::uint32_t units) {
+    StoreHeader& h = header();
+    units = rounded(units);
+    std::uint32_t& free = h.free_records[class_of(units)];
+    if (free != 0) {
+        const std::uint32_t at = free;
+        free = record(at).next;
+        return at;
+    }
+    const std::uint64_t reserved = ring_.header().reserved_bytes.load(std::memory_order_acquire);  // SYNC: reserved
+    if (kMessagesAt + (std::uint64_t{h.high} + units) * kRingUnit > reserved) {
+        const std::uint64_t more = std::max<std::uint64_t>({units, kMoreUnits, h.high / 4});
+        room_ = std::min(kMessagesAt + (h.high + more) * kRingUnit, std::uint64_t{kRingBytes});
+        return 0;
+    }
+    const std::uint32_t at = h.high;
+    StoreRecord& r = record(at);
+    r.units = units;
+    r.word.store(record_word(StoreState::free), std::memory_order_relaxed);
+    SHMTENSOR_POINT("store.record.made");
+    h.high = at + units;
+    return at;
+}
+
+void Store::free_record(std::uint32_t at) {
+    StoreRecord& r = record(at);
+    r.word.store(record_word(StoreState::free), std::memory_order_release);
+    std::uint32_t& free = header().free_records[class_of(r.units)];
+    r.next = free;
+    free = at;
+}
+
+// ------------------------------------------------------------------------------------------------------ lock and index
+
+RingStatus Store::lock(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    if (const RingStatus taken = ring_.take(End::tail, slot, lookup, patience_ms); taken != RingStatus::ok)
+        return taken;
+    if (header().dirty != 0) [[unlikely]]
+        derive();
+    return RingStatus::ok;
+}
+
+void Store::unlock() {
+    StoreHeader& h = header();
+    if (h.dirty != 0) {  // for reports: as many messages inside as there are objects
+        RingHeader& ring = ring_.header();
+        const std::uint32_t changes = count_of(ring.tail.at.word.load(std::memory_order_relaxed));
+        const auto objects = static_cast<std::uint32_t>(h.objects.load(std::memory_order_relaxed));
+        ring.head.at.word.store(position_word(0, changes - objects), std::memory_order_release);
+        ring.head.bytes.store(ring.tail.bytes.load(std::memory_order_relaxed) - h.bytes.load(std::memory_order_relaxed),
+                              std::memory_order_relaxed);
+        h.dirty = 0;
+    }
+    drop_lock(ring_.header().tail.lock);
+}
+
+// pre: the lock. All that is marked (derived), from the records.
+void Store::derive() {
+    StoreHeader& h = header();
+    h.objects = h.bytes = 0;
+    h.removed = 0;
+    std::fill(std::begin(h.in_order), std::end(h.in_order), 0);
+    std::fill(std::begin(h.free_records), std::end(h.free_records), 0);
+    for (std::uint32_t i = 0; i < h.chains; ++i) *chain(i) = 0;
+    const std::uint32_t changes = count_of(ring_.header().tail.at.word.load(std::memory_order_relaxed));
+    for (std::uint32_t at = kFirstRecord; at < h.high; at += record(at).units) {
+        StoreRecord& r = record(at);
+        const std::uint64_t word = r.word.load(std::memory_order_relaxed);
+        StoreState now = state_of_record(word);
+        if (now == StoreState::putting)
+            now = static_cast<std::uint32_t>(word >> 8) == changes + 1 ? StoreState::free : StoreState::present;
+        if (now == StoreState::chains && std::find(h.chunks, h.chunks + kStoreChunks, at) == h.chunks + kStoreChunks)
+            now = StoreState::free;
+        if (now == StoreState::present || now == StoreState::reserved) {
+            // Of two with one key the put of the second was about to remove the first.
+            r.word.store(record_word(now), std::memory_order_relaxed);
+            const std::uint32_t other = find(StoreKey(key_of(at)));
+            const bool newer = other == 0 || now == StoreState::present;
+            if (other != 0 && newer && state(other) == StoreState::present && record(other).version > r.version) {
+                take_out(at);
+            } else {
+                if (other != 0) {
+                    unlink(other);
+                    take_out(other);
+                }
+                link(at);
+            }
+        } else if (now == StoreState::removed) {
+            r.next = h.removed;
+            h.removed = at;
+        } else if (now == StoreState::free) {
+            free_record(at);
+        }
+        SHMTENSOR_POINT("store.derive.one");
+    }
+    h.hand = kFirstRecord;
+    h.dirty = 0;
+}
+
+// The links that lead to the first object in order whose key is not less.
+void Store::seek(std::string_view key, Links links) const {
+    std::uint32_t* from = header().in_order;
+    for (std::uint32_t level = kStoreLevels; level-- > 0;) {
+        while (from[level] != 0 && key_of(from[level]) < key) from = tower(from[level]);
+        links[level] = &from[level];
+    }
+}
+
+// pre: it is in no list. Puts an object, or a reserved key, where it is found.
+void Store::link(std::uint32_t at) {
+    StoreHeader& h = header();
+    StoreRecord& r = record(at);
+    std::uint32_t* first = chain_of(r.hash);
+    r.next = *first;
+    *first = at;
+    if (state(at) != StoreState::present) return;
+    Links links;
+    seek(key_of(at), links);
+    std::uint32_t* own = tower(at);
+    for (std::uint32_t level = 0; level < r.levels; ++level) {
+        own[level] = *links[level];
+        *links[level] = at;
+    }
+    h.objects.store(h.objects.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    h.bytes.store(h.bytes.load(std::memory_order_relaxed) + message(at).bytes, std::memory_order_relaxed);
+}
+
+void Store::unlink(std::uint32_t at) {
+    StoreHeader& h = header();
+    const StoreRecord& r = record(at);
+    std::uint32_t* link = chain_of(r.hash);
+    while (*link != at) link = &record(*link).next;
+    *link = r.next;
+    if (state(at) != StoreState::present) return;
+    Links links;
+    seek(key_of(at), links);
+    const std::uint32_t* own = tower(at);
+    for (std::uint32_t level = 0; level < r.levels; ++level) *links[level] = own[level];
+    h.objects.store(h.objects.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    h.bytes.store(h.bytes.load(std::memory_order_relaxed) - message(at).bytes, std::memory_order_relaxed);
+}
+
+// One chain more, as long as there are more objects than chains and there is room for that.
+void Store::grow_chains() {
+    StoreHeader& h = header();
+    if (h.objects.load(std::memory_order_relaxed) < h.chains || h.chains == kMostChains) return;
+    const std::uint32_t made = h.chains, whole = std::bit_floor(made);
+    const auto chunk = static_cast<std::uint32_t>(std::bit_width(made / kFirstChains));
+    if (h.chunks[chunk] == 0) {
+        const std::uint64_t bytes = sizeof(StoreRecord) + std::uint64_t{made} * sizeof(std::uint32_t);
+        const std::uint32_t at = take_record(units_of_bytes(bytes));
+        if (at == 0) return;
+        record(at).word.store(record_word(StoreState::chains), std::memory_order_relaxed);
+        h.chunks[chunk] = at;
+    }
+    *chain(made) = 0;
+    SHMTENSOR_POINT("store.chains.made");
+    std::uint32_t at = *chain(made - whole);
+    *chain(made - whole) = 0;
+    h.chains = made + 1;
+    while (at != 0) {
+        const std::uint32_t next = record(at).next;
+        std::uint32_t* first = chain_of(record(at).hash);
+        record(at).next = *first;
+        *first = at;
+        at = next;
+    }
+}
+
+void Store::tell() {
+    RingEnd& end = ring_.header().tail;
+    // SYNC: asleep
+    if (end.asleep.load(std::memory_order_seq_cst) != 0 && end.asleep.exchange(0) != 0)
+        os::futex_wake(end.at.word, kAll);
+}
+
+void Store::changed() {
+    RingHeader& h = ring_.header();
+    const std::uint32_t changes = count_of(h.tail.at.word.load(std::memory_order_relaxed)) + 1;
+    h.tail.at.word.store(position_word(0, changes));  // SYNC: tail
+}
+
+// ------------------------------------------------------------------------------------------------------------- removal
+
+// pre: in no list. What the object holds is released by release_removed().
+void Store::take_out(std::uint32_t at) {
+    StoreRecord& r = record(at);
+    const bool reserved = state(at) == StoreState::reserved;
+    r.word.store(record_word(reserved ? StoreState::free : StoreState::removed), std::memory_order_release);
+    SHMTENSOR_POINT("store.removed");
+    if (reserved) {
+        free_record(at);
+    } else {
+        r.next = header().removed;
+        header().removed = at;
+    }
+}
+
+// pre: the lock. busy, need_mapping: not all of them; what is left goes the next time.
+RingStatus Store::release_removed(std::uint32_t slot, SegmentLookup& lookup) {
+    StoreHeader& h = header();
+    while (const std::uint32_t at = h.removed) {
+        const std::uint32_t mark = message(at).mark;
+        for (const MessageHold& hold : holds(at)) {
+            if (lookup.is_gone(hold.segment)) continue;
+            SegmentMetadata* metadata = lookup.find(hold.segment);
+            if (!metadata) {
+                lookup.missing = hold.segment;
+                return RingStatus::need_mapping;
+            }
+            if (hold.hold >= metadata->shape().holds) continue;
+            if (!metadata->lock(slot, kMetadataMoment)) return RingStatus::busy;
+            const Hold& held = metadata->hold(hold.hold);
+            if (held.word.load(std::memory_order_relaxed) ==
+                    hold_word(hold.block, ring_.number(), HoldKind::message) &&
+                held.mark.load(std::memory_order_relaxed) == mark)
+                metadata->release(hold.hold, false);
+            metadata->unlock();
+            SHMTENSOR_POINT("store.release.one");
+        }
+        h.removed = record(at).next;
+        free_record(at);
+    }
+    return RingStatus::ok;
+}
+
+// Whether a block of an object has a hold that is not the store's; where that cannot be told, it counts as held.
+bool Store::is_held(std::uint32_t at, SegmentLookup& lookup) const {
+    for (const MessageHold& hold : holds(at)) {
+        SegmentMetadata* metadata = lookup.find(hold.segment);
+        if (!metadata || hold.block >= metadata->shape().blocks ||
+            metadata->block(hold.block).count.load(std::memory_order_relaxed) > 1)
+            return true;
+    }
+    return false;
+}
+
+// pre: the lock. Removes objects until `bytes` more have room: those whose time is over, then those not used for
+// longest, as far as a sample tells. Never one of the keys in `but`.
+bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::uint32_t slot, SegmentLookup& lookup) {
+    StoreHeader& h = header();
+    const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
+    const auto may_go = [&](std::uint32_t at) {
+        if (state(at) != StoreState::present) return false;
+        const StoreRecord& r = record(at);
+        for (const NewObject& object : but)
+            if (object.key.hash == r.hash && object.key.text == key_of(at)) return false;
+        return is_over(at) || (h.evicts != 0 && r.pinned == 0 && !is_held(at, lookup));
+    };
+    while (h.bytes.load(std::memory_order_relaxed) + bytes > limit) {
+        std::uint32_t oldest = 0, sampled = 0;
+        std::uint32_t at = h.hand;
+        bool around = false;
+        while (sampled < kSample) {
+            if (at >= h.high) {
+                if (around) break;
+                around = true;
+                at = kFirstRecord;
+            }
+            if (around && at >= h.hand) break;
+            if (may_go(at)) {
+                ++sampled;
+                if (oldest == 0 || is_over(at) || record(at).used < record(oldest).used) oldest = at;
+                if (is_over(at)) break;
+            }
+            at += record(at).units;
+        }
+        h.hand = at < h.high ? at : kFirstRecord;
+        if (oldest == 0) return false;
+        (is_over(oldest) ? h.expired : h.evicted).fetch_add(1, std::memory_order_relaxed);
+        unlink(oldest);
+        take_out(oldest);
+        changed();
+        release_removed(slot, lookup);
+    }
+    return true;
+}
+
+// ----------------------------------------------------------------------------------------------------------------- put
+
+void Store::make(std::uint64_t max_bytes, bool evicts) {
+    StoreHeader& h = header();
+    h.max_bytes = max_bytes;
+    h.evicts = evicts;
+    h.high = h.hand = kFirstRecord;
+    h.chains = kFirstChains;
+    ring_.header().capacity.store(kRingUnits);
+    h.chunks[0] = take_record(units_of_bytes(sizeof(StoreRecord) + kFirstChains * sizeof(std::uint32_t)));
+    record(h.chunks[0]).word.store(record_word(StoreState::chains));
+    std::memset(chain(0), 0, kFirstChains * sizeof(std::uint32_t));
+    h.next_version = 1;
+}
+
+std::uint32_t Store::write_record(const StoreKey& key, std::uint32_t units, std::uint32_t levels) {
+    const std::uint32_t at = take_record(units);
+    if (at == 0) return 0;
+    StoreRecord& r = record(at);
+    r.hash = key.hash;
+    r.levels = levels;
+    r.owner = r.expires = 0;
+    r.pinned = 0;
+    r.created = os::realtime_ns();
+    r.key_bytes = static_cast<std::uint32_t>(key.text.size());
+    return at;
+}
+
+// A record of an object, not in the store yet. 0: see room().
+std::uint32_t Store::write(const NewObject& object, std::uint32_t change) {
+    const EncodedMessage& m = *object.message;
+    const std::uint32_t levels = levels_of(object.key.hash);
+    const std::uint64_t key_at = std::size_t{kRecordUnits} * kRingUnit + sizeof(Message) +
+                                 m.holds.size() * sizeof(MessageHold) + m.body.size();
+    const std::uint32_t units =
+        units_of_bytes(key_at + object.key.text.size() + sizeof(std::uint32_t) * (levels + 1));
+    const std::uint32_t at = write_record(object.key, units, levels);
+    if (at == 0) return 0;
+    StoreRecord& r = record(at);
+    Message& into = message(at);
+    into = {.units = r.units - kRecordUnits,
+            .flags = m.flags,
+            .holds = static_cast<std::uint32_t>(m.holds.size()),
+            .mark = m.mark,
+            .body_bytes = m.body.size(),
+            .bytes_before = ring_.header().tail.bytes.load(std::memory_order_relaxed),
+            .bytes = m.bytes};
+    auto* to = reinterpret_cast<std::byte*>(&into + 1);
+    if (!m.holds.empty()) std::memcpy(to, m.holds.data(), m.holds.size() * sizeof(MessageHold));
+    to += m.holds.size() * sizeof(MessageHold);
+    if (!m.body.empty()) std::memcpy(to, m.body.data(), m.body.size());
+    std::memcpy(to + m.body.size(), object.key.text.data(), object.key.text.size());
+    r.key_at = static_cast<std::uint32_t>(key_at);
+    r.version = header().next_version++;
+    r.used = ++header().clock;
+    r.expires = object.expires;
+    r.pinned = object.pinned;
+    r.word.store(record_word(StoreState::putting, change), std::memory_order_release);
+    SHMTENSOR_POINT("store.put.written");
+    return at;
+}
+
+// The holds of records become the store's, and the change is counted: all of it, or nothing. False: no room for the
+// list of the holds of several objects.
+bool Store::transfer(std::span<const std::uint32_t> records, std::uint32_t slot, SegmentLookup& lookup) {
+    RingHeader& h = ring_.header();
+    std::uint32_t list = records[0];
+    const bool several = records.size() > 1;
+    if (several) {
+        std::size_t all = 0;
+        for (const std::uint32_t at : records) all += holds(at).size();
+        list = take_record(units_of_bytes(std::size_t{kRecordUnits} * kRingUnit + sizeof(Message) +
+                                          all * sizeof(MessageHold)));
+        if (list == 0) return false;
+        Message& into = message(list);
+        into = {.units = record(list).units - kRecordUnits,
+                .flags = 0,
+                .holds = static_cast<std::uint32_t>(all),
+                .mark = 0,
+                .body_bytes = 0,
+                .bytes_before = h.tail.bytes.load(std::memory_order_relaxed),
+                .bytes = 0};
+        auto* to = reinterpret_cast<MessageHold*>(&into + 1);
+        for (const std::uint32_t at : records) to = std::copy(holds(at).begin(), holds(at).end(), to);
+    }
+    const std::uint32_t position = list + kRecordUnits;
+    const std::uint32_t changes = count_of(h.tail.at.word.load(std::memory_order_relaxed));
+    h.tail.at.word.store(position_word(position, changes));
+    h.tail.undo.word.store(undo_word(position, slot), std::memory_order_release);  // SYNC: undo
+    SHMTENSOR_POINT("store.put.noted");
+    for (const MessageHold& hold : holds(list)) {
+        SegmentMetadata* metadata = lookup.find(hold.segment);
+        if (metadata && hold.hold < metadata->shape().holds)
+            metadata->hold(hold.hold).word.store(hold_word(hold.block, ring_.number(), HoldKind::message),
+                                                 std::memory_order_release);  // SYNC: hold
+        SHMTENSOR_POINT("store.put.one_moved");
+    }
+    changed();
+    SHMTENSOR_POINT("store.put.published");
+    h.tail.undo.word.store(0, std::memory_order_release);  // SYNC: undo
+    SHMTENSOR_POINT("store.put.cleared");
+    if (several) free_record(list);
+    return true;
+}
+
+RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint32_t slot, SegmentLookup& lookup,
+                      unsigned patience_ms, std::size_t* which) {
+    *which = 0;
+    if (objects.empty()) return RingStatus::ok;
+    std::vector<std::uint32_t> records;  // grows no more under the lock
+    records.reserve(objects.size());
+    CachedLookup cached(lookup);
+    if (const RingStatus taken = lock(slot, cached, patience_ms); taken != RingStatus::ok) return taken;
+    StoreHeader& h = header();
+    h.dirty = 1;
+    const auto leave = [&](RingStatus status) {
+        for (const std::uint32_t at : records) free_record(at);
+        if (lookup.missing == 0) lookup.missing = cached.missing;
+        unlock();
+        return status;
+    };
+    if (const RingStatus released = release_removed(slot, cached); released == RingStatus::need_mapping)
+        return leave(released);
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+        *which = i;
+        const std::uint32_t known = find(objects[i].key);
+        bytes += objects[i].message->bytes;
+        if (known == 0 || (state(known) == StoreState::present ? is_over(known) : !is_reserved(known))) {
+            if (present == IfPresent::seal) return leave(RingStatus::empty);
+        } else if (state(known) == StoreState::present) {
+            if (present == IfPresent::refuse) return leave(RingStatus::exists);
+            if (present == IfPresent::seal) return leave(RingStatus::empty);
+            bytes -= std::min(bytes, message(known).bytes);
+        } else if (present != IfPresent::seal || !is_mine(known, slot)) {
+            return leave(present == IfPresent::seal ? RingStatus::empty : RingStatus::exists);
+        }
+    }
+    const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
+    if (limit != 0 && bytes > limit) return leave(RingStatus::too_large);
+    if (limit != 0 && !make_room(bytes, objects, slot, cached)) return leave(RingStatus::full);
+    const std::uint32_t change = count_of(ring_.header().tail.at.word.load(std::memory_order_relaxed)) + 1;
+    for (NewObject& object : objects) {
+        const std::uint32_t at = write(object, change);
+        if (at == 0) return leave(room_ > kRingBytes - kRingUnit ? RingStatus::too_large : RingStatus::no_room);
+        records.push_back(at);
+        object.version = record(at).version;
+    }
+    if (!transfer(records, slot, cached)) return leave(RingStatus::no_room);
+    std::uint64_t put = 0;
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+        if (const std::uint32_t known = find(objects[i].key)) {
+            unlink(known);
+            take_out(known);
+        }
+        record(records[i]).word.store(record_word(StoreState::present), std::memory_order_release);
+        link(records[i]);
+        grow_chains();
+        put += objects[i].message->bytes;
+        SHMTENSOR_POINT("store.put.linked");
+    }
+    ring_.header().tail.bytes.store(ring_.header().tail.bytes.load(std::memory_order_relaxed) + put,
+                                    std::memory_order_relaxed);
+    release_removed(slot, cached);
+    unlock();
+    tell();
+    return RingStatus::ok;
+}
+
+// ----------------------------------------------------------------------------------------------------- other operations
+
+RingStatus Store::get(const StoreKey& key, std::uint64_t version, EncodedMessage& encoded, std::uint32_t slot,
+                      SegmentLookup& lookup, unsigned patience_ms) {
+    encoded.holds.clear();
+    for (;;) {
+        CachedLookup cached(lookup);
+        if (const RingStatus taken = lock(slot, cached, patience_ms); taken != RingStatus::ok) return taken;
+        RingStatus result = RingStatus::empty;
+        EncodedMessage::Room needed;
+        const std::uint32_t at = find(key);
+        if (at != 0 && state(at) == StoreState::present && !is_over(at) &&
+            (version == 0 || record(at).version == version)) {
+            const Ring::Found found{&message(at), 0, message(at).holds};
+            result = Ring::copy(found, encoded, cached, needed);
+            if (result == RingStatus::ok && encoded.lost) result = RingStatus::empty;
+            if (result == RingStatus::ok) result = Ring::hold(encoded, slot, cached, patience_ms);
+            if (result == RingStatus::ok) record(at).used = ++header().clock;
+            SHMTENSOR_POINT("store.get.held");
+        }
+        unlock();
+        if (cached.missing != 0) lookup.missing = cached.missing;
+        if (result != RingStatus::no_room) return result;
+        encoded.make_room(needed);
+    }
+}
+
+RingStatus Store::remove(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    CachedLookup cached(lookup);
+    if (const RingStatus taken = lock(slot, cached, patience_ms); taken != RingStatus::ok) return taken;
+    StoreHeader& h = header();
+    h.dirty = 1;
+    const std::uint32_t at = find(key);
+    const bool present = at != 0 && state(at) == StoreState::present && !is_over(at);
+    const bool there = present || (at != 0 && is_mine(at, slot));
+    if (there) {
+        unlink(at);
+        take_out(at);
+        changed();
+    }
+    // What cannot be released just now is by a later put, or by the next removal.
+    release_removed(slot, cached);
+    unlock();
+    if (there) tell();
+    return there ? RingStatus::ok : RingStatus::empty;
+}
+
+RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    header().dirty = 1;
+    RingStatus result = RingStatus::ok;
+    const std::uint32_t known = find(key);
+    if (known != 0 && (state(known) == StoreState::present ? !is_over(known) : is_reserved(known))) {
+        result = RingStatus::exists;
+    } else {
+        const std::uint32_t key_at = sizeof(StoreRecord);
+        const std::uint32_t at = write_record(key, units_of_bytes(key_at + key.text.size()), 0);
+        if (at == 0) {
+            result = RingStatus::no_room;
+        } else {
+            StoreRecord& r = record(at);
+            r.key_at = key_at;
+            std::memcpy(reinterpret_cast<char*>(&r) + key_at, key.text.data(), key.text.size());
+            const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);  // SYNC: slot
+            r.owner = reader_word(generation_of(me), 0, slot);
+            if (known != 0) {
+                unlink(known);
+                take_out(known);
+            }
+            r.word.store(record_word(StoreState::reserved), std::memory_order_release);
+            link(at);
+            SHMTENSOR_POINT("store.reserved");
+        }
+    }
+    release_removed(slot, lookup);
+    unlock();
+    return result;
+}
+
+RingStatus Store::touch(const StoreKey& key, const std::uint64_t* expires, const bool* pinned, std::uint32_t slot,
+                        SegmentLookup& lookup, unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    const std::uint32_t at = find(key);
+    const bool there = at != 0 && state(at) == StoreState::present && !is_over(at);
+    if (there) {
+        StoreRecord& r = record(at);
+        r.used = ++header().clock;
+        if (expires) r.expires = *expires;
+        if (pinned) r.pinned = *pinned;
+    }
+    unlock();
+    return there ? RingStatus::ok : RingStatus::empty;
+}
+
+RingStatus Store::facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t slot, SegmentLookup& lookup,
+                        unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    const std::uint32_t at = find(key);
+    const bool there = at != 0 && state(at) == StoreState::present && !is_over(at);
+    if (there) {
+        const StoreRecord& r = record(at);
+        facts = {.version = r.version,
+                 .bytes = message(at).bytes,
+                 .created = r.created,
+                 .expires = r.expires,
+                 .blocks = message(at).holds,
+                 .holders = 0,
+                 .pinned = r.pinned != 0};
+        for (const MessageHold& hold : holds(at)) {
+            const SegmentMetadata* metadata = lookup.find(hold.segment);
+            if (metadata && hold.block < metadata->shape().blocks) {
+                const std::uint32_t count = metadata->block(hold.block).count.load(std::memory_order_relaxed);
+                facts.holders = std::max(facts.holders, count > 0 ? count - 1 : 0);
+            }
+        }
+    }
+    unlock();
+    return there ? RingStatus::ok : RingStatus::empty;
+}
+
+RingStatus Store::keys(std::string_view prefix, std::string_view after, std::vector<Found>& found, std::uint32_t slot,
+                       SegmentLookup& lookup, unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    Links links;
+    seek(after.empty() ? prefix : after, links);
+    std::uint32_t at = *links[0];
+    if (!after.empty() && at != 0 && key_of(at) == after) at = tower(at)[0];
+    RingStatus result = RingStatus::empty;
+    for (; at != 0 && key_of(at).starts_with(prefix); at = tower(at)[0]) {
+        if (is_over(at)) continue;
+        if (found.size() == found.capacity()) {
+            result = RingStatus::ok;
+            break;
+        }
+        found.push_back({std::string(key_of(at)), record(at).version});
+    }
+    unlock();
+    return result;
+}
+
+// ---------------------------------------------------------------------------------------------------------- inspection
+
+const char* Store::check() const {
+    const StoreHeader& h = header();
+    if (h.dirty != 0) return "S5: a change is under way";
+    if (ring_.header().tail.undo.word.load() != 0) return "R4: an undo record is left";
+    std::uint64_t objects = 0, bytes = 0, free = 0, removed = 0;
+    for (std::uint32_t at = kFirstRecord; at < h.high; at += record(at).units) {
+        if (record(at).units == 0 || record(at).units > h.high - at) return "S1: a record is no record";
+        switch (state(at)) {
+            case StoreState::present:
+                ++objects;
+                bytes += message(at).bytes;
+                [[fallthrough]];
+            case StoreState::reserved:
+                if (find(StoreKey(key_of(at))) != at) return "S5: an object is not found by its key";
+                break;
+            case StoreState::free:
+                ++free;
+                break;
+            case StoreState::removed:
+                ++removed;
+                break;
+            case StoreState::chains:
+                break;
+            default:
+                return "S2: a put is unfinished";
+        }
+    }
+    if (objects != h.objects.load() || bytes != h.bytes.load()) return "S5: objects are counted wrong";
+    for (std::uint32_t first : h.free_records)
+        for (std::uint32_t at = first; at != 0; at = record(at).next, --free)
+            if (state(at) != StoreState::free || free == 0) return "S5: a free record is not free, or listed twice";
+    for (std::uint32_t at = h.removed; at != 0; at = record(at).next, --removed)
+        if (state(at) != StoreState::removed || removed == 0) return "S5: a removed record is not removed";
+    if (free != 0 || removed != 0) return "S5: a record is in no list";
+    for (std::uint32_t level = 0; level < kStoreLevels; ++level) {
+        std::uint64_t seen = 0;
+        for (std::uint32_t at = h.in_order[level]; at != 0; at = tower(at)[level], ++seen) {
+            const std::uint32_t next = tower(at)[level];
+            if (state(at) != StoreState::present) return "S5: what is in order is not present";
+            if (next != 0 && !(key_of(at) < key_of(next))) return "S5: the list in order is not in order";
+            if (seen > objects) return "S5: the list in order has no end";
+        }
+        if (level == 0 && seen != objects) return "S5: an object is not in order";
+    }
+    return nullptr;
+}
+
+}  // namespace shmtensor

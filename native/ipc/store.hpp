@@ -1,0 +1,141 @@
+// A store (layout.hpp, "StoreHeader"): a ring whose messages have keys, stay until they are removed, and are read by
+// everybody. Any process may be killed.
+//
+// A put moves the holds of its messages as Ring::put does, so the undo record of the ring covers it; its commit is the
+// one store of tail.at. A removal first says so in the record, and then releases the holds, each of which is told by its
+// mark: whoever finds a removal unfinished goes on with it. What follows from the records (hash chains, the list in
+// order, free records) is derived again by whoever finds the mark that a change was under way.
+//
+// Order of locks: tail.lock, and then the metadata of one segment, for a moment.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heap/group.hpp"
+#include "ipc/ring.hpp"
+
+namespace shmtensor {
+
+struct StoreKey {
+    explicit StoreKey(std::string_view text);
+    std::string_view text;
+    std::uint64_t hash;
+};
+
+// An object to be put. `message`: as for Ring::put.
+struct NewObject {
+    StoreKey key;
+    EncodedMessage* message;
+    std::uint64_t expires = 0;  // ns of CLOCK_BOOTTIME; 0: never
+    bool pinned = false;
+    std::uint64_t version = 0;  // set by the put
+};
+
+enum class IfPresent {
+    refuse,   // exists: nothing is put
+    replace,  // the object becomes the next version; who has the old one keeps it
+    seal,     // the key must be reserved for the caller
+};
+
+struct ObjectFacts {
+    std::uint64_t version, bytes, created, expires;
+    std::uint32_t blocks, holders;  // holds on its blocks, but for the store's
+    bool pinned;
+};
+
+class Store {
+   public:
+    // Both must outlive it.
+    Store(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.to_all_ = true; }
+
+    // Make an empty ring that nobody else knows a store. 0 for no limit.
+    void make(std::uint64_t max_bytes, bool evicts);
+
+    // Each takes tail.lock, for which it waits for patience_ms. need_mapping: a segment is not in the lookup. no_room:
+    // put() and reserve_key() want Ring::reserve() of room(), the others EncodedMessage::make_room().
+
+    // All objects at once, or none. exists: `which` is in the store already, or reserved; empty: the key of `which` is
+    // not reserved for the caller (any more); full: max_bytes, and nothing may go; `which` is what has no room;
+    // too_large: max_bytes, or the ring, will never take it.
+    RingStatus put(std::span<NewObject> objects, IfPresent present, std::uint32_t slot, SegmentLookup& lookup,
+                   unsigned patience_ms, std::size_t* which);
+    std::uint64_t room() const { return room_; }
+    // The object of a key, or of this version of it; the holds are the caller's. empty: there is none. full: as
+    // Broadcast::read.
+    RingStatus get(const StoreKey& key, std::uint64_t version, EncodedMessage& encoded, std::uint32_t slot,
+                   SegmentLookup& lookup, unsigned patience_ms);
+    // empty: there is none.
+    RingStatus remove(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    // Reserve a key for this process, as long as it lives; nobody sees that but who puts.
+    RingStatus reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus touch(const StoreKey& key, const std::uint64_t* expires, const bool* pinned, std::uint32_t slot,
+                     SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t slot, SegmentLookup& lookup,
+                     unsigned patience_ms);
+    // The keys that begin with `prefix`, in order, from `after` on (which is left out unless it is empty), with their
+    // versions: at most as many as the capacity of `keys`. ok: there may be more.
+    struct Found {
+        std::string key;
+        std::uint64_t version;
+    };
+    RingStatus keys(std::string_view prefix, std::string_view after, std::vector<Found>& found, std::uint32_t slot,
+                    SegmentLookup& lookup, unsigned patience_ms);
+
+    StoreHeader& header() const { return *reinterpret_cast<StoreHeader*>(ring_.at_ + kReadersAt); }
+    std::uint32_t changes() const { return count_of(ring_.header().tail.at.word.load(std::memory_order_acquire)); }
+    int await_change(std::uint32_t seen, std::uint64_t timeout_ns) { return ring_.await_beyond(seen, timeout_ns); }
+
+    // First broken invariant in words, or nullptr. pre: nobody uses the store.
+    const char* check() const;
+
+   private:
+    class Change;
+    using Links = std::uint32_t*[kStoreLevels];
+
+    StoreRecord& record(std::uint32_t at) const {
+        return *reinterpret_cast<StoreRecord*>(ring_.at_ + kMessagesAt + std::size_t{at} * kRingUnit);
+    }
+    Message& message(std::uint32_t at) const {
+        return *reinterpret_cast<Message*>(ring_.at_ + kMessagesAt + std::size_t{at + kRecordUnits} * kRingUnit);
+    }
+    std::span<const MessageHold> holds(std::uint32_t at) const;
+    std::string_view key_of(std::uint32_t at) const;
+    std::uint32_t* tower(std::uint32_t at) const;
+    std::uint32_t* chain(std::uint32_t index) const;
+    std::uint32_t* chain_of(std::uint64_t hash) const;
+    StoreState state(std::uint32_t at) const { return state_of_record(record(at).word.load(std::memory_order_relaxed)); }
+
+    RingStatus lock(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    void unlock();
+    void derive();
+    std::uint32_t find(const StoreKey& key) const;  // 0: nothing
+    bool is_reserved(std::uint32_t at) const;       // and by a process that lives
+    bool is_mine(std::uint32_t at, std::uint32_t slot) const;
+    bool is_over(std::uint32_t at) const;  // its time
+    void seek(std::string_view key, Links links) const;
+    void link(std::uint32_t at);
+    void unlink(std::uint32_t at);
+    void grow_chains();
+    std::uint32_t take_record(std::uint32_t units);  // 0: see room()
+    void free_record(std::uint32_t at);
+    std::uint32_t write(const NewObject& object, std::uint32_t change);
+    std::uint32_t write_record(const StoreKey& key, std::uint32_t units, std::uint32_t levels);
+    bool make_room(std::uint64_t bytes, std::span<const NewObject> but, std::uint32_t slot, SegmentLookup& lookup);
+    bool is_held(std::uint32_t at, SegmentLookup& lookup) const;
+    void take_out(std::uint32_t at);
+    RingStatus release_removed(std::uint32_t slot, SegmentLookup& lookup);
+    bool transfer(std::span<const std::uint32_t> records, std::uint32_t slot, SegmentLookup& lookup);
+    void changed();
+    void tell();  // those who wait for a change
+
+    Ring& ring_;
+    const Group& group_;
+    std::atomic<std::uint64_t> room_{0};  // of whichever thread lacked it last
+};
+
+}  // namespace shmtensor

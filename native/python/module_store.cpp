@@ -1,0 +1,328 @@
+// The binding of store.hpp: _native.StoreRing, the store in a ring.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ipc/store.hpp"
+#include "python/codec.hpp"
+#include "python/errors.hpp"
+#include "python/module.hpp"
+#include "python/results.hpp"
+#include "python/rings.hpp"
+#include "python/waits.hpp"
+
+namespace shmtensor {
+namespace {
+
+constexpr std::size_t kKeysAtOnce = 1024;  // that one call looks at under the lock
+
+struct StoreFacts {
+    std::uint64_t objects, nbytes, max_bytes, evicted, expired, reserved_bytes;
+    bool evicts;
+};
+struct StoredFacts {
+    std::uint64_t version, nbytes, created_ns, expires_ns;
+    std::uint32_t holders;
+    bool pinned;
+};
+struct PutResult {
+    int status;
+    std::size_t which;
+    std::vector<std::uint64_t> versions;
+};
+enum PutStatus : int { kPut = 0, kExists = 1, kFull = 2, kTooLarge = 3, kNotReserved = 4 };
+
+}  // namespace
+
+template <>
+struct Result<StoreFacts> {
+    static constexpr const char* name = "StoreFacts";
+    static constexpr std::tuple fields{field("objects", &StoreFacts::objects),
+                                       field("nbytes", &StoreFacts::nbytes),
+                                       field("max_bytes", &StoreFacts::max_bytes),
+                                       field("evicted", &StoreFacts::evicted),
+                                       field("expired", &StoreFacts::expired),
+                                       field("reserved_bytes", &StoreFacts::reserved_bytes),
+                                       field("evicts", &StoreFacts::evicts)};
+};
+template <>
+struct Result<StoredFacts> {
+    static constexpr const char* name = "StoredFacts";
+    static constexpr std::tuple fields{
+        field("version", &StoredFacts::version),       field("nbytes", &StoredFacts::nbytes),
+        field("created_ns", &StoredFacts::created_ns), field("expires_ns", &StoredFacts::expires_ns),
+        field("holders", &StoredFacts::holders),       field("pinned", &StoredFacts::pinned)};
+};
+template <>
+struct Result<PutResult> {
+    static constexpr const char* name = "PutResult";
+    static constexpr std::tuple fields{field("status", &PutResult::status), field("which", &PutResult::which),
+                                       field("versions", &PutResult::versions)};
+};
+
+namespace {
+
+StoreKey key_of(nb::handle text) {
+    Py_ssize_t bytes = 0;
+    const char* at = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes);
+    if (!at) throw nb::python_error();
+    if (bytes == 0 || bytes > static_cast<Py_ssize_t>(kMaxKeyBytes))
+        raise(errors.argument, "a key is a str of 1 to " + std::to_string(kMaxKeyBytes) +
+                                   " bytes in UTF-8; this one has " + std::to_string(bytes));
+    return StoreKey({at, static_cast<std::size_t>(bytes)});
+}
+
+// _native.StoreRing
+struct PyStore {
+    explicit PyStore(nb::object object)
+        : ring_object(std::move(object)), ring(nb::cast<PyRing&>(ring_object)), store(ring.ring, client().group()) {}
+    PyStore(const PyStore&) = delete;
+    PyStore& operator=(const PyStore&) = delete;
+    Client& client() const { return ring.client(); }
+
+    // Repeats an attempt until it is done, or kept from it by what the caller has to see to. A lock is waited for
+    // without a bound, but for signals.
+    template <class Attempt>
+    RingStatus call(ClientLookup& lookup, Attempt&& attempt) {
+        ring.require_client();
+        RingRetry between(ring, lookup, kForever, End::tail);
+        return retry(attempt(0u), std::forward<Attempt>(attempt), [&](RingStatus status) {
+            between.note(status);
+            switch (status) {
+                case RingStatus::busy:
+                case RingStatus::need_mapping:
+                case RingStatus::damaged:
+                    return between.next(status);
+                case RingStatus::no_room:
+                    reserve_room();
+                    return 0;
+                default:
+                    return kDone;
+            }
+        });
+    }
+    void reserve_room() {
+        Refusal refusal;
+        {
+            const GilRelease released;
+            reserve(ring.ring, store.room(), client(), refusal);
+        }
+        if (refusal.error) raise_refused(refusal, "making the table of a store larger");
+    }
+
+    nb::object ring_object;
+    PyRing& ring;
+    Store store;
+};
+
+PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& values, std::uint64_t expires, bool pinned,
+              int present, bool copies) {
+    if (keys.size() != values.size()) throw nb::value_error("as many keys as values");
+    self.ring.require_client();
+    std::vector<std::unique_ptr<ScratchLease>> scratch;
+    std::vector<EncodedMessage> messages(keys.size());
+    std::vector<NewObject> objects;
+    scratch.reserve(keys.size());
+    objects.reserve(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        scratch.push_back(std::make_unique<ScratchLease>());
+        const nb::object value = values[i];
+        write_message(self.ring, value.ptr(), (*scratch.back())->encoded, messages[i], copies);
+        if (!copies && is_pickled(messages[i].body))
+            raise(errors.dtype, "what is made in a store is a tensor of numbers in this machine's byte order");
+    }
+    HoldsGuard unput(self.client(), messages);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        messages[i].mark = self.client().new_mark();
+        lend_holds(self.ring, (*scratch[i])->encoded, messages[i]);
+        objects.push_back({.key = key_of(keys[i]), .message = &messages[i], .expires = expires, .pinned = pinned});
+    }
+    ClientLookup lookup(self.ring.self, kForever);
+    PutResult result{kPut, 0, {}};
+    const auto attempt = [&](unsigned patience) {
+        return self.store.put(objects, static_cast<IfPresent>(present), self.client().slot(), lookup, patience,
+                              &result.which);
+    };
+    switch (self.call(lookup, attempt)) {
+        case RingStatus::ok:
+            unput.messages = {};
+            for (const NewObject& object : objects) result.versions.push_back(object.version);
+            break;
+        case RingStatus::exists:
+            result.status = kExists;
+            break;
+        case RingStatus::empty:
+            result.status = kNotReserved;
+            break;
+        case RingStatus::too_large:
+            result.status = kTooLarge;
+            break;
+        default:
+            result.status = kFull;
+    }
+    return result;
+}
+
+// Raises KeyError where there is no such object in time.
+nb::object get_object(PyStore& self, nb::handle key, std::uint64_t version, nb::handle timeout) {
+    const StoreKey found = key_of(key);
+    const std::uint64_t deadline = timeout.is_none() ? 0 : deadline_of(true, timeout);
+    const ScratchLease scratch;
+    const HoldsGuard unread(self.client(), {&scratch->message, 1});
+    for (;;) {
+        const std::uint32_t seen = self.store.changes();
+        ClientLookup lookup(self.ring.self, kForever);
+        const auto attempt = [&](unsigned patience) {
+            return self.store.get(found, version, scratch->message, self.client().slot(), lookup, patience);
+        };
+        const RingStatus status = self.call(lookup, attempt);
+        if (status == RingStatus::ok) {
+            if (scratch->message.lost) lookup.raise_lost();
+            return read_message(self.ring, scratch->message, scratch->encoded, Access::sealed);
+        }
+        HoldsGuard(self.client(), {&scratch->message, 1}).drop();
+        if (status == RingStatus::full) {
+            retry_blocking(self.ring.self, {.segment = lookup.missing},
+                           [&](unsigned patience) { return self.client().reserve_holds(lookup.missing, patience); });
+            continue;
+        }
+        const std::uint64_t left = deadline == 0 ? 0 : left_of(deadline);
+        if (left == 0) {
+            PyErr_SetObject(PyExc_KeyError, key.ptr());
+            throw nb::python_error();
+        }
+        sleep_without_gil(self.ring.self, [&] { self.store.await_change(seen, left); });
+    }
+}
+
+bool remove(PyStore& self, nb::handle key) {
+    const StoreKey found = key_of(key);
+    ClientLookup lookup(self.ring.self, kForever);
+    return self.call(lookup, [&](unsigned patience) {
+        return self.store.remove(found, self.client().slot(), lookup, patience);
+    }) == RingStatus::ok;
+}
+
+bool reserve_key(PyStore& self, nb::handle key) {
+    const StoreKey found = key_of(key);
+    ClientLookup lookup(self.ring.self, kForever);
+    return self.call(lookup, [&](unsigned patience) {
+        return self.store.reserve_key(found, self.client().slot(), lookup, patience);
+    }) == RingStatus::ok;
+}
+
+bool touch(PyStore& self, nb::handle key, nb::handle expires, nb::handle pinned) {
+    const StoreKey found = key_of(key);
+    const std::uint64_t ns = expires.is_none() ? 0 : nb::cast<std::uint64_t>(expires);
+    const bool pin = !pinned.is_none() && nb::cast<bool>(pinned);
+    ClientLookup lookup(self.ring.self, kForever);
+    return self.call(lookup, [&](unsigned patience) {
+        return self.store.touch(found, expires.is_none() ? nullptr : &ns, pinned.is_none() ? nullptr : &pin,
+                                self.client().slot(), lookup, patience);
+    }) == RingStatus::ok;
+}
+
+// None: there is no such object.
+nb::object stat(PyStore& self, nb::handle key) {
+    const StoreKey found = key_of(key);
+    ObjectFacts facts{};
+    ClientLookup lookup(self.ring.self, kForever);
+    const RingStatus status = self.call(lookup, [&](unsigned patience) {
+        return self.store.facts(found, facts, self.client().slot(), lookup, patience);
+    });
+    if (status != RingStatus::ok) return nb::none();
+    return nb::cast(StoredFacts{facts.version, facts.bytes, facts.created, facts.expires, facts.holders, facts.pinned});
+}
+
+nb::list keys(PyStore& self, nb::handle prefix, bool versions) {
+    Py_ssize_t bytes = 0;
+    const char* at = PyUnicode_AsUTF8AndSize(prefix.ptr(), &bytes);
+    if (!at) throw nb::python_error();
+    const std::string_view begins(at, static_cast<std::size_t>(bytes));
+    nb::list all;
+    std::string after;
+    std::vector<Store::Found> found;
+    for (RingStatus status = RingStatus::ok; status == RingStatus::ok;) {
+        ClientLookup lookup(self.ring.self, kForever);
+        status = self.call(lookup, [&](unsigned patience) {
+            found.clear();
+            found.reserve(kKeysAtOnce);
+            return self.store.keys(begins, after, found, self.client().slot(), lookup, patience);
+        });
+        for (const Store::Found& one : found) {
+            const nb::str key(one.key.data(), one.key.size());
+            if (versions)
+                all.append(nb::make_tuple(key, one.version));
+            else
+                all.append(key);
+        }
+        if (!found.empty()) after = found.back().key;
+        check_signals(self.ring.self);
+    }
+    return all;
+}
+
+// The number of changes so far, which wraps at 2**32, once it is not `seen` any more, or the time is up.
+std::uint32_t await_change(PyStore& self, std::uint32_t seen, nb::handle timeout) {
+    const std::uint64_t deadline = deadline_of(true, timeout);
+    while (self.store.changes() == seen) {
+        const std::uint64_t left = left_of(deadline);
+        if (left == 0) break;
+        sleep_without_gil(self.ring.self, [&] { self.store.await_change(seen, left); });
+    }
+    return self.store.changes();
+}
+
+StoreFacts stats(PyStore& self) {
+    const StoreHeader& h = self.store.header();
+    return {.objects = h.objects.load(),
+            .nbytes = h.bytes.load(),
+            .max_bytes = h.max_bytes.load(),
+            .evicted = h.evicted.load(),
+            .expired = h.expired.load(),
+            .reserved_bytes = self.ring.ring.header().reserved_bytes.load(),
+            .evicts = h.evicts != 0};
+}
+
+}  // namespace
+
+void add_store(nb::module_& m) {
+    add_result<StoreFacts>(m);
+    add_result<StoredFacts>(m);
+    add_result<PutResult>(m);
+    m.attr("STORE_REFUSE") = static_cast<int>(IfPresent::refuse);
+    m.attr("STORE_REPLACE") = static_cast<int>(IfPresent::replace);
+    m.attr("STORE_SEAL") = static_cast<int>(IfPresent::seal);
+    m.attr("STORE_PUT") = static_cast<int>(kPut);
+    m.attr("STORE_EXISTS") = static_cast<int>(kExists);
+    m.attr("STORE_FULL") = static_cast<int>(kFull);
+    m.attr("STORE_TOO_LARGE") = static_cast<int>(kTooLarge);
+    m.attr("STORE_NOT_RESERVED") = static_cast<int>(kNotReserved);
+
+    nb::class_<PyStore>(m, "StoreRing", nb::is_final(), nb::is_weak_referenceable())
+        .def(nb::init<nb::object>(), nb::arg("ring"))
+        .def(
+            "make", [](PyStore& self, std::uint64_t bytes, bool evicts) { self.store.make(bytes, evicts); },
+            nb::arg("max_bytes"), nb::arg("evicts"))
+        .def("put", &put_objects, nb::arg("keys"), nb::arg("values"), nb::arg("expires"), nb::arg("pinned"), nb::arg("present"),
+             nb::arg("copies") = true)
+        .def("get", &get_object, nb::arg("key"), nb::arg("version") = 0, nb::arg("timeout") = nb::none())
+        .def("remove", &remove, nb::arg("key"))
+        .def("is_new", [](PyStore& self) { return self.store.header().high == 0; })
+        .def("reserve_key", &reserve_key, nb::arg("key"))
+        .def("touch", &touch, nb::arg("key"), nb::arg("expires").none(), nb::arg("pinned").none())
+        .def("stat", &stat, nb::arg("key"))
+        .def("keys", &keys, nb::arg("prefix"), nb::arg("versions") = false)
+        .def("changes", [](PyStore& self) { return self.store.changes(); })
+        .def("await_change", &await_change, nb::arg("seen"), nb::arg("timeout").none())
+        .def("stats", &stats)
+        .def("check_invariants", [](PyStore& self) { require_sound(self.store.check()); });
+}
+
+}  // namespace shmtensor

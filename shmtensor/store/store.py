@@ -1,0 +1,457 @@
+"""`Store`: objects by key in shared memory (docs/store.md).
+
+Its table is a ring of its own kind (native/ipc/store.hpp). Every process reads and changes it directly, under a lock
+that survives the death of its holder. The memory of an object is a block that the table holds, and a reader while it
+has the object.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from .._native import (
+    STORE_EXISTS,
+    STORE_NOT_RESERVED,
+    STORE_PUT,
+    STORE_REFUSE,
+    STORE_REPLACE,
+    STORE_SEAL,
+    STORE_TOO_LARGE,
+    BlockGone,
+    LockBusy,
+    Refused,
+    Ring,
+    StoreRing,
+)
+from ..errors import DTypeError, InvalidArgument, NameTaken, QuotaExceeded, ShmTensorError
+from ..ipc.queues import STORE, RingObject, shown
+from ..manager.shortage import parse_size, size
+from .creation import Creation
+
+if TYPE_CHECKING:
+    from .._native import Block
+    from .._tensor.core import Tensor
+    from ..dtypes import dtype as DType  # noqa: N812
+    from ..manager import client
+
+_EVICTIONS: Final = {"lru": True, None: False}
+_SHOWN: Final = 5  # objects named in the message of a full store
+
+_stores: Final[weakref.WeakValueDictionary[Ring, StoreRing]] = weakref.WeakValueDictionary()
+"""The StoreRing of each ring in use here."""
+
+
+class ObjectNotFound(ShmTensorError, KeyError):
+    """No object of that key, or not of that version, is in the store."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would quote it
+
+
+@dataclass(frozen=True)
+class ObjectStats:
+    """What is known of an object, a snapshot."""
+
+    key: str
+    version: int
+    nbytes: int
+    """What it counts for: its memory, and its structure."""
+    created: float
+    """Seconds since 1970."""
+    expires_in: float | None
+    """Seconds until it is removed; None: never."""
+    pinned: bool
+    holders: int
+    """Holds on its memory by those who read it: a process counts once for each part of the object at most."""
+
+
+@dataclass(frozen=True)
+class StoreStats:
+    """Statistics of a store, a snapshot."""
+
+    objects: int
+    nbytes: int
+    """Bytes of all objects."""
+    max_bytes: int | None
+    evicted: int
+    """Objects removed so far because others needed the room."""
+    expired: int
+    """Objects removed so far because their time was over, and others needed the room."""
+    table_nbytes: int
+    """Memory of the table itself."""
+
+
+@dataclass(frozen=True)
+class StoreChange:
+    """A change that `Store.watch` saw."""
+
+    key: str
+    version: int | None
+    """Of the object that is there now; None: it was removed."""
+
+
+class Store(RingObject):
+    """Immutable objects by key, in shared memory of this machine. Use it from any number of processes and threads."""
+
+    _KIND = STORE
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        max_bytes: int | str | None = None,
+        evict: str | None = "lru",
+        create: bool | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Open the store of a name, or create it. Blocks up to `timeout` seconds.
+
+        A store with a name lives as long as its group: until the manager is stopped, or, with a manager that was
+        started on demand, until the last process has left. One without a name ends with the last process that has it.
+
+        Args:
+            name: letters, digits, '_', '-' and '.'. Programs of this user that give the same name share the store.
+            max_bytes: bytes of all objects at most, as a number or as "8G"; None: no limit, or the one that the store
+                has.
+            evict: "lru": where `max_bytes` leaves no room, objects that nobody reads make room, those not used for
+                longest first, as far as samples of 16 tell. None: `put` raises instead. Used where the store is
+                created.
+            create: as for `multiprocessing.SimpleQueue`.
+            timeout: as for `multiprocessing.SimpleQueue`.
+
+        Raises:
+            InvalidArgument: a malformed name, one of another kind of object, or a store with another limit.
+            NameTaken, UnknownHandle, ManagerUnavailable, OutOfMemory, ManagerError: as SimpleQueue.
+        """
+        if evict not in _EVICTIONS:
+            raise InvalidArgument(f"evict must be 'lru' or None, not {evict!r}")
+        self._limit = _bytes_of(max_bytes)
+        self._evicts = _EVICTIONS[evict]
+        super().__init__((0, 0), name, create, timeout)
+        if name is not None:
+            self._manager.native.keep(self._ring.block)
+
+    def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:
+        native = _native_of(ring)
+        if native.is_new():
+            native.make(self._limit, self._evicts)
+        found = native.stats().max_bytes
+        if self._limit not in (0, found):
+            raise InvalidArgument(
+                f"the store {name!r} exists with max_bytes={found or None}, not {self._limit}; leave max_bytes out, "
+                "or use another name"
+            )
+
+    def _open(self, manager: client.Manager, block: Block) -> None:
+        super()._open(manager, block)
+        self._native = _native_of(self._ring)
+        self._native_get = self._native.get
+
+    def _facts(self) -> dict[str, Any]:
+        found = self._native.stats()
+        return {"objects": found.objects, "nbytes": found.nbytes, "max_bytes": found.max_bytes or None}
+
+    def __repr__(self) -> str:
+        return shown(self, self._name, self._facts())
+
+    # ------------------------------------------------------------------------------------------------------- objects
+
+    def put(self, key: str, value: Any, ttl: float | None = None, *, pin: bool = False, replace: bool = False) -> int:
+        """Put a copy of a value under a key; every process sees it at once. Blocks only for memory.
+
+        Args:
+            key: a str of 1 to 1024 bytes in UTF-8.
+            value: a tensor or ndarray of numbers, None, a bool, int, float, complex, str or bytes, or a tuple, list or
+                dict of these. Gradients are not stored.
+            ttl: seconds until it is removed, by a clock that counts the time in which the machine sleeps.
+            pin: whether it is never evicted.
+            replace: whether it may take the place of an object of that key, as its next version. Who has the older one
+                keeps it.
+
+        Returns:
+            Its version: a number higher than that of all objects put before.
+
+        Raises:
+            NameTaken: the key is in use, and `replace` is False; or another process creates the object of that key.
+            DTypeError: `value` contains something else.
+            QuotaExceeded: `max_bytes` leaves no room; the message names the largest objects that cannot go.
+            InvalidArgument: a malformed key, or a negative `ttl`.
+            OutOfMemory, LockTimeout, ClientUnavailable, ManagerError: see `shmtensor.errors`.
+        """
+        present = STORE_REPLACE if replace else STORE_REFUSE
+        return self._put([key], [value], _expiry(ttl), pin, present)[0]
+
+    def put_many(
+        self, objects: Mapping[str, Any], ttl: float | None = None, *, pin: bool = False, replace: bool = False
+    ) -> dict[str, int]:
+        """Put several objects as `put` does: all at once, or none. Returns their versions by key."""
+        keys = list(objects)
+        present = STORE_REPLACE if replace else STORE_REFUSE
+        versions = self._put(keys, list(objects.values()), _expiry(ttl), pin, present)
+        return dict(zip(keys, versions, strict=True))
+
+    def _put(
+        self, keys: list[str], values: list[Any], expires: int, pin: bool, present: int, copies: bool = True
+    ) -> list[int]:
+        try:
+            result = self._native.put(keys, values, expires, pin, present, copies)
+        except TypeError as problem:
+            _require_str(*keys)
+            raise DTypeError(f"cannot put a value into a store that contains anything but {problem}") from None
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+        if result.status == STORE_PUT:
+            return result.versions
+        key = keys[result.which]
+        if result.status == STORE_EXISTS:
+            advice = "another process creates it" if present == STORE_REPLACE else "replace=True puts the next version"
+            raise NameTaken(f"the store {self._name!r} has an object {key!r} already; {advice}")
+        if result.status == STORE_NOT_RESERVED:
+            raise NameTaken(f"the key {key!r} is not reserved for this process any more: it was deleted meanwhile")
+        raise QuotaExceeded(self._shortage(key, result.status == STORE_TOO_LARGE))
+
+    def _shortage(self, key: str, never: bool) -> str:
+        found = self._native.stats()
+        text = f"no room for {key!r} in the store {self._name!r}: {size(found.nbytes)} of {size(found.max_bytes)} used"
+        if never:
+            return f"{text}, and it is larger than max_bytes; use a store with a higher limit"
+        held = [stats for name in self.keys() if (stats := self._stat(name)) and (stats.pinned or stats.holders)]
+        held.sort(key=lambda stats: -stats.nbytes)
+        rows = [
+            f"{stats.key!r} ({size(stats.nbytes)}, {'pinned' if stats.pinned else f'{stats.holders} holders'})"
+            for stats in held[:_SHOWN]
+        ]
+        if not rows:
+            return f"{text}; the store was created with evict=None: delete objects, or raise max_bytes"
+        return (
+            f"{text}; {len(held)} objects cannot go, as they are read or pinned, the largest: {', '.join(rows)}; drop "
+            "or unpin some, or use a store with a higher limit"
+        )
+
+    def create(
+        self, key: str, shape: int | tuple[int, ...], dtype: DType | None = None, ttl: float | None = None, *,
+        pin: bool = False,
+    ) -> Creation:  # fmt: skip
+        """Make an object in place: `with store.create(key, shape, dtype) as t:` gives a tensor to be filled.
+
+        At the end of the block it is sealed: everybody sees it, and nobody can write it any more, nor can this process
+        through `t`. Until then the key is reserved: `get` with a timeout waits for it, `put` raises NameTaken. If the
+        block raises, or the process dies, key and memory are free again.
+
+        Args:
+            key: as for `put`.
+            shape: of the tensor.
+            dtype: of the tensor; None: the default floating-point type.
+            ttl: as for `put`, from the moment it is sealed.
+            pin: as for `put`.
+
+        Raises:
+            NameTaken: the key is in use or reserved.
+            QuotaExceeded: at the end of the block, as `put`; the object is lost.
+            InvalidArgument, OutOfMemory, ManagerError: as `put`.
+        """
+        return Creation(self, key, shape, dtype, ttl, pin)
+
+    def get(self, key: str, timeout: float | None = None, version: int | None = None) -> Any:
+        """Return the object of a key. Tensors and arrays in it are the store's own memory, read-only.
+
+        They stay valid for as long as this process has them, whatever becomes of the key. Makes no system call where
+        the segment of the object is mapped already.
+
+        Args:
+            key: as for `put`.
+            timeout: seconds to wait until there is such an object; None: does not wait.
+            version: the only one to be returned.
+
+        Raises:
+            ObjectNotFound: there is none, or not in time.
+            SegmentLost: its memory was lost with its writer and the manager.
+            InvalidArgument, LockTimeout, ClientUnavailable, ManagerError: see `shmtensor.errors`.
+        """
+        try:
+            return self._native_get(key, version or 0, timeout)
+        except KeyError:
+            waited = "" if timeout is None else f" (waited {timeout:g} s)"
+            of_version = "" if version is None else f" of version {version}"
+            raise ObjectNotFound(f"no object {key!r}{of_version} is in the store {self._name!r}{waited}") from None
+        except TypeError:
+            _require_str(key)
+            raise
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    def delete(self, key: str) -> bool:
+        """Remove the object of a key. Who has it keeps it. Returns whether there was one. Does not block."""
+        try:
+            return self._native.remove(key)
+        except TypeError:
+            _require_str(key)
+            raise
+
+    def touch(self, key: str, ttl: float | None = None, *, pin: bool | None = None) -> None:
+        """Count the object of a key as used now, and set when it ends, or whether it is pinned.
+
+        Args:
+            key: as for `put`.
+            ttl: seconds from now; None: as it is; infinity: never.
+            pin: None: as it is.
+
+        Raises:
+            ObjectNotFound: there is none.
+            InvalidArgument: a malformed key, or a negative `ttl`.
+        """
+        expires = None if ttl is None else 0 if ttl == float("inf") else _expiry(ttl)
+        if not self._native.touch(key, expires, pin):
+            raise ObjectNotFound(f"no object {key!r} is in the store {self._name!r}")
+
+    def stat(self, key: str) -> ObjectStats:
+        """Return what is known of the object of a key. Raises ObjectNotFound. Does not block."""
+        found = self._stat(key)
+        if found is None:
+            raise ObjectNotFound(f"no object {key!r} is in the store {self._name!r}")
+        return found
+
+    def _stat(self, key: str) -> ObjectStats | None:
+        found = self._native.stat(key)
+        if found is None:
+            return None
+        left = None if not found.expires_ns else max(0.0, (found.expires_ns - _boot_ns()) / 1e9)
+        return ObjectStats(key, found.version, found.nbytes, found.created_ns / 1e9, left, found.pinned, found.holders)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that begin with `prefix`, in the order of their bytes in UTF-8. Does not block.
+
+        It looks at them 1024 at a time: of what is put or removed meanwhile it may see one thing and not another.
+        """
+        try:
+            return self._native.keys(prefix)
+        except TypeError:
+            _require_str(prefix)
+            raise
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._native.stat(key) is not None
+
+    def __len__(self) -> int:
+        return int(self._native.stats().objects)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def watch(self, prefix: str = "", timeout: float | None = None) -> Iterator[StoreChange]:
+        """Yield changes of the objects whose keys begin with `prefix`, from now on. Blocks until there is one.
+
+        Of several changes of one key in a row it may yield the last alone. A change is looked for among all keys with
+        the prefix, so that a short prefix in a large store is slow.
+
+        Args:
+            prefix: of the keys.
+            timeout: seconds without a change after which it ends; None: never.
+        """
+        seen = self._native.changes()
+        known = dict(self._native.keys(prefix, True))
+        return self._changes(prefix, timeout, seen, known)
+
+    def _changes(self, prefix: str, timeout: float | None, seen: int, known: dict[str, int]) -> Iterator[StoreChange]:
+        while True:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            changes: list[StoreChange] = []
+            while not changes:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                after = self._native.await_change(seen, left)
+                if after == seen:
+                    continue
+                seen = after
+                now = dict(self._native.keys(prefix, True))
+                changes = [StoreChange(key, None) for key in known if key not in now]
+                changes += [StoreChange(key, version) for key, version in now.items() if known.get(key) != version]
+                known = now
+            yield from changes
+
+    # ----------------------------------------------------------------------------------------------------- the store
+
+    def stats(self) -> StoreStats:
+        """Return statistics, a snapshot. Does not block."""
+        found = self._native.stats()
+        return StoreStats(
+            found.objects, found.nbytes, found.max_bytes or None, found.evicted, found.expired, found.reserved_bytes
+        )
+
+    def destroy(self) -> None:
+        """Remove all objects. The store ends once no process has it open; who has objects keeps them."""
+        for key in self.keys():
+            self._native.remove(key)
+        self._manager.native.keep(self._ring.block, False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    # ------------------------------------------------------------------------------------------- for Creation
+
+    def _reserve(self, key: str) -> None:
+        try:
+            reserved = self._native.reserve_key(key)
+        except TypeError:
+            _require_str(key)
+            raise
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+        if not reserved:
+            raise NameTaken(f"the store {self._name!r} has an object {key!r} already, or another process creates it")
+
+    def _seal(self, key: str, tensor: Tensor, ttl: float | None, pin: bool) -> int:
+        return self._put([key], [tensor], _expiry(ttl), pin, STORE_SEAL, copies=False)[0]
+
+
+def _native_of(ring: Ring) -> StoreRing:
+    native = _stores.get(ring)
+    if native is None:
+        native = _stores[ring] = StoreRing(ring)
+    return native
+
+
+def _boot_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _expiry(ttl: float | None) -> int:
+    """Return when something expires, in ns of CLOCK_BOOTTIME; 0: never. Raises InvalidArgument."""
+    if ttl is None:
+        return 0
+    try:
+        valid = 0 <= ttl < 1e9
+    except TypeError:
+        valid = False
+    if not valid:
+        raise InvalidArgument(f"ttl must be 0 or more seconds, below 1e9, or None, not {ttl!r}")
+    return _boot_ns() + max(1, int(ttl * 1e9))
+
+
+def _bytes_of(limit: int | str | None) -> int:
+    if limit is None:
+        return 0
+    try:
+        nbytes = parse_size(str(limit)) if isinstance(limit, str) else limit.__index__()
+    except (AttributeError, ValueError):
+        nbytes = 0
+    if nbytes < 1:
+        raise InvalidArgument(f"max_bytes must be at least 1, a size such as '8G', or None, not {limit!r}")
+    return int(nbytes)
+
+
+def _require_str(*keys: object) -> None:
+    for key in keys:
+        if not isinstance(key, str):
+            raise InvalidArgument(f"a key of a store must be a str, not {type(key).__name__}") from None
