@@ -1138,6 +1138,10 @@ class StoreFacts(NamedTuple):
     evicted: int
     expired: int
     reserved_bytes: int
+    spilled: int
+    spilled_nbytes: int
+    max_spilled_bytes: int
+    dropped: int
     evicts: bool
 
 class StoredFacts(NamedTuple):
@@ -1147,6 +1151,10 @@ class StoredFacts(NamedTuple):
     expires_ns: int
     holders: int
     pinned: bool
+    spilled: bool
+
+class Spilled(Exception):
+    """An object is in the file of the version that is the argument."""
 
 class PutResult(NamedTuple):
     """`status`: a STORE_ constant from STORE_PUT on; `which`: the first that was not put."""
@@ -1160,14 +1168,24 @@ class StoreRing:
     """A ring as a store. Each call raises QueueDamaged, NotHeld, and as Ring.put does; keys are str."""
     def __init__(self, ring: Ring) -> None: ...
     def is_new(self) -> bool: ...
-    def make(self, max_bytes: int, evicts: bool) -> None:
-        """Make an empty ring that nobody else knows a store."""
+    def make(self, max_bytes: int, evicts: bool, spill_path: str = "", max_spilled_bytes: int = 0) -> None:
+        """Make an empty ring that nobody else knows a store. Raises InvalidArgument: the path is too long."""
+    @property
+    def spill_path(self) -> str: ...
+    def choose(self) -> tuple[str, int] | None:
+        """Return key and version of the object that should be spilled first."""
+    def spill(self, key: str, version: int) -> int:
+        """The object is in its file. Returns STORE_PUT, STORE_FULL, or STORE_EXISTS: it is used or gone."""
+    def spilled(self) -> list[int]:
+        """Return the versions of all spilled objects."""
+    def take_dropped(self) -> int:
+        """Return how many spilled objects were removed since the last call."""
     def put(
         self, keys: list[str], values: list[Any], expires: int, pinned: bool, present: int, copies: bool = True
     ) -> PutResult:
         """Put all of them or none. `expires`: ns of CLOCK_BOOTTIME, 0: never. Raises TypeError for a value."""
     def get(self, key: str, version: int = 0, timeout: float | None = None) -> Any:
-        """Return an object, read-only. Raises KeyError."""
+        """Return an object, read-only. Raises KeyError, Spilled."""
     def remove(self, key: str) -> bool: ...
     def reserve_key(self, key: str) -> bool: ...
     def touch(self, key: str, expires: int | None, pinned: bool | None) -> bool: ...

@@ -420,8 +420,8 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 // A store is a ring whose messages have keys, stay until they are removed, and are read by everybody. The header of the
 // store lies where a broadcast has its readers; records of any length follow from kMessagesAt on, one behind the other.
 // All of it is under tail.lock. `tail.at` counts the changes, and its position is 0, but for the transfer of a put,
-// which names the message that lists the holds (R4). head follows it, so that as many messages seem to be inside as there
-// are objects.
+// which names the message that lists the holds (R4). head follows it, so that as many messages seem to be inside as
+// there are objects.
 //
 //   S1  from the first unit to `high` lie whole records; a record keeps its length for ever
 //   S2  an object is in the store exactly when its record says `present`; or `putting` of a change that tail.at has
@@ -432,33 +432,47 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 //   S5  with `dirty` 0, everything marked (derived) follows from the records
 //
 // A lock is left only with `dirty` cleared; whoever finds it set derives the rest again.
-constexpr std::uint32_t kStoreChunks = 14;      // of hash chains: the first has kFirstChains, each next as many as before
+constexpr std::uint32_t kStoreChunks = 14;  // of hash chains: the first has kFirstChains, each next as many as before
 constexpr std::uint32_t kFirstChains = 1u << 9;
-constexpr std::uint32_t kStoreLevels = 12;      // of the list in order
-constexpr std::uint32_t kStoreClasses = 96;     // of lengths of records
+constexpr std::uint32_t kStoreLevels = 12;   // of the list in order
+constexpr std::uint32_t kStoreClasses = 96;  // of lengths of records
 constexpr std::uint32_t kMaxKeyBytes = 1024;
+constexpr std::uint32_t kMaxSpillPath = 1024;  // bytes, with the 0 at the end
 
 struct StoreHeader {
-    std::atomic<std::uint64_t> objects;      // (derived) present ones
-    std::atomic<std::uint64_t> bytes;        // (derived) what they count for
-    std::atomic<std::uint64_t> max_bytes;    // 0: none
-    std::atomic<std::uint64_t> evicted;      // objects removed for room so far, and because their time was over
+    std::atomic<std::uint64_t> objects;    // (derived) present ones
+    std::atomic<std::uint64_t> bytes;      // (derived) what they count for
+    std::atomic<std::uint64_t> max_bytes;  // 0: none
+    std::atomic<std::uint64_t> evicted;    // objects removed for room so far, and because their time was over
     std::atomic<std::uint64_t> expired;
-    std::uint64_t next_version;              // versions from here on were never given out
-    std::uint64_t clock;                     // of uses
-    std::uint32_t dirty;                     // 1: a change is under way
-    std::uint32_t high;                      // units; S1
-    std::uint32_t hand;                      // units: the record at which the search for what may go continues
-    std::uint32_t evicts;                    // 1: objects that nobody uses make room for others; set by who made it
-    std::uint32_t chains;                    // hash chains in use
-    std::uint32_t removed;                   // (derived) first of the chain of removed records
-    std::uint32_t chunks[kStoreChunks];      // records with the first entries of hash chains
-    std::uint32_t in_order[kStoreLevels];    // (derived) first of the list of objects by key, on each level
+    std::atomic<std::uint64_t> spilled;            // (derived) objects of which the content is in a file
+    std::atomic<std::uint64_t> spilled_bytes;      // (derived)
+    std::atomic<std::uint64_t> max_spilled_bytes;  // 0: none
+    std::atomic<std::uint64_t> dropped;            // spilled objects removed so far, whose files may be there still
+    std::uint64_t next_version;                    // versions from here on were never given out
+    std::uint64_t clock;                           // of uses
+    std::uint32_t dirty;                           // 1: a change is under way
+    std::uint32_t high;                            // units; S1
+    std::uint32_t hand;                            // units: the record at which the search for what may go continues
+    std::uint32_t evicts;                       // 1: objects that nobody uses make room for others; set by who made it
+    std::uint32_t chains;                       // hash chains in use
+    std::uint32_t removed;                      // (derived) first of the chain of removed records
+    std::uint32_t chunks[kStoreChunks];         // records with the first entries of hash chains
+    std::uint32_t in_order[kStoreLevels];       // (derived) first of the list of objects by key, on each level
     std::uint32_t free_records[kStoreClasses];  // (derived) first of the free records of each class
+    char spill_path[kMaxSpillPath];             // directory of the files; empty: nothing is spilled
 };
 static_assert(sizeof(StoreHeader) <= 3 * kPage);
 
-enum class StoreState : std::uint32_t { free = 0, putting = 1, present = 2, reserved = 3, removed = 4, chains = 5 };
+enum class StoreState : std::uint32_t {
+    free = 0,
+    putting = 1,
+    present = 2,
+    reserved = 3,
+    removed = 4,
+    chains = 5,
+    spilled = 6,  // present, but its content is in a file named by the version
+};
 
 // A record: this; of an object then Message, MessageHold[holds], the body, the key, the links of the list in order
 // (at the end, the lowest level last). Links are positions in units; 0: none.
@@ -466,17 +480,17 @@ struct StoreRecord {
     std::uint32_t units;  // of all of it
     // change << 8 | StoreState: for `putting` the value of tail.at's count that commits it
     std::atomic<std::uint64_t> word;
-    std::uint64_t hash;     // of the key
+    std::uint64_t hash;  // of the key
     std::uint64_t version;
     std::uint64_t owner;    // of a reserved key: as reader_word, with serial 0
     std::uint64_t expires;  // ns of CLOCK_BOOTTIME; 0: never
     std::uint64_t created;  // ns of CLOCK_REALTIME
     std::uint64_t used;     // StoreHeader::clock at the last use
     std::uint32_t key_bytes;
-    std::uint32_t key_at;   // bytes from the start of the record
+    std::uint32_t key_at;  // bytes from the start of the record
     std::uint32_t levels;
-    std::uint32_t pinned;   // 1: never evicted
-    std::uint32_t next;     // (derived) of its hash chain, the chain of removed or that of free records
+    std::uint32_t pinned;  // 1: never evicted
+    std::uint32_t next;    // (derived) of its hash chain, the chain of removed or that of free records
 };
 static_assert(sizeof(StoreRecord) <= 2 * kLine);
 constexpr std::uint32_t kRecordUnits = 2;  // the message of an object begins behind so many

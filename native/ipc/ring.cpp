@@ -12,9 +12,9 @@
 namespace shmtensor {
 namespace {
 
-constexpr int kAll = 0x7fffffff;       // sleepers
-constexpr std::size_t kAlike = 1024;   // holds of a message; room for more is made for one encoded message only
-constexpr unsigned kGetterMoment = 1;  // ms that a producer, to grow the ring, waits for a consumer
+constexpr int kAll = 0x7fffffff;         // sleepers
+constexpr std::size_t kAlike = 1024;     // holds of a message; room for more is made for one encoded message only
+constexpr unsigned kGetterMoment = 1;    // ms that a producer, to grow the ring, waits for a consumer
 constexpr unsigned kMetadataMoment = 1;  // ms that a reader with the lock waits for metadata
 
 // Of a position the low half changes with every message: that is what is waited on.

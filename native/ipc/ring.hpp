@@ -83,6 +83,7 @@ enum class RingStatus {
     need_mapping,  // a segment is not in the lookup
     damaged,       // what lies there is no message; see R1
     exists,        // of a store: an object has that key, or the key is reserved
+    spilled,       // of a store: the object is in a file
 };
 
 enum class End { tail, head };  // of a ring: where messages are put, and where they are taken

@@ -13,8 +13,8 @@ namespace {
 constexpr int kAll = 0x7fffffff;         // sleepers
 constexpr unsigned kMetadataMoment = 1;  // ms that who has the lock waits for metadata
 constexpr std::uint32_t kFirstRecord = 1;
-constexpr std::uint32_t kMoreUnits = 4096;    // of room that is reserved at once, at least: 256 KiB
-constexpr std::uint32_t kSample = 16;         // objects among which the one that was not used for longest goes
+constexpr std::uint32_t kMoreUnits = 4096;     // of room that is reserved at once, at least: 256 KiB
+constexpr std::uint32_t kSample = 16;          // objects among which the one that was not used for longest goes
 constexpr std::uint32_t kLooksForExpired = 4;  // records that each put looks at
 constexpr std::uint32_t kMostChains = kFirstChains << (kStoreChunks - 1);
 
@@ -46,6 +46,11 @@ std::uint64_t mix(std::uint64_t a) {
     a ^= a >> 32;
     a *= 0xe9846af9b1a615d;
     return a ^ a >> 28;
+}
+
+// Under the lock, so that nobody else writes.
+void add(std::atomic<std::uint64_t>& count, std::uint64_t more) {
+    count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -111,6 +116,11 @@ bool Store::is_mine(std::uint32_t at, std::uint32_t slot) const {
     return is_reserved(at) && reader_slot(record(at).owner) == slot;
 }
 
+bool Store::is_there(std::uint32_t at) const {
+    const StoreState now = state(at);
+    return (now == StoreState::present || now == StoreState::spilled) && !is_over(at);
+}
+
 bool Store::is_over(std::uint32_t at) const {
     const std::uint64_t expires = record(at).expires;
     return expires != 0 && os::boot_ns() >= expires;
@@ -173,10 +183,19 @@ void Store::unlock() {
     drop_lock(ring_.header().tail.lock);
 }
 
+// Of two records with one key: whether the first is the one that was about to be removed. A key is reserved where there
+// is no object; what replaces something has a higher version, and a spilled object that of the one in memory.
+bool Store::precedes(std::uint32_t one, std::uint32_t other) const {
+    if (state(one) == StoreState::reserved || state(other) == StoreState::reserved)
+        return state(other) != StoreState::reserved;
+    const std::uint64_t first = record(one).version, second = record(other).version;
+    return first == second ? state(one) == StoreState::present : first < second;
+}
+
 // pre: the lock. All that is marked (derived), from the records.
 void Store::derive() {
     StoreHeader& h = header();
-    h.objects = h.bytes = 0;
+    h.objects = h.bytes = h.spilled = h.spilled_bytes = 0;
     h.removed = 0;
     std::fill(std::begin(h.in_order), std::end(h.in_order), 0);
     std::fill(std::begin(h.free_records), std::end(h.free_records), 0);
@@ -190,12 +209,10 @@ void Store::derive() {
             now = static_cast<std::uint32_t>(word >> 8) == changes + 1 ? StoreState::free : StoreState::present;
         if (now == StoreState::chains && std::find(h.chunks, h.chunks + kStoreChunks, at) == h.chunks + kStoreChunks)
             now = StoreState::free;
-        if (now == StoreState::present || now == StoreState::reserved) {
-            // Of two with one key the put of the second was about to remove the first.
+        if (now == StoreState::present || now == StoreState::reserved || now == StoreState::spilled) {
             r.word.store(record_word(now), std::memory_order_relaxed);
             const std::uint32_t other = find(StoreKey(key_of(at)));
-            const bool newer = other == 0 || now == StoreState::present;
-            if (other != 0 && newer && state(other) == StoreState::present && record(other).version > r.version) {
+            if (other != 0 && precedes(at, other)) {
                 take_out(at);
             } else {
                 if (other != 0) {
@@ -232,7 +249,7 @@ void Store::link(std::uint32_t at) {
     std::uint32_t* first = chain_of(r.hash);
     r.next = *first;
     *first = at;
-    if (state(at) != StoreState::present) return;
+    if (state(at) == StoreState::reserved) return;
     Links links;
     seek(key_of(at), links);
     std::uint32_t* own = tower(at);
@@ -240,8 +257,9 @@ void Store::link(std::uint32_t at) {
         own[level] = *links[level];
         *links[level] = at;
     }
-    h.objects.store(h.objects.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    h.bytes.store(h.bytes.load(std::memory_order_relaxed) + message(at).bytes, std::memory_order_relaxed);
+    add(h.objects, 1);
+    if (state(at) == StoreState::spilled) add(h.spilled, 1);
+    add(state(at) == StoreState::spilled ? h.spilled_bytes : h.bytes, message(at).bytes);
 }
 
 void Store::unlink(std::uint32_t at) {
@@ -250,13 +268,14 @@ void Store::unlink(std::uint32_t at) {
     std::uint32_t* link = chain_of(r.hash);
     while (*link != at) link = &record(*link).next;
     *link = r.next;
-    if (state(at) != StoreState::present) return;
+    if (state(at) == StoreState::reserved) return;
     Links links;
     seek(key_of(at), links);
     const std::uint32_t* own = tower(at);
     for (std::uint32_t level = 0; level < r.levels; ++level) *links[level] = own[level];
-    h.objects.store(h.objects.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
-    h.bytes.store(h.bytes.load(std::memory_order_relaxed) - message(at).bytes, std::memory_order_relaxed);
+    add(h.objects, ~std::uint64_t{0});
+    if (state(at) == StoreState::spilled) add(h.spilled, ~std::uint64_t{0});
+    add(state(at) == StoreState::spilled ? h.spilled_bytes : h.bytes, 0 - message(at).bytes);
 }
 
 // One chain more, as long as there are more objects than chains and there is room for that.
@@ -304,10 +323,11 @@ void Store::changed() {
 // pre: in no list. What the object holds is released by release_removed().
 void Store::take_out(std::uint32_t at) {
     StoreRecord& r = record(at);
-    const bool reserved = state(at) == StoreState::reserved;
-    r.word.store(record_word(reserved ? StoreState::free : StoreState::removed), std::memory_order_release);
+    const bool holds_nothing = state(at) != StoreState::present;
+    if (state(at) == StoreState::spilled) add(header().dropped, 1);
+    r.word.store(record_word(holds_nothing ? StoreState::free : StoreState::removed), std::memory_order_release);
     SHMTENSOR_POINT("store.removed");
-    if (reserved) {
+    if (holds_nothing) {
         free_record(at);
     } else {
         r.next = header().removed;
@@ -330,8 +350,7 @@ RingStatus Store::release_removed(std::uint32_t slot, SegmentLookup& lookup) {
             if (hold.hold >= metadata->shape().holds) continue;
             if (!metadata->lock(slot, kMetadataMoment)) return RingStatus::busy;
             const Hold& held = metadata->hold(hold.hold);
-            if (held.word.load(std::memory_order_relaxed) ==
-                    hold_word(hold.block, ring_.number(), HoldKind::message) &&
+            if (held.word.load(std::memory_order_relaxed) == hold_word(hold.block, ring_.number(), HoldKind::message) &&
                 held.mark.load(std::memory_order_relaxed) == mark)
                 metadata->release(hold.hold, false);
             metadata->unlock();
@@ -343,10 +362,13 @@ RingStatus Store::release_removed(std::uint32_t slot, SegmentLookup& lookup) {
     return RingStatus::ok;
 }
 
-// Whether a block of an object has a hold that is not the store's; where that cannot be told, it counts as held.
+// Whether a block of an object has a hold that is not the store's. Of a segment that is not in the lookup it cannot be
+// told: it counts as held, and is `missing`.
 bool Store::is_held(std::uint32_t at, SegmentLookup& lookup) const {
     for (const MessageHold& hold : holds(at)) {
+        if (lookup.is_gone(hold.segment)) continue;
         SegmentMetadata* metadata = lookup.find(hold.segment);
+        if (!metadata) lookup.missing = hold.segment;
         if (!metadata || hold.block >= metadata->shape().blocks ||
             metadata->block(hold.block).count.load(std::memory_order_relaxed) > 1)
             return true;
@@ -354,39 +376,41 @@ bool Store::is_held(std::uint32_t at, SegmentLookup& lookup) const {
     return false;
 }
 
-// pre: the lock. Removes objects until `bytes` more have room: those whose time is over, then those not used for
-// longest, as far as a sample tells. Never one of the keys in `but`.
+// pre: the lock. Of some objects that may go, from where the last search ended: one whose time is over, or else the one
+// that was not used for longest.
+template <class MayGo>
+std::uint32_t Store::sample(MayGo&& may_go) {
+    StoreHeader& h = header();
+    std::uint32_t oldest = 0, sampled = 0, at = h.hand < h.high ? h.hand : kFirstRecord;
+    const std::uint32_t from = at;
+    do {
+        if (may_go(at)) {
+            ++sampled;
+            if (oldest == 0 || is_over(at) || record(at).used < record(oldest).used) oldest = at;
+            if (is_over(at)) break;
+        }
+        at += record(at).units;
+        if (at >= h.high) at = kFirstRecord;
+    } while (sampled < kSample && at != from);
+    h.hand = at;
+    return oldest;
+}
+
+// pre: the lock. Removes objects until `bytes` more have room. Never one of the keys in `but`.
 bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::uint32_t slot, SegmentLookup& lookup) {
     StoreHeader& h = header();
-    const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
+    const bool evicts = h.evicts != 0 && h.spill_path[0] == 0;
     const auto may_go = [&](std::uint32_t at) {
         if (state(at) != StoreState::present) return false;
         const StoreRecord& r = record(at);
         for (const NewObject& object : but)
             if (object.key.hash == r.hash && object.key.text == key_of(at)) return false;
-        return is_over(at) || (h.evicts != 0 && r.pinned == 0 && !is_held(at, lookup));
+        return is_over(at) || (evicts && r.pinned == 0 && !is_held(at, lookup));
     };
-    while (h.bytes.load(std::memory_order_relaxed) + bytes > limit) {
-        std::uint32_t oldest = 0, sampled = 0;
-        std::uint32_t at = h.hand;
-        bool around = false;
-        while (sampled < kSample) {
-            if (at >= h.high) {
-                if (around) break;
-                around = true;
-                at = kFirstRecord;
-            }
-            if (around && at >= h.hand) break;
-            if (may_go(at)) {
-                ++sampled;
-                if (oldest == 0 || is_over(at) || record(at).used < record(oldest).used) oldest = at;
-                if (is_over(at)) break;
-            }
-            at += record(at).units;
-        }
-        h.hand = at < h.high ? at : kFirstRecord;
+    while (h.bytes.load(std::memory_order_relaxed) + bytes > h.max_bytes.load(std::memory_order_relaxed)) {
+        const std::uint32_t oldest = sample(may_go);
         if (oldest == 0) return false;
-        (is_over(oldest) ? h.expired : h.evicted).fetch_add(1, std::memory_order_relaxed);
+        add(is_over(oldest) ? h.expired : h.evicted, 1);
         unlink(oldest);
         take_out(oldest);
         changed();
@@ -395,10 +419,27 @@ bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::
     return true;
 }
 
+// pre: the lock. Looks at some records for objects whose time is over: those that nobody asks for go, too.
+void Store::look_for_expired() {
+    StoreHeader& h = header();
+    for (std::uint32_t looks = 0; looks < kLooksForExpired; ++looks) {
+        const std::uint32_t at = h.hand < h.high ? h.hand : kFirstRecord;
+        h.hand = at + record(at).units;
+        const StoreState now = state(at);
+        if ((now != StoreState::present && now != StoreState::spilled) || !is_over(at)) continue;
+        add(h.expired, 1);
+        unlink(at);
+        take_out(at);
+        changed();
+    }
+}
+
 // ----------------------------------------------------------------------------------------------------------------- put
 
-void Store::make(std::uint64_t max_bytes, bool evicts) {
+void Store::make(std::uint64_t max_bytes, bool evicts, std::string_view spill_path, std::uint64_t max_spilled_bytes) {
     StoreHeader& h = header();
+    spill_path.copy(h.spill_path, kMaxSpillPath - 1);
+    h.max_spilled_bytes = max_spilled_bytes;
     h.max_bytes = max_bytes;
     h.evicts = evicts;
     h.high = h.hand = kFirstRecord;
@@ -427,10 +468,9 @@ std::uint32_t Store::write_record(const StoreKey& key, std::uint32_t units, std:
 std::uint32_t Store::write(const NewObject& object, std::uint32_t change) {
     const EncodedMessage& m = *object.message;
     const std::uint32_t levels = levels_of(object.key.hash);
-    const std::uint64_t key_at = std::size_t{kRecordUnits} * kRingUnit + sizeof(Message) +
-                                 m.holds.size() * sizeof(MessageHold) + m.body.size();
-    const std::uint32_t units =
-        units_of_bytes(key_at + object.key.text.size() + sizeof(std::uint32_t) * (levels + 1));
+    const std::uint64_t key_at =
+        std::size_t{kRecordUnits} * kRingUnit + sizeof(Message) + m.holds.size() * sizeof(MessageHold) + m.body.size();
+    const std::uint32_t units = units_of_bytes(key_at + object.key.text.size() + sizeof(std::uint32_t) * (levels + 1));
     const std::uint32_t at = write_record(object.key, units, levels);
     if (at == 0) return 0;
     StoreRecord& r = record(at);
@@ -466,8 +506,8 @@ bool Store::transfer(std::span<const std::uint32_t> records, std::uint32_t slot,
     if (several) {
         std::size_t all = 0;
         for (const std::uint32_t at : records) all += holds(at).size();
-        list = take_record(units_of_bytes(std::size_t{kRecordUnits} * kRingUnit + sizeof(Message) +
-                                          all * sizeof(MessageHold)));
+        list = take_record(
+            units_of_bytes(std::size_t{kRecordUnits} * kRingUnit + sizeof(Message) + all * sizeof(MessageHold)));
         if (list == 0) return false;
         Message& into = message(list);
         into = {.units = record(list).units - kRecordUnits,
@@ -512,30 +552,33 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
     h.dirty = 1;
     const auto leave = [&](RingStatus status) {
         for (const std::uint32_t at : records) free_record(at);
-        if (lookup.missing == 0) lookup.missing = cached.missing;
+        lookup.missing = cached.missing;
         unlock();
         return status;
     };
     if (const RingStatus released = release_removed(slot, cached); released == RingStatus::need_mapping)
         return leave(released);
+    look_for_expired();
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < objects.size(); ++i) {
         *which = i;
         const std::uint32_t known = find(objects[i].key);
         bytes += objects[i].message->bytes;
-        if (known == 0 || (state(known) == StoreState::present ? is_over(known) : !is_reserved(known))) {
+        if (known == 0 || !(is_there(known) || is_reserved(known))) {
             if (present == IfPresent::seal) return leave(RingStatus::empty);
-        } else if (state(known) == StoreState::present) {
+        } else if (is_there(known)) {
             if (present == IfPresent::refuse) return leave(RingStatus::exists);
             if (present == IfPresent::seal) return leave(RingStatus::empty);
-            bytes -= std::min(bytes, message(known).bytes);
+            if (state(known) == StoreState::present) bytes -= std::min(bytes, message(known).bytes);
         } else if (present != IfPresent::seal || !is_mine(known, slot)) {
             return leave(present == IfPresent::seal ? RingStatus::empty : RingStatus::exists);
         }
     }
     const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
     if (limit != 0 && bytes > limit) return leave(RingStatus::too_large);
-    if (limit != 0 && !make_room(bytes, objects, slot, cached)) return leave(RingStatus::full);
+    cached.missing = 0;
+    if (limit != 0 && !make_room(bytes, objects, slot, cached))
+        return leave(cached.missing != 0 ? RingStatus::need_mapping : RingStatus::full);
     const std::uint32_t change = count_of(ring_.header().tail.at.word.load(std::memory_order_relaxed)) + 1;
     for (NewObject& object : objects) {
         const std::uint32_t at = write(object, change);
@@ -564,9 +607,10 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
     return RingStatus::ok;
 }
 
-// ----------------------------------------------------------------------------------------------------- other operations
+// ----------------------------------------------------------------------------------------------------- other
+// operations
 
-RingStatus Store::get(const StoreKey& key, std::uint64_t version, EncodedMessage& encoded, std::uint32_t slot,
+RingStatus Store::get(const StoreKey& key, std::uint64_t* version, EncodedMessage& encoded, std::uint32_t slot,
                       SegmentLookup& lookup, unsigned patience_ms) {
     encoded.holds.clear();
     for (;;) {
@@ -575,12 +619,15 @@ RingStatus Store::get(const StoreKey& key, std::uint64_t version, EncodedMessage
         RingStatus result = RingStatus::empty;
         EncodedMessage::Room needed;
         const std::uint32_t at = find(key);
-        if (at != 0 && state(at) == StoreState::present && !is_over(at) &&
-            (version == 0 || record(at).version == version)) {
+        const bool there = at != 0 && is_there(at) && (*version == 0 || record(at).version == *version);
+        if (there) *version = record(at).version;
+        if (there && state(at) == StoreState::spilled) {
+            record(at).used = ++header().clock;
+            result = RingStatus::spilled;
+        } else if (there) {
             const Ring::Found found{&message(at), 0, message(at).holds};
             result = Ring::copy(found, encoded, cached, needed);
-            if (result == RingStatus::ok && encoded.lost) result = RingStatus::empty;
-            if (result == RingStatus::ok) result = Ring::hold(encoded, slot, cached, patience_ms);
+            if (result == RingStatus::ok && !encoded.lost) result = Ring::hold(encoded, slot, cached, patience_ms);
             if (result == RingStatus::ok) record(at).used = ++header().clock;
             SHMTENSOR_POINT("store.get.held");
         }
@@ -597,8 +644,7 @@ RingStatus Store::remove(const StoreKey& key, std::uint32_t slot, SegmentLookup&
     StoreHeader& h = header();
     h.dirty = 1;
     const std::uint32_t at = find(key);
-    const bool present = at != 0 && state(at) == StoreState::present && !is_over(at);
-    const bool there = present || (at != 0 && is_mine(at, slot));
+    const bool there = at != 0 && (is_there(at) || is_mine(at, slot));
     if (there) {
         unlink(at);
         take_out(at);
@@ -616,7 +662,7 @@ RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLo
     header().dirty = 1;
     RingStatus result = RingStatus::ok;
     const std::uint32_t known = find(key);
-    if (known != 0 && (state(known) == StoreState::present ? !is_over(known) : is_reserved(known))) {
+    if (known != 0 && (is_there(known) || is_reserved(known))) {
         result = RingStatus::exists;
     } else {
         const std::uint32_t key_at = sizeof(StoreRecord);
@@ -647,7 +693,7 @@ RingStatus Store::touch(const StoreKey& key, const std::uint64_t* expires, const
                         SegmentLookup& lookup, unsigned patience_ms) {
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
     const std::uint32_t at = find(key);
-    const bool there = at != 0 && state(at) == StoreState::present && !is_over(at);
+    const bool there = at != 0 && is_there(at);
     if (there) {
         StoreRecord& r = record(at);
         r.used = ++header().clock;
@@ -662,7 +708,7 @@ RingStatus Store::facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t s
                         unsigned patience_ms) {
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
     const std::uint32_t at = find(key);
-    const bool there = at != 0 && state(at) == StoreState::present && !is_over(at);
+    const bool there = at != 0 && is_there(at);
     if (there) {
         const StoreRecord& r = record(at);
         facts = {.version = r.version,
@@ -671,7 +717,8 @@ RingStatus Store::facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t s
                  .expires = r.expires,
                  .blocks = message(at).holds,
                  .holders = 0,
-                 .pinned = r.pinned != 0};
+                 .pinned = r.pinned != 0,
+                 .spilled = state(at) == StoreState::spilled};
         for (const MessageHold& hold : holds(at)) {
             const SegmentMetadata* metadata = lookup.find(hold.segment);
             if (metadata && hold.block < metadata->shape().blocks) {
@@ -704,19 +751,105 @@ RingStatus Store::keys(std::string_view prefix, std::string_view after, std::vec
     return result;
 }
 
+// ------------------------------------------------------------------------------------------------------------ spilling
+
+RingStatus Store::choose(Found& found, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    lookup.missing = 0;
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    const std::uint32_t at = sample([&](std::uint32_t one) {
+        return state(one) == StoreState::present && !is_over(one) && record(one).pinned == 0 && !is_held(one, lookup);
+    });
+    RingStatus result = at != 0 ? RingStatus::ok : lookup.missing != 0 ? RingStatus::need_mapping : RingStatus::empty;
+    if (at != 0 && found.key.capacity() < record(at).key_bytes) {
+        result = RingStatus::no_room;  // under a lock nothing is allocated
+    } else if (at != 0) {
+        found.key.assign(key_of(at));
+        found.version = record(at).version;
+    }
+    unlock();
+    return result;
+}
+
+RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
+                        unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    StoreHeader& h = header();
+    h.dirty = 1;
+    const auto leave = [&](RingStatus status) {
+        unlock();
+        return status;
+    };
+    const auto is_it = [&](std::uint32_t at) {
+        return at != 0 && state(at) == StoreState::present && record(at).version == version && !is_held(at, lookup);
+    };
+    const std::uint32_t known = find(key);
+    if (!is_it(known)) return leave(RingStatus::empty);
+    const std::uint64_t bytes = message(known).bytes, limit = h.max_spilled_bytes.load(std::memory_order_relaxed);
+    while (limit != 0 && h.spilled_bytes.load(std::memory_order_relaxed) + bytes > limit) {
+        const std::uint32_t oldest = sample([&](std::uint32_t at) {
+            return state(at) == StoreState::spilled && (is_over(at) || (h.evicts != 0 && record(at).pinned == 0));
+        });
+        if (oldest == 0) return leave(RingStatus::full);
+        add(is_over(oldest) ? h.expired : h.evicted, 1);
+        unlink(oldest);
+        take_out(oldest);
+        changed();
+    }
+    const StoreRecord& from = record(known);
+    const std::uint32_t key_at = kRecordUnits * kRingUnit + sizeof(Message);
+    const std::uint32_t at = write_record(
+        key, units_of_bytes(key_at + key.text.size() + sizeof(std::uint32_t) * (from.levels + 1)), from.levels);
+    if (at == 0) return leave(RingStatus::no_room);
+    StoreRecord& r = record(at);
+    r.key_at = key_at;
+    r.version = version;
+    r.expires = from.expires;
+    r.created = from.created;
+    r.used = from.used;
+    message(at) = {.units = r.units - kRecordUnits,
+                   .flags = 0,
+                   .holds = 0,
+                   .mark = 0,
+                   .body_bytes = 0,
+                   .bytes_before = 0,
+                   .bytes = bytes};
+    std::memcpy(reinterpret_cast<char*>(&r) + key_at, key.text.data(), key.text.size());
+    SHMTENSOR_POINT("store.spill.written");
+    r.word.store(record_word(StoreState::spilled), std::memory_order_release);
+    SHMTENSOR_POINT("store.spill.done");
+    unlink(known);
+    take_out(known);
+    link(at);
+    release_removed(slot, lookup);
+    return leave(RingStatus::ok);
+}
+
+RingStatus Store::spilled(std::vector<std::uint64_t>& versions, std::size_t* needed, std::uint32_t slot,
+                          SegmentLookup& lookup, unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    const StoreHeader& h = header();
+    *needed = h.spilled.load(std::memory_order_relaxed);
+    const bool fits = *needed <= versions.capacity();
+    for (std::uint32_t at = kFirstRecord; fits && at < h.high; at += record(at).units)
+        if (state(at) == StoreState::spilled) versions.push_back(record(at).version);
+    unlock();
+    return fits ? RingStatus::ok : RingStatus::no_room;
+}
+
 // ---------------------------------------------------------------------------------------------------------- inspection
 
 const char* Store::check() const {
     const StoreHeader& h = header();
     if (h.dirty != 0) return "S5: a change is under way";
     if (ring_.header().tail.undo.word.load() != 0) return "R4: an undo record is left";
-    std::uint64_t objects = 0, bytes = 0, free = 0, removed = 0;
+    std::uint64_t objects = 0, bytes = 0, spilled_bytes = 0, free = 0, removed = 0;
     for (std::uint32_t at = kFirstRecord; at < h.high; at += record(at).units) {
         if (record(at).units == 0 || record(at).units > h.high - at) return "S1: a record is no record";
         switch (state(at)) {
             case StoreState::present:
+            case StoreState::spilled:
                 ++objects;
-                bytes += message(at).bytes;
+                (state(at) == StoreState::spilled ? spilled_bytes : bytes) += message(at).bytes;
                 [[fallthrough]];
             case StoreState::reserved:
                 if (find(StoreKey(key_of(at))) != at) return "S5: an object is not found by its key";
@@ -733,7 +866,8 @@ const char* Store::check() const {
                 return "S2: a put is unfinished";
         }
     }
-    if (objects != h.objects.load() || bytes != h.bytes.load()) return "S5: objects are counted wrong";
+    if (objects != h.objects.load() || bytes != h.bytes.load() || spilled_bytes != h.spilled_bytes.load())
+        return "S5: objects are counted wrong";
     for (std::uint32_t first : h.free_records)
         for (std::uint32_t at = first; at != 0; at = record(at).next, --free)
             if (state(at) != StoreState::free || free == 0) return "S5: a free record is not free, or listed twice";
@@ -744,7 +878,8 @@ const char* Store::check() const {
         std::uint64_t seen = 0;
         for (std::uint32_t at = h.in_order[level]; at != 0; at = tower(at)[level], ++seen) {
             const std::uint32_t next = tower(at)[level];
-            if (state(at) != StoreState::present) return "S5: what is in order is not present";
+            if (state(at) != StoreState::present && state(at) != StoreState::spilled)
+                return "S5: what is in order is not in the store";
             if (next != 0 && !(key_of(at) < key_of(next))) return "S5: the list in order is not in order";
             if (seen > objects) return "S5: the list in order has no end";
         }

@@ -2,8 +2,8 @@
 // everybody. Any process may be killed.
 //
 // A put moves the holds of its messages as Ring::put does, so the undo record of the ring covers it; its commit is the
-// one store of tail.at. A removal first says so in the record, and then releases the holds, each of which is told by its
-// mark: whoever finds a removal unfinished goes on with it. What follows from the records (hash chains, the list in
+// one store of tail.at. A removal first says so in the record, and then releases the holds, each of which is told by
+// its mark: whoever finds a removal unfinished goes on with it. What follows from the records (hash chains, the list in
 // order, free records) is derived again by whoever finds the mark that a change was under way.
 //
 // Order of locks: tail.lock, and then the metadata of one segment, for a moment.
@@ -45,7 +45,7 @@ enum class IfPresent {
 struct ObjectFacts {
     std::uint64_t version, bytes, created, expires;
     std::uint32_t blocks, holders;  // holds on its blocks, but for the store's
-    bool pinned;
+    bool pinned, spilled;
 };
 
 class Store {
@@ -53,8 +53,9 @@ class Store {
     // Both must outlive it.
     Store(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.to_all_ = true; }
 
-    // Make an empty ring that nobody else knows a store. 0 for no limit.
-    void make(std::uint64_t max_bytes, bool evicts);
+    // Make an empty ring that nobody else knows a store. 0 for no limit. `spill_path`: shorter than kMaxSpillPath;
+    // empty: objects are not spilled.
+    void make(std::uint64_t max_bytes, bool evicts, std::string_view spill_path, std::uint64_t max_spilled_bytes);
 
     // Each takes tail.lock, for which it waits for patience_ms. need_mapping: a segment is not in the lookup. no_room:
     // put() and reserve_key() want Ring::reserve() of room(), the others EncodedMessage::make_room().
@@ -65,9 +66,9 @@ class Store {
     RingStatus put(std::span<NewObject> objects, IfPresent present, std::uint32_t slot, SegmentLookup& lookup,
                    unsigned patience_ms, std::size_t* which);
     std::uint64_t room() const { return room_; }
-    // The object of a key, or of this version of it; the holds are the caller's. empty: there is none. full: as
-    // Broadcast::read.
-    RingStatus get(const StoreKey& key, std::uint64_t version, EncodedMessage& encoded, std::uint32_t slot,
+    // The object of a key, or of this version of it (0: any), which is said; the holds are the caller's. empty: there
+    // is none. spilled: it is in a file. full: as Broadcast::read.
+    RingStatus get(const StoreKey& key, std::uint64_t* version, EncodedMessage& encoded, std::uint32_t slot,
                    SegmentLookup& lookup, unsigned patience_ms);
     // empty: there is none.
     RingStatus remove(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
@@ -77,12 +78,21 @@ class Store {
                      SegmentLookup& lookup, unsigned patience_ms);
     RingStatus facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t slot, SegmentLookup& lookup,
                      unsigned patience_ms);
-    // The keys that begin with `prefix`, in order, from `after` on (which is left out unless it is empty), with their
-    // versions: at most as many as the capacity of `keys`. ok: there may be more.
+    // The object that should be spilled first. empty: none may.
     struct Found {
         std::string key;
         std::uint64_t version;
     };
+    RingStatus choose(Found& found, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    // The content of this version is in its file: the memory is free for others. empty: it is there no more, or
+    // somebody reads it. full: the files would be too many bytes, or it is more than all of them may be.
+    RingStatus spill(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
+                     unsigned patience_ms);
+    // The versions of all spilled objects, as far as the capacity of `versions` goes; no_room: `needed` would do.
+    RingStatus spilled(std::vector<std::uint64_t>& versions, std::size_t* needed, std::uint32_t slot,
+                       SegmentLookup& lookup, unsigned patience_ms);
+    // The keys that begin with `prefix`, in order, from `after` on (which is left out unless it is empty), with their
+    // versions: at most as many as the capacity of `keys`. ok: there may be more.
     RingStatus keys(std::string_view prefix, std::string_view after, std::vector<Found>& found, std::uint32_t slot,
                     SegmentLookup& lookup, unsigned patience_ms);
 
@@ -95,7 +105,7 @@ class Store {
 
    private:
     class Change;
-    using Links = std::uint32_t*[kStoreLevels];
+    using Links = std::uint32_t* [kStoreLevels];
 
     StoreRecord& record(std::uint32_t at) const {
         return *reinterpret_cast<StoreRecord*>(ring_.at_ + kMessagesAt + std::size_t{at} * kRingUnit);
@@ -108,11 +118,14 @@ class Store {
     std::uint32_t* tower(std::uint32_t at) const;
     std::uint32_t* chain(std::uint32_t index) const;
     std::uint32_t* chain_of(std::uint64_t hash) const;
-    StoreState state(std::uint32_t at) const { return state_of_record(record(at).word.load(std::memory_order_relaxed)); }
+    StoreState state(std::uint32_t at) const {
+        return state_of_record(record(at).word.load(std::memory_order_relaxed));
+    }
 
     RingStatus lock(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     void unlock();
     void derive();
+    bool precedes(std::uint32_t one, std::uint32_t other) const;
     std::uint32_t find(const StoreKey& key) const;  // 0: nothing
     bool is_reserved(std::uint32_t at) const;       // and by a process that lives
     bool is_mine(std::uint32_t at, std::uint32_t slot) const;
@@ -127,6 +140,10 @@ class Store {
     std::uint32_t write_record(const StoreKey& key, std::uint32_t units, std::uint32_t levels);
     bool make_room(std::uint64_t bytes, std::span<const NewObject> but, std::uint32_t slot, SegmentLookup& lookup);
     bool is_held(std::uint32_t at, SegmentLookup& lookup) const;
+    bool is_there(std::uint32_t at) const;  // present or spilled, and its time is not over
+    template <class MayGo>
+    std::uint32_t sample(MayGo&& may_go);  // 0: none
+    void look_for_expired();
     void take_out(std::uint32_t at);
     RingStatus release_removed(std::uint32_t slot, SegmentLookup& lookup);
     bool transfer(std::span<const std::uint32_t> records, std::uint32_t slot, SegmentLookup& lookup);

@@ -22,7 +22,12 @@ PyObject* python_load;
 class Decoder {
    public:
     Decoder(const std::byte* body, std::size_t bytes, std::vector<Block*>& blocks, Access access)
-        : begin_(body), at_(body), end_(body + bytes), blocks_(blocks), common_(access != Access::own), sealed_(access == Access::sealed) {}
+        : begin_(body),
+          at_(body),
+          end_(body + bytes),
+          blocks_(blocks),
+          common_(access != Access::own),
+          sealed_(access == Access::sealed) {}
     Decoder(const Decoder&) = delete;
     ~Decoder() {
         for (std::size_t i = 0; wrappers_ && i < blocks_.size(); ++i) Py_XDECREF(wrappers_[i]);

@@ -64,6 +64,7 @@ bool load_errors(PyObject* module) {
             // May come out of a memoryview or an array as well, where no Python of ours can translate it.
             .not_held = make("NotHeld", find("ClientUnavailable")),
             .refused = make("Refused", nullptr),
+            .spilled = make("Spilled", nullptr),
             .argument = find("InvalidArgument"),
             .dtype = find("DTypeError"),
             .foreign_reader = find("ForeignReader"),

@@ -15,7 +15,7 @@ namespace shmtensor {
 // Classes, for the life of the process. load_errors() fills them in, but for queue_full.
 struct Errors {
     // of shmtensor._native
-    PyObject *block_gone, *lock_busy, *not_held, *refused;
+    PyObject *block_gone, *lock_busy, *not_held, *refused, *spilled;
     // of shmtensor.errors
     PyObject *argument, *dtype, *foreign_reader, *index, *layout, *message_damaged, *message_too_large, *queue_damaged,
         *quota, *segment_lost, *stall;

@@ -114,9 +114,8 @@ void add_block_calls(nb::class_<PyClient>& type) {
             "keep",
             [](nb::handle object, PyBlock& block, bool kept) {
                 PyClient& self = *nb::inst_ptr<PyClient>(object);
-                retry_blocking(self, {}, [&](unsigned patience) {
-                    return self.client.keep(*block.block, kept, patience);
-                });
+                retry_blocking(self, {},
+                               [&](unsigned patience) { return self.client.keep(*block.block, kept, patience); });
             },
             nb::arg("block"), nb::arg("kept") = true)
         .def("ticket", &ticket, nb::arg("block"), nb::arg("owner") = 0)

@@ -23,13 +23,14 @@ namespace {
 constexpr std::size_t kKeysAtOnce = 1024;  // that one call looks at under the lock
 
 struct StoreFacts {
-    std::uint64_t objects, nbytes, max_bytes, evicted, expired, reserved_bytes;
+    std::uint64_t objects, nbytes, max_bytes, evicted, expired, reserved_bytes, spilled, spilled_nbytes,
+        max_spilled_bytes, dropped;
     bool evicts;
 };
 struct StoredFacts {
     std::uint64_t version, nbytes, created_ns, expires_ns;
     std::uint32_t holders;
-    bool pinned;
+    bool pinned, spilled;
 };
 struct PutResult {
     int status;
@@ -49,6 +50,10 @@ struct Result<StoreFacts> {
                                        field("evicted", &StoreFacts::evicted),
                                        field("expired", &StoreFacts::expired),
                                        field("reserved_bytes", &StoreFacts::reserved_bytes),
+                                       field("spilled", &StoreFacts::spilled),
+                                       field("spilled_nbytes", &StoreFacts::spilled_nbytes),
+                                       field("max_spilled_bytes", &StoreFacts::max_spilled_bytes),
+                                       field("dropped", &StoreFacts::dropped),
                                        field("evicts", &StoreFacts::evicts)};
 };
 template <>
@@ -57,7 +62,8 @@ struct Result<StoredFacts> {
     static constexpr std::tuple fields{
         field("version", &StoredFacts::version),       field("nbytes", &StoredFacts::nbytes),
         field("created_ns", &StoredFacts::created_ns), field("expires_ns", &StoredFacts::expires_ns),
-        field("holders", &StoredFacts::holders),       field("pinned", &StoredFacts::pinned)};
+        field("holders", &StoredFacts::holders),       field("pinned", &StoredFacts::pinned),
+        field("spilled", &StoredFacts::spilled)};
 };
 template <>
 struct Result<PutResult> {
@@ -122,7 +128,7 @@ struct PyStore {
 };
 
 PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& values, std::uint64_t expires, bool pinned,
-              int present, bool copies) {
+                      int present, bool copies) {
     if (keys.size() != values.size()) throw nb::value_error("as many keys as values");
     self.ring.require_client();
     std::vector<std::unique_ptr<ScratchLease>> scratch;
@@ -169,7 +175,7 @@ PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& value
     return result;
 }
 
-// Raises KeyError where there is no such object in time.
+// Raises KeyError where there is no such object in time, and Spilled with its version if it is in a file.
 nb::object get_object(PyStore& self, nb::handle key, std::uint64_t version, nb::handle timeout) {
     const StoreKey found = key_of(key);
     const std::uint64_t deadline = timeout.is_none() ? 0 : deadline_of(true, timeout);
@@ -178,8 +184,10 @@ nb::object get_object(PyStore& self, nb::handle key, std::uint64_t version, nb::
     for (;;) {
         const std::uint32_t seen = self.store.changes();
         ClientLookup lookup(self.ring.self, kForever);
+        std::uint64_t which = version;
         const auto attempt = [&](unsigned patience) {
-            return self.store.get(found, version, scratch->message, self.client().slot(), lookup, patience);
+            which = version;
+            return self.store.get(found, &which, scratch->message, self.client().slot(), lookup, patience);
         };
         const RingStatus status = self.call(lookup, attempt);
         if (status == RingStatus::ok) {
@@ -187,6 +195,10 @@ nb::object get_object(PyStore& self, nb::handle key, std::uint64_t version, nb::
             return read_message(self.ring, scratch->message, scratch->encoded, Access::sealed);
         }
         HoldsGuard(self.client(), {&scratch->message, 1}).drop();
+        if (status == RingStatus::spilled) {
+            PyErr_SetObject(errors.spilled, nb::int_(which).ptr());
+            throw nb::python_error();
+        }
         if (status == RingStatus::full) {
             retry_blocking(self.ring.self, {.segment = lookup.missing},
                            [&](unsigned patience) { return self.client().reserve_holds(lookup.missing, patience); });
@@ -237,7 +249,8 @@ nb::object stat(PyStore& self, nb::handle key) {
         return self.store.facts(found, facts, self.client().slot(), lookup, patience);
     });
     if (status != RingStatus::ok) return nb::none();
-    return nb::cast(StoredFacts{facts.version, facts.bytes, facts.created, facts.expires, facts.holders, facts.pinned});
+    return nb::cast(StoredFacts{facts.version, facts.bytes, facts.created, facts.expires, facts.holders, facts.pinned,
+                                facts.spilled});
 }
 
 nb::list keys(PyStore& self, nb::handle prefix, bool versions) {
@@ -287,7 +300,62 @@ StoreFacts stats(PyStore& self) {
             .evicted = h.evicted.load(),
             .expired = h.expired.load(),
             .reserved_bytes = self.ring.ring.header().reserved_bytes.load(),
+            .spilled = h.spilled.load(),
+            .spilled_nbytes = h.spilled_bytes.load(),
+            .max_spilled_bytes = h.max_spilled_bytes.load(),
+            .dropped = h.dropped.load(),
             .evicts = h.evicts != 0};
+}
+
+void make(PyStore& self, std::uint64_t max_bytes, bool evicts, const std::string& spill_path,
+          std::uint64_t max_spilled_bytes) {
+    if (spill_path.size() >= kMaxSpillPath)
+        raise(errors.argument, "the path of a spill directory has at most " + std::to_string(kMaxSpillPath - 1) +
+                                   " bytes; this one has " + std::to_string(spill_path.size()));
+    self.store.make(max_bytes, evicts, spill_path, max_spilled_bytes);
+}
+
+// (key, version) of the object that should be spilled first; None: none may.
+nb::object choose(PyStore& self) {
+    Store::Found found;
+    found.key.reserve(kMaxKeyBytes);
+    ClientLookup lookup(self.ring.self, kForever);
+    const RingStatus status = self.call(
+        lookup, [&](unsigned patience) { return self.store.choose(found, self.client().slot(), lookup, patience); });
+    if (status != RingStatus::ok) return nb::none();
+    return nb::make_tuple(nb::str(found.key.data(), found.key.size()), found.version);
+}
+
+int spill(PyStore& self, nb::handle key, std::uint64_t version) {
+    const StoreKey known = key_of(key);
+    ClientLookup lookup(self.ring.self, kForever);
+    switch (self.call(lookup, [&](unsigned patience) {
+        return self.store.spill(known, version, self.client().slot(), lookup, patience);
+    })) {
+        case RingStatus::ok:
+            return kPut;
+        case RingStatus::full:
+            return kFull;
+        default:
+            return kExists;
+    }
+}
+
+std::vector<std::uint64_t> spilled(PyStore& self) {
+    std::vector<std::uint64_t> versions;
+    for (std::size_t needed = 0;;) {
+        versions.clear();
+        versions.reserve(needed + kKeysAtOnce);
+        RingStatus fits = RingStatus::ok;
+        ClientLookup lookup(self.ring.self, kForever);
+        self.call(lookup, [&](unsigned patience) {
+            const RingStatus status = self.store.spilled(versions, &needed, self.client().slot(), lookup, patience);
+            if (status != RingStatus::no_room) return status;
+            fits = status;
+            return RingStatus::ok;
+        });
+        if (fits == RingStatus::ok) return versions;
+    }
 }
 
 }  // namespace
@@ -307,11 +375,15 @@ void add_store(nb::module_& m) {
 
     nb::class_<PyStore>(m, "StoreRing", nb::is_final(), nb::is_weak_referenceable())
         .def(nb::init<nb::object>(), nb::arg("ring"))
-        .def(
-            "make", [](PyStore& self, std::uint64_t bytes, bool evicts) { self.store.make(bytes, evicts); },
-            nb::arg("max_bytes"), nb::arg("evicts"))
-        .def("put", &put_objects, nb::arg("keys"), nb::arg("values"), nb::arg("expires"), nb::arg("pinned"), nb::arg("present"),
-             nb::arg("copies") = true)
+        .def("make", &make, nb::arg("max_bytes"), nb::arg("evicts"), nb::arg("spill_path") = "",
+             nb::arg("max_spilled_bytes") = 0)
+        .def_prop_ro("spill_path", [](PyStore& self) { return std::string(self.store.header().spill_path); })
+        .def("choose", &choose)
+        .def("spill", &spill, nb::arg("key"), nb::arg("version"))
+        .def("spilled", &spilled)
+        .def("take_dropped", [](PyStore& self) { return self.store.header().dropped.exchange(0); })
+        .def("put", &put_objects, nb::arg("keys"), nb::arg("values"), nb::arg("expires"), nb::arg("pinned"),
+             nb::arg("present"), nb::arg("copies") = true)
         .def("get", &get_object, nb::arg("key"), nb::arg("version") = 0, nb::arg("timeout") = nb::none())
         .def("remove", &remove, nb::arg("key"))
         .def("is_new", [](PyStore& self) { return self.store.header().high == 0; })

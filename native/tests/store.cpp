@@ -22,7 +22,8 @@ using namespace world;
 namespace {
 
 constexpr int kArenas = 24;
-constexpr int kBase = 12;  // objects that are there at the beginning of a run
+constexpr std::uint32_t kInFile = 0xfffffffe;  // the number of an object that is spilled
+constexpr int kBase = 12;                      // objects that are there at the beginning of a run
 
 std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
     return (std::uint64_t{number} + 1) * 0x9e3779b97f4a7c15u ^ bytes;
@@ -45,7 +46,7 @@ struct World {
     Store store{ring, group};
     Board* board = nullptr;
 
-    explicit World(int count, std::uint64_t max_bytes = 0) {
+    explicit World(int count, std::uint64_t max_bytes = 0, const char* spill = "") {
         want(group.create(7) == 0, "group.create");
         for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
         int fd = -1;
@@ -55,7 +56,7 @@ struct World {
         want(os::reserve(ring_file, ring_at, 0, kFirstRingBytes) == 0, "reserve");
         Ring::make(ring_at, kFirstRing);
         want(ring.open(ring_at, kRingBytes, ring_file), "ring.open");
-        store.make(max_bytes, true);
+        store.make(max_bytes, true, spill, *spill ? 3000 : 0);
         void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         want(at != MAP_FAILED, "mmap");
         board = new (at) Board{};
@@ -183,16 +184,25 @@ struct Member {
         });
         return found;
     }
+    void spill_one() {
+        Store::Found found;
+        found.key.reserve(kMaxKeyBytes);
+        if (until_done([&](unsigned p) { return store.choose(found, slot, lookup, p); }) == RingStatus::ok)
+            until_done([&](unsigned p) { return store.spill(StoreKey(found.key), found.version, slot, lookup, p); });
+    }
     // The number of the object of a key, all of which was looked at; kNone: there is none.
     std::uint32_t get(const std::string& key) {
         EncodedMessage message;
         for (;;) {
-            const RingStatus result =
-                until_done([&](unsigned p) { return store.get(StoreKey(key), 0, message, slot, lookup, p); });
+            const RingStatus result = until_done([&](unsigned p) {
+                std::uint64_t version = 0;
+                return store.get(StoreKey(key), &version, message, slot, lookup, p);
+            });
             if (result == RingStatus::ok) break;
             for (const MessageHold& hold : message.holds) client.drop(hold);
             message.holds.clear();
             if (result == RingStatus::empty) return kNone;
+            if (result == RingStatus::spilled) return kInFile;
             want(retry_blocking([&](unsigned p) { return client.reserve_holds(lookup.missing, p); }) == Status::ok,
                  "holds");
         }
@@ -256,6 +266,8 @@ const std::vector<std::string> kRoles = {"writer",
                                          "creator",
                                          "filler",
                                          "evictor",
+                                         "spiller",
+                                         "successor of a spiller",
                                          "successor of a writer",
                                          "successor of a publisher",
                                          "successor of a remover",
@@ -278,8 +290,13 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
         want(me.get("made") == kNone, "what is not sealed can be had");
         me.put({"made"}, 7, 2, IfPresent::seal);
         want(me.reserve_key("given up") && me.remove("given up"), "a key cannot be given up");
+    } else if (role.ends_with("spiller")) {
+        for (int i = 0; i < 8; ++i) me.spill_one();
+        me.put({base_key(1)}, 100, 2, IfPresent::replace);
+        me.remove(base_key(2));
     } else if (role == "filler") {
-        for (std::uint32_t i = 0; i < 700; ++i) me.put({"more/" + std::to_string(i)}, i, i % 50 == 0, IfPresent::refuse);
+        for (std::uint32_t i = 0; i < 700; ++i)
+            me.put({"more/" + std::to_string(i)}, i, i % 50 == 0, IfPresent::refuse);
     } else {
         for (std::uint32_t i = 0; i < 3; ++i) {
             me.put({"new/" + std::to_string(i)}, i, static_cast<int>(i) % 3, IfPresent::refuse);
@@ -296,13 +313,16 @@ struct Run {
     std::vector<std::uint32_t> dead;
 
     Run(std::string as, std::string called)
-        : role(std::move(as)), what(std::move(called)), world(4, role == "evictor" ? 40'000 : 0) {
+        : role(std::move(as)),
+          what(std::move(called)),
+          world(4, role == "evictor" ? 40'000 : 0, role.ends_with("spiller") ? "somewhere" : "") {
         const std::uint32_t slot = world.claim();
         {
             Member first(world, slot, 1);
             for (int i = 0; i < kBase; ++i)
-                want(first.put({base_key(i)}, static_cast<std::uint32_t>(i), i % 4, IfPresent::refuse) == RingStatus::ok,
-                     what);
+                want(
+                    first.put({base_key(i)}, static_cast<std::uint32_t>(i), i % 4, IfPresent::refuse) == RingStatus::ok,
+                    what);
             want(first.client.close(), what);
         }
         world.reclaim(slot);
@@ -326,12 +346,12 @@ struct Run {
     }
     void finish() {
         for (const std::uint32_t one : dead) world.reclaim(one);
-        const bool removes = role.ends_with("remover") || role == "evictor";
+        const bool removes = role.ends_with("remover") || role == "evictor" || role.ends_with("spiller");
         const std::uint32_t slot = world.claim();
         {
             Member me(world, slot, 0);
             for (int i = 0; i < kBase; ++i)
-                want((removes && (i % 2 == 0 || role == "evictor")) || me.get(base_key(i)) != kNone,
+                want((removes && (i % 2 == 0 || !role.ends_with("remover"))) || me.get(base_key(i)) != kNone,
                      what + ": " + base_key(i) + " is lost");
             want(me.client.close(), what + ": close");
         }
@@ -345,6 +365,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     Run one(role, role + " " + spec);
     if (role == "successor of a writer" || role == "manager") one.victim("writer", "store.put.one_moved:2:kill");
     if (role == "successor of a publisher") one.victim("writer", "store.put.published:3:kill");
+    if (role == "successor of a spiller") one.victim("spiller", "store.spill.done:2:kill");
     if (role == "successor of a remover") one.victim("remover", "store.release.one:2:kill");
     const pid_t pid = one.start(role, spec);
     int status = 0;
@@ -457,7 +478,8 @@ class Storm {
                     me.remove(key);
                 break;
             default:
-                me.put({key}, number, static_cast<int>(dice() % 4), dice() % 2 ? IfPresent::replace : IfPresent::refuse);
+                me.put({key}, number, static_cast<int>(dice() % 4),
+                       dice() % 2 ? IfPresent::replace : IfPresent::refuse);
         }
         ++world_.board->put;
     }

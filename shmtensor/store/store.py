@@ -7,14 +7,17 @@ has the object.
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .._native import (
     STORE_EXISTS,
+    STORE_FULL,
     STORE_NOT_RESERVED,
     STORE_PUT,
     STORE_REFUSE,
@@ -25,20 +28,23 @@ from .._native import (
     LockBusy,
     Refused,
     Ring,
+    Spilled,
     StoreRing,
 )
 from ..errors import DTypeError, InvalidArgument, NameTaken, QuotaExceeded, ShmTensorError
 from ..ipc.queues import STORE, RingObject, shown
 from ..manager.shortage import parse_size, size
 from .creation import Creation
+from .spilling import ObjectDamaged, SpillDirectory
 
 if TYPE_CHECKING:
-    from .._native import Block
+    from .._native import Block, PutResult
     from .._tensor.core import Tensor
     from ..dtypes import dtype as DType  # noqa: N812
     from ..manager import client
 
 _EVICTIONS: Final = {"lru": True, None: False}
+_TRIES: Final = 64  # objects that are tried before a store counts as full
 _SHOWN: Final = 5  # objects named in the message of a full store
 
 _stores: Final[weakref.WeakValueDictionary[Ring, StoreRing]] = weakref.WeakValueDictionary()
@@ -65,6 +71,8 @@ class ObjectStats:
     expires_in: float | None
     """Seconds until it is removed; None: never."""
     pinned: bool
+    spilled: bool
+    """Whether its content is in a file, and not in memory."""
     holders: int
     """Holds on its memory by those who read it: a process counts once for each part of the object at most."""
 
@@ -75,8 +83,12 @@ class StoreStats:
 
     objects: int
     nbytes: int
-    """Bytes of all objects."""
+    """Bytes of the objects in memory."""
     max_bytes: int | None
+    spilled: int
+    """Objects whose content is in files."""
+    spilled_nbytes: int
+    max_spilled_nbytes: int | None
     evicted: int
     """Objects removed so far because others needed the room."""
     expired: int
@@ -105,6 +117,8 @@ class Store(RingObject):
         *,
         max_bytes: int | str | None = None,
         evict: str | None = "lru",
+        spill: str | os.PathLike[str] | None = None,
+        spill_bytes: int | str | None = None,
         create: bool | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -120,17 +134,26 @@ class Store(RingObject):
             evict: "lru": where `max_bytes` leaves no room, objects that nobody reads make room, those not used for
                 longest first, as far as samples of 16 tell. None: `put` raises instead. Used where the store is
                 created.
+            spill: a directory of this store alone. Objects that make room go there, one `.safetensors` file each, and
+                `get` maps the file.
+            spill_bytes: bytes of all spilled objects at most; then those not used for longest are removed, or with
+                evict=None `put` raises. None: no limit.
             create: as for `multiprocessing.SimpleQueue`.
             timeout: as for `multiprocessing.SimpleQueue`.
 
         Raises:
-            InvalidArgument: a malformed name, one of another kind of object, or a store with another limit.
+            InvalidArgument: a malformed name, one of another kind of object, a store with other limits, spill without
+                max_bytes, spill_bytes without spill, or a path that cannot be a directory.
             NameTaken, UnknownHandle, ManagerUnavailable, OutOfMemory, ManagerError: as SimpleQueue.
         """
         if evict not in _EVICTIONS:
             raise InvalidArgument(f"evict must be 'lru' or None, not {evict!r}")
-        self._limit = _bytes_of(max_bytes)
+        self._limit = _bytes_of(max_bytes, "max_bytes")
         self._evicts = _EVICTIONS[evict]
+        self._spill_path = "" if spill is None else os.path.abspath(os.fspath(spill))  # noqa: PTH100
+        self._spill_limit = _bytes_of(spill_bytes, "spill_bytes")
+        if self._spill_limit and not self._spill_path:
+            raise InvalidArgument("spill_bytes needs spill, the directory of the files")
         super().__init__((0, 0), name, create, timeout)
         if name is not None:
             self._manager.native.keep(self._ring.block)
@@ -138,18 +161,31 @@ class Store(RingObject):
     def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:
         native = _native_of(ring)
         if native.is_new():
-            native.make(self._limit, self._evicts)
-        found = native.stats().max_bytes
-        if self._limit not in (0, found):
-            raise InvalidArgument(
-                f"the store {name!r} exists with max_bytes={found or None}, not {self._limit}; leave max_bytes out, "
-                "or use another name"
-            )
+            if self._spill_path and not self._limit:
+                raise InvalidArgument("spill needs max_bytes: objects go to files where memory has no room for them")
+            if self._spill_path:
+                SpillDirectory(self._spill_path).create()
+            native.make(self._limit, self._evicts, self._spill_path, self._spill_limit)
+        found = native.stats()
+        for what, asked, there in (
+            ("max_bytes", self._limit, found.max_bytes),
+            ("spill", self._spill_path, native.spill_path),
+            ("spill_bytes", self._spill_limit, found.max_spilled_bytes),
+        ):
+            if asked and asked != there:
+                raise InvalidArgument(
+                    f"the store {name!r} exists with {what}={there or None!r}, not {asked!r}; leave {what} out, or use "
+                    "another name"
+                )
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
         self._native = _native_of(self._ring)
         self._native_get = self._native.get
+        path = self._native.spill_path
+        self._files = SpillDirectory(path) if path else None
+        if self._files is not None:
+            self._sweep()
 
     def _facts(self) -> dict[str, Any]:
         found = self._native.stats()
@@ -197,14 +233,15 @@ class Store(RingObject):
     def _put(
         self, keys: list[str], values: list[Any], expires: int, pin: bool, present: int, copies: bool = True
     ) -> list[int]:
-        try:
-            result = self._native.put(keys, values, expires, pin, present, copies)
-        except TypeError as problem:
-            _require_str(*keys)
-            raise DTypeError(f"cannot put a value into a store that contains anything but {problem}") from None
-        except (Refused, BlockGone, LockBusy) as problem:
-            self._manager._translate(problem)
+        result = self._try_put(keys, values, expires, pin, present, copies)
+        if result.status == STORE_FULL and self._files is not None:
+            # One after the other: an object that is being written to its file is held by who writes it.
+            with self._spilling(keys[result.which]):
+                result = self._try_put(keys, values, expires, pin, present, copies)
+                while result.status == STORE_FULL and self._spill_one(keys):
+                    result = self._try_put(keys, values, expires, pin, present, copies)
         if result.status == STORE_PUT:
+            self._remove_files()
             return result.versions
         key = keys[result.which]
         if result.status == STORE_EXISTS:
@@ -214,9 +251,89 @@ class Store(RingObject):
             raise NameTaken(f"the key {key!r} is not reserved for this process any more: it was deleted meanwhile")
         raise QuotaExceeded(self._shortage(key, result.status == STORE_TOO_LARGE))
 
+    def _try_put(
+        self, keys: list[str], values: list[Any], expires: int, pin: bool, present: int, copies: bool
+    ) -> PutResult:
+        try:
+            return self._native.put(keys, values, expires, pin, present, copies)
+        except TypeError as problem:
+            _require_str(*keys)
+            raise DTypeError(f"cannot put a value into a store that contains anything but {problem}") from None
+        except (Refused, BlockGone, LockBusy) as problem:
+            self._manager._translate(problem)
+
+    @contextmanager
+    def _spilling(self, key: str) -> Iterator[None]:
+        assert self._files is not None
+        try:
+            with self._files.exclusive():
+                yield
+        except OSError as error:
+            raise QuotaExceeded(
+                f"no room for {key!r} in the store {self._name!r}, and nothing can be spilled to "
+                f"{os.fspath(self._files.path)!r}: {error.strerror or error}; nothing is lost. Make room there, or "
+                "delete objects"
+            ) from None
+
+    def _spill_one(self, but: list[str]) -> bool:
+        """Move the object that was not used for longest to a file. False: none may go. Raises OSError."""
+        assert self._files is not None
+        for _ in range(_TRIES):
+            chosen = self._native.choose()
+            if chosen is None:
+                return False
+            key, version = chosen
+            if key in but:
+                self._native.touch(key, None, None)  # others go before it
+                continue
+            try:
+                self._files.write(version, self._native_get(key, version))
+            except KeyError:  # it was removed meanwhile
+                return True
+            status = self._native.spill(key, version)
+            if status == STORE_PUT:
+                return True
+            self._files.file_of(version).unlink(missing_ok=True)
+            if status == STORE_FULL:
+                return False
+        return False
+
+    def _remove_files(self) -> None:
+        """Remove the files of spilled objects that are not in the store any more."""
+        if self._files is not None and self._native.stats().dropped:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove files that the table does not name, while nobody else writes one."""
+        assert self._files is not None
+        with suppress(OSError), self._files.exclusive():
+            self._native.take_dropped()
+            self._files.sweep(self._native.spilled())
+
+    def _read(self, key: str, version: int | None, spilled: int) -> Any:
+        """Return a spilled object. Raises KeyError: it was removed meanwhile."""
+        while True:
+            assert self._files is not None
+            try:
+                return self._files.read(spilled)
+            except FileNotFoundError:
+                found = self._native.stat(key)
+                if found is not None and found.spilled and found.version == spilled:
+                    path = os.fspath(self._files.file_of(spilled))
+                    raise ObjectDamaged(
+                        f"the file {path!r} of the spilled object {key!r} is missing; delete the object or put it "
+                        "again with replace=True"
+                    ) from None
+            try:
+                return self._native_get(key, version or 0)
+            except Spilled as again:
+                spilled = again.args[0]
+
     def _shortage(self, key: str, never: bool) -> str:
         found = self._native.stats()
         text = f"no room for {key!r} in the store {self._name!r}: {size(found.nbytes)} of {size(found.max_bytes)} used"
+        if found.max_spilled_bytes:
+            text += f", and {size(found.spilled_nbytes)} of {size(found.max_spilled_bytes)} in files"
         if never:
             return f"{text}, and it is larger than max_bytes; use a store with a higher limit"
         held = [stats for name in self.keys() if (stats := self._stat(name)) and (stats.pinned or stats.holders)]
@@ -226,7 +343,8 @@ class Store(RingObject):
             for stats in held[:_SHOWN]
         ]
         if not rows:
-            return f"{text}; the store was created with evict=None: delete objects, or raise max_bytes"
+            why = "the store was created with evict=None" if not found.evicts else "all of it was in use just now"
+            return f"{text}; {why}: delete objects, or use a store with a higher limit"
         return (
             f"{text}; {len(held)} objects cannot go, as they are read or pinned, the largest: {', '.join(rows)}; drop "
             "or unpin some, or use a store with a higher limit"
@@ -269,11 +387,15 @@ class Store(RingObject):
 
         Raises:
             ObjectNotFound: there is none, or not in time.
+            ObjectDamaged: it is spilled, and its file is missing or damaged.
             SegmentLost: its memory was lost with its writer and the manager.
             InvalidArgument, LockTimeout, ClientUnavailable, ManagerError: see `shmtensor.errors`.
         """
         try:
-            return self._native_get(key, version or 0, timeout)
+            try:
+                return self._native_get(key, version or 0, timeout)
+            except Spilled as problem:
+                return self._read(key, version, problem.args[0])
         except KeyError:
             waited = "" if timeout is None else f" (waited {timeout:g} s)"
             of_version = "" if version is None else f" of version {version}"
@@ -287,10 +409,12 @@ class Store(RingObject):
     def delete(self, key: str) -> bool:
         """Remove the object of a key. Who has it keeps it. Returns whether there was one. Does not block."""
         try:
-            return self._native.remove(key)
+            there = self._native.remove(key)
         except TypeError:
             _require_str(key)
             raise
+        self._remove_files()
+        return there
 
     def touch(self, key: str, ttl: float | None = None, *, pin: bool | None = None) -> None:
         """Count the object of a key as used now, and set when it ends, or whether it is pinned.
@@ -320,7 +444,9 @@ class Store(RingObject):
         if found is None:
             return None
         left = None if not found.expires_ns else max(0.0, (found.expires_ns - _boot_ns()) / 1e9)
-        return ObjectStats(key, found.version, found.nbytes, found.created_ns / 1e9, left, found.pinned, found.holders)
+        return ObjectStats(
+            key, found.version, found.nbytes, found.created_ns / 1e9, left, found.pinned, found.spilled, found.holders
+        )
 
     def keys(self, prefix: str = "") -> list[str]:
         """Return the keys that begin with `prefix`, in the order of their bytes in UTF-8. Does not block.
@@ -383,13 +509,22 @@ class Store(RingObject):
         """Return statistics, a snapshot. Does not block."""
         found = self._native.stats()
         return StoreStats(
-            found.objects, found.nbytes, found.max_bytes or None, found.evicted, found.expired, found.reserved_bytes
+            found.objects,
+            found.nbytes,
+            found.max_bytes or None,
+            found.spilled,
+            found.spilled_nbytes,
+            found.max_spilled_bytes or None,
+            found.evicted,
+            found.expired,
+            found.reserved_bytes,
         )
 
     def destroy(self) -> None:
         """Remove all objects. The store ends once no process has it open; who has objects keeps them."""
         for key in self.keys():
             self._native.remove(key)
+        self._remove_files()
         self._manager.native.keep(self._ring.block, False)
 
     def __enter__(self) -> Self:
@@ -439,7 +574,7 @@ def _expiry(ttl: float | None) -> int:
     return _boot_ns() + max(1, int(ttl * 1e9))
 
 
-def _bytes_of(limit: int | str | None) -> int:
+def _bytes_of(limit: int | str | None, name: str) -> int:
     if limit is None:
         return 0
     try:
@@ -447,7 +582,7 @@ def _bytes_of(limit: int | str | None) -> int:
     except (AttributeError, ValueError):
         nbytes = 0
     if nbytes < 1:
-        raise InvalidArgument(f"max_bytes must be at least 1, a size such as '8G', or None, not {limit!r}")
+        raise InvalidArgument(f"{name} must be at least 1, a size such as '8G', or None, not {limit!r}")
     return int(nbytes)
 
 

@@ -115,7 +115,13 @@ def test_gradients_are_not_stored(store: Store) -> None:
     assert not store.get("w").requires_grad
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, 2**70, [lambda: 0], np.array(["a"], object), Path("/")], ids=str)
+OTHERS = {
+    "object": object(), "set": {1, 2}, "large": 2**70, "function": [len], "objects": np.array(["a"], object),
+    "path": Path("/"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", OTHERS.values(), ids=list(OTHERS))
 def test_other_values_are_refused(store: Store, value: Any) -> None:
     with pytest.raises(errors.DTypeError, match="only tensors and ndarrays of numbers"):
         store.put("v", value)

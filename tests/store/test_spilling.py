@@ -1,0 +1,261 @@
+"""Objects of a store that make room in files: what is spilled comes back, and a damaged file is its object's error."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from manager_world import World, kill, line_of, until
+
+import shmtensor as st
+import shmtensor.multiprocessing as mp
+from shmtensor import errors
+from shmtensor.store import ObjectDamaged, ObjectNotFound, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(max_bytes=20_000, spill=tmp_path / "spilled")
+    yield made
+    made._native.check_invariants()
+
+
+def fill(store: Store, count: int) -> None:
+    for i in range(count):
+        store.put(f"k{i:02}", {"x": st.full((1000,), float(i)), "y": (np.arange(i), "text", i, None, b"b", 2j)})
+
+
+def check(store: Store, i: int) -> None:
+    found = store.get(f"k{i:02}")
+    assert found["x"].shape == (1000,) and (found["x"] == i).all()
+    array, *rest = found["y"]
+    assert rest == ["text", i, None, b"b", 2j] and type(found["y"]) is tuple
+    assert type(array) is np.ndarray and array.tolist() == list(range(i))
+
+
+def files(store: Store) -> set[str]:
+    assert store._files is not None
+    return {path.name for path in store._files.path.iterdir()}
+
+
+def test_what_has_no_room_goes_to_files_and_comes_back(store: Store) -> None:
+    fill(store, 30)
+    found = store.stats()
+    assert found.objects == 30 and found.spilled >= 24 and found.nbytes <= 20_000 and found.evicted == 0
+    assert len(files(store)) == found.spilled and found.spilled_nbytes > 24 * 4000
+    for i in range(30):
+        check(store, i)
+    assert store.keys() == [f"k{i:02}" for i in range(30)]
+
+
+def test_spilled_tensors_are_read_only_and_survive_their_file(store: Store) -> None:
+    fill(store, 10)
+    spilled = next(key for key in store if store.stat(key).spilled and key > "k00")
+    found = store.get(spilled)
+    for array in (found["x"], found["y"][0]):
+        with pytest.raises((errors.LayoutError, ValueError)):
+            array[0] = 1
+    assert store.delete(spilled) and spilled not in store
+    assert (found["x"] == float(spilled[1:])).all()
+
+
+def test_files_go_with_their_objects(store: Store) -> None:
+    fill(store, 20)
+    for key in store.keys()[:10]:
+        store.delete(key)
+    assert len(files(store)) == store.stats().spilled
+    for key in store:
+        store.put(key, 1, replace=True)
+    assert not files(store) and store.stats().spilled == 0
+
+
+def test_what_is_left_of_the_dead_is_swept(store: Store) -> None:
+    assert store._files is not None
+    fill(store, 10)
+    (store._files.path / "999999.safetensors").write_bytes(b"left")
+    (store._files.path / "mine.txt").write_bytes(b"not the store's")
+    before = files(store)
+    store.put("k00", 1, replace=True)
+    store.delete(next(key for key in store if store.stat(key).spilled))
+    assert "999999.safetensors" not in files(store) and "mine.txt" in files(store) and len(files(store)) < len(before)
+
+
+def test_pinned_and_held_objects_stay_in_memory(store: Store) -> None:
+    store.put("pinned", st.zeros(1000), pin=True)
+    store.put("held", st.zeros(1000))
+    held = store.get("held")
+    fill(store, 10)
+    assert not store.stat("pinned").spilled and not store.stat("held").spilled and held.sum().item() == 0
+    del held
+
+
+def test_a_limit_of_the_files(tmp_path: Path) -> None:
+    store = Store(max_bytes=10_000, spill=tmp_path, spill_bytes=20_000)
+    fill(store, 20)
+    found = store.stats()
+    assert found.spilled_nbytes <= 20_000 and found.evicted == 20 - found.objects > 10 and "k19" in store
+    assert len(files(store)) == found.spilled
+    kept = Store(max_bytes=10_000, spill=tmp_path / "kept", spill_bytes=20_000, evict=None)
+    with pytest.raises(errors.QuotaExceeded, match="in files"):
+        fill(kept, 20)
+    for i in range(len(kept)):
+        check(kept, i)
+    assert len(files(kept)) == kept.stats().spilled
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "short":
+        path.write_bytes(data[:100])
+    elif how == "flipped":
+        path.write_bytes(data[:-1000] + bytes([data[-1000] ^ 1]) + data[-999:])
+    else:
+        path.write_bytes(b"other")
+
+
+@pytest.mark.parametrize("how", ["gone", "short", "flipped", "other"])
+def test_a_damaged_file_is_the_error_of_its_object_alone(store: Store, how: str) -> None:
+    assert store._files is not None
+    fill(store, 12)
+    spilled = [key for key in store if store.stat(key).spilled]
+    damage(store._files.file_of(store.stat(spilled[0]).version), how)
+    for _ in range(2):
+        with pytest.raises(ObjectDamaged, match=r"replace=True"):
+            store.get(spilled[0])
+    for key in spilled[1:]:
+        check(store, int(key[1:]))
+    store.put(spilled[0], 3, replace=True)
+    assert store.get(spilled[0]) == 3
+
+
+def test_a_directory_that_vanishes(store: Store) -> None:
+    assert store._files is not None
+    fill(store, 10)
+    for path in store._files.path.iterdir():
+        path.unlink()
+    store._files.path.rmdir()
+    with pytest.raises(errors.QuotaExceeded, match=r"nothing can be spilled.*nothing is lost"):
+        fill_more(store)
+    resident = [key for key in store if not store.stat(key).spilled]
+    assert resident
+    for key in resident:
+        if key.startswith("k"):
+            check(store, int(key[1:]))
+    store._files.create()
+    fill_more(store)
+
+
+def fill_more(store: Store) -> None:
+    for i in range(10):
+        store.put(f"more{i}", st.zeros(1000), replace=True)
+
+
+def test_a_full_disk_loses_nothing(store: Store) -> None:
+    fill(store, 4)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        with pytest.raises(errors.QuotaExceeded, match=r"File too large.*nothing is lost"):
+            fill_more(store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    for i in range(4):
+        check(store, i)
+    assert not [name for name in files(store) if not name.endswith(".safetensors")]
+
+
+def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidArgument, match="max_bytes"):
+        Store(spill=tmp_path)
+    with pytest.raises(errors.InvalidArgument, match="spill_bytes needs spill"):
+        Store(max_bytes=1000, spill_bytes=1000)
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.InvalidArgument, match="cannot be a directory"):
+        Store(max_bytes=1000, spill=tmp_path / "file")
+    store = Store("spills", max_bytes=1000, spill=tmp_path / "a")
+    with pytest.raises(errors.InvalidArgument, match="spill="):
+        Store("spills", spill=tmp_path / "b")
+    assert Store("spills")._files is not None
+    store.destroy()
+
+
+def work(store: Store, seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    for _ in range(150):
+        key, value = f"k{dice.integers(20)}", float(dice.integers(1000))
+        store.put(key, {"x": st.full((int(dice.integers(1, 3000)),), value)}, replace=True)
+        try:
+            found = store.get(f"k{dice.integers(20)}")["x"]
+        except ObjectNotFound:
+            continue
+        assert found.min().item() == found.max().item()
+
+
+def test_several_processes_spill_at_once(tmp_path: Path) -> None:
+    store = Store(max_bytes=60_000, spill=tmp_path)
+    processes = [mp.get_context("fork").Process(target=work, args=(store, seed)) for seed in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+        process.close()
+    gc.collect()
+    store.put("last", 1)
+    assert store._files is not None and store.stats().spilled
+    store._native.check_invariants()
+    store._sweep()
+    assert len(files(store)) == store.stats().spilled
+
+
+WORK = """
+import sys, zlib
+import numpy as np
+import shmtensor as st
+store = st.Store("spills", max_bytes="200K", spill=sys.argv[1])
+dice = np.random.default_rng(int(sys.argv[2]))
+print("begun", flush=True)
+while True:
+    data = dice.integers(0, 256, int(dice.integers(1, 30_000)), dtype=np.uint8)
+    store.put(f"k{dice.integers(40)}", [zlib.crc32(data), data], replace=True)
+    try:
+        sum, found = store.get(f"k{dice.integers(40)}")
+    except KeyError:
+        continue
+    assert zlib.crc32(found) == sum, "torn"
+"""
+
+
+@pytest.mark.any_python
+def test_those_who_spill_are_killed(here: World, tmp_path: Path) -> None:
+    env = {"SHMTENSOR_MANAGER": os.fsdecode(here.serve())}
+    processes = []
+    for i in range(12):
+        process = here.script(WORK, str(tmp_path), str(i), env=env)
+        assert line_of(process) == "begun"
+        processes.append(process)
+        if i >= 2:
+            first = processes.pop(0)
+            assert first.poll() is None, first.communicate()[1]
+            kill(first)
+    for process in processes:
+        assert process.poll() is None, process.communicate()[1]
+        kill(process)
+    here.run(
+        "import shmtensor as st, zlib\nstore = st.Store('spills')\n"
+        "for key in store:\n    sum, data = store.get(key)\n    assert zlib.crc32(data) == sum\n"
+        "store._native.check_invariants()\nprint(store.stats().spilled)\nstore.destroy()",
+        env=env,
+    )
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".safetensors"]
+    until(lambda: not here.observe(os.fsencode(env["SHMTENSOR_MANAGER"]))["segments"], "the store to end")
