@@ -119,6 +119,13 @@ class OverQuota(NamedTuple):
     limit: str
     left: int  # bytes
 
+class Counters(NamedTuple):
+    """Of all managers that the group has had."""
+
+    requests: int
+    refused: int  # requests and connections
+    reaped: int  # clients that ended
+
 class Packed(NamedTuple):
     body: bytes
     blocks: list[Block]
@@ -144,6 +151,14 @@ class HoldFacts(NamedTuple):
     owner: int  # slot, or from FIRST_RING on a ring
     kind: int  # HOLD_
     age: float  # seconds
+
+class HoldKinds(NamedTuple):
+    """The number of holds of each kind."""
+
+    client: int
+    ticket: int
+    message: int
+    oldest_ticket: float  # its age in seconds; 0: there are none
 
 class BlockFacts(NamedTuple):
     block: int  # its index
@@ -293,6 +308,14 @@ class Group:
         """
     def account(self, known: int, found: int) -> None:
         """Set the bytes charged to slot 0 to `found`, if they are still `known` (manager only)."""
+    def count_request(self) -> None:
+        """Count a request (manager only, as the next two)."""
+    def count_refused(self) -> None:
+        """Count a request or connection that was refused."""
+    def count_reaped(self) -> None:
+        """Count a client that ended."""
+    def counters(self) -> Counters:
+        """Return the counters. None of them ever goes down."""
 
 @final
 class SegmentMetadata:
@@ -343,6 +366,8 @@ class SegmentMetadata:
         """Update the number of reserved bytes of a segment whose owner is dead. Raises OSError."""
     def blocks(self, limit: int = ...) -> list[BlockFacts]:
         """Return every live block. Raises LockBusy, also if there are more than `limit` holds."""
+    def count_holds(self) -> HoldKinds:
+        """Return how many holds there are, a racy snapshot. Takes no lock."""
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
 

@@ -110,6 +110,12 @@ struct GroupHeader {
     //          was sealed with its number
     //   ended  the last one that was decided. Rings sealed with its number are no more: nobody opens them
     std::atomic<std::uint64_t> looks;
+
+    // Counters of all managers of the group. They only grow, by one atomic addition each, so that a manager that was
+    // stopped and replaced takes nothing back. On a line of their own: clients look at those above all the time.
+    alignas(kLine) std::atomic<std::uint64_t> requests;  // packets received
+    std::atomic<std::uint64_t> refused;                  // requests and connections
+    std::atomic<std::uint64_t> reaped;                   // clients that ended, and were or will be reclaimed
 };
 static_assert(sizeof(GroupHeader) <= kPage);
 constexpr std::uint32_t look_of(std::uint64_t word) {

@@ -188,6 +188,23 @@ std::uint64_t SegmentMetadata::live_size(std::uint32_t index, std::uint32_t gene
     return live ? r.size.load(std::memory_order_relaxed) : 0;
 }
 
+HoldCounts SegmentMetadata::count_holds() const {
+    HoldCounts counts{0, 0, 0, kNone};
+    const std::uint64_t end = shape_.holds_at + std::min(header().holds_high.load(), shape_.holds) * sizeof(Hold);
+    for (std::uint64_t from = 0, to = shape_.holds_at; os::next_written(fd(), to, end, &from, &to);) {
+        const auto stop = static_cast<std::uint32_t>((to - shape_.holds_at) / sizeof(Hold));
+        for (auto i = static_cast<std::uint32_t>((from - shape_.holds_at) / sizeof(Hold)); i < stop; ++i) {
+            const HoldKind kind = kind_of(hold(i).word.load(std::memory_order_acquire));  // SYNC: hold
+            counts.client += kind == HoldKind::client;
+            counts.message += kind == HoldKind::message;
+            if (kind != HoldKind::ticket) continue;
+            ++counts.ticket;
+            counts.oldest_ticket = std::min(counts.oldest_ticket, hold(i).since.load(std::memory_order_relaxed));
+        }
+    }
+    return counts;
+}
+
 void SegmentMetadata::grow_holds(std::uint32_t reserved) {
     if (reserved > header().holds_reserved.load()) header().holds_reserved.store(std::min(reserved, shape_.holds));
 }

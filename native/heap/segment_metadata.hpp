@@ -20,6 +20,11 @@ namespace shmtensor {
 // What release() left of the block.
 enum class Left { held, returned, home };
 
+struct HoldCounts {
+    std::uint32_t client, ticket, message;
+    std::uint32_t oldest_ticket;  // seconds of CLOCK_MONOTONIC when it was made; kNone without tickets
+};
+
 class SegmentMetadata {
    public:
     SegmentMetadata() = default;
@@ -61,6 +66,8 @@ class SegmentMetadata {
 
     // A live block's size, or 0. Without the lock: a snapshot.
     std::uint64_t live_size(std::uint32_t index, std::uint32_t generation) const;
+    // The entries by kind. Without the lock, likewise, and as careful with pages as who locks with lock_untrusted().
+    HoldCounts count_holds() const;
 
     // ---- locked -----------------------------------------------------------------------------------------------------
     void grow_holds(std::uint32_t reserved);

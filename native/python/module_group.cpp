@@ -5,6 +5,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,9 @@ struct OverQuota {
     const char* limit;
     std::uint64_t left;
 };
+struct Counters {
+    std::uint64_t requests, refused, reaped;
+};
 
 }  // namespace
 
@@ -62,6 +66,12 @@ template <>
 struct Result<OverQuota> {
     static constexpr const char* name = "OverQuota";
     static constexpr std::tuple fields{field("limit", &OverQuota::limit), field("left", &OverQuota::left)};
+};
+template <>
+struct Result<Counters> {
+    static constexpr const char* name = "Counters";
+    static constexpr std::tuple fields{field("requests", &Counters::requests), field("refused", &Counters::refused),
+                                       field("reaped", &Counters::reaped)};
 };
 
 namespace {
@@ -165,6 +175,25 @@ void add_quotas(nb::class_<Group>& type) {
         .def("account", &account, nb::arg("known"), nb::arg("found"));
 }
 
+// ------------------------------------------------------------------------------------------------------------ counters
+
+template <std::atomic<std::uint64_t> GroupHeader::* counter>
+void count(Group& self) {
+    (self.header().*counter).fetch_add(1, std::memory_order_relaxed);
+}
+
+Counters counters(Group& self) {
+    const GroupHeader& h = self.header();
+    return {h.requests.load(), h.refused.load(), h.reaped.load()};
+}
+
+void add_counters(nb::class_<Group>& type) {
+    type.def("count_request", &count<&GroupHeader::requests>)
+        .def("count_refused", &count<&GroupHeader::refused>)
+        .def("count_reaped", &count<&GroupHeader::reaped>)
+        .def("counters", &counters);
+}
+
 }  // namespace
 
 void add_group(nb::module_& m) {
@@ -172,6 +201,7 @@ void add_group(nb::module_& m) {
     add_result<SlotFacts>(m);
     add_result<Quotas>(m);
     add_result<OverQuota>(m);
+    add_result<Counters>(m);
     nb::class_<Group> type(m, "Group", nb::is_final());
     type.def_static("create", &create, nb::arg("group_id"))
         .def_static("open", &open, nb::arg("fd"))
@@ -191,6 +221,7 @@ void add_group(nb::module_& m) {
         .def_prop_ro("next_ring", [](Group& self) { return self.header().next_ring.load(); });
     add_slots(type);
     add_quotas(type);
+    add_counters(type);
 }
 
 }  // namespace shmtensor

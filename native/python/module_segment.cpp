@@ -40,6 +40,10 @@ struct HoldFacts {
     std::uint32_t owner, kind;
     double age;
 };
+struct HoldKinds {
+    std::uint32_t client, ticket, message;
+    double oldest_ticket;
+};
 struct BlockFacts {
     std::uint32_t block;
     std::uint64_t offset, nbytes;
@@ -69,6 +73,13 @@ struct Result<HoldFacts> {
     static constexpr const char* name = "HoldFacts";
     static constexpr std::tuple fields{field("owner", &HoldFacts::owner), field("kind", &HoldFacts::kind),
                                        field("age", &HoldFacts::age)};
+};
+template <>
+struct Result<HoldKinds> {
+    static constexpr const char* name = "HoldKinds";
+    static constexpr std::tuple fields{field("client", &HoldKinds::client), field("ticket", &HoldKinds::ticket),
+                                       field("message", &HoldKinds::message),
+                                       field("oldest_ticket", &HoldKinds::oldest_ticket)};
 };
 template <>
 struct Result<BlockFacts> {
@@ -166,6 +177,13 @@ std::optional<std::uint64_t> live(SegmentMetadata& self, std::uint32_t block, st
     return size ? std::optional{size} : std::nullopt;
 }
 
+HoldKinds count_holds(SegmentMetadata& self) {
+    const HoldCounts found = require_open(self).count_holds();
+    const std::uint32_t now = os::monotonic_seconds();
+    const double age = found.oldest_ticket < now ? now - found.oldest_ticket : 0;
+    return {found.client, found.ticket, found.message, age};
+}
+
 struct FoundHold {
     std::uint64_t word;
     std::uint32_t since;
@@ -210,6 +228,7 @@ void add_holds(nb::class_<SegmentMetadata>& type) {
     type.def("release_holds", &release_holds, nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def("expire_tickets", &expire_tickets, nb::arg("seconds"))
         .def("live", &live, nb::arg("block"), nb::arg("generation"))
+        .def("count_holds", &count_holds)
         .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds);
 }
 
@@ -219,6 +238,7 @@ void add_segment(nb::module_& m) {
     add_result<SegmentFacts>(m);
     add_result<SegmentStats>(m);
     add_result<HoldFacts>(m);
+    add_result<HoldKinds>(m);
     add_result<BlockFacts>(m);
     nb::class_<SegmentMetadata> type(m, "SegmentMetadata", nb::is_final());
     type.def_static("create", &create, nb::arg("name"), nb::arg("segment"), nb::arg("owner"), nb::arg("generation"),

@@ -67,8 +67,12 @@ class Stats:
     reserved_bytes: int
     live_blocks: int
     live_bytes: int
+    holds: dict[str, int]
+    oldest_ticket_seconds: float
+    named_rings: list[dict[str, Any]]
     requests: int
     refused: int
+    reaped: int
     max_clients: int
     max_bytes: int
     max_bytes_per_client: int

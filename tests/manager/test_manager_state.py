@@ -65,6 +65,11 @@ class SegmentMetadata:
         nbytes = sum(size for _offset, size, _holds in self.held.values())
         return _native.SegmentStats((len(self.held), nbytes, 1 << 20))
 
+    def count_holds(self) -> _native.HoldKinds:
+        kinds = [kind for _offset, _size, holds in self.held.values() for _owner, kind in holds]
+        counts = [kinds.count(kind) for kind in (_native.HOLD_CLIENT, _native.HOLD_TICKET, _native.HOLD_MESSAGE)]
+        return _native.HoldKinds((*counts, 2.5 if counts[1] else 0.0))
+
     def blocks(self, limit: int = 1 << 22) -> list[_native.BlockFacts]:
         self._check()
         facts = _native.HoldFacts
@@ -171,6 +176,7 @@ def test_a_client_gets_a_slot_and_gives_it_back(made: Fixture) -> None:
     made.state.work()
     assert made.kind(slot) == _native.SLOT_FREE
     made.state.gone(slot)  # twice is harmless
+    assert made.group.counters().reaped == 1
 
 
 def test_more_clients_than_allowed_are_refused(made: Fixture) -> None:
@@ -595,6 +601,7 @@ def test_the_listing_shows_rings_and_what_their_messages_hold(made: Fixture) -> 
     assert ring["live_bytes"] == ring["reserved_bytes"] == ring["holders"][0]["bytes"] == 81920
     figures = report.figures(made.state)
     assert (figures["segments"], figures["rings"], figures["orphans"]) == (2, 1, 0)
+    assert figures["holds"] == {"client": 1, "ticket": 0, "message": 2}
 
 
 def test_numbers_of_rings_are_the_smallest_free_ones_and_run_out(

@@ -46,8 +46,6 @@ class Connections:
     """The manager's connections, registered in the server's `poll`. Slots and clients belong to the others."""
 
     def __init__(self, listener: socket.socket, poll: select.epoll, state: State, uid: int) -> None:
-        self.refused = 0
-        """Connections and requests that were refused."""
         self.listener = listener
         self._poll = poll
         self._state = state
@@ -150,7 +148,7 @@ class Connections:
                 self._drop_oldest_pending()
             sock.setblocking(False)
             if refusal is not None:
-                self.refused += 1
+                self._state.group.count_refused()
                 send_last(sock, refusal, 0)
                 sock.close()
                 continue
@@ -176,7 +174,7 @@ class Connections:
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return False
-        self.refused += 1
+        self._state.group.count_refused()
         self.forget(oldest)
         return True
 
@@ -189,7 +187,7 @@ class Connections:
             sock, _from = self.listener.accept()
             send_last(sock, protocol.Error(protocol.LIMIT, errno.EMFILE, self.descriptor_text()), 0)
             sock.close()
-            self.refused += 1
+            self._state.group.count_refused()
         except OSError:
             pass
         finally:

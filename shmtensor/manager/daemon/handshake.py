@@ -72,7 +72,7 @@ class Handshake:
                 slot = self._state.add_client(*_who(pid))
                 self._serve(connection, slot, peers.peer_pidfd(connection.sock, pid))
         except Refusal as problem:
-            self._connections.refused += 1
+            self._state.group.count_refused()
             if not quiet:
                 error = protocol.Error(problem.code, problem.detail, str(problem))
                 send_last(connection.sock, error, request_id)
@@ -93,7 +93,7 @@ class Handshake:
             self._check_versions(message)
             self._rejoin(connection, message)
         except Refusal as problem:
-            self._connections.refused += 1
+            self._state.group.count_refused()
             send_last(connection.sock, protocol.Error(problem.code, problem.detail, str(problem)), request_id)
             self.disconnect(connection)
             return

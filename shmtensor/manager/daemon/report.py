@@ -13,13 +13,14 @@ from shmtensor._native import (
     SLOT_EMBRYO,
     LockBusy,
 )
+from shmtensor.manager.daemon.names import OWN_NAMES
 from shmtensor.manager.daemon.state import WALK_BLOCKS, WALK_HOLDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shmtensor.manager.daemon.records import Segment
+    from shmtensor.manager.daemon.records import BlockId, Segment
     from shmtensor.manager.daemon.rings import Ring
     from shmtensor.manager.daemon.state import State
 
@@ -41,6 +42,9 @@ def figures(state: State) -> dict[str, Any]:
         live_bytes += nbytes
         reserved += kept
         payload += segment.nbytes
+    holds = [segment.metadata.count_holds() for segment in state.segments.values()]
+    names = state.names.living()
+    counters = state.group.counters()
     return {
         "clients": len(state.clients),
         "detached": sum(client.detached for client in state.clients.values()),
@@ -49,16 +53,33 @@ def figures(state: State) -> dict[str, Any]:
         "segments": len(state.segments),
         "rings": len(state.rings),
         "orphans": len(state.orphans) - len(state.rings),
-        "names": len(state.names.living()),
+        "names": len(names),
         "payload_bytes": payload,
         "reserved_bytes": reserved,
         "live_blocks": live_blocks,
         "live_bytes": live_bytes,
+        "holds": {kind: sum(getattr(one, kind) for one in holds) for kind in KINDS.values()},
+        "oldest_ticket_seconds": max((one.oldest_ticket for one in holds), default=0.0),
+        "named_rings": _named_rings(state, names),
+        "requests": counters.requests,
+        "refused": counters.refused,
+        "reaped": counters.reaped,
         "max_clients": state.max_clients,
         "max_bytes": state.group.quotas().max_bytes,
         "max_bytes_per_client": state.group.quotas().max_bytes_per_client,
         "charged_bytes": state.group.charged(),
     }
+
+
+def _named_rings(state: State, names: dict[bytes, BlockId]) -> list[dict[str, Any]]:
+    """Return the messages in each ring that users named."""
+    rows = []
+    for name, (number, _block, _generation) in names.items():
+        ring = state.segments[number].ring
+        if ring is not None and not name.startswith(OWN_NAMES):
+            row = _ring(ring)
+            rows.append({"name": name.decode(), "messages": row["messages"], "bytes": row["bytes"]})
+    return rows
 
 
 def listing(state: State) -> dict[str, Any]:

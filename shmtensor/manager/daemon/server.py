@@ -122,7 +122,6 @@ class Server:
         self._service = Service(self.state, memory, self._facts, self._search)
         self.started = time()
         self._started = monotonic()
-        self.requests = 0
         self._took_over = group is not None
         self._idle_since = self._started
         self._poll = select.epoll()
@@ -353,7 +352,7 @@ class Server:
         self._watch.client_ended(slot)
 
     def _take(self, connection: Connection, packet: peers.Packet, only_embryos: bool = False) -> None:
-        self.requests += 1
+        self.group.count_request()
         request_id = 0
         try:
             try:
@@ -372,18 +371,18 @@ class Server:
                     return
                 self._dispatch(connection, message, request_id, packet)
             except protocol.Malformed as problem:
-                self._connections.refused += 1
+                self.group.count_refused()
                 if not only_embryos:
                     error = protocol.Error(protocol.MALFORMED, 0, str(problem))
                     send_last(connection.sock, error, problem.request_id)
                     self._clients.disconnect(connection)
             except Refusal as problem:
-                self._connections.refused += 1
+                self.group.count_refused()
                 self._connections.reply(
                     connection, protocol.Error(problem.code, problem.detail, str(problem)), request_id
                 )
             except OSError as problem:
-                self._connections.refused += 1
+                self.group.count_refused()
                 code, text = protocol.MEMORY, f"the system refused: {problem.strerror}"
                 if problem.errno in DESCRIPTOR_LIMITS:
                     code, text = protocol.LIMIT, self._connections.descriptor_text()
@@ -417,7 +416,7 @@ class Server:
                 self._clients.announce(connection, message, packet)
             except Refusal as problem:  # EMBRYO is never answered: the child sees the end of its socket
                 if not self.state.is_connected(message.slot, message.generation):  # the child may have been faster
-                    self._connections.refused += 1
+                    self.group.count_refused()
                     self._note(f"slot {connection.slot} (pid {connection.pid}): {problem}")
             return
         if connection.kind == Kind.OBSERVER and not isinstance(message, _OBSERVER_MAY):
@@ -456,8 +455,6 @@ class Server:
             "started": self.started,
             "uptime_seconds": monotonic() - self._started,
             "log": self.log,
-            "requests": self.requests,
-            "refused": self._connections.refused,
         }
 
     def _on_stop(self, connection: Connection, request_id: int) -> None:

@@ -213,6 +213,7 @@ class State:
         client = self.clients.pop(slot, None)
         if client is not None and (self._mark_dead(slot, client.word) or self._mark_dead(slot, self.group.word(slot))):
             self._unchecked_parents.add(slot)  # the second, should it have written over its own slot
+            self.group.count_reaped()
 
     def _mark_dead(self, slot: int, word: int) -> bool:
         """Set the slot to DEAD and start to reclaim it. False: its word is not `word` any more."""
