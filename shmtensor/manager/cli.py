@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-OBSERVING: dict[str, tuple[str, str]] = {}
+OBSERVING: dict[str, tuple[str, str]] = {
+    "metrics": ("metrics", "serve the manager's figures to Prometheus, or write them to a file for node_exporter"),
+}
 """Commands that only look: the module of `monitor`, which has `add_arguments(parser)` and `run(options)`; a help line.
 
 A module is imported when its command is chosen, so that it costs a manager's start nothing.

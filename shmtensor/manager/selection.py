@@ -52,11 +52,11 @@ def _listed_by_the_kernel() -> set[bytes]:
         return set()
 
 
-def observe(address: str | None, timeout: float = REQUEST_SECONDS) -> Observer:
-    """Connect to the chosen manager, or to the only one.
+def choose(address: str | None) -> bytes:
+    """Return the given address, or that of the only manager, or the user's own address if none runs.
 
     Raises:
-        ManagerError: a manager refused, none runs, or several run (the message lists them).
+        ManagerError: several run; the message lists them.
     """
     found = candidates(address)
     if len(found) > 1:
@@ -65,7 +65,16 @@ def observe(address: str | None, timeout: float = REQUEST_SECONDS) -> Observer:
             f"{len(found)} managers of this user are running; choose one with --address (`status --all` shows all "
             f"in a directory):\n{rows}"
         )
-    return Observer(found[0], timeout)
+    return found[0]
+
+
+def observe(address: str | None, timeout: float = REQUEST_SECONDS) -> Observer:
+    """Connect to the chosen manager, or to the only one.
+
+    Raises:
+        ManagerError: a manager refused, none runs, or several run (the message lists them).
+    """
+    return Observer(choose(address), timeout)
 
 
 def _programs(address: bytes) -> str:
