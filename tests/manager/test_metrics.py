@@ -124,12 +124,14 @@ def test_values_are_those_of_the_group(here: World, url: str) -> None:
         tell(producer)
         assert line_of(producer) == "4"
         until(lambda: scraped(url)["shmtensor_ring_messages frames"] == 4, "the fourth message")
-        before = scraped(url)
+        before = user.stats()
+        assert user.find(b"/nothing") is None
         kill(producer)
-        until(
-            lambda: scraped(url)["shmtensor_reaped_clients_total"] == before["shmtensor_reaped_clients_total"] + 1,
-            "the killed client to be counted",
-        )
+        until(lambda: scraped(url)["shmtensor_clients"] == 1, "the end of the killed client to be seen")
+        values = scraped(url)
+        assert values["shmtensor_reaped_clients_total"] == before.reaped + 1
+        assert values["shmtensor_refused_requests_total"] == before.refused + 1
+        assert values["shmtensor_requests_total"] > before.requests + 1
         del kept
 
 
@@ -309,14 +311,20 @@ def test_a_reader_of_the_textfile_sees_a_whole_one(here: World, tmp_path: Path) 
 
     writing = threading.Thread(target=write)
     writing.start()
-    try:
-        inodes = set()
-        lines = len(where.read_text().splitlines())
-        for _ in range(1000):
+    inodes, lines = set(), len(where.read_text().splitlines())
+
+    def read() -> bool:
+        """Whether the file was seen to change."""
+        for _ in range(100):
             with where.open() as file:
                 inodes.add(os.fstat(file.fileno()).st_ino)
                 assert len(file.read().splitlines()) == lines
-        assert len(inodes) > 1
+        return len(inodes) > 1
+
+    try:
+        for _ in range(10):
+            until(read, "the file to be replaced")
+            inodes.clear()
     finally:
         ended.set()
         writing.join()
