@@ -158,6 +158,7 @@ class HoldKinds(NamedTuple):
     client: int
     ticket: int
     message: int
+    name: int
     oldest_ticket: float  # its age in seconds; 0: there are none
 
 class BlockFacts(NamedTuple):

@@ -189,7 +189,7 @@ std::uint64_t SegmentMetadata::live_size(std::uint32_t index, std::uint32_t gene
 }
 
 HoldCounts SegmentMetadata::count_holds() const {
-    HoldCounts counts{0, 0, 0, kNone};
+    HoldCounts counts{0, 0, 0, 0, kNone};
     const std::uint64_t end = shape_.holds_at + std::min(header().holds_high.load(), shape_.holds) * sizeof(Hold);
     for (std::uint64_t from = 0, to = shape_.holds_at; os::next_written(fd(), to, end, &from, &to);) {
         const auto stop = static_cast<std::uint32_t>((to - shape_.holds_at) / sizeof(Hold));
@@ -197,6 +197,7 @@ HoldCounts SegmentMetadata::count_holds() const {
             const HoldKind kind = kind_of(hold(i).word.load(std::memory_order_acquire));  // SYNC: hold
             counts.client += kind == HoldKind::client;
             counts.message += kind == HoldKind::message;
+            counts.name += kind == HoldKind::name;
             if (kind != HoldKind::ticket) continue;
             ++counts.ticket;
             counts.oldest_ticket = std::min(counts.oldest_ticket, hold(i).since.load(std::memory_order_relaxed));

@@ -21,7 +21,7 @@ namespace shmtensor {
 enum class Left { held, returned, home };
 
 struct HoldCounts {
-    std::uint32_t client, ticket, message;
+    std::uint32_t client, ticket, message, name;
     std::uint32_t oldest_ticket;  // seconds of CLOCK_MONOTONIC when it was made; kNone without tickets
 };
 

@@ -41,7 +41,7 @@ struct HoldFacts {
     double age;
 };
 struct HoldKinds {
-    std::uint32_t client, ticket, message;
+    std::uint32_t client, ticket, message, name;
     double oldest_ticket;
 };
 struct BlockFacts {
@@ -78,7 +78,7 @@ template <>
 struct Result<HoldKinds> {
     static constexpr const char* name = "HoldKinds";
     static constexpr std::tuple fields{field("client", &HoldKinds::client), field("ticket", &HoldKinds::ticket),
-                                       field("message", &HoldKinds::message),
+                                       field("message", &HoldKinds::message), field("name", &HoldKinds::name),
                                        field("oldest_ticket", &HoldKinds::oldest_ticket)};
 };
 template <>
@@ -181,7 +181,7 @@ HoldKinds count_holds(SegmentMetadata& self) {
     const HoldCounts found = require_open(self).count_holds();
     const std::uint32_t now = os::monotonic_seconds();
     const double age = found.oldest_ticket < now ? now - found.oldest_ticket : 0;
-    return {found.client, found.ticket, found.message, age};
+    return {found.client, found.ticket, found.message, found.name, age};
 }
 
 struct FoundHold {

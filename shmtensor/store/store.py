@@ -39,7 +39,6 @@ from .spilling import ObjectDamaged, SpillDirectory
 
 if TYPE_CHECKING:
     from .._native import Block, PutResult
-    from .._tensor.core import Tensor
     from ..dtypes import dtype as DType  # noqa: N812
     from ..manager import client
 
@@ -372,7 +371,13 @@ class Store(RingObject):
             QuotaExceeded: at the end of the block, as `put`; the object is lost.
             InvalidArgument, OutOfMemory, ManagerError: as `put`.
         """
-        return Creation(self, key, shape, dtype, ttl, pin)
+        return Creation(
+            shape,
+            dtype,
+            reserve=lambda: self._reserve(key),
+            seal=lambda tensor: self._put([key], [tensor], _expiry(ttl), pin, STORE_SEAL, copies=False)[0],
+            give_up=lambda: self._native.remove(key),
+        )
 
     def get(self, key: str, timeout: float | None = None, version: int | None = None) -> Any:
         """Return the object of a key. Tensors and arrays in it are the store's own memory, read-only.
@@ -533,8 +538,6 @@ class Store(RingObject):
     def __exit__(self, *_: object) -> None:
         pass
 
-    # ------------------------------------------------------------------------------------------- for Creation
-
     def _reserve(self, key: str) -> None:
         try:
             reserved = self._native.reserve_key(key)
@@ -545,9 +548,6 @@ class Store(RingObject):
             self._manager._translate(problem)
         if not reserved:
             raise NameTaken(f"the store {self._name!r} has an object {key!r} already, or another process creates it")
-
-    def _seal(self, key: str, tensor: Tensor, ttl: float | None, pin: bool) -> int:
-        return self._put([key], [tensor], _expiry(ttl), pin, STORE_SEAL, copies=False)[0]
 
 
 def _native_of(ring: Ring) -> StoreRing:
