@@ -168,6 +168,28 @@ class BlockFacts(NamedTuple):
     generation: int
     holds: list[HoldFacts]
 
+class ObservedHolder(NamedTuple):
+    """All holds of one owner and kind in a segment."""
+
+    owner: int  # slot, or from FIRST_RING on a ring
+    kind: int  # HOLD_
+    blocks: int
+    nbytes: int
+    since: int  # seconds of CLOCK_MONOTONIC when the oldest was made
+
+class SegmentObservation(NamedTuple):
+    """A segment as a process sees it that only watches."""
+
+    segment: int
+    owner: int  # slot
+    payload_bytes: int
+    dedicated: bool
+    live_blocks: int
+    live_bytes: int
+    reserved_bytes: int  # of the payload
+    blocks: bytes  # struct "<IIQII" each, by index: offset / 64, owner << 8 | HOLD_, bytes, since, holds; 0: not live
+    holders: list[ObservedHolder]
+
 class RingFacts(NamedTuple):
     """A ring as the manager sees it."""
 
@@ -317,6 +339,13 @@ class Group:
         """Count a client that ended."""
     def counters(self) -> Counters:
         """Return the counters. None of them ever goes down."""
+
+def observe_segment(fd: int) -> SegmentObservation:
+    """Read the metadata of a segment without its lock, by a descriptor that need only be readable.
+
+    The result may be torn: a block that is allocated or released meanwhile may be missing, or have its previous holder.
+    Raises ValueError: it is not segment metadata of this layout version. Raises OSError.
+    """
 
 @final
 class SegmentMetadata:

@@ -114,6 +114,18 @@ int facts_of(int fd, Facts* facts) {
     return 0;
 }
 
+int read_at(int fd, std::uint64_t offset, std::uint64_t bytes, void* to) {
+    for (std::uint64_t done = 0; done < bytes;) {
+        const ssize_t got =
+            ::pread(fd, static_cast<std::byte*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return errno;
+        if (got == 0) return EINVAL;
+        done += static_cast<std::uint64_t>(got);
+    }
+    return 0;
+}
+
 Descriptor::Descriptor(int fd) {
     struct stat found{};
     if (fd < 0 || ::fstat(fd, &found) != 0) return;

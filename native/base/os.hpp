@@ -33,6 +33,8 @@ struct Facts {
     std::uint64_t reserved = 0;  // bytes of it that have pages
 };
 int facts_of(int fd, Facts* facts);
+// Copy a range of a file. Pages that were never written read as zeros, and are not made. EINVAL: the file ends before.
+int read_at(int fd, std::uint64_t offset, std::uint64_t bytes, void* to);
 
 // A descriptor that is kept, and what it was opened for. A program may at any moment close every descriptor that it did
 // not open itself, and have a file of its own under the number: so nothing is done to a number, closing it included,

@@ -1,5 +1,5 @@
-// The binding of segment_metadata.hpp: _native.SegmentMetadata, for the manager. It takes locks as slot 0, since it is
-// not a client.
+// The bindings of segment_metadata.hpp, _native.SegmentMetadata, for the manager, which takes locks as slot 0, since it
+// is not a client; and of observe.hpp, _native.observe_segment, for processes that only watch.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -18,6 +18,7 @@
 
 #include "base/os.hpp"
 #include "heap/group.hpp"
+#include "heap/observe.hpp"
 #include "heap/segment_metadata.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
@@ -49,6 +50,13 @@ struct BlockFacts {
     std::uint64_t offset, nbytes;
     std::uint32_t generation;
     std::vector<HoldFacts> holds;
+};
+struct SegmentObservation {
+    std::uint64_t segment, payload_bytes, live_bytes, reserved_bytes;
+    std::uint32_t owner, live_blocks;
+    bool dedicated;
+    nb::bytes blocks;
+    std::vector<ObservedHolder> holders;
 };
 
 }  // namespace
@@ -87,6 +95,26 @@ struct Result<BlockFacts> {
     static constexpr std::tuple fields{
         field("block", &BlockFacts::block), field("offset", &BlockFacts::offset), field("nbytes", &BlockFacts::nbytes),
         field("generation", &BlockFacts::generation), field("holds", &BlockFacts::holds)};
+};
+template <>
+struct Result<ObservedHolder> {
+    static constexpr const char* name = "ObservedHolder";
+    static constexpr std::tuple fields{field("owner", &ObservedHolder::owner), field("kind", &ObservedHolder::kind),
+                                       field("blocks", &ObservedHolder::blocks),
+                                       field("nbytes", &ObservedHolder::bytes), field("since", &ObservedHolder::since)};
+};
+template <>
+struct Result<SegmentObservation> {
+    static constexpr const char* name = "SegmentObservation";
+    static constexpr std::tuple fields{field("segment", &SegmentObservation::segment),
+                                       field("owner", &SegmentObservation::owner),
+                                       field("payload_bytes", &SegmentObservation::payload_bytes),
+                                       field("dedicated", &SegmentObservation::dedicated),
+                                       field("live_blocks", &SegmentObservation::live_blocks),
+                                       field("live_bytes", &SegmentObservation::live_bytes),
+                                       field("reserved_bytes", &SegmentObservation::reserved_bytes),
+                                       field("blocks", &SegmentObservation::blocks),
+                                       field("holders", &SegmentObservation::holders)};
 };
 
 namespace {
@@ -224,6 +252,28 @@ std::vector<BlockFacts> list_blocks(SegmentMetadata& metadata, std::uint32_t lim
     return list;
 }
 
+// ------------------------------------------------------------------------------------------------------------ watching
+
+SegmentObservation observe_segment(int fd) {
+    Observation seen;
+    int error = 0;
+    {
+        const nb::gil_scoped_release released;
+        error = observe(fd, seen);
+    }
+    if (error == EINVAL) throw nb::value_error("the descriptor is not segment metadata of this layout version");
+    if (error) raise_os(error);
+    return {seen.segment,
+            seen.payload_bytes,
+            seen.live_bytes,
+            seen.reserved_bytes,
+            seen.owner,
+            seen.live_blocks,
+            seen.dedicated,
+            nb::bytes(seen.blocks.data(), seen.blocks.size() * sizeof(ObservedBlock)),
+            std::move(seen.holders)};
+}
+
 void add_holds(nb::class_<SegmentMetadata>& type) {
     type.def("release_holds", &release_holds, nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def("expire_tickets", &expire_tickets, nb::arg("seconds"))
@@ -240,6 +290,9 @@ void add_segment(nb::module_& m) {
     add_result<HoldFacts>(m);
     add_result<HoldKinds>(m);
     add_result<BlockFacts>(m);
+    add_result<ObservedHolder>(m);
+    add_result<SegmentObservation>(m);
+    m.def("observe_segment", &observe_segment, nb::arg("fd"));
     nb::class_<SegmentMetadata> type(m, "SegmentMetadata", nb::is_final());
     type.def_static("create", &create, nb::arg("name"), nb::arg("segment"), nb::arg("owner"), nb::arg("generation"),
                     nb::arg("payload_bytes"), nb::arg("dedicated"))

@@ -1,0 +1,273 @@
+"""The page's HTTP server: GET of a fixed table of paths, on the loopback, for those who have the token.
+
+Requests are checked in this order: size, Host, method, token, path. A browser that another site tricks into a request
+has another Host or no token (DNS rebinding; forged requests). HTTP/1.0: one request for each connection.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import json
+import secrets
+import socket
+import socketserver
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from time import monotonic
+from urllib.parse import parse_qsl
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Protocol
+
+    class Source(Protocol):
+        """Where the frames come from: `live.Live` or `recording.Replay`."""
+
+        def frames(self, start: float, speed: float) -> Iterator[dict[str, Any] | None]:
+            """Yield frames for ever, the first with all tables; None at least once a second while nothing changes."""
+
+
+HOST = "127.0.0.1"
+MAX_WAITING = 64
+"""Connections without a complete request; a further one closes the oldest of them."""
+MAX_STREAMS = 16
+"""Streams of events at a time."""
+MAX_HEAD_BYTES = 16 << 10
+"""Size of a request with its headers."""
+REQUEST_SECONDS = 5.0
+"""A request must be complete this long after its connection."""
+SEND_SECONDS = 10.0
+"""A client that takes nothing for this long is disconnected."""
+MAX_SPEED = 100.0
+"""Of a replay, as a multiple of the recorded time."""
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/map.js": ("map.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/uplot.js": ("uplot.js", "text/javascript"),
+    "/uplot.css": ("uplot.css", "text/css"),
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the page of one source. `serve_forever` blocks; other threads may use `url`, and call `shutdown`."""
+
+    request_queue_size = 4096
+    block_on_close = False
+
+    def __init__(self, source: Source, port: int = 0) -> None:
+        """Listen on the loopback at `port` (0: one that is free). Raises OSError: the port is in use."""
+        self.source = source
+        self.token = secrets.token_urlsafe(24)
+        folder = Path(__file__).parent / "static"
+        self.files = {
+            path: ((folder / name).read_bytes().replace(b"{{token}}", self.token.encode()), kind)
+            for path, (name, kind) in _FILES.items()
+        }
+        self._lock = threading.Lock()
+        self._waiting: dict[socket.socket, None] = {}  # oldest first
+        self._streams = 0
+        super().__init__((HOST, port), Handler)
+        self.hosts = {f"{host}:{self.server_port}" for host in (HOST, "localhost", "[::1]")}
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with its token."""
+        return f"http://{HOST}:{self.server_port}/?token={self.token}"
+
+    def server_bind(self) -> None:
+        """Bind without looking the host's name up, which may ask a name server."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own. Too many that wait: the oldest of them is closed."""
+        with self._lock:
+            self._waiting[request] = None
+            crowded = next(iter(self._waiting)) if len(self._waiting) > MAX_WAITING else None
+            if crowded is not None:
+                del self._waiting[crowded]
+                _end(crowded)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._waiting.pop(request, None)
+            super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing about connections that broke; anything else is a bug, and goes to stderr."""
+        import sys
+
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def has_request(self, request: socket.socket) -> None:
+        """Note that a connection has sent a complete request."""
+        with self._lock:
+            self._waiting.pop(request, None)
+
+    def start_stream(self) -> bool:
+        """Count a stream of events. False: there are too many."""
+        with self._lock:
+            if self._streams >= MAX_STREAMS:
+                return False
+            self._streams += 1
+            return True
+
+    def end_stream(self) -> None:
+        """A stream that was counted has ended."""
+        with self._lock:
+            self._streams -= 1
+
+
+def _end(connection: socket.socket) -> None:
+    """Let the thread that reads from a connection find its end. The thread closes it."""
+    with suppress(OSError):  # the other side was faster
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection, with one request."""
+
+    server: Server
+    server_version = "shmtensor"
+    sys_version = ""
+
+    def handle(self) -> None:
+        """Read one request and answer it. Blocks up to REQUEST_SECONDS for it."""
+        head = self._read_head()
+        self.server.has_request(self.connection)
+        self.connection.settimeout(SEND_SECONDS)
+        self.rfile = io.BytesIO(head)
+        self.close_connection = True
+        if head:
+            self.handle_one_request()
+
+    def _read_head(self) -> bytes:
+        """Return what the client sent up to the empty line, or MAX_HEAD_BYTES of it; empty if it did not finish."""
+        deadline = monotonic() + REQUEST_SECONDS
+        head = bytearray()
+        while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) < MAX_HEAD_BYTES:
+            left = deadline - monotonic()
+            if left <= 0:
+                return b""
+            self.connection.settimeout(left)
+            try:
+                part = self.connection.recv(MAX_HEAD_BYTES - len(head))
+            except TimeoutError:
+                return b""
+            if not part:
+                return b""
+            head += part
+        return bytes(head)
+
+    def parse_request(self) -> bool:
+        """Parse the request and check it, before its method is looked up. False: it was refused."""
+        self.request_version = "HTTP/1.0"
+        self.command = self.requestline = ""
+        if len(self.rfile.getbuffer()) >= MAX_HEAD_BYTES:  # type: ignore[attr-defined]
+            return self._refuse(431, f"a request has at most {MAX_HEAD_BYTES} bytes")
+        if not super().parse_request():
+            return False
+        hosts = self.headers.get_all("Host") or []
+        if len(hosts) != 1 or hosts[0].strip().lower() not in self.server.hosts:
+            return self._refuse(421, "the Host of the request is not this page's")
+        if self.command != "GET":
+            return self._refuse(405, "only GET is allowed")
+        path, _, query = self.path.partition("?")
+        try:
+            self.query = dict(parse_qsl(query, max_num_fields=8))
+        except ValueError:
+            return self._refuse(400, "too many fields in the query")
+        if not hmac.compare_digest(self.query.get("token", "").encode("utf-8", "replace"), self.server.token.encode()):
+            return self._refuse(
+                403, "the token is missing or wrong; open the URL that `shmtensor-manager page` printed"
+            )
+        if path != "/events" and path not in self.server.files:
+            return self._refuse(404, "there is no such path")
+        self.path = path
+        return True
+
+    def handle_expect_100(self) -> bool:
+        """Go on without asking for a body, which no request has."""
+        return True
+
+    def do_GET(self) -> None:
+        """Answer a request that was checked."""
+        if self.path == "/events":
+            self._stream()
+        else:
+            self._answer(200, *self.server.files[self.path])
+
+    def _stream(self) -> None:
+        """Send the frames of the source as server-sent events, until the client closes the connection."""
+        try:
+            start, speed = float(self.query.get("from", 0)), float(self.query.get("speed", 1))
+        except ValueError:
+            start = speed = -1.0
+        if not (0 <= start < float("inf") and 0 < speed <= MAX_SPEED):
+            self._refuse(400, f"from is a number of seconds, and speed a number up to {MAX_SPEED:g}")
+            return
+        if not self.server.start_stream():
+            self._refuse(503, f"the page is open {MAX_STREAMS} times; close one of them")
+            return
+        try:
+            self.send_response(200)
+            self._send_headers("text/event-stream")
+            for frame in self.server.source.frames(start, speed):
+                self.wfile.write(b":\n\n" if frame is None else b"data: " + encoded(frame) + b"\n\n")
+        finally:
+            self.server.end_stream()
+
+    def _answer(self, status: int, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        if status == 405:
+            self.send_header("Allow", "GET")
+        self.send_header("Content-Length", str(len(content)))
+        self._send_headers(kind)
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _send_headers(self, kind: str) -> None:
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def _refuse(self, status: int, text: str) -> bool:
+        """Answer with an error. Returns False, for `parse_request`."""
+        self._answer(status, text.encode() + b"\n", "text/plain")
+        return False
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that cannot be parsed, without repeating any of it."""
+        self._refuse(code, "the request cannot be understood")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: requests contain the token."""
+
+
+def encoded(frame: dict[str, Any]) -> bytes:
+    """Return a frame as JSON in one line."""
+    return json.dumps(frame, separators=(",", ":")).encode()
