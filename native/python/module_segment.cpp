@@ -23,6 +23,7 @@
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/results.hpp"
+#include "python/waits.hpp"
 
 namespace shmtensor {
 namespace {
@@ -258,7 +259,7 @@ SegmentObservation observe_segment(int fd) {
     Observation seen;
     int error = 0;
     {
-        const nb::gil_scoped_release released;
+        const GilRelease released;
         error = observe(fd, seen);
     }
     if (error == EINVAL) throw nb::value_error("the descriptor is not segment metadata of this layout version");

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import signal
 import struct
 import threading
 from collections.abc import Iterator
@@ -174,6 +175,23 @@ def test_a_manager_that_ends_and_comes_back(here: World) -> None:
         watcher.until(lambda seen: seen.tables["manager"]["manager"].get("pid") == pid, "the next one")
 
 
+def test_a_manager_that_is_stopped(here: World, manager: client.Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its group is shown as before, and that it does not answer."""
+    monkeypatch.setattr(live, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(live, "SILENT_SECONDS", 0.5)
+    kept = [manager.allocate(100)]
+    with Watcher(manager.address) as watcher:
+        watcher.until(lambda seen: totals(seen)[0] == 1, "the block")
+        here.server.send_signal(signal.SIGSTOP)
+        try:
+            watcher.until(lambda seen: "does not answer" in seen.tables["manager"]["manager"]["problem"], "the problem")
+            kept.append(manager.allocate(100))
+            watcher.until(lambda seen: totals(seen)[0] == 2, "a block that was made meanwhile")
+        finally:
+            here.server.send_signal(signal.SIGCONT)
+        watcher.until(lambda seen: not seen.tables["manager"]["manager"]["problem"], "an answer")
+
+
 def test_memory_that_cannot_be_seen(here: World) -> None:
     here.serve()
     with pytest.raises(Exception, match="cannot be seen from here"):
@@ -224,7 +242,7 @@ def test_a_frame_has_only_what_changed() -> None:
     frame = difference(before, after)
     assert frame["clients"] == {"1": None, "2": {"pid": 3}, "4": {"pid": 4}} and "segments" not in frame
     ((segment, first, text),) = frame["blocks"]
-    assert segment == "1" and first <= 3000 and len(text) < 10_000
+    assert segment == "1" and first <= 3000 and len(text) < 1000
     seen = before.copy()
     apply(seen, frame)
     assert (seen.tables, seen.blocks) == (after.tables, after.blocks)

@@ -51,6 +51,7 @@ def test_recorded_by_the_command_and_shown_again(here: World, manager: client.Ma
         until(lambda: path.stat().st_size and blocks_in(last_of(path)) == number, f"{number} blocks to be recorded")  # noqa: B023
     process.send_signal(signal.SIGTERM)
     assert process.wait(BOUND) == 0
+    assert process.stderr is not None and process.stderr.read() == ""
     assert path.stat().st_mode & 0o777 == 0o600
     content = path.read_bytes()
     assert content.endswith(b"\n") and json.loads(content.splitlines()[0]) == {"shmtensor_recording": 1}
@@ -198,7 +199,6 @@ def test_a_disk_that_is_full(here: World, manager: client.Manager) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda text, file: problems.append(text))
         recorder._run()
-    recorder._file.close()
     assert problems == ["shmtensor-manager: recording to /dev/full ended: No space left on device"]
 
 

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from time import CLOCK_MONOTONIC, clock_gettime_ns, monotonic, time
 
-from shmtensor.errors import ManagerError, ManagerTimeout
+from shmtensor.errors import ManagerError, ManagerTimeout, ShmTensorError
 from shmtensor.manager import protocol
 from shmtensor.manager.connection import Observer
 from shmtensor.manager.monitor.page.picture import Picture, difference, is_empty
@@ -131,9 +131,10 @@ class _Watch:
                         self._figures = {name: stats[name] for name in FIGURES}
                         self._asked = monotonic()
                         self.ended.wait(ASK_SECONDS)
-            except ManagerTimeout:
-                continue  # it is stopped; its memory is there
-            except ManagerError as problem:
+            except ManagerTimeout as problem:
+                self._problem = str(problem)
+                continue  # it is stopped; what is known of its memory can still be read
+            except ShmTensorError as problem:
                 self._manager, self._problem = None, str(problem)
             self.ended.wait(ASK_SECONDS)
 
@@ -150,7 +151,7 @@ class _Watch:
                 try:
                     sampler = of and Sampler(*of)
                 except ManagerError as problem:
-                    self._problem = str(problem)
+                    of, self._problem = None, str(problem)
             picture = sampler.picture() if sampler else Picture()
             picture.t, picture.now = time(), clock_gettime_ns(CLOCK_MONOTONIC) // 1_000_000_000
             picture.tables["manager"]["manager"] = self._row() if sampler else {"problem": self._problem}

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 TABLES = ("manager", "clients", "segments", "rings")
 ROW_BYTES = 24
 """Of a block: offset / 64, owner << 8 | kind (u32 each), bytes (u64), since, holds (u32 each); little endian."""
-CHUNK_BYTES = 256 * ROW_BYTES
-"""Blocks are compared and sent in pieces of this size."""
+CHUNK_BYTES = 16 * ROW_BYTES
+"""Blocks are sent in pieces of this size."""
+SPLIT = 16
+"""Pieces that are compared together first."""
 MAX_ROWS = 1 << 20
 
 
@@ -97,13 +99,19 @@ def _compare(key: str, old: bytes, new: bytes, pieces: list[list[Any]]) -> None:
         return
     new = new.ljust(len(old), b"\0")
     old = old.ljust(len(new), b"\0")
-    start = -1
-    for at in range(0, len(new) + CHUNK_BYTES, CHUNK_BYTES):
-        if old[at : at + CHUNK_BYTES] != new[at : at + CHUNK_BYTES]:
-            start = at if start < 0 else start
-        elif start >= 0:
-            pieces.append([key, start // ROW_BYTES, b64encode(new[start:at]).decode()])
-            start = -1
+    ranges: list[list[int]] = []
+    for at in range(0, len(new), SPLIT * CHUNK_BYTES):
+        end = at + SPLIT * CHUNK_BYTES
+        if old[at:end] == new[at:end]:
+            continue
+        for start in range(at, min(end, len(new)), CHUNK_BYTES):
+            stop = start + CHUNK_BYTES
+            if old[start:stop] != new[start:stop]:
+                if ranges and ranges[-1][1] == start:
+                    ranges[-1][1] = stop
+                else:
+                    ranges.append([start, stop])
+    pieces += [[key, start // ROW_BYTES, b64encode(new[start:stop]).decode()] for start, stop in ranges]
 
 
 def apply(picture: Picture, frame: Frame) -> None:
@@ -123,17 +131,21 @@ def apply(picture: Picture, frame: Frame) -> None:
                     rows[key] = row
                 else:
                     raise ValueError(f"a row of {name} is not an object")
+        changed: dict[str, bytearray] = {}
         for key, first, text in frame.get("blocks", ()):
-            picture.blocks[key] = _put(picture.blocks.get(key, b""), first, b64decode(text, validate=True))
+            if key not in changed:
+                changed[key] = bytearray(picture.blocks.get(key, b""))
+            _put(changed[key], first, b64decode(text, validate=True))
+        picture.blocks |= {key: bytes(rows) for key, rows in changed.items()}
         for key in picture.blocks.keys() - picture.tables["segments"].keys():
             del picture.blocks[key]
     except (KeyError, TypeError, AttributeError, OverflowError) as problem:
         raise ValueError(f"not a frame: {problem!r}") from None
 
 
-def _put(blocks: bytes, first: int, rows: bytes) -> bytes:
+def _put(blocks: bytearray, first: int, rows: bytes) -> None:
     at = first * ROW_BYTES
     if not 0 <= first < MAX_ROWS or len(rows) % ROW_BYTES or len(rows) > MAX_ROWS * ROW_BYTES:
         raise ValueError("blocks beyond the end of a table")
-    blocks = blocks.ljust(at, b"\0")
-    return blocks[:at] + rows + blocks[at + len(rows) :]
+    blocks.extend(bytes(max(0, at - len(blocks))))
+    blocks[at : at + len(rows)] = rows

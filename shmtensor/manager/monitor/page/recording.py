@@ -69,6 +69,8 @@ class Recorder:
                 self._write(frame)
         except OSError as problem:
             print(f"shmtensor-manager: recording to {self._path} ended: {problem.strerror}", file=sys.stderr)
+        finally:
+            self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
         data = memoryview(json.dumps(line, separators=(",", ":")).encode() + b"\n")

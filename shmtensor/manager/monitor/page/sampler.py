@@ -104,7 +104,10 @@ class Sampler:
         picture = Picture()
         picture.tables["clients"] = self._clients()
         for number, segment in self._segments.items():
-            seen = _native.observe_segment(segment.metadata)
+            try:
+                seen = _native.observe_segment(segment.metadata)
+            except (ValueError, OSError):
+                continue  # damaged, or no memory is left here for a copy
             row = {
                 "owner": seen.owner,
                 "payload": seen.payload_bytes,
@@ -163,7 +166,7 @@ class Sampler:
                 facts = _native.observe_segment(fd)
                 if facts.dedicated and facts.payload_bytes == _native.RING_BYTES and number in payloads:
                     _open_ring(segment, payloads[number])
-            except ValueError:  # its name is right, its content is not
+            except (ValueError, OSError):  # its name is right, its content is not
                 segment.close()
                 continue
             self._segments[number] = segment

@@ -12,12 +12,15 @@ import json
 import secrets
 import socket
 import socketserver
+import sys
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
 from urllib.parse import parse_qsl
+
+from shmtensor.errors import ShmTensorError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,10 +118,11 @@ class Server(ThreadingHTTPServer):
             super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing about connections that broke; anything else is a bug, and goes to stderr."""
-        import sys
-
-        if not isinstance(sys.exception(), OSError):
+        """Say nothing about connections that broke. Another error goes to stderr; one that is not ours is a bug."""
+        problem = sys.exception()
+        if isinstance(problem, ShmTensorError):
+            print(f"shmtensor-manager: {problem}", file=sys.stderr)
+        elif not isinstance(problem, OSError):
             super().handle_error(request, client_address)
 
     def has_request(self, request: socket.socket) -> None:

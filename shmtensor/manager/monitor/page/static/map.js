@@ -3,10 +3,12 @@
 
 const ROW = 6; // words of a block: offset / 64, owner << 8 | kind, size (low, high), since, holds
 const KIND_CLIENT = 1;
-const CELL = 3; // device pixels
+const CELLS = [8, 6, 5, 4, 3]; // device pixels; the largest with which everything is shown in cells of UNIT bytes
+const UNIT = 64;
 const LABEL = 150; // CSS pixels at the left
 const HEIGHT = 460; // CSS pixels, unless there are very many segments
 const FREE = 0xff3f362f; // reserved, and no block lives there; colours are 0xAABBGGRR
+const EDGE = 0xff1c1714; // the last cell of a larger block
 const FRESH_SECONDS = 2;
 const EMPTY = new Uint32Array(0);
 
@@ -30,7 +32,7 @@ function shades(holder) {
     const hex = probe.fillStyle;
     const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
     const mixed = (share, to) => word(...parts.map((part) => Math.round(part * (1 - share) + to * share)));
-    found = [word(...parts), mixed(0.24, 0), mixed(0.55, 255), mixed(0.72, 28)]; // two shades, fresh, dimmed
+    found = [word(...parts), mixed(0.24, 0), mixed(0.4, 255), mixed(0.72, 28)]; // two shades, fresh, dimmed
     palette.set(holder, found);
   }
   return found;
@@ -92,8 +94,8 @@ class MemoryMap {
 
   layout(segments, columns, rows) {
     const bands = [...segments].map(([id, row]) => ({ id, row, extent: this.extent(id, row) }));
-    let unit = 64;
-    for (; ; unit *= 2) {
+    let unit = UNIT;
+    for (; ; unit = Math.ceil((unit * 1.15) / 64) * 64) {
       let at = 0;
       for (const band of bands) {
         band.from = at;
@@ -108,9 +110,16 @@ class MemoryMap {
   draw(segments, now) {
     const ratio = window.devicePixelRatio || 1;
     const width = Math.round(this.canvas.clientWidth * ratio);
-    const columns = Math.max(1, Math.floor((width - LABEL * ratio) / CELL));
-    const { bands, unit, used } = this.layout(segments, columns, Math.floor((HEIGHT * ratio) / CELL));
-    const height = Math.max(Math.round(HEIGHT * ratio), used * CELL);
+    let found = null;
+    let columns = 1;
+    let cell = 0;
+    for (cell of CELLS) {
+      columns = Math.max(1, Math.floor((width - LABEL * ratio) / cell));
+      found = this.layout(segments, columns, Math.floor((HEIGHT * ratio) / cell));
+      if (found.unit === UNIT && found.used * cell <= HEIGHT * ratio) break;
+    }
+    const { bands, unit, used } = found;
+    const height = Math.max(Math.round(HEIGHT * ratio), used * cell);
     if (this.canvas.width !== width || this.canvas.height !== height) {
       this.canvas.width = width;
       this.canvas.height = height;
@@ -129,10 +138,10 @@ class MemoryMap {
     const context = this.context;
     context.clearRect(0, 0, width, height);
     context.imageSmoothingEnabled = false;
-    context.drawImage(this.cells, LABEL * ratio, 0, columns * CELL, used * CELL);
+    context.drawImage(this.cells, LABEL * ratio, 0, columns * cell, used * cell);
     this.bands = bands;
-    this.grid = { ratio, columns, unit };
-    this.labels(bands, ratio);
+    this.grid = { ratio, columns, unit, cell };
+    this.labels(bands, ratio, cell);
     return unit;
   }
 
@@ -162,16 +171,17 @@ class MemoryMap {
       if (this.chosen !== null && this.chosen !== holder >>> 8) colour = colours[3];
       if (to - from < 8) for (let cell = from; cell < to; cell++) pixels[cell] = colour;
       else pixels.fill(colour, from, to);
+      if (to - from > 3) pixels[to - 1] = EDGE;
     }
   }
 
-  labels(bands, ratio) {
+  labels(bands, ratio, cell) {
     const context = this.context;
     context.textBaseline = "top";
     for (const band of bands) {
-      const top = band.from * CELL;
+      const top = band.from * cell;
       const lines = this.describe(band);
-      const room = Math.floor((band.rows + 2) * CELL / (13 * ratio));
+      const room = Math.floor((band.rows + 2) * cell / (13 * ratio));
       lines.slice(0, Math.max(bands.length > 40 ? 0 : 1, room)).forEach((line, index) => {
         context.font = `${11 * ratio}px system-ui, sans-serif`;
         context.fillStyle = index ? "#8b96a5" : "#dde3ea";
@@ -183,9 +193,9 @@ class MemoryMap {
   // The block at a place of the canvas (CSS pixels), or the segment if no block is there; null: neither.
   find(x, y) {
     if (!this.grid) return null;
-    const { ratio, columns, unit } = this.grid;
-    const column = Math.floor((x - LABEL) * ratio / CELL);
-    const row = Math.floor(y * ratio / CELL);
+    const { ratio, columns, unit, cell } = this.grid;
+    const column = Math.floor((x - LABEL) * ratio / cell);
+    const row = Math.floor(y * ratio / cell);
     const band = this.bands.find((one) => row >= one.from && row < one.from + one.rows);
     if (!band || column >= columns) return null;
     const at = ((row - band.from) * columns + column) * unit;

@@ -201,7 +201,7 @@ function drawHolders() {
     who.append(swatch, nameOf(holder.owner) + (holder.kind === KIND_CLIENT || holder.owner >= FIRST_RING ? "" : " (sent)"));
     const command = (tables.clients.get(String(holder.owner)) || {}).command || "";
     const cells = [count(holder.blocks), bytes(holder.size), duration(now - holder.since)];
-    made.append(who, element("td", command, { title: command }));
+    made.append(who, element("td", command.replace(/^\S*\//, ""), { title: command }));
     made.append(...cells.map((text) => element("td", text, { className: "number" })));
     made.onmousedown = () => {
       map.chosen = map.chosen === holder.owner ? null : holder.owner;
@@ -211,7 +211,7 @@ function drawHolders() {
     return made;
   });
   if (holders.length > SHOWN_ROWS) rows.push(element("tr", `and ${holders.length - SHOWN_ROWS} more`));
-  byId("holders").replaceChildren(columnsOf(["who", "command", "", "", ""]),
+  byId("holders").replaceChildren(columnsOf(["who", "command", "count", "size", "age"]),
     header(["held by", "command", "blocks", "bytes", "oldest"], ["", "", "number", "number", "number"]), ...rows);
 }
 
@@ -233,11 +233,11 @@ function drawQueues() {
     return made;
   });
   if (rings.length > SHOWN_ROWS) rows.push(element("tr", `and ${rings.length - SHOWN_ROWS} more`));
-  byId("queues").replaceChildren(columnsOf(["", "bar", "", "", ""]),
+  byId("queues").replaceChildren(columnsOf(["who", "bar", "count", "age", "size"]),
     header(["", "depth", "messages", "peak", "bytes"], ["", "", "number", "number", "number"]), ...rows);
 }
 
-function chart(place, columns, series, format) {
+function chart(place, columns, series, format, incrs) {
   const grid = { stroke: "#2a313b", width: 1 };
   const axis = { stroke: "#8b96a5", grid, ticks: grid, font: "11px system-ui" };
   const cursorLine = (made) => {
@@ -251,7 +251,7 @@ function chart(place, columns, series, format) {
     height: 170,
     cursor: { sync: { key: "page" }, drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } },
-    axes: [axis, { ...axis, size: 74, values: (_, values) => values.map(format) }],
+    axes: [axis, { ...axis, size: 74, incrs, values: (_, values) => values.map(format) }],
     series: [{}, ...series.map((one) => ({ width: 1.5, points: { show: false }, value: (_, value) => value === null ? "" : format(value), ...one }))],
     hooks: { draw: [cursorLine] },
   }, [[], ...columns.map(() => [])], place);
@@ -263,7 +263,8 @@ function chart(place, columns, series, format) {
 }
 const charts = [
   chart(byId("bytes"), [2, 1], [
-    { label: "reserved", stroke: "#6f7b8a", fill: "#6f7b8a22" }, { label: "live", stroke: "#4aa8e8", fill: "#4aa8e833" }], bytes),
+    { label: "reserved", stroke: "#6f7b8a", fill: "#6f7b8a22" }, { label: "live", stroke: "#4aa8e8", fill: "#4aa8e833" }],
+    bytes, Array.from({ length: 46 }, (_, power) => 2 ** power)),
   chart(byId("counts"), [3, 4], [
     { label: "blocks", stroke: "#58c27d" }, { label: "messages in queues", stroke: "#f2b544" }],
     (value) => (Number.isInteger(value) ? count(value) : "")),
