@@ -89,6 +89,31 @@ def test_a_group_and_a_child_that_is_killed(here: World, browser: Any) -> None:
     check_console(browser)
 
 
+MANY = """
+import random, select, sys, shmtensor as st
+kept = [st.zeros(16, shared=True) for _ in range(100_000)]
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.05)[0]:
+    for _ in range(500):
+        kept[random.randrange(100_000)] = st.zeros(16, shared=True)
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_hundred_thousand_blocks_that_change(here: World, browser: Any) -> None:
+    address = here.serve()
+    child = here.script(MANY, env={"SHMTENSOR_MANAGER": os.fsdecode(address)})
+    line_of(child)
+    browser.get(page_of(here))
+    until(lambda: value(browser, "shmtensor.map.drawn") >= 99_999, "the blocks to be drawn")
+    drawn = value(browser, "shmtensor.drawing.draws")
+    until(lambda: value(browser, "shmtensor.drawing.draws") > drawn + 30, "thirty pictures more")
+    assert abs(value(browser, "shmtensor.map.drawn") - 100_000) < 1000  # pictures may be torn
+    kill(child)
+    until(lambda: value(browser, "shmtensor.map.drawn") == 0, "the blocks to go from the map")
+    check_console(browser)
+
+
 def test_a_block_is_described_under_the_pointer(here: World, browser: Any) -> None:
     address = here.serve()
     child = here.script(CHILD, env={"SHMTENSOR_MANAGER": os.fsdecode(address)})
