@@ -138,8 +138,9 @@ std::uint32_t Store::take_record(std::uint32_t units) {
     }
     const std::uint64_t reserved = ring_.header().reserved_bytes.load(std::memory_order_acquire);  // SYNC: reserved
     if (kMessagesAt + (std::uint64_t{h.high} + units) * kRingUnit > reserved) {
-        const std::uint64_t more = std::max<std::uint64_t>({units, kMoreUnits, h.high / 4});
-        room_ = std::min(kMessagesAt + (h.high + more) * kRingUnit, std::uint64_t{kRingBytes});
+        const std::uint64_t least = kMessagesAt + (std::uint64_t{h.high} + units) * kRingUnit;
+        const std::uint64_t more = kMessagesAt + (h.high + std::max<std::uint64_t>(kMoreUnits, h.high / 4)) * kRingUnit;
+        room_ = std::max(least, std::min(more, std::uint64_t{kRingBytes}));
         return 0;
     }
     const std::uint32_t at = h.high;
@@ -149,6 +150,10 @@ std::uint32_t Store::take_record(std::uint32_t units) {
     SHMTENSOR_POINT("store.record.made");
     h.high = at + units;
     return at;
+}
+
+RingStatus Store::no_record() const {
+    return room_ > kRingBytes ? RingStatus::too_large : RingStatus::no_room;
 }
 
 void Store::free_record(std::uint32_t at) {
@@ -582,11 +587,11 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
     const std::uint32_t change = count_of(ring_.header().tail.at.word.load(std::memory_order_relaxed)) + 1;
     for (NewObject& object : objects) {
         const std::uint32_t at = write(object, change);
-        if (at == 0) return leave(room_ > kRingBytes - kRingUnit ? RingStatus::too_large : RingStatus::no_room);
+        if (at == 0) return leave(no_record());
         records.push_back(at);
         object.version = record(at).version;
     }
-    if (!transfer(records, slot, cached)) return leave(RingStatus::no_room);
+    if (!transfer(records, slot, cached)) return leave(no_record());
     std::uint64_t put = 0;
     for (std::size_t i = 0; i < objects.size(); ++i) {
         if (const std::uint32_t known = find(objects[i].key)) {
@@ -668,7 +673,7 @@ RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLo
         const std::uint32_t key_at = sizeof(StoreRecord);
         const std::uint32_t at = write_record(key, units_of_bytes(key_at + key.text.size()), 0);
         if (at == 0) {
-            result = RingStatus::no_room;
+            result = no_record();
         } else {
             StoreRecord& r = record(at);
             r.key_at = key_at;
@@ -731,7 +736,32 @@ RingStatus Store::facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t s
     return there ? RingStatus::ok : RingStatus::empty;
 }
 
-RingStatus Store::keys(std::string_view prefix, std::string_view after, std::vector<Found>& found, std::uint32_t slot,
+Store::Keys::Keys(std::size_t keys, std::size_t bytes) {
+    text_.reserve(bytes);
+    ends_.reserve(keys);
+    versions_.reserve(keys);
+}
+
+void Store::Keys::clear() {
+    text_.clear();
+    ends_.clear();
+    versions_.clear();
+}
+
+std::string_view Store::Keys::key(std::size_t index) const {
+    const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
+    return std::string_view(text_).substr(begin, ends_[index] - begin);
+}
+
+bool Store::Keys::add(std::string_view key, std::uint64_t version) {
+    if (ends_.size() == ends_.capacity() || text_.capacity() - text_.size() < key.size()) return false;
+    text_.append(key);
+    ends_.push_back(text_.size());
+    versions_.push_back(version);
+    return true;
+}
+
+RingStatus Store::keys(std::string_view prefix, std::string_view after, Keys& found, std::uint32_t slot,
                        SegmentLookup& lookup, unsigned patience_ms) {
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
     Links links;
@@ -740,12 +770,9 @@ RingStatus Store::keys(std::string_view prefix, std::string_view after, std::vec
     if (!after.empty() && at != 0 && key_of(at) == after) at = tower(at)[0];
     RingStatus result = RingStatus::empty;
     for (; at != 0 && key_of(at).starts_with(prefix); at = tower(at)[0]) {
-        if (is_over(at)) continue;
-        if (found.size() == found.capacity()) {
-            result = RingStatus::ok;
-            break;
-        }
-        found.push_back({std::string(key_of(at)), record(at).version});
+        if (is_over(at) || found.add(key_of(at), record(at).version)) continue;
+        result = RingStatus::ok;
+        break;
     }
     unlock();
     return result;
@@ -799,7 +826,7 @@ RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_
     const std::uint32_t key_at = kRecordUnits * kRingUnit + sizeof(Message);
     const std::uint32_t at = write_record(
         key, units_of_bytes(key_at + key.text.size() + sizeof(std::uint32_t) * (from.levels + 1)), from.levels);
-    if (at == 0) return leave(RingStatus::no_room);
+    if (at == 0) return leave(no_record());
     StoreRecord& r = record(at);
     r.key_at = key_at;
     r.version = version;

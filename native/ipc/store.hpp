@@ -92,8 +92,23 @@ class Store {
     RingStatus spilled(std::vector<std::uint64_t>& versions, std::size_t* needed, std::uint32_t slot,
                        SegmentLookup& lookup, unsigned patience_ms);
     // The keys that begin with `prefix`, in order, from `after` on (which is left out unless it is empty), with their
-    // versions: at most as many as the capacity of `keys`. ok: there may be more.
-    RingStatus keys(std::string_view prefix, std::string_view after, std::vector<Found>& found, std::uint32_t slot,
+    // versions: as many as have room. ok: there may be more.
+    class Keys {
+       public:
+        Keys(std::size_t keys, std::size_t bytes);  // bytes: kMaxKeyBytes at least
+        void clear();
+        std::size_t size() const { return ends_.size(); }
+        std::string_view key(std::size_t index) const;
+        std::uint64_t version(std::size_t index) const { return versions_[index]; }
+
+       private:
+        friend class Store;
+        bool add(std::string_view key, std::uint64_t version);  // allocates nothing; false: no room
+        std::string text_;
+        std::vector<std::size_t> ends_;
+        std::vector<std::uint64_t> versions_;
+    };
+    RingStatus keys(std::string_view prefix, std::string_view after, Keys& found, std::uint32_t slot,
                     SegmentLookup& lookup, unsigned patience_ms);
 
     StoreHeader& header() const { return *reinterpret_cast<StoreHeader*>(ring_.at_ + kReadersAt); }
@@ -135,6 +150,7 @@ class Store {
     void unlink(std::uint32_t at);
     void grow_chains();
     std::uint32_t take_record(std::uint32_t units);  // 0: see room()
+    RingStatus no_record() const;                    // why take_record() gave none
     void free_record(std::uint32_t at);
     std::uint32_t write(const NewObject& object, std::uint32_t change);
     std::uint32_t write_record(const StoreKey& key, std::uint32_t units, std::uint32_t levels);

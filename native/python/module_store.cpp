@@ -260,22 +260,21 @@ nb::list keys(PyStore& self, nb::handle prefix, bool versions) {
     const std::string_view begins(at, static_cast<std::size_t>(bytes));
     nb::list all;
     std::string after;
-    std::vector<Store::Found> found;
+    Store::Keys found(kKeysAtOnce, kKeysAtOnce * 64);
     for (RingStatus status = RingStatus::ok; status == RingStatus::ok;) {
         ClientLookup lookup(self.ring.self, kForever);
         status = self.call(lookup, [&](unsigned patience) {
             found.clear();
-            found.reserve(kKeysAtOnce);
             return self.store.keys(begins, after, found, self.client().slot(), lookup, patience);
         });
-        for (const Store::Found& one : found) {
-            const nb::str key(one.key.data(), one.key.size());
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            const nb::str key(found.key(i).data(), found.key(i).size());
             if (versions)
-                all.append(nb::make_tuple(key, one.version));
+                all.append(nb::make_tuple(key, found.version(i)));
             else
                 all.append(key);
         }
-        if (!found.empty()) after = found.back().key;
+        if (found.size() > 0) after = found.key(found.size() - 1);
         check_signals(self.ring.self);
     }
     return all;

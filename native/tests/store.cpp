@@ -175,14 +175,15 @@ struct Member {
         return until_done([&](unsigned p) { return store.reserve_key(StoreKey(key), slot, lookup, p); }) ==
                RingStatus::ok;
     }
-    std::vector<Store::Found> keys() {
-        std::vector<Store::Found> found;
+    std::vector<std::string> keys(std::size_t at_most = 10'000) {
+        Store::Keys found(at_most, at_most * 64);
         until_done([&](unsigned p) {
             found.clear();
-            found.reserve(10000);
             return store.keys("", "", found, slot, lookup, p);
         });
-        return found;
+        std::vector<std::string> all;
+        for (std::size_t i = 0; i < found.size(); ++i) all.emplace_back(found.key(i));
+        return all;
     }
     void spill_one() {
         Store::Found found;
@@ -233,19 +234,19 @@ void audit(World& world, const std::string& what) {
         Member me(world, slot, 0);
         std::uint32_t group = kNone;
         std::string last;
-        for (const Store::Found& found : me.keys()) {
-            const std::uint32_t number = me.get(found.key);
-            want(number != kNone, what + ": " + found.key + " is listed and not there");
-            want(last < found.key, what + ": keys are out of order");
-            last = found.key;
-            if (!found.key.starts_with("group/")) continue;
+        for (const std::string& key : me.keys()) {
+            const std::uint32_t number = me.get(key);
+            want(number != kNone, what + ": " + key + " is listed and not there");
+            want(last < key, what + ": keys are out of order");
+            last = key;
+            if (!key.starts_with("group/")) continue;
             want(group == kNone || group == number, what + ": half of a put is there");
             group = number;
         }
         if (const char* wrong = me.store.check()) fail(what + ": " + wrong);
         want(group == kNone || (me.get("group/a") != kNone && me.get("group/b") != kNone && me.get("group/c") != kNone),
              what + ": a part of a put is missing");
-        for (const Store::Found& found : me.keys()) want(me.remove(found.key), what + ": cannot remove " + found.key);
+        for (const std::string& key : me.keys()) want(me.remove(key), what + ": cannot remove " + key);
         if (const char* wrong = me.store.check()) fail(what + ": " + wrong);
         want(me.store.header().objects == 0 && me.store.header().bytes == 0, what + ": the store is not empty");
         want(me.client.close(), what + ": close");
@@ -531,12 +532,7 @@ void many(std::uint32_t count) {
             }
         }
         if (const char* wrong = me.store.check()) fail(std::string{"many: "} + wrong);
-        std::vector<Store::Found> found;
-        found.reserve(count);
-        want(me.store.keys("", "", found, slot, me.lookup, 100) == RingStatus::empty, "keys");
-        std::vector<std::string> listed;
-        for (const Store::Found& one : found) listed.push_back(one.key);
-        want(listed == std::vector<std::string>(known.begin(), known.end()), "other keys are listed");
+        want(me.keys(count) == std::vector<std::string>(known.begin(), known.end()), "other keys are listed");
         want(me.client.close(), "close");
     }
     world.reclaim(slot);

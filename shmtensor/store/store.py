@@ -333,6 +333,10 @@ class Store(RingObject):
         text = f"no room for {key!r} in the store {self._name!r}: {size(found.nbytes)} of {size(found.max_bytes)} used"
         if found.max_spilled_bytes:
             text += f", and {size(found.spilled_nbytes)} of {size(found.max_spilled_bytes)} in files"
+        if never and not found.max_bytes:
+            return (
+                f"no room for {key!r} in the store {self._name!r}: its table has its full size of 1 GiB; delete objects"
+            )
         if never:
             return f"{text}, and it is larger than max_bytes; use a store with a higher limit"
         held = [stats for name in self.keys() if (stats := self._stat(name)) and (stats.pinned or stats.holders)]
