@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 OBSERVING: dict[str, tuple[str, str]] = {
     "metrics": ("metrics", "serve the manager's figures to Prometheus, or write them to a file for node_exporter"),
     "page": ("page", "serve a page on the loopback that draws the memory of a group"),
+    "doctor": ("doctor", "check limits, memory, rights, versions and left files, and say what to do"),
 }
 """Commands that only look: the module of `monitor`, which has `add_arguments(parser)` and `run(options)`; a help line.
 
