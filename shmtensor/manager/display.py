@@ -61,7 +61,7 @@ def status(figures: dict[str, Any]) -> str:
         ("address", figures["address"]),
         ("pid", str(figures["pid"])),
         ("version", f"{figures['version']} (protocol {figures['protocol']}, layout {figures['layout']})"),
-        ("kind", "started on demand, ends after its last client" if figures["private"] else "serves until stopped"),
+        ("kind", _manager_kind(figures)),
         ("uptime", duration(figures["uptime_seconds"])),
         ("log", figures["log"]),
         ("clients", ", ".join([clients, *extra])),
@@ -77,6 +77,18 @@ def status(figures: dict[str, Any]) -> str:
         ("descriptors", f"{figures['descriptors']} of {figures['max_descriptors']}"),
     ]
     return "\n".join(f"{key:<12} {value}" for key, value in rows)
+
+
+def _manager_kind(figures: dict[str, Any]) -> str:
+    """Describe how a manager runs and when it ends."""
+    if figures.get("left"):
+        return "continues in the background for a `serve` that has ended, until its last client has ended"
+    ends = "until it is stopped"
+    if figures["idle_exit"] is not None:
+        ends = f"ends {duration(figures['idle_exit'])} after its last client"
+    if not figures["private"]:
+        return f"{'supervised service' if figures.get('supervised') else 'in the foreground'}, {ends}"
+    return f"{'in the background' if figures['idle_exit'] is None else 'started on demand'}, {ends}"
 
 
 def listing(document: dict[str, Any]) -> str:

@@ -120,31 +120,46 @@ def start(address: bytes, idle_exit: float | None = IDLE_EXIT_SECONDS, max_clien
     Raises:
         ManagerUnavailable: it could not be started; the message has the reason and what to set.
     """
-    if not sys.executable:
-        raise _cannot_start("sys.executable is empty, so there is no interpreter to run it")
     limits = ["" if value is None else repr(value) for value in (idle_exit, max_clients)]
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, os.fsdecode(address), *limits, *import_paths()]
     deadline = monotonic() + START_SECONDS
     while True:
-        out, said, code = _run(command, deadline)
-        if out == READY:  # not the exit code, which is not available in a program that ignores SIGCHLD
-            return
-        was_killed = said == KILLED or (not said and code < 0)
-        if not was_killed or monotonic() > deadline:
-            lines = said.decode("utf-8", "replace").strip().splitlines()
-            raise _cannot_start(lines[-1] if lines else f"it ended with exit code {code} and no message")
+        try:
+            return interpret(_PROGRAM, [os.fsdecode(address), *limits], deadline)
+        except NotReady as problem:
+            if not problem.was_killed or monotonic() > deadline:
+                raise ManagerUnavailable(
+                    f"cannot start the shared-memory manager: {problem}. If this process may not start others, run "
+                    f"`shmtensor-manager serve --address PATH` elsewhere and set {addresses.MANAGER_VARIABLE} to PATH; "
+                    f"if the directory cannot be used, set {addresses.RUNTIME_VARIABLE} to another one"
+                ) from None
 
 
-def _run(command: list[str], deadline: float) -> tuple[bytes, bytes, int]:
-    """Run a command until it closes stdout and stderr. Returns both outputs and its exit code.
+class NotReady(Exception):
+    """A program ended without READY, or could not be started. The text has the reason."""
 
-    Raises ManagerUnavailable.
+    def __init__(self, reason: str, was_killed: bool = False) -> None:
+        super().__init__(reason)
+        self.was_killed = was_killed
+
+
+def interpret(program: str, arguments: list[str], deadline: float) -> None:
+    """Run a program in a fresh interpreter until it closes stdout and stderr. Blocks.
+
+    Args:
+        program: its text, which prints READY when it is ready, or a reason to stderr.
+        arguments: for the program; this interpreter's import paths follow them.
+        deadline: on the monotonic clock, in seconds.
+
+    Raises:
+        NotReady: it did not print READY.
     """
     import subprocess
 
+    if not sys.executable:
+        raise NotReady("sys.executable is empty, so there is no interpreter to run it")
     try:
         child = subprocess.Popen(
-            command,
+            [sys.executable, "-I", "-S", "-c", program, *arguments, *import_paths()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -153,14 +168,20 @@ def _run(command: list[str], deadline: float) -> tuple[bytes, bytes, int]:
             cwd="/",
         )
     except OSError as problem:
-        raise _cannot_start(f"{problem.strerror} (cannot execute {sys.executable})") from None
+        raise NotReady(f"{problem.strerror} (cannot execute {sys.executable})") from None
     with child:
         try:
             out, said = child.communicate(timeout=max(0.0, deadline - monotonic()))
         except subprocess.TimeoutExpired:
             child.kill()
-            raise _cannot_start(f"it was not ready within {START_SECONDS:g} s") from None
-    return out, said, child.returncode
+            raise NotReady(f"it was not ready within {START_SECONDS:g} s") from None
+    if out == READY:  # not the exit code, which is not available in a program that ignores SIGCHLD
+        return
+    lines = said.decode("utf-8", "replace").strip().splitlines()
+    raise NotReady(
+        lines[-1] if lines else f"it ended with exit code {child.returncode} and no message",
+        was_killed=said == KILLED or (not said and child.returncode < 0),
+    )
 
 
 def kill(address: bytes) -> tuple[float | None, int | None]:
@@ -224,14 +245,6 @@ def succeed(address: bytes, idle_exit: float | None, max_clients: int | None) ->
             return
         sleep(POLL_SECONDS)
     start(address, idle_exit, max_clients)
-
-
-def _cannot_start(why: str) -> ManagerUnavailable:
-    return ManagerUnavailable(
-        f"cannot start the shared-memory manager: {why}. If this process may not start others, run `shmtensor-manager "
-        f"serve --address PATH` elsewhere and set {addresses.MANAGER_VARIABLE} to PATH; if the directory cannot be "
-        f"used, set {addresses.RUNTIME_VARIABLE} to another one"
-    )
 
 
 def import_paths() -> list[str]:

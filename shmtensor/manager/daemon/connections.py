@@ -117,7 +117,6 @@ class Connections:
     def listen(self, listener: socket.socket) -> None:
         """Accept connections from `listener` in place of the one before, which is emptied and closed."""
         before, self.listener = self.listener, listener
-        listener.setblocking(False)
         self._poll.register(listener.fileno(), select.EPOLLIN)
         if before is not listener:
             while self._accept(before):  # no new connections arrive there
@@ -133,6 +132,8 @@ class Connections:
         """Accept connections. False: none is waiting, or none can be accepted now."""
         for _ in range(ACCEPTED_PER_TURN):
             try:
+                # Each time: systemd makes a socket blocking when it passes it to the next process of the service.
+                listener.setblocking(False)
                 sock, _from = listener.accept()
             except BlockingIOError:
                 return False

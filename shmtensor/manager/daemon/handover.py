@@ -20,11 +20,12 @@ import select
 import signal
 import socket
 import sys
+from time import monotonic
 
+from shmtensor import _native
 from shmtensor.errors import ManagerUnavailable, ShmTensorError
-from shmtensor.manager import protocol
-from shmtensor.manager.daemon import peers
-from shmtensor.manager.launch import import_paths
+from shmtensor.manager import launch, protocol
+from shmtensor.manager.daemon import notify, peers
 from shmtensor.manager.lockfile import Life
 
 TYPE_CHECKING = False
@@ -41,16 +42,19 @@ MAX_SUCCESSORS = 3
 """Attempts of a manager that ends to fork a successor."""
 ASK_SECONDS = 1.0
 """Bound of a request for the role of a manager in the background."""
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that ask a manager to end. They wait while the role is handed over, until the next server has handlers."""
 _SERVES = protocol.encode(protocol.Goodbye())
 _PROGRAM = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.daemon.run as run;run.again(sys.argv[1])"
+_REHEARSAL = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.daemon.run as run;run.rehearse(sys.argv[1])"
 
 
 class Role:
     """The role of manager at an address: lock, listening socket and settings; everything but the group."""
 
     __slots__ = (
-        *("address", "dead", "idle_exit", "is_others", "is_own", "is_private", "keeper", "line", "listener", "lock"),
-        *("log", "made", "max_clients", "ready"),
+        *("address", "dead", "idle_exit", "is_left", "is_others", "is_own", "is_private", "keeper", "line", "listener"),
+        *("lock", "log", "made", "max_clients", "ready"),
     )
 
     def __init__(
@@ -64,6 +68,7 @@ class Role:
         idle_exit: float | None,
         max_clients: int | None,
         log: str | None,
+        is_left: bool = False,
         keeper: int = 0,
         line: socket.socket | None = None,
     ) -> None:
@@ -78,6 +83,7 @@ class Role:
             idle_exit: as for `run.serve`.
             max_clients: as for `run.serve`.
             log: as for `run.serve`.
+            is_left: this process continues in the background for a `serve` that has ended.
             keeper: pid of the process that keeps the previous manager's descriptors; 0: none.
             line: the socket to the keeper.
         """
@@ -89,6 +95,7 @@ class Role:
         self.idle_exit = idle_exit
         self.max_clients = max_clients
         self.log = log
+        self.is_left = is_left
         self.keeper = keeper
         self.line = line
         self.made: os.stat_result | None = None
@@ -105,9 +112,11 @@ class Role:
         return Life(os.getpid(), self.idle_exit, self.max_clients, self.address)
 
     def taken(self) -> None:
-        """Report that this process serves now: to `ready`, and to the keeper, which then ends."""
+        """Report that this process serves now: to `ready`, the supervisor, and the keeper, which then ends."""
         ready, self.ready = self.ready, lambda: None
         ready()
+        if not self.is_private:
+            notify.ready(self.address)
         self.is_others = False
         line, self.line, self.keeper = self.line, None, 0
         if line is not None:
@@ -207,8 +216,34 @@ def _fork() -> tuple[int, socket.socket]:
     return child, ours if child else childs
 
 
+def rehearse_restart() -> None:
+    """Start a fresh interpreter as `restart` does, which checks that it could be the manager. Blocks until it ends.
+
+    Raises:
+        NotReady: it could not; this process must not be replaced by it.
+    """
+    launch.interpret(_REHEARSAL, [json.dumps(_versions())], monotonic() + SUCCESSOR_SECONDS)
+
+
+def _versions() -> dict[str, int]:
+    return {"protocol": protocol.PROTOCOL_VERSION, "layout": _native.LAYOUT_VERSION}
+
+
+def check_versions(text: str) -> None:
+    """Check that this version can continue a group of the versions in `text`. Raises ManagerUnavailable."""
+    before, ours = json.loads(text), _versions()
+    if before != ours:
+        raise ManagerUnavailable(
+            f"the running manager and its clients have protocol {before['protocol']} and layout {before['layout']}, "
+            f"the installed version has protocol {ours['protocol']} and layout {ours['layout']}; end the clients "
+            "before the restart"
+        )
+
+
 def restart(role: Role) -> None:
     """Replace this process by a fresh interpreter, by exec, while a child is the keeper.
+
+    A supervisor sees the same process. Call `rehearse_restart` before.
 
     Blocks in the child, and returns there if the child has to serve again.
 
@@ -250,28 +285,25 @@ def _execute(role: Role) -> None:
     descriptors = (role.lock, role.listener.fileno(), role.line.fileno())
     settings = {name: getattr(role, name) for name in _PASSED}
     settings["address"] = os.fsdecode(role.address)
-    settings["descriptors"], settings["protocol"] = descriptors, protocol.PROTOCOL_VERSION
+    settings["descriptors"], settings["versions"] = descriptors, json.dumps(_versions())
     for fd in descriptors:
         os.set_inheritable(fd, True)
     try:
-        os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(settings), *import_paths()])
+        os.execv(
+            sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(settings), *launch.import_paths()]
+        )
     finally:  # reached only if exec failed
         for fd in descriptors:
             os.set_inheritable(fd, False)
 
 
-_PASSED = ("is_own", "is_private", "idle_exit", "max_clients", "log", "keeper")
+_PASSED = ("is_own", "is_private", "is_left", "idle_exit", "max_clients", "log", "keeper")
 
 
 def executed(text: str) -> Role:
     """Return the role that `restart` passed on. Raises ManagerUnavailable: it came from another version."""
     settings: dict[str, Any] = json.loads(text)
-    before = settings.pop("protocol")
-    if before != protocol.PROTOCOL_VERSION:
-        raise ManagerUnavailable(
-            f"the running manager and its clients speak protocol {before}, and the installed version speaks "
-            f"{protocol.PROTOCOL_VERSION}; end the clients before the restart"
-        )
+    check_versions(settings.pop("versions"))
     lock, listener, line = settings.pop("descriptors")
     for fd in (lock, listener, line):
         os.set_inheritable(fd, False)

@@ -17,9 +17,10 @@ import stat
 import sys
 from time import monotonic, sleep, time
 
+from shmtensor._loading import load
 from shmtensor.errors import ManagerUnavailable
 from shmtensor.manager import address as addresses
-from shmtensor.manager.daemon import handover, journal
+from shmtensor.manager.daemon import handover, journal, notify
 from shmtensor.manager.daemon.guard import Guard, listen, open_log, remove, remove_empty_log
 from shmtensor.manager.daemon.handover import Role
 from shmtensor.manager.daemon.journal import Past
@@ -309,6 +310,16 @@ def again(text: str) -> None:
         sys.exit(f"{LOG_HEAD.decode()}{os.getpid()}]: cannot restart: {problem}")
 
 
+def rehearse(text: str) -> None:
+    """Check, in a fresh interpreter, that this version can continue the group of a manager that restarts."""
+    load("manager.daemon.server")
+    try:
+        handover.check_versions(text)
+    except ManagerUnavailable as problem:
+        sys.exit(str(problem))
+    os.write(1, READY)
+
+
 def _rule(role: Role, quotas: tuple[int, int], asked: tuple[int | None, int | None]) -> None:
     """Run the manager, by one `Server` after the other, until another process has the role or none is needed.
 
@@ -330,6 +341,8 @@ def _rule(role: Role, quotas: tuple[int, int], asked: tuple[int | None, int | No
                 role.taken()
                 try:
                     server.run()
+                    if not role.is_private and not server.is_restarting:
+                        notify.stopping()
                 finally:
                     role.dead = None if server.replaced or server.needs_successor else server.past
                     if not server.is_to_be_followed:
@@ -393,6 +406,7 @@ def _open_server(
             before=before,
             keeper=role.keeper,
             is_private=role.is_private,
+            is_left=role.is_left,
             max_clients=MAX_CLIENTS if role.max_clients is None else role.max_clients,
             idle_exit=role.idle_exit,
             log=role.log or "",
@@ -437,6 +451,7 @@ def _listen(role: Role) -> None:
 
 def _goes_on(role: Role, server: Server) -> bool:
     """Hand over to a successor. True: this process has to serve, as the successor or because there is none."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, handover.END_SIGNALS)
     try:
         if server.asker is not None:
             role.is_others = handover.give(role, server.asker, server.request_id)
@@ -583,4 +598,4 @@ def _go_to_background(role: Role) -> None:
     os.close(null)
     _detach()
     if not role.is_private:
-        role.is_private, role.idle_exit = True, IDLE_EXIT_SECONDS
+        role.is_private, role.is_left, role.idle_exit = True, True, IDLE_EXIT_SECONDS

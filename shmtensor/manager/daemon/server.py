@@ -17,7 +17,7 @@ from time import monotonic, time
 from shmtensor import _native
 from shmtensor.manager import protocol
 from shmtensor.manager.address import journal_path, own_uid
-from shmtensor.manager.daemon import peers, takeover
+from shmtensor.manager.daemon import handover, notify, peers, takeover
 from shmtensor.manager.daemon.connections import DESCRIPTOR_LIMITS, Connections, send_last
 from shmtensor.manager.daemon.handshake import Handshake
 from shmtensor.manager.daemon.journal import Journal, Past
@@ -27,6 +27,7 @@ from shmtensor.manager.daemon.records import Refusal
 from shmtensor.manager.daemon.service import Service
 from shmtensor.manager.daemon.state import State
 from shmtensor.manager.daemon.watch import Watch
+from shmtensor.manager.launch import NotReady
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Server:
         before: Server | None = None,
         keeper: int = 0,
         is_private: bool = False,
+        is_left: bool = False,
         max_clients: int = MAX_CLIENTS,
         idle_exit: float | None = None,
         log: str = "",
@@ -97,7 +99,8 @@ class Server:
             group: the previous manager's group; None: create one.
             before: the previous manager, if it ran in this process; its segments are taken over directly.
             keeper: pid of the process that has the previous manager's descriptors; 0: none is known.
-            is_private: the manager was started on demand and runs in the background.
+            is_private: the manager runs in the background.
+            is_left: it continues there for a `serve` that has ended.
             max_clients: further clients are refused.
             idle_exit: end this many seconds after the last client; None: never.
             log: where the daemon's stderr goes, reported by STATS.
@@ -107,6 +110,7 @@ class Server:
         self._guard = guard
         self.idle_exit = idle_exit
         self.is_private = is_private
+        self.is_left = is_left
         self.log = log
         self.group = group or _native.Group.create(int.from_bytes(os.urandom(8), "little"))
         self.group_id = self.group.group_id
@@ -135,7 +139,8 @@ class Server:
     # ---------------------------------------------------------------------------------------------------------- loop
 
     def stop(self, *_: object) -> None:
-        """End after the current turn of the loop. May be called from a signal handler."""
+        """End after the current turn of the loop, also if a restart was asked for. The handler of END_SIGNALS."""
+        self.is_restarting = False
         self.stopping = True
 
     def _look_soon(self, *_: object) -> None:
@@ -143,11 +148,12 @@ class Server:
         self._guard_at = 0.0
 
     def __enter__(self) -> Server:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in handover.END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
                 signal.signal(number, self.stop)
         signal.signal(signal.SIGURG, self._look_soon)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handover.END_SIGNALS)  # those that came during a handover
         self._connections.listen(self._guard.listener)
         self._poll.register(self._wake, _READ)
         if self._guard.changes >= 0:
@@ -451,6 +457,8 @@ class Server:
             "group": f"{self.group_id:016x}",
             "epoch": self.epoch,
             "private": self.is_private,
+            "left": self.is_left,
+            "supervised": not self.is_private and notify.is_supervised(),
             "idle_exit": self.idle_exit,
             "started": self.started,
             "uptime_seconds": monotonic() - self._started,
@@ -463,10 +471,12 @@ class Server:
         self.stopping = True
 
     def _on_restart(self, connection: Connection, request_id: int) -> None:
-        if not os.access(sys.executable or "", os.X_OK):
+        try:
+            handover.rehearse_restart()
+        except NotReady as problem:
             raise Refusal(
-                protocol.UNSUPPORTED, f"the manager's interpreter {sys.executable!r} cannot be executed any more"
-            )
+                protocol.UNSUPPORTED, f"a new manager would not start: {problem}; pid {os.getpid()} continues"
+            ) from None
         self._note(f"restarts at the request of pid {connection.pid}")
         self._connections.reply(connection, protocol.Ok(), request_id)
         self.is_restarting = self.stopping = True
