@@ -146,6 +146,7 @@ class SegmentStats(NamedTuple):
     live_blocks: int
     live_bytes: int
     reserved_bytes: int  # of the payload
+    lock_slot: int  # client that has the metadata locked just now; 0: none
 
 class HoldFacts(NamedTuple):
     owner: int  # slot, or from FIRST_RING on a ring
@@ -169,7 +170,7 @@ class BlockFacts(NamedTuple):
     holds: list[HoldFacts]
 
 class ObservedHolder(NamedTuple):
-    """All holds of one owner and kind in a segment."""
+    """All holds of one owner and kind in a segment, as a process sees them that only watches."""
 
     owner: int  # slot, or from FIRST_RING on a ring
     kind: int  # HOLD_
@@ -190,6 +191,27 @@ class SegmentObservation(NamedTuple):
     blocks: bytes  # struct "<IIQII" each, by index: offset / 64, owner << 8 | HOLD_, bytes, since, holds; 0: not live
     holders: list[ObservedHolder]
 
+class HolderSum(NamedTuple):
+    """All holds of one owner and kind in a segment."""
+
+    owner: int  # slot, or from FIRST_RING on a ring
+    kind: int  # HOLD_
+    blocks: int
+    nbytes: int
+    oldest: float  # seconds
+
+class HeldBlock(NamedTuple):
+    block: int  # its index
+    generation: int
+    nbytes: int
+    owner: int  # slot, or from FIRST_RING on a ring
+    kind: int  # HOLD_
+    age: float  # seconds
+
+class Holders(NamedTuple):
+    sums: list[HolderSum]
+    oldest: list[HeldBlock]
+
 class RingFacts(NamedTuple):
     """A ring as the manager sees it."""
 
@@ -202,6 +224,10 @@ class RingFacts(NamedTuple):
     max_bytes: int
     peak_messages: int
     kind: int
+    put_messages: int  # ever; wraps at 2**32
+    got_messages: int
+    put_lock_slot: int  # client that puts just now; 0: none
+    get_lock_slot: int
 
 class RingBounds(NamedTuple):
     """0: nobody has set one so far."""
@@ -398,8 +424,24 @@ class SegmentMetadata:
         """Return every live block. Raises LockBusy, also if there are more than `limit` holds."""
     def count_holds(self) -> HoldKinds:
         """Return how many holds there are, a racy snapshot. Takes no lock."""
+
+    def holders(self, limit: int, rows: int) -> Holders:
+        """Return who holds blocks, how many and how large, and the oldest holds of each.
+
+        About 30 ns for each hold. Raises LockBusy, also if there are more than `limit` holds.
+
+        Args:
+            limit: number of holds.
+            rows: at most so many holds of clients and messages, divided among their owners, and as many tickets.
+        """
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
+
+def sample_blocks(every: int, note: Callable[[int, int, int, int], object] | None) -> None:
+    """Call note(group id, segment, index, generation) after every n-th block that this process makes; 0 ends that.
+
+    An exception of `note` fails the allocation.
+    """
 
 def end_unreached(group: Group, rings: list[tuple[RingMemory, SegmentMetadata]]) -> int:
     """End the rings that are held only by messages in one another. Returns their number.

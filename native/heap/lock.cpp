@@ -121,6 +121,10 @@ std::uint32_t holder_of(const Lock& lock) {
     return seen & FUTEX_OWNER_DIED ? 0 : seen & FUTEX_TID_MASK;
 }
 
+std::uint32_t holder_slot(const Lock& lock) {
+    return holder_of(lock) ? lock.holder.load(std::memory_order_relaxed) : 0;
+}
+
 void set_threads_visible(bool visible) {
     threads_visible.store(visible, std::memory_order_relaxed);
 }

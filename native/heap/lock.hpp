@@ -26,6 +26,8 @@ Locked try_lock_untrusted(Lock& lock);
 void drop_lock_untrusted(Lock& lock);
 // The thread that holds it, by its number in its own PID namespace; 0: none, or it has died. A plain load.
 std::uint32_t holder_of(const Lock& lock);
+// The slot of the client that holds it; 0: none, or the manager. Plain loads, for reports only.
+std::uint32_t holder_slot(const Lock& lock);
 // Whether every thread that may hold a lock shows in this process's PID namespace. Only then can a word be told to be
 // garbage: it names a thread that does not exist, and it is taken as one that was left by the dead.
 void set_threads_visible(bool visible);

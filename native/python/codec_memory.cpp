@@ -2,11 +2,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <new>
 #include <utility>
 
 #include "python/errors.hpp"
 #include "python/objects.hpp"
+#include "python/ref.hpp"
 #include "python/views.hpp"
 #include "python/waits.hpp"
 
@@ -36,7 +38,9 @@ Block* block_of(PyObject* block) {
     return nb::inst_ptr<PyBlock>(nb::handle(block))->block;
 }
 
-bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
+namespace {
+
+bool allocate_only(PyObject* object, std::uint64_t bytes, Block** block) {
     try {
         PyClient& client = *nb::inst_ptr<PyClient>(nb::handle(object));
         look_for_manager(client);
@@ -48,6 +52,33 @@ bool allocate_block(PyObject* object, std::uint64_t bytes, Block** block) {
         PyErr_NoMemory();
     }
     return false;
+}
+
+std::atomic<std::uint32_t> sample_every{0}, until_sample{0};
+PyObject* note_sample = nullptr;
+
+bool allocate_sampled(PyObject* object, std::uint64_t bytes, Block** block) {
+    if (!allocate_only(object, bytes, block)) return false;
+    if (until_sample.fetch_sub(1, std::memory_order_relaxed) != 1) return true;
+    until_sample.store(sample_every.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    const Block& b = **block;
+    const Ref note = Ref::to(note_sample);
+    if (Ref(PyObject_CallFunction(note.get(), "KKII", static_cast<unsigned long long>(b.client->group().id()),
+                                  static_cast<unsigned long long>(b.segment->id), b.index, b.generation)))
+        return true;
+    b.client->release(*block);
+    *block = nullptr;
+    return false;
+}
+
+}  // namespace
+
+bool (*allocate_block)(PyObject*, std::uint64_t, Block**) = allocate_only;
+
+void sample_blocks(std::uint32_t every, PyObject* note) {
+    sample_every = until_sample = every;
+    if (every != 0) Py_XSETREF(note_sample, Py_NewRef(note));
+    allocate_block = every == 0 ? allocate_only : allocate_sampled;
 }
 
 PyObject* take_wrapper(Block*& block) {

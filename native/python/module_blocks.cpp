@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "python/array.hpp"
+#include "python/codec_memory.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
@@ -95,6 +96,9 @@ void add_view(nb::module_& m) {
 void add_blocks(nb::module_& m) {
     add_block(m);
     add_view(m);
+    m.def(
+        "sample_blocks", [](std::uint32_t every, nb::object note) { sample_blocks(every, note.ptr()); },
+        nb::arg("every"), nb::arg("note").none());
     m.def("overlaps", &array_overlaps);
     m.def("strided", &strided, nb::arg("array"), nb::arg("shape"), nb::arg("strides"), nb::arg("offset") = 0);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "heap/client.hpp"
+#include "python/codec_memory.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
@@ -59,17 +60,13 @@ PyClient& self_of(nb::handle object) {
     return *nb::inst_ptr<PyClient>(object);
 }
 
-Block* allocate_checked(PyClient& self, std::uint64_t bytes) {
+nb::object allocate_checked(nb::handle object, std::uint64_t bytes) {
     if (bytes == 0 || bytes > kMaxSegmentBytes)
         raise(PyExc_ValueError,
               "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " + std::to_string(bytes));
-    look_for_manager(self);
-    return allocate(self, bytes);
-}
-
-nb::object allocate_block(nb::handle object, std::uint64_t bytes) {
-    PyClient& self = self_of(object);
-    return wrapper_of(allocate_checked(self, bytes));
+    Block* block = nullptr;
+    if (!allocate_block(object.ptr(), bytes, &block)) throw nb::python_error();
+    return wrapper_of(block);
 }
 
 nb::object attach(nb::handle object, std::uint64_t segment, std::uint32_t index, std::uint32_t generation) {
@@ -108,7 +105,7 @@ nb::object receive(nb::handle object, std::uint64_t segment, std::uint32_t index
 }
 
 void add_block_calls(nb::class_<PyClient>& type) {
-    type.def("allocate", &allocate_block, nb::arg("nbytes"))
+    type.def("allocate", &allocate_checked, nb::arg("nbytes"))
         .def("attach", &attach, nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
         .def(
             "keep",

@@ -24,6 +24,8 @@ struct RingFacts {
     std::uint32_t max_messages;
     std::uint64_t max_bytes;
     std::uint32_t peak_messages, kind;
+    std::uint32_t put_messages, got_messages;
+    std::uint32_t put_lock_slot, get_lock_slot;
 };
 
 }  // namespace
@@ -39,7 +41,11 @@ struct Result<RingFacts> {
                                        field("max_messages", &RingFacts::max_messages),
                                        field("max_bytes", &RingFacts::max_bytes),
                                        field("peak_messages", &RingFacts::peak_messages),
-                                       field("kind", &RingFacts::kind)};
+                                       field("kind", &RingFacts::kind),
+                                       field("put_messages", &RingFacts::put_messages),
+                                       field("got_messages", &RingFacts::got_messages),
+                                       field("put_lock_slot", &RingFacts::put_lock_slot),
+                                       field("get_lock_slot", &RingFacts::get_lock_slot)};
 };
 
 namespace {
@@ -120,7 +126,11 @@ RingFacts stats(RingMemory& self) {
             .max_messages = h.max_messages.load(),
             .max_bytes = h.max_bytes.load(),
             .peak_messages = h.peak_messages.load(),
-            .kind = h.kind.load()};
+            .kind = h.kind.load(),
+            .put_messages = count_of(h.tail.at.word.load()),
+            .got_messages = count_of(h.head.at.word.load()),
+            .put_lock_slot = holder_slot(h.tail.lock),
+            .get_lock_slot = holder_slot(h.head.lock)};
 }
 
 void watch(RingMemory& self, std::uint64_t inode) {

@@ -37,6 +37,7 @@ struct SegmentFacts {
 struct SegmentStats {
     std::uint32_t live_blocks;
     std::uint64_t live_bytes, reserved_bytes;
+    std::uint32_t lock_slot;
 };
 struct HoldFacts {
     std::uint32_t owner, kind;
@@ -59,6 +60,21 @@ struct SegmentObservation {
     nb::bytes blocks;
     std::vector<ObservedHolder> holders;
 };
+struct HolderSum {
+    std::uint32_t owner, kind, blocks;
+    std::uint64_t nbytes;
+    double oldest;
+};
+struct HeldBlock {
+    std::uint32_t block, generation;
+    std::uint64_t nbytes;
+    std::uint32_t owner, kind;
+    double age;
+};
+struct Holders {
+    std::vector<HolderSum> sums;
+    std::vector<HeldBlock> oldest;
+};
 
 }  // namespace
 
@@ -73,9 +89,9 @@ struct Result<SegmentFacts> {
 template <>
 struct Result<SegmentStats> {
     static constexpr const char* name = "SegmentStats";
-    static constexpr std::tuple fields{field("live_blocks", &SegmentStats::live_blocks),
-                                       field("live_bytes", &SegmentStats::live_bytes),
-                                       field("reserved_bytes", &SegmentStats::reserved_bytes)};
+    static constexpr std::tuple fields{
+        field("live_blocks", &SegmentStats::live_blocks), field("live_bytes", &SegmentStats::live_bytes),
+        field("reserved_bytes", &SegmentStats::reserved_bytes), field("lock_slot", &SegmentStats::lock_slot)};
 };
 template <>
 struct Result<HoldFacts> {
@@ -116,6 +132,25 @@ struct Result<SegmentObservation> {
                                        field("reserved_bytes", &SegmentObservation::reserved_bytes),
                                        field("blocks", &SegmentObservation::blocks),
                                        field("holders", &SegmentObservation::holders)};
+};
+template <>
+struct Result<HolderSum> {
+    static constexpr const char* name = "HolderSum";
+    static constexpr std::tuple fields{field("owner", &HolderSum::owner), field("kind", &HolderSum::kind),
+                                       field("blocks", &HolderSum::blocks), field("nbytes", &HolderSum::nbytes),
+                                       field("oldest", &HolderSum::oldest)};
+};
+template <>
+struct Result<HeldBlock> {
+    static constexpr const char* name = "HeldBlock";
+    static constexpr std::tuple fields{field("block", &HeldBlock::block),   field("generation", &HeldBlock::generation),
+                                       field("nbytes", &HeldBlock::nbytes), field("owner", &HeldBlock::owner),
+                                       field("kind", &HeldBlock::kind),     field("age", &HeldBlock::age)};
+};
+template <>
+struct Result<Holders> {
+    static constexpr const char* name = "Holders";
+    static constexpr std::tuple fields{field("sums", &Holders::sums), field("oldest", &Holders::oldest)};
 };
 
 namespace {
@@ -181,7 +216,7 @@ void note_reserved(SegmentMetadata& self, int payload) {
 
 SegmentStats stats(SegmentMetadata& self) {
     const MetadataHeader& h = require_open(self).header();
-    return {h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load()};
+    return {h.live_blocks.load(), h.live_bytes.load(), h.reserved_bytes.load(), holder_slot(h.lock)};
 }
 
 // --------------------------------------------------------------------------------------------------------------- holds
@@ -235,6 +270,10 @@ std::vector<FoundHold> copy_holds(SegmentMetadata& metadata, std::uint32_t limit
     return holds;
 }
 
+double age_of(std::uint32_t now, std::uint32_t since) {
+    return now >= since ? now - since : 0;
+}
+
 std::vector<BlockFacts> list_blocks(SegmentMetadata& metadata, std::uint32_t limit) {
     std::map<std::uint32_t, BlockFacts> blocks;
     const std::uint32_t now = os::monotonic_seconds();
@@ -244,8 +283,7 @@ std::vector<BlockFacts> list_blocks(SegmentMetadata& metadata, std::uint32_t lim
         const BlockRecord& r = metadata.block(index);
         auto& found = blocks[index];
         if (found.holds.empty()) found = {index, r.offset, r.size.load(), r.generation.load(), {}};
-        found.holds.push_back({owner_of(word), static_cast<std::uint32_t>(kind_of(word)),
-                               static_cast<double>(now >= since ? now - since : 0)});
+        found.holds.push_back({owner_of(word), static_cast<std::uint32_t>(kind_of(word)), age_of(now, since)});
     }
     std::vector<BlockFacts> list;
     list.reserve(blocks.size());
@@ -275,12 +313,63 @@ SegmentObservation observe_segment(int fd) {
             std::move(seen.holders)};
 }
 
+// Rows for each of some holders: all that it has, or else equal parts of what those with fewer leave.
+std::vector<std::size_t> divide(std::size_t rows, const std::vector<std::size_t>& counts) {
+    std::vector<std::size_t> order(counts.size()), parts(counts.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return counts[a] < counts[b]; });
+    std::size_t left = order.size();
+    for (const std::size_t i : order) {
+        parts[i] = std::min(counts[i], rows / left--);
+        rows -= parts[i];
+    }
+    return parts;
+}
+
+Holders list_holders(SegmentMetadata& metadata, std::uint32_t limit, std::uint32_t rows) {
+    const std::uint32_t now = os::monotonic_seconds();
+    using Holder = std::pair<std::uint32_t, HoldKind>;
+    std::map<Holder, std::vector<FoundHold>> found;
+    for (const FoundHold& hold : copy_holds(metadata, limit)) {
+        const std::uint32_t index = block_of(hold.word);
+        if (index < metadata.shape().blocks && metadata.has_record(index))
+            found[{owner_of(hold.word), kind_of(hold.word)}].push_back(hold);
+    }
+    std::vector<std::size_t> counts;
+    for (const auto& [holder, holds] : found)
+        if (holder.second != HoldKind::ticket) counts.push_back(holds.size());
+    const std::vector<std::size_t> parts = divide(rows, counts);
+    Holders listed;
+    std::size_t next = 0;
+    for (auto& [holder, holds] : found) {
+        const auto& [owner, kind] = holder;
+        const auto size_of = [&](const FoundHold& hold) { return metadata.block(block_of(hold.word)).size.load(); };
+        HolderSum sum{owner, static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(holds.size()), 0, 0};
+        for (const FoundHold& hold : holds) {
+            sum.nbytes += size_of(hold);
+            sum.oldest = std::max(sum.oldest, age_of(now, hold.since));
+        }
+        listed.sums.push_back(sum);
+        const std::size_t part = kind == HoldKind::ticket ? std::min<std::size_t>(rows, holds.size()) : parts[next++];
+        const auto end = holds.begin() + static_cast<std::ptrdiff_t>(part);
+        std::partial_sort(holds.begin(), end, holds.end(),
+                          [](const FoundHold& a, const FoundHold& b) { return a.since < b.since; });
+        for (auto hold = holds.begin(); hold != end; ++hold) {
+            const std::uint32_t index = block_of(hold->word);
+            listed.oldest.push_back({index, metadata.block(index).generation.load(), size_of(*hold), owner, sum.kind,
+                                     age_of(now, hold->since)});
+        }
+    }
+    return listed;
+}
+
 void add_holds(nb::class_<SegmentMetadata>& type) {
     type.def("release_holds", &release_holds, nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def("expire_tickets", &expire_tickets, nb::arg("seconds"))
         .def("live", &live, nb::arg("block"), nb::arg("generation"))
         .def("count_holds", &count_holds)
-        .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds);
+        .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds)
+        .def("holders", &list_holders, nb::arg("limit"), nb::arg("rows"));
 }
 
 }  // namespace
@@ -294,6 +383,9 @@ void add_segment(nb::module_& m) {
     add_result<ObservedHolder>(m);
     add_result<SegmentObservation>(m);
     m.def("observe_segment", &observe_segment, nb::arg("fd"));
+    add_result<HolderSum>(m);
+    add_result<HeldBlock>(m);
+    add_result<Holders>(m);
     nb::class_<SegmentMetadata> type(m, "SegmentMetadata", nb::is_final());
     type.def_static("create", &create, nb::arg("name"), nb::arg("segment"), nb::arg("owner"), nb::arg("generation"),
                     nb::arg("payload_bytes"), nb::arg("dedicated"))

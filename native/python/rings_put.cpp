@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "python/codec.hpp"
+#include "python/codec_memory.hpp"
 #include "python/errors.hpp"
 #include "python/rings.hpp"
 #include "python/waits.hpp"
@@ -24,7 +25,8 @@ void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, Encoded
     message.bytes = encoded.body.size() + encoded.bytes;
     if (encoded.body.size() > kInline) {
         const std::size_t bytes = encoded.body.size();
-        Block* block = allocate(self.self, bytes);
+        Block* block = nullptr;
+        if (!allocate_block(self.client_object.ptr(), bytes, &block)) throw nb::python_error();
         encoded.blocks.push_back(block);
         std::memcpy(block->data(), encoded.body.data(), bytes);
         encoded.body.clear();

@@ -23,6 +23,7 @@ class SegmentMetadata:
         # (block, generation) -> offset, size, holds
         self.held: dict[tuple[int, int], tuple[int, int, set[tuple[int, int]]]] = {}
         self.locked = False
+        self.lock_slot = 0
         self.closed = False
 
     def add(self, block: int, offset: int, size: int, *holds: tuple[int, int], generation: int = 1) -> None:
@@ -63,7 +64,19 @@ class SegmentMetadata:
 
     def stats(self) -> _native.SegmentStats:
         nbytes = sum(size for _offset, size, _holds in self.held.values())
-        return _native.SegmentStats((len(self.held), nbytes, 1 << 20))
+        return _native.SegmentStats((len(self.held), nbytes, 1 << 20, self.lock_slot))
+
+    def holders(self, limit: int, rows: int) -> _native.Holders:
+        self._check()
+        sums: dict[tuple[int, int], list[int]] = {}
+        oldest = []
+        for (block, generation), (_offset, size, holds) in sorted(self.held.items()):
+            for slot, kind in sorted(holds):
+                sums.setdefault((slot, kind), []).append(size)
+                oldest.append(_native.HeldBlock((block, generation, size, slot, kind, 2.5)))
+        return _native.Holders(
+            ([_native.HolderSum((*key, len(sizes), sum(sizes), 2.5)) for key, sizes in sorted(sums.items())], oldest)
+        )
 
     def count_holds(self) -> _native.HoldKinds:
         kinds = [kind for _offset, _size, holds in self.held.values() for _owner, kind in holds]
@@ -110,7 +123,7 @@ class Memory:
         pass
 
     def stats(self) -> _native.RingFacts:
-        return _native.RingFacts((self.messages, 300, 100, 65536, 81920, 5, 0, 7, 1))
+        return _native.RingFacts((self.messages, 300, 100, 65536, 81920, 5, 0, 7, 1, 9, 4, 2, 0))
 
     def close(self) -> None:
         pass
@@ -413,9 +426,25 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     assert document["in_flight"] == [
         {"segment": 1, "block": 0, "generation": 1, "bytes": 100, "slot": 0, "age_seconds": 2.5}
     ]
-    metadata.locked = True
+    assert [(row["block"], row["bytes"], row["slot"], row["ring"], row["kind"]) for row in document["holds"]] == [
+        (0, 100, slot, None, "client"),
+        (1, 50, slot, None, "client"),
+    ]
+    assert segment["lock_slot"] is None
+    metadata.locked, metadata.lock_slot = True, slot
     (segment,) = report.listing(made.state)["segments"]
-    assert segment["busy"] and segment["holders"] is None
+    assert segment["busy"] and segment["holders"] is None and segment["lock_slot"] == slot
+
+
+def test_a_listing_divides_its_rows_among_owners(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "SHOW_HOLDS", 5)
+    many, few = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    metadata, other = made.segment(many), made.segment(many)
+    for block in range(9):
+        metadata.add(block, 64 * block, 64, (many, CLIENT))
+    other.add(0, 0, 64, (few, CLIENT))
+    rows = report.listing(made.state)["holds"]
+    assert [row["slot"] for row in rows].count(few) == 1 and len(rows) == 5
 
 
 def test_a_listing_walks_a_bounded_number_of_blocks(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -592,6 +621,8 @@ def test_the_listing_shows_rings_and_what_their_messages_hold(made: Fixture) -> 
     document = report.listing(made.state)
     (row,) = document["rings"]
     assert (row["ring"], row["segment"], row["messages"], row["bytes"]) == (memory.number, 2, 2, 200)
+    assert (row["put_messages"], row["got_messages"]) == (9, 4)
+    assert (row["put_lock_slot"], row["get_lock_slot"]) == (2, None)
     arena, ring = document["segments"]
     assert [(who["slot"], who["ring"], who["kind"]) for who in arena["holders"]] == [
         (slot, None, "message"),

@@ -24,7 +24,7 @@ def test_a_new_ring_is_empty(payload: int) -> None:
     again = _native.RingMemory(payload)
     assert made.number == again.number == NUMBER
     assert made.size() == 0
-    assert made.stats() == (0, 0, 0, 65536, 81920, 0, 0, 0, 0)
+    assert made.stats() == (0, 0, 0, 65536, 81920, 0, 0, 0, 0, 0, 0, 0, 0)
     assert not made.names(0) and not made.names(1)
     assert made.segments_to_undo(1) == []
     made.undo_transfers(1, {})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from shmtensor._native import (
     FIRST_RING,
     HOLD_CLIENT,
     HOLD_MESSAGE,
     HOLD_NAME,
     HOLD_TICKET,
+    MAX_SLOTS,
     SLOT_CLIENT,
     SLOT_DEAD,
     SLOT_EMBRYO,
@@ -20,12 +23,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from shmtensor._native import HeldBlock
     from shmtensor.manager.daemon.records import BlockId, Segment
     from shmtensor.manager.daemon.rings import Ring
     from shmtensor.manager.daemon.state import State
 
 WALK_LISTING = 4 * WALK_BLOCKS
-"""Blocks walked by one listing at most: each takes about 2 us, in which no client is served."""
+"""Blocks walked by one listing at most, since no client is served meanwhile."""
+SHOW_HOLDS = 1_000
+"""Rows of `holds` in a listing at most."""
 SHOW_IN_FLIGHT = 1_000
 """Rows of `in_flight` in a listing at most."""
 SHOW_NAMES = 1_000
@@ -92,10 +98,11 @@ def listing(state: State) -> dict[str, Any]:
         if name not in exported:
             chosen.append({"name": name.decode(), "segment": triple[0], "block": triple[1], "generation": triple[2]})
     in_flight: list[dict[str, Any]] = []
+    holds: list[dict[str, Any]] = []
     segments = []
     left = WALK_LISTING
     for segment in state.segments.values():
-        row = _segment(segment, len(named.get(segment.id, ())), in_flight, min(left, WALK_BLOCKS))
+        row = _segment(segment, len(named.get(segment.id, ())), in_flight, holds, min(left, WALK_BLOCKS))
         if row["holders"] is not None:
             left -= row["live_blocks"]
         segments.append(row)
@@ -106,6 +113,7 @@ def listing(state: State) -> dict[str, Any]:
         "rings": [_ring(ring) for ring in state.rings.values()],
         "names": chosen[:SHOW_NAMES],
         "names_total": len(chosen),
+        "holds": _divided(holds),
         "in_flight": in_flight[:SHOW_IN_FLIGHT],
         "in_flight_total": len(in_flight),
     }
@@ -150,49 +158,43 @@ def _ring(ring: Ring) -> dict[str, Any]:
         "max_messages": facts.max_messages,
         "max_bytes": facts.max_bytes,
         "peak_messages": facts.peak_messages,
+        "put_messages": facts.put_messages,
+        "got_messages": facts.got_messages,
+        "put_lock_slot": _slot(facts.put_lock_slot),
+        "get_lock_slot": _slot(facts.get_lock_slot),
     }
 
 
-def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk: int) -> dict[str, Any]:
-    """Return a segment's row and append to `in_flight`. With more than `walk` live blocks, `holders` is None."""
+def _segment(
+    segment: Segment, names: int, in_flight: list[dict[str, Any]], holds: list[dict[str, Any]], walk: int
+) -> dict[str, Any]:
+    """Return a segment's row, and append to `in_flight` and `holds`.
+
+    With more than `walk` live blocks, `holders` is None and nothing is appended.
+    """
     live, nbytes, reserved = segment.figures()
+    lock_slot = _slot(segment.metadata.stats().lock_slot)
     busy = False
     holders: list[dict[str, Any]] | None = None
     if live <= walk:
         try:
-            blocks = segment.metadata.blocks(WALK_HOLDS)
+            found = segment.metadata.holders(WALK_HOLDS, max(SHOW_HOLDS, SHOW_IN_FLIGHT))
         except LockBusy:
             busy = True
         else:
-            sums: dict[tuple[int, int], list[float]] = {}
-            for block in blocks:
-                size = nbytes if segment.ring is not None else block.nbytes
-                for hold in block.holds:
-                    entry = sums.setdefault((hold.owner, hold.kind), [0, 0, 0.0])
-                    entry[0] += 1
-                    entry[1] += size
-                    entry[2] = max(entry[2], hold.age)
-                    if hold.kind == HOLD_TICKET:
-                        in_flight.append(
-                            {
-                                "segment": segment.id,
-                                "block": block.block,
-                                "generation": block.generation,
-                                "bytes": size,
-                                "slot": hold.owner,
-                                "age_seconds": hold.age,
-                            }
-                        )
+            is_ring = segment.ring is not None
+            for held in found.oldest:
+                size = nbytes if is_ring else held.nbytes
+                (in_flight if held.kind == HOLD_TICKET else holds).append(_hold(segment.id, held, size))
             holders = [
                 {
-                    "slot": owner if owner < FIRST_RING else None,
-                    "ring": owner if owner >= FIRST_RING else None,
-                    "kind": KINDS.get(kind, str(kind)),
-                    "blocks": int(count),
-                    "bytes": int(total),
-                    "oldest_seconds": age,
+                    **_owner(one.owner),
+                    "kind": KINDS.get(one.kind, str(one.kind)),
+                    "blocks": one.blocks,
+                    "bytes": nbytes * one.blocks if is_ring else one.nbytes,
+                    "oldest_seconds": one.oldest,
                 }
-                for (owner, kind), (count, total, age) in sorted(sums.items())
+                for one in found.sums
             ]
     return {
         "id": segment.id,
@@ -206,8 +208,40 @@ def _segment(segment: Segment, names: int, in_flight: list[dict[str, Any]], walk
         "owner": segment.owner,
         "names": names,
         "busy": busy,
+        "lock_slot": lock_slot,
         "holders": holders,
     }
+
+
+def _hold(segment: int, held: HeldBlock, nbytes: int) -> dict[str, Any]:
+    row = {
+        "segment": segment,
+        "block": held.block,
+        "generation": held.generation,
+        "bytes": nbytes,
+        "age_seconds": held.age,
+    }
+    if held.kind == HOLD_TICKET:
+        return {**row, "slot": held.owner}
+    return {**row, **_owner(held.owner), "kind": KINDS.get(held.kind, str(held.kind))}
+
+
+def _owner(owner: int) -> dict[str, int | None]:
+    return {"slot": owner if owner < FIRST_RING else None, "ring": owner if owner >= FIRST_RING else None}
+
+
+def _slot(found: int) -> int | None:
+    """Return the slot of a lock's holder as it stands in shared memory, where anything may stand."""
+    return found if 0 < found < MAX_SLOTS else None
+
+
+def _divided(holds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return SHOW_HOLDS rows at most, the oldest of each owner: one that holds many does not hide the others."""
+    by_owner: dict[tuple[int | None, int | None], list[dict[str, Any]]] = {}
+    for row in sorted(holds, key=_age, reverse=True):
+        by_owner.setdefault((row["slot"], row["ring"]), []).append(row)
+    rows = [row for rank in zip_longest(*by_owner.values()) for row in rank if row is not None]
+    return sorted(rows[:SHOW_HOLDS], key=_age, reverse=True)
 
 
 def _age(row: dict[str, Any]) -> float:
