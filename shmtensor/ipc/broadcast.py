@@ -26,7 +26,8 @@ from .._native import (
 )
 from ..errors import InvalidArgument, ShmTensorError
 from ..manager import client
-from .queues import BROADCAST, MAX_BYTES, MAX_MESSAGES, Loops, Message, RingObject, bound, bounds_of, shown
+from ..manager.ring_kinds import BROADCAST
+from .queues import MAX_BYTES, MAX_MESSAGES, Loops, Message, RingObject, bound, bounds_of, shown
 
 if TYPE_CHECKING:
     from .._native import Block

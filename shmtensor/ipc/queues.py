@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from .._native import Block, BlockGone, LockBusy, Refused, Ring
 from ..errors import InvalidArgument
-from ..manager import client, naming
+from ..manager import client, naming, ring_kinds
+from ..manager.ring_kinds import JOINABLE, QUEUE, SIMPLE
 from . import reductions
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ else:
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue"]
 
-SIMPLE, QUEUE, JOINABLE, BROADCAST, STORE = range(1, 6)
-_KINDS: Final = {
-    SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast", STORE: "Store"
-}  # fmt: skip
 MAX_MESSAGES: Final = 2**32 - 1
 MAX_BYTES: Final = 2**63 - 1
 _MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock
@@ -117,8 +114,9 @@ class RingObject(reductions.Shared):
         if made:
             return
         if self._ring.kind != self._KIND:
-            other = _KINDS.get(self._ring.kind, "something else")
-            raise InvalidArgument(f"{name!r} is the name of a {other}, not of a {_KINDS[self._KIND]}; use another name")
+            other = ring_kinds.NAMES.get(self._ring.kind, "something else")
+            own = ring_kinds.NAMES[self._KIND]
+            raise InvalidArgument(f"{name!r} is the name of a {other}, not of a {own}; use another name")
         self._agree(self._ring, bounds, name)
 
     def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:

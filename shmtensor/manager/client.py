@@ -10,6 +10,7 @@ import threading
 from time import monotonic
 
 from shmtensor import errors
+from shmtensor._loading import load
 from shmtensor.manager import address as addresses
 from shmtensor.manager import launch
 from shmtensor.manager.connection import REQUEST_SECONDS, NothingThere, connect
@@ -81,8 +82,15 @@ def at(address: bytes | str, timeout: float = REQUEST_SECONDS, starts: bool = Tr
     with _lock:
         manager = _managers.get(path)
         if manager is None:
+            _sample_sites()
             manager = _managers[path] = Manager(path, connect(path, timeout), timeout, starts=starts, on_close=_forget)
         return manager
+
+
+def _sample_sites() -> None:
+    """Record which lines make blocks, if the environment says so. Raises InvalidArgument."""
+    if not _managers and os.environ.get("SHMTENSOR_SITES"):
+        load("manager.sites").sample_as_told()
 
 
 def of(native: _native.Client) -> Manager | None:
@@ -110,6 +118,7 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
         if path in _managers:
             os.close(fd)
             raise errors.InvalidArgument(f"this process is already a client of the manager at {os.fsdecode(path)}")
+        _sample_sites()
         os.set_inheritable(fd, False)
         manager = _managers[path] = Manager(path, fd, place=place, on_close=_forget)
         return manager

@@ -32,7 +32,8 @@ from .._native import (
     StoreRing,
 )
 from ..errors import DTypeError, InvalidArgument, NameTaken, QuotaExceeded, ShmTensorError
-from ..ipc.queues import STORE, RingObject, shown
+from ..ipc.queues import RingObject, shown
+from ..manager.ring_kinds import STORE
 from ..manager.shortage import parse_size, size
 from .creation import Creation
 from .spilling import ObjectDamaged, SpillDirectory

@@ -1,0 +1,6 @@
+"""What a ring in shared memory is: the numbers that its header has, and the names of the classes."""
+
+from __future__ import annotations
+
+SIMPLE, QUEUE, JOINABLE, BROADCAST, STORE = range(1, 6)
+NAMES = {SIMPLE: "SimpleQueue", QUEUE: "Queue", JOINABLE: "JoinableQueue", BROADCAST: "Broadcast", STORE: "Store"}
