@@ -45,9 +45,12 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def needs_torch(module: str) -> bool:
-    """Whether a module cannot be imported here."""
-    return module.startswith("integrations.torch") and importlib.util.find_spec("torch") is None
+NEEDED = {"integrations.torch": "torch", "manager.monitor.screen": "textual"}
+
+
+def lacks_package(module: str) -> bool:
+    """Whether a module cannot be imported here, since a package of an extra is not installed."""
+    return any(module.startswith(name) and importlib.util.find_spec(need) is None for name, need in NEEDED.items())
 
 
 def layer_of(module: str) -> int:
@@ -163,7 +166,7 @@ import importlib, shmtensor
 def load(name):
     raise AssertionError(name)
 shmtensor._load = shmtensor._loading.load = load
-for module in {sorted(module for module in MODULES if not needs_torch(module))!r}:
+for module in {sorted(module for module in MODULES if not lacks_package(module))!r}:
     if module != "manager.__main__":
         importlib.import_module(f"shmtensor.{{module}}")
 """

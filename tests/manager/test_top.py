@@ -1,0 +1,207 @@
+"""`shmtensor-manager top`: the plain forms and their tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from manager_world import BOUND, World
+
+from shmtensor.errors import InvalidArgument
+from shmtensor.manager import client
+from shmtensor.manager.connection import Observer
+from shmtensor.manager.monitor import snapshot, tables
+from shmtensor.manager.monitor.tables import View, cells, choose
+
+
+@pytest.fixture
+def user(here: World) -> Iterator[client.Manager]:
+    made = client.at(here.serve())
+    yield made
+    made.close()
+
+
+def tables_of(text: str) -> list[list[str]]:
+    """Lines of each table."""
+    return [part.split("\n") for part in text.rstrip("\n").split("\n\n")]
+
+
+def test_once_shows_each_table_that_has_rows(here: World, user: client.Manager) -> None:
+    kept = [user.allocate(10_000) for _ in range(2)]
+    ring = user.create_ring()
+    user.bind(b"/work", ring)
+    done = here.command("top", "--once")
+    assert done.returncode == 0, done.stderr
+    groups, processes, segments, rings, names = tables_of(done.stdout)
+    assert groups[0].split()[:4] == ["MANAGER", "PID", "UPTIME", "CLIENTS"]
+    assert os.fsdecode(user.address) in groups[1] and str(here.server.pid) in groups[1]
+    assert processes[0].split()[0] == "PID" and processes[1].split()[0] == str(os.getpid())
+    assert len(segments) == 3 and any("arena" in line and "19.5 KiB" in line for line in segments)
+    assert rings[0].split()[0] == "RING" and "/work" in rings[1]
+    assert names[1].split()[0] == "/work"
+    del kept, ring
+
+
+def test_json_is_one_document_with_all(here: World, user: client.Manager) -> None:
+    kept = user.allocate(10_000)
+    (group,) = json.loads(here.command("top", "--once", "--json").stdout)["groups"]
+    assert group["stats"]["pid"] == here.server.pid
+    assert group["processes"][0]["pid"] == os.getpid() and group["processes"][0]["held_bytes"] == 10_000
+    assert {"segments", "rings", "names", "locks", "holders", "holds", "taken"} <= group.keys()
+    del kept
+
+
+def test_json_goes_on_line_by_line(here: World, user: client.Manager) -> None:
+    process = here.popen("-m", "shmtensor.manager", "top", "--json", "--interval", "0.1")
+    assert process.stdout is not None
+    documents = [json.loads(process.stdout.readline()) for _ in range(3)]
+    taken = [document["groups"][0]["taken"] for document in documents]
+    assert taken == sorted(set(taken))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(BOUND) == 0
+
+
+def test_plain_goes_on_until_it_is_interrupted(here: World, user: client.Manager) -> None:
+    process = here.popen("-m", "shmtensor.manager", "top", "--interval", "0.1", "--table", "groups")
+    assert process.stdout is not None and process.stderr is not None
+    heads = 0
+    while heads < 3:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        assert "\x1b" not in line  # it is no terminal
+        heads += line.startswith("MANAGER")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(BOUND) == 0
+    assert not process.stderr.read()
+
+
+def test_it_goes_on_with_the_next_manager(here: World, user: client.Manager) -> None:
+    kept = user.allocate(64)
+    process = here.popen("-m", "shmtensor.manager", "top", "--json", "--interval", "0.1")
+    assert process.stdout is not None
+    pids = {json.loads(process.stdout.readline())["groups"][0]["stats"]["pid"]}
+    assert here.command("stop").returncode == 0
+    while len(pids) < 2:
+        groups = json.loads(process.stdout.readline())["groups"]
+        pids |= {group["stats"]["pid"] for group in groups}
+    process.send_signal(signal.SIGINT)
+    assert process.wait(BOUND) == 0
+    del kept
+
+
+def test_a_pipe_that_is_closed_ends_it(here: World, user: client.Manager) -> None:
+    process = here.popen("-m", "shmtensor.manager", "top", "--json", "--interval", "0.1")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(BOUND) == 1
+
+
+def test_all_managers_are_shown(here: World) -> None:
+    code = "from shmtensor.manager import client\nclient.default()\nprint(flush=True)\ninput()"
+    for token in ("one", "two"):
+        program = here.script(code, env={"SHMTENSOR_GROUP": token})
+        assert program.stdout is not None and program.stdout.readline() == "\n"
+    done = here.command("top", "--once", "--table", "groups")
+    assert "one.sock" in done.stdout and "two.sock" in done.stdout
+    done = here.command("top", "--once", "--table", "groups", env={"SHMTENSOR_GROUP": "two"})
+    assert "one.sock" not in done.stdout and "two.sock" in done.stdout
+
+
+@pytest.mark.parametrize("options", [["--once"], ["--json"], ["--plain"], []], ids=lambda options: "".join(options))
+def test_none_running_is_said_and_fails(here: World, options: list[str]) -> None:
+    done = here.command("top", *options)
+    assert done.returncode == 1 and "no manager runs at" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize(
+    "options", [["--interval", "0"], ["--interval", "x"], ["--rows", "-1"], ["--rows", "x"]], ids=" ".join
+)
+def test_wrong_usage(here: World, options: list[str]) -> None:
+    done = here.command("top", *options)
+    assert done.returncode == 2 and options[1] in done.stderr
+
+
+def test_unknown_tables_and_columns_are_named(here: World, user: client.Manager) -> None:
+    done = here.command("top", "--once", "--table", "chairs")
+    assert done.returncode == 1 and "'chairs'" in done.stderr and "processes" in done.stderr
+    done = here.command("top", "--once", "--sort", "colour")
+    assert done.returncode == 1 and "'colour'" in done.stderr and "held" in done.stderr
+
+
+@pytest.fixture
+def found(user: client.Manager) -> snapshot.Snapshot:
+    """Three names, of blocks in one segment."""
+    blocks = [user.allocate(64) for _ in range(3)]
+    for name, block in zip((b"/pear", b"/Apple", b"/fig"), blocks, strict=True):
+        user.bind(name, block)
+    with Observer(user.address) as observer:
+        return snapshot.take(observer)
+
+
+def column(rows: list[list[str]], at: int) -> list[str]:
+    return [row[at] for row in rows]
+
+
+def test_text_is_sorted_upward_and_numbers_downward(found: snapshot.Snapshot) -> None:
+    (names,) = choose(["names"])
+    assert column(cells(names, [found], View()), 0) == ["/Apple", "/fig", "/pear"]
+    assert column(cells(names, [found], View(reverse=True)), 0) == ["/pear", "/fig", "/Apple"]
+    blocks = sorted(name.block for name in found.names)
+    assert column(cells(names, [found], View("block", reverse=True)), 3) == [str(block) for block in blocks]
+    assert column(cells(names, [found], View("block")), 3) == [str(block) for block in reversed(blocks)]
+    assert cells(names, [found], View("pss")) == cells(names, [found], View())  # a column of another table
+
+
+def test_rows_are_filtered_by_any_text_in_them(found: snapshot.Snapshot) -> None:
+    (names,) = choose(["names"])
+    assert column(cells(names, [found], View(text="APP")), 0) == ["/Apple"]
+    assert cells(names, [found], View(text="nothing like it")) == []
+
+
+def test_what_is_not_known_comes_last(found: snapshot.Snapshot) -> None:
+    from dataclasses import replace
+
+    (process,) = found.processes
+    known = replace(process, slot=9, pss_bytes=5)
+    unknown = replace(process, slot=10, pss_bytes=None, pid=1)
+    other = replace(found, processes=(unknown, known))
+    (processes,) = choose(["processes"])
+    for reverse in (False, True):
+        rows = cells(processes, [other], View("pss", reverse))
+        assert column(rows, 8) == ["5 B", "-"]
+
+
+def test_commands_are_shortened() -> None:
+    assert tables.shortened(None) is None and tables.shortened("python a/b.py") == "python a/b.py"
+    assert tables.shortened("/usr/bin/python a/b.py") == "python a/b.py"
+    long = tables.shortened("x" * 100)
+    assert long is not None and len(long) == tables.COMMAND_LETTERS and long.endswith("...")
+
+
+def test_unknown_names_raise() -> None:
+    with pytest.raises(InvalidArgument, match="names, locks"):
+        choose(["chairs"])
+
+
+def test_rows_are_bounded(here: World, user: client.Manager) -> None:
+    kept = [user.allocate(64) for _ in range(5)]
+    for number, block in enumerate(kept):
+        user.bind(f"/name{number}".encode(), block)
+    lines = here.command("top", "--once", "--table", "names", "--rows", "2").stdout.split("\n")
+    assert len(lines) == 5 and lines[3] == "and 3 more names"
+    assert len(here.command("top", "--once", "--table", "names", "--rows", "0").stdout.split("\n")) == 7
+    del kept
+
+
+def test_a_command_line_cannot_write_to_the_terminal(here: World) -> None:
+    here.serve()
+    code = "from shmtensor.manager import client\nm = client.default()\nprint(flush=True)\ninput()"
+    program = here.script(code, "\x1b[31mred\nline")
+    assert program.stdout is not None and program.stdout.readline() == "\n"
+    (group,) = json.loads(here.command("top", "--once", "--json").stdout)["groups"]
+    (process,) = group["processes"]
+    assert process["command"].endswith("?[31mred line")
