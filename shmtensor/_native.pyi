@@ -428,7 +428,7 @@ class SegmentMetadata:
     def holders(self, limit: int, rows: int) -> Holders:
         """Return who holds blocks, how many and how large, and the oldest holds of each.
 
-        About 30 ns for each hold. Raises LockBusy, also if there are more than `limit` holds.
+        About 10 ns for each hold. Raises LockBusy, also if there are more than `limit` holds.
 
         Args:
             limit: number of holds.

@@ -448,7 +448,7 @@ def test_a_listing_divides_its_rows_among_owners(made: Fixture, monkeypatch: pyt
 
 
 def test_a_listing_walks_a_bounded_number_of_blocks(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "WALK_BLOCKS", 3)
+    monkeypatch.setattr(report, "WALK_HOLDS", 3)
     monkeypatch.setattr(report, "WALK_LISTING", 5)
     owner = made.state.add_client(1, 1)
     for count in (3, 4, 3, 2):
