@@ -98,22 +98,23 @@ def test_a_forked_child_samples_its_own_and_keeps_what_its_parent_sampled(here: 
     fork = """
 sys.stdin.readline()
 child = os.fork()
-own = st.zeros(5, shared=True)  # line 20
 if child:
+    own = st.zeros(5, shared=True)  # line 21
     print(child, flush=True)
     sys.stdin.readline()
 else:
+    own = st.zeros(5, shared=True)  # line 25
     signal.pause()
 """
     process, path = program(here, "1", PROGRAM + fork)
     tell(process)
     child = int(line_of(process))
     try:
-        both = until(lambda: found_if(here, lambda one: lines_of(one, path).count(20) == 2), "the child's block")
+        both = until(lambda: found_if(here, lambda one: {21, 25} <= set(lines_of(one, path))), "the child's block")
         assert {row.pid for row in both.processes} == {process.pid, child}
         kill(process)
         left = until(lambda: found_if(here, lambda one: len(one.processes) == 1), "the parent to be reclaimed")
-        assert lines_of(left, path) == [7, 9, 10, 10, 13, 13, 13, 13, 20]
+        assert lines_of(left, path) == [7, 9, 10, 10, 13, 13, 13, 13, 25]
     finally:
         os.kill(child, signal.SIGKILL)
     until(lambda: not is_alive(child), "the child to end")
@@ -179,6 +180,16 @@ _native.sample_blocks(0, None)
 print(manager.native.stats().blocks)
 """
     assert here.run(code).split() == ["interrupted"] * 3 + ["0"]
+
+
+def test_a_block_has_one_entry_whatever_its_generation() -> None:
+    table = sites._Table()
+    for generation in range(1, 10):
+        table.add(7, 1, 5, generation, ("file.py", generation))
+    found: dict[tuple[int, int, int], str] = {}
+    sites._read(f"/proc/self/fd/{table.fd}", 7, set(), found)
+    os.close(table.fd)
+    assert found == {(1, 5, 9): "file.py:9"}
 
 
 def test_a_full_table_forgets_some_blocks_and_never_mixes_them() -> None:
