@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from manager_world import BOUND, World
@@ -13,7 +19,7 @@ from manager_world import BOUND, World
 from shmtensor.errors import InvalidArgument
 from shmtensor.manager import client
 from shmtensor.manager.connection import Observer
-from shmtensor.manager.monitor import snapshot, tables
+from shmtensor.manager.monitor import snapshot, tables, top
 from shmtensor.manager.monitor.tables import View, cells, choose
 
 
@@ -205,3 +211,52 @@ def test_a_command_line_cannot_write_to_the_terminal(here: World) -> None:
     (group,) = json.loads(here.command("top", "--once", "--json").stdout)["groups"]
     (process,) = group["processes"]
     assert process["command"].endswith("?[31mred line")
+
+
+def on_terminal(here: World, code: str, *arguments: str, columns: int = 60) -> tuple[subprocess.Popen[bytes], int]:
+    """Run a program whose output is a terminal of 10 lines; returns it and the terminal's other end."""
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 10, columns, 0, 0))
+    env = {key: value for key, value in here.env.items() if key not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], env=env, stdin=its, stdout=its, stderr=subprocess.PIPE
+    )
+    os.close(its)
+    return process, ours
+
+
+RUN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from shmtensor.manager.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_plain_on_a_terminal_fits_it_and_is_written_over(here: World, user: client.Manager) -> None:
+    kept = [user.allocate(64) for _ in range(20)]
+    for number, block in enumerate(kept):
+        user.bind(f"/{number}-a-name-that-is-longer-than-others".encode(), block)
+    process, terminal = on_terminal(here, RUN, "top", "--plain", "--interval", "0.1", "--rows", "0")
+    shown = b""
+    while shown.count(b"\x1b[2J") < 3:
+        shown += os.read(terminal, 65536)
+    process.send_signal(signal.SIGINT)
+    with suppress(OSError):  # what it still writes, until it has closed the terminal
+        while os.read(terminal, 65536):
+            pass
+    os.close(terminal)
+    _, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    _, screen, *_ = shown.decode().split(top.CLEAR)
+    lines = screen.split("\r\n")
+    assert len(lines) <= 10 and max(map(len, lines)) <= 60 and "every 0.1 s" in lines[0]
+    del kept
+
+
+def test_without_textual_it_says_what_to_install(here: World, user: client.Manager) -> None:
+    process, terminal = on_terminal(here, "import sys; sys.modules['textual'] = None" + RUN, "top")
+    _, errors = process.communicate(timeout=BOUND)
+    os.close(terminal)
+    assert process.returncode == 1
+    assert b"pip install 'shmtensor[top]'" in errors and b"--plain" in errors
