@@ -15,7 +15,7 @@ from forged import LOCK, Forged
 from manager_world import World, tell
 from ring_bytes import GET_LOCK, start
 
-from shmtensor.manager import client
+from shmtensor.manager import client, protocol
 from shmtensor.manager.connection import Observer
 from shmtensor.manager.monitor import snapshot
 from shmtensor.manager.monitor.processes import look
@@ -62,6 +62,7 @@ def test_processes_have_what_they_hold(user: client.Manager, observer: Observer)
     kept = [user.allocate(10_000) for _ in range(3)]
     user.ticket(kept[0])
     found = snapshot.take(observer)
+    observer.request(protocol.Collect(0.0))  # the ticket, for which the manager would wait
     (process,) = found.processes
     assert (process.pid, process.state, process.slot) == (os.getpid(), "client", user.native.slot)
     assert (process.held_blocks, process.held_bytes, process.locks) == (3, 30_000, 0)

@@ -15,9 +15,10 @@ from contextlib import suppress
 
 import pytest
 from manager_world import BOUND, World
+from tiers import first
 
 from shmtensor.errors import InvalidArgument
-from shmtensor.manager import client
+from shmtensor.manager import cli, client
 from shmtensor.manager.connection import Observer
 from shmtensor.manager.monitor import snapshot, tables, top
 from shmtensor.manager.monitor.tables import View, cells, choose
@@ -60,6 +61,7 @@ def test_json_is_one_document_with_all(here: World, user: client.Manager) -> Non
     del kept
 
 
+@pytest.mark.exhaustive
 def test_json_goes_on_line_by_line(here: World, user: client.Manager) -> None:
     process = here.popen("-m", "shmtensor.manager", "top", "--json", "--interval", "0.1")
     assert process.stdout is not None
@@ -98,6 +100,7 @@ def test_it_goes_on_with_the_next_manager(here: World, user: client.Manager) -> 
     del kept
 
 
+@pytest.mark.exhaustive
 def test_a_pipe_that_is_closed_ends_it(here: World, user: client.Manager) -> None:
     process = here.popen("-m", "shmtensor.manager", "top", "--json", "--interval", "0.1")
     assert process.stdout is not None
@@ -106,6 +109,7 @@ def test_a_pipe_that_is_closed_ends_it(here: World, user: client.Manager) -> Non
     assert process.wait(BOUND) == 1
 
 
+@pytest.mark.exhaustive
 def test_all_managers_are_shown(here: World) -> None:
     code = "from shmtensor.manager import client\nclient.default()\nprint(flush=True)\ninput()"
     for token in ("one", "two"):
@@ -117,18 +121,19 @@ def test_all_managers_are_shown(here: World) -> None:
     assert "one.sock" not in done.stdout and "two.sock" in done.stdout
 
 
-@pytest.mark.parametrize("options", [["--once"], ["--json"], ["--plain"], []], ids=lambda options: "".join(options))
-def test_none_running_is_said_and_fails(here: World, options: list[str]) -> None:
-    done = here.command("top", *options)
+@pytest.mark.parametrize("option", first(["--plain", "--once", "--json"]))
+def test_none_running_is_said_and_fails(here: World, option: str) -> None:
+    done = here.command("top", option)
     assert done.returncode == 1 and "no manager runs at" in done.stderr and not done.stdout
 
 
 @pytest.mark.parametrize(
-    "options", [["--interval", "0"], ["--interval", "x"], ["--rows", "-1"], ["--rows", "x"]], ids=" ".join
+    ("option", "value"), [("--interval", "0"), ("--interval", "x"), ("--rows", "-1"), ("--rows", "x")]
 )
-def test_wrong_usage(here: World, options: list[str]) -> None:
-    done = here.command("top", *options)
-    assert done.returncode == 2 and options[1] in done.stderr
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], option: str, value: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["top", option, value])
+    assert ended.value.code == 2 and f"{value} is not a number" in capsys.readouterr().err
 
 
 def test_unknown_tables_and_columns_are_named(here: World, user: client.Manager) -> None:

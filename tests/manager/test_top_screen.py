@@ -154,10 +154,10 @@ def test_text_is_shown_as_it_is(user: client.Manager) -> None:
 
         await pilot.press("p")
         await until(pilot, lambda: not app._looking)
-        process = replace(found.processes[0], command="[red]python[/red] [/nothing]")
+        process = replace(found.processes[0], command="python [red]a.py[/red] [/nothing]")
         app._snapshots = [replace(found, processes=(process,))]
         app._fill("processes")
-        assert rows(app, "processes")[0][-1] == "[red]python[/red] [/nothing]"
+        assert rows(app, "processes")[0][-1] == "python [red]a.py[/red] [/nothing]"
         await pilot.pause()
 
     drive(user, steps)
