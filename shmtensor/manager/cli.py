@@ -32,19 +32,29 @@ OBSERVING: dict[str, tuple[str, str]] = {
     "leaks": ("leaks", "show what has been held or in flight for long"),
 }
 """Commands that only look: the module of `monitor`, which has `add_arguments(parser)` and `run(options)`; a help line.
+MODULES: dict[str, tuple[str, str]] = {
+    "store": ("store.console", "list, show, put and remove objects of stores"),
+}
+"""Commands in modules of their own: the module, which has `add_arguments(parser)` and `run(options)`; a help line.
 
-A module is imported when its command is chosen, so that it costs a manager's start nothing.
+A module is imported when its command is chosen, so that it costs a manager's start nothing, and may lie in any layer.
 """
 
 
-def _parser(chosen: str) -> argparse.ArgumentParser:
-    """Return the parser; of the commands in OBSERVING, with the arguments of the chosen one."""
-    parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar=" | ".join([*_COMMANDS, *OBSERVING]))
+def common_arguments(**defaults: Any) -> argparse.ArgumentParser:
+    """Return a parent of each command's parser, with what all commands take."""
     common = argparse.ArgumentParser(add_help=False)
     where = "path of the manager's socket (default: from SHMTENSOR_MANAGER or SHMTENSOR_GROUP, or the only manager)"
-    common.add_argument("--address", help=where)
-    common.add_argument("--json", action="store_true", help="print JSON")
+    common.add_argument("--address", help=where, **defaults)
+    common.add_argument("--json", action="store_true", help="print JSON", **defaults)
+    return common
+
+
+def _parser(chosen: str) -> argparse.ArgumentParser:
+    """Return the parser; of the commands in MODULES, with the arguments of the chosen one."""
+    parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar=" | ".join([*_COMMANDS, *MODULES]))
+    common = common_arguments()
     serve = commands.add_parser("serve", parents=[common], help="run a manager in the foreground")
     serve.add_argument(
         "--max-clients", type=_count, default=4096, metavar="N", help="accept at most N clients (default 4096)"
@@ -65,10 +75,10 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     )
     commands.add_parser("restart", parents=[common], help="replace the manager by a new one; its clients keep running")
     commands.add_parser("stop", parents=[common], help="end the manager")
-    for name, (module, line) in OBSERVING.items():
-        observing = commands.add_parser(name, parents=[common], help=line)
+    for name, (module, line) in MODULES.items():
+        command = commands.add_parser(name, parents=[common], help=line)
         if name == chosen:
-            load(f"manager.monitor.{module}").add_arguments(observing)
+            load(module).add_arguments(command)
     return parser
 
 
@@ -96,7 +106,8 @@ def _count(text: str) -> int:
     return value
 
 
-def _say(options: argparse.Namespace, document: Any, text: str) -> None:
+def say(options: argparse.Namespace, document: Any, text: str) -> None:
+    """Print the document with --json, otherwise the text."""
     print(json.dumps(document, indent=2) if options.json else text)
 
 
@@ -112,7 +123,7 @@ def _serve(options: argparse.Namespace) -> int:
 
     def ready() -> None:
         ready_document = {"address": shown, "pid": os.getpid()}
-        _say(options, ready_document, f"shmtensor-manager: listening at {shown} (pid {os.getpid()})")
+        say(options, ready_document, f"shmtensor-manager: listening at {shown} (pid {os.getpid()})")
         sys.stdout.flush()
 
     log = f"stderr of pid {os.getpid()}"
@@ -138,7 +149,7 @@ def _status(options: argparse.Namespace) -> int:
         return _status_all(options)
     with observe(options.address) as observer:
         figures = json.loads(observer.document(protocol.Stats()))
-    _say(options, figures, display.status(figures))
+    say(options, figures, display.status(figures))
     return 0
 
 
@@ -152,14 +163,14 @@ def _status_all(options: argparse.Namespace) -> int:
         except ShmTensorError as problem:
             found.append({"address": address, "error": str(problem)})
     texts = [f"{row['address']}\n  {row['error']}" if "error" in row else display.status(row) for row in found]
-    _say(options, found, "\n\n".join(texts) or f"no manager's socket in {directory}")
+    say(options, found, "\n\n".join(texts) or f"no manager's socket in {directory}")
     return 0 if any("error" not in row for row in found) else 1
 
 
 def _ls(options: argparse.Namespace) -> int:
     with observe(options.address) as observer:
         document = json.loads(observer.document(protocol.List()))
-    _say(options, document, display.listing(document))
+    say(options, document, display.listing(document))
     return 0
 
 
@@ -174,7 +185,7 @@ def _gc(options: argparse.Namespace) -> int:
     )
     if reply.busy:
         text += f"; {reply.busy} segments were locked: try again"
-    _say(options, document, text)
+    say(options, document, text)
     return 0
 
 
@@ -200,7 +211,7 @@ def _restart(options: argparse.Namespace) -> int:
     text = f"restarted the manager at {shown} (pid {after})"
     if before is None:
         text = f"killed the manager at {shown}, which did not answer; the new one is pid {after}"
-    _say(options, {"address": shown, "before": before, "after": after}, text)
+    say(options, {"address": shown, "before": before, "after": after}, text)
     return 0
 
 
@@ -220,7 +231,7 @@ def _stop(options: argparse.Namespace) -> int:
     text = f"stopped the manager at {address} (pid {pid})"
     if successor is not None:
         text += f"; its memory is still in use, so pid {successor} continues in the background until it is not"
-    _say(options, {"address": address, "pid": pid, "stopped": True, "successor": successor}, text)
+    say(options, {"address": address, "pid": pid, "stopped": True, "successor": successor}, text)
     return 0
 
 
@@ -232,8 +243,8 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     options = _parser(words[0] if words else "").parse_args(words)
     try:
-        if options.command in OBSERVING:
-            code: int = load(f"manager.monitor.{OBSERVING[options.command][0]}").run(options)
+        if options.command in MODULES:
+            code: int = load(MODULES[options.command][0]).run(options)
             return code
         return _COMMANDS[options.command](options)
     except ShmTensorError as problem:
