@@ -17,7 +17,7 @@ from shmtensor.manager.monitor import tables
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import Any, Literal
 
     from shmtensor.manager.monitor.snapshot import Snapshot
     from shmtensor.manager.monitor.watch import Watch
@@ -110,7 +110,7 @@ class Top(App[None]):
         row, scrolled = shown.cursor_row, shown.scroll_y
         shown.clear(columns=True)
         order = view.sort if any(one.title.lower() == view.sort for one in table.columns) else table.order
-        sides = ["right" if column.is_number else "left" for column in table.columns]
+        sides: list[Literal["left", "right"]] = ["right" if column.is_number else "left" for column in table.columns]
         for column, side in zip(table.columns, sides, strict=True):
             mark = ("^" if column.is_number == view.reverse else "v") if column.title.lower() == order else " "
             shown.add_column(Text(f"{column.title} {mark}", justify=side), key=column.title)
