@@ -32,7 +32,7 @@ def look(pid: int, start_time: int, pss: bool) -> ProcessFacts | None:
     Args:
         pid: its process id.
         start_time: when it started, in clock ticks since boot: a process id may have been used again.
-        pss: also read `pss_bytes`, for which the kernel visits the process's page tables: about 1 ms for each GiB.
+        pss: also read `pss_bytes`, for which the kernel visits the process's page tables.
 
     Returns:
         None: it has ended, or is another process, or is not visible from here.

@@ -110,7 +110,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that a client has just now. Most are kept for less than a microsecond."""
+    """A lock that a client has just now. Most are kept for microseconds."""
 
     place: str
     """segment N; ring N, put; ring N, get."""
