@@ -24,16 +24,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-OBSERVING: dict[str, tuple[str, str]] = {
-    "metrics": ("metrics", "serve the manager's figures to Prometheus, or write them to a file for node_exporter"),
-    "page": ("page", "serve a page on the loopback that draws the memory of a group"),
-    "doctor": ("doctor", "check limits, memory, rights, versions and left files, and say what to do"),
-    "top": ("top", "show groups, processes, segments, rings, names and locks, kept up to date"),
-    "leaks": ("leaks", "show what has been held or in flight for long"),
-}
-"""Commands that only look: the module of `monitor`, which has `add_arguments(parser)` and `run(options)`; a help line.
 MODULES: dict[str, tuple[str, str]] = {
+    "doctor": ("manager.monitor.doctor", "check limits, memory, rights, versions and left files, and say what to do"),
+    "leaks": ("manager.monitor.leaks", "show what has been held or in flight for long"),
+    "metrics": ("manager.monitor.metrics", "serve figures to Prometheus, or write them to a file for node_exporter"),
+    "page": ("manager.monitor.page", "serve a page on the loopback that draws the memory of a group"),
     "store": ("store.console", "list, show, put and remove objects of stores"),
+    "top": ("manager.monitor.top", "show groups, processes, segments, rings, names and locks, kept up to date"),
 }
 """Commands in modules of their own: the module, which has `add_arguments(parser)` and `run(options)`; a help line.
 
