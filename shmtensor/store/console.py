@@ -15,11 +15,11 @@ import numpy as np
 from .. import files
 from .._tensor.core import Tensor
 from ..errors import InvalidArgument, UnknownHandle
-from ..ipc.queues import STORE
 from ..ipc.reductions import name_of
 from ..manager import client
 from ..manager.cli import common_arguments, say
 from ..manager.display import duration, table
+from ..manager.ring_kinds import STORE
 from ..manager.selection import observe
 from ..manager.shortage import size
 from .store import ObjectStats, Store
