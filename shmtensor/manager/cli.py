@@ -109,7 +109,7 @@ def say(options: argparse.Namespace, document: Any, text: str) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    listener = run.inherited_listener()
+    listener, kept = run.inherited()
     if listener is not None:
         address = addresses.check_address(listener.getsockname())
     elif options.address or os.environ.get(addresses.MANAGER_VARIABLE):
@@ -132,6 +132,7 @@ def _serve(options: argparse.Namespace) -> int:
         address,
         ready,
         listener=listener,
+        kept=kept,
         max_clients=options.max_clients,
         max_bytes=options.max_bytes,
         max_bytes_per_client=options.max_bytes_per_client,

@@ -163,7 +163,8 @@ class Scenario:
             observer.wait_closed()
         self.manager.stats()
         words = [sys.executable, "-c", SERVICE, os.fsdecode(self.path)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as service:
+        environment = {**os.environ, "NOTIFY_SOCKET": f"@{os.fsdecode(self.path)}"}  # of a supervisor that has gone
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as service:
             assert service.stdout is not None
             if service.stdout.readline():
                 self.manager.list(5.0)

@@ -142,6 +142,9 @@ class Outside:
     def release(self, segment: Segment) -> None:
         self.released.append(segment.id)
 
+    def keep(self, segment: Segment) -> None:
+        pass
+
     def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
         self.punched.append((segment.id, offset, nbytes))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from manager_world import BOUND, Wire, World, is_alive, line_of, until
+from manager_world import BOUND, Wire, World, is_alive, kill, line_of, tell, until
 from tiers import first
 
 from shmtensor.manager import client, launch
@@ -23,32 +23,89 @@ pytestmark = pytest.mark.any_python
 
 
 class Supervisor:
-    """The socket of a supervisor, to which its services send messages."""
+    """The socket of a supervisor, to which its services send messages and descriptors to keep."""
 
     def __init__(self, here: World, is_abstract: bool) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.sock.settimeout(BOUND)
+        self.here = here
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         name = str(here.directory / "notify")
         self.sock.bind("\0" + name if is_abstract else name)
         here.env["NOTIFY_SOCKET"] = "@" + name if is_abstract else name
+        self.kept: dict[str, list[int]] = {}
+
+    def close(self) -> None:
+        self.sock.close()
+        for name in list(self.kept):
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        for fd in self.kept.pop(name, ()):
+            os.close(fd)
+
+    def receive(self) -> dict[str, str] | None:
+        """The next message that is not about descriptors; None: none is there."""
+        while True:
+            try:
+                data, descriptors, *_ = socket.recv_fds(self.sock, 4096, 16)
+            except BlockingIOError:
+                return None
+            said = dict(line.split("=", 1) for line in data.decode().splitlines())
+            if "FDSTOREREMOVE" in said:
+                self.drop(said["FDNAME"])
+            elif "FDSTORE" in said:
+                self.kept.setdefault(said["FDNAME"], []).extend(descriptors)
+            else:
+                return said
+
+    def hear(self) -> None:
+        """Receive all messages that are there."""
+        while self.receive() is not None:
+            pass
+
+    def keeps(self, count: int) -> bool:
+        """Whether it keeps descriptors under so many names."""
+        self.hear()
+        return len(self.kept) == count
 
     def next(self) -> dict[str, str]:
-        return dict(line.split("=", 1) for line in self.sock.recv(4096).decode().splitlines())
+        said: dict[str, str] = until(self.receive, "a message of the service")
+        return said
 
     def said_nothing(self) -> bool:
-        self.sock.setblocking(False)
-        try:
-            self.sock.recv(4096)
-        except BlockingIOError:
-            return True
-        return False
+        return self.receive() is None
+
+    def serve(self) -> subprocess.Popen[str]:
+        """Start the service with the descriptors that are kept for it."""
+        self.hear()
+        kept = [(name, fd) for name, descriptors in self.kept.items() for fd in descriptors]
+        code = (
+            "import os, sys\naddress, names, *fds = sys.argv[1:]; count = len(fds)\n"
+            "high = [os.dup2(int(fd), 200 + i, inheritable=False) for i, fd in enumerate(fds)]\n"
+            "for fd in fds: os.set_inheritable(int(fd), False)\n"
+            "for i, fd in enumerate(high): os.dup2(fd, 3 + i)\n"
+            "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(count), LISTEN_FDNAMES=names)\n"
+            "os.execv(sys.executable, [sys.executable, '-m', 'shmtensor.manager', 'serve', '--address', address])\n"
+        )
+        words = [str(self.here.directory / "manager.sock"), ":".join(name for name, _ in kept)]
+        service = subprocess.Popen(
+            [sys.executable, "-c", code, *words, *(str(fd) for _, fd in kept)],
+            env=self.here.env,
+            pass_fds=[fd for _, fd in kept],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.here.processes.append(service)
+        assert "listening" in line_of(service)
+        return service
 
 
 @pytest.fixture(params=first([False, True]), ids=["path", "abstract"])
 def supervisor(here: World, request: pytest.FixtureRequest) -> Iterator[Supervisor]:
     made = Supervisor(here, request.param)
     yield made
-    made.sock.close()
+    made.close()
 
 
 def kind(here: World) -> str:
@@ -97,8 +154,7 @@ def test_only_services_have_a_supervisor(here: World, supervisor: Supervisor) ->
 
 
 def test_a_supervisor_that_has_gone_is_no_reason_to_end(here: World) -> None:
-    supervisor = Supervisor(here, False)
-    supervisor.sock.close()
+    Supervisor(here, False).close()
     here.serve()
     assert here.command("restart").returncode == 0
     assert kind(here).startswith("supervised service")
@@ -109,14 +165,14 @@ def test_a_socket_that_a_supervisor_makes_blocking_again(here: World) -> None:
     code = (
         "import os, sys; os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')\n"
         "os.dup2(int(sys.argv[1]), 3) if sys.argv[1] != '3' else os.set_inheritable(3, True)\n"
-        "os.execv(sys.executable, [sys.executable, '-m', 'shmtensor.manager', 'serve'])\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'shmtensor.manager', 'serve', '--address', sys.argv[2]])\n"
     )
     path = here.directory / "manager.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(path))
         listener.listen()
         service = subprocess.Popen(
-            [sys.executable, "-c", code, str(listener.fileno())],
+            [sys.executable, "-c", code, str(listener.fileno()), str(path)],
             env=here.env,
             pass_fds=[listener.fileno()],
             stdin=subprocess.PIPE,
@@ -150,6 +206,148 @@ def test_what_status_says_of_each_kind(here: World) -> None:
     user = client.at(path)
     assert kind(here) == "started on demand, ends 0.5 s after its last client"
     user.close()
+
+
+# ----------------------------------------------------------------------------------------------------- what it keeps
+
+
+SENDER = """
+import sys
+from shmtensor.manager import client
+client.set_strategy(sys.argv[1])
+m = client.default()
+b = m.allocate(100_000_000 if sys.argv[2] == "large" else 8192)
+memoryview(b)[:4] = b"sent"
+print(b.segment, b.index, b.generation, *m.ticket(b))
+"""
+RECEIVER = """
+import sys
+from shmtensor.manager import client
+m = client.default()
+b = m.redeem(*map(int, sys.argv[1:]))
+print(bytes(memoryview(b)[:4]).decode())
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "block"), first([("file_descriptor", "small"), ("file_descriptor", "large"), ("file_system", "small")])
+)
+def test_what_nobody_has_mapped_outlives_kills(here: World, supervisor: Supervisor, strategy: str, block: str) -> None:
+    service = supervisor.serve()
+    numbers = here.run(SENDER, strategy, block).split()
+    path = os.fsencode(here.directory / "manager.sock")
+    until(lambda: not here.observe(path)["clients"], "the sender to be reclaimed")
+    before = here.observe(path)["stats"]
+    for epoch in (2, 3, 4, 5):
+        if epoch == 3:
+            assert here.command("restart").returncode == 0
+        else:
+            kill(service)
+            service = supervisor.serve()
+        stats = here.observe(path)["stats"]
+        assert (stats["group"], stats["epoch"], stats["clients"]) == (before["group"], epoch, 0)
+        assert (stats["live_blocks"], stats["segments"]) == (1, 1)
+        assert stats["descriptors"] == before["descriptors"], "those that it was given are closed"
+        supervisor.hear()
+        assert sorted(len(descriptors) for descriptors in supervisor.kept.values()) == [1, 2], "and not given twice"
+    assert here.run(RECEIVER, *numbers) == "sent\n"
+    until(lambda: not here.observe(path)["segments"], "the segment to go")
+    until(lambda: supervisor.keeps(1), "the supervisor to drop it")
+    assert list(supervisor.kept) == [f"shmtensor-{before['group']}.5"]
+
+
+CONSUMER = """
+import sys
+import shmtensor.multiprocessing as mp
+queue = mp.Queue(name="work")
+print("there", flush=True)
+sys.stdin.readline()
+print(sum(float(queue.get(timeout=20)[0]) for _ in range(20)), flush=True)
+"""
+PRODUCER = """
+import shmtensor, shmtensor.multiprocessing as mp
+queue = mp.Queue(name="work")
+for number in range(20):
+    queue.put(shmtensor.full((1000,), float(number), shared=True))
+"""
+
+
+def test_messages_of_senders_that_have_ended_outlive_a_kill(here: World, supervisor: Supervisor) -> None:
+    service = supervisor.serve()
+    consumer = here.script(CONSUMER)
+    assert line_of(consumer) == "there"
+    here.run(PRODUCER)
+    path = os.fsencode(here.directory / "manager.sock")
+    until(lambda: len(here.observe(path)["clients"]) == 1, "the producer to be reclaimed")
+    kill(service)
+    supervisor.serve()
+    tell(consumer)
+    assert line_of(consumer) == "190.0"
+
+
+def test_what_a_supervisor_kept_of_a_group_that_is_no_more(here: World, supervisor: Supervisor) -> None:
+    service = supervisor.serve()
+    here.run(SENDER, "file_descriptor", "small")
+    kill(service)
+    (here.directory / "manager.journal").unlink()
+    supervisor.serve()
+    until(lambda: supervisor.keeps(1), "the supervisor to drop the earlier ones")
+    stats = here.observe(os.fsencode(here.directory / "manager.sock"))["stats"]
+    assert list(supervisor.kept) == [f"shmtensor-{stats['group']}.1"]
+
+
+def test_only_what_still_exists_is_kept(here: World, supervisor: Supervisor) -> None:
+    """A manager in the background, which the supervisor does not hear, destroys a segment meanwhile."""
+    supervisor.serve()
+    path = os.fsencode(here.directory / "manager.sock")
+    numbers = here.run(SENDER, "file_descriptor", "large").split()
+    user = client.at(path)
+    here.processes[0].terminate()
+    assert here.processes[0].wait(BOUND) == 0
+    assert supervisor.keeps(2)
+    assert here.run(RECEIVER, *numbers) == "sent\n"
+    until(lambda: not here.observe(path)["segments"], "the segment to go")
+    block = user.allocate(64)
+    supervisor.serve()
+    (segment,) = here.observe(path)["segments"]
+    until(
+        lambda: supervisor.receive() or len(supervisor.kept) == 2, "the supervisor to drop the one and keep the other"
+    )
+    group = here.observe(path)["stats"]["group"]
+    assert set(supervisor.kept) == {f"shmtensor-{group}.3", f"shmtensor-{group}-{segment['id']}"}
+    del block
+    user.close()
+
+
+USER = """
+import sys
+from shmtensor.manager import client
+m = client.default()
+b = m.allocate(64)
+print("there", flush=True)
+for line in sys.stdin:
+    print(m.stats().private, m.open(m.export(b)) is b, flush=True)
+"""
+
+
+def test_what_counted_as_lost_stays_lost(here: World, supervisor: Supervisor) -> None:
+    """A client was faster than the supervisor, and its manager knows nothing of what the supervisor keeps."""
+    service = supervisor.serve()
+    path = os.fsencode(here.directory / "manager.sock")
+    user = here.script(USER)
+    assert line_of(user) == "there"
+    numbers = here.run(SENDER, "file_descriptor", "large").split()
+    kill(service)
+    tell(user)
+    assert line_of(user) == "True True", "one in the background serves"
+    supervisor.serve()
+    (segment,) = here.observe(path)["segments"]
+    assert str(segment["id"]) != numbers[0]
+    until(lambda: supervisor.keeps(2), "the supervisor to drop the other segment")
+    receiver = here.script(RECEIVER, *numbers)
+    assert "the previous manager ended before another process had mapped it" in receiver.communicate(timeout=BOUND)[1]
+    tell(user)
+    assert line_of(user) == "False True"
 
 
 # ------------------------------------------------------------------------------------------------------ what goes wrong

@@ -145,6 +145,26 @@ print("lived")
 """
 
 
+KEPT = """
+code = (
+    "from shmtensor.manager import client; m = client.default(); b = m.allocate(8192)\\n"
+    "memoryview(b)[:4] = b'sent'; print(b.segment, b.index, b.generation, *m.ticket(b))"
+)
+numbers = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True).stdout
+pid = shown("MainPID")
+until(lambda: shown("NFileDescriptorStore") == "3", "systemd to keep group, metadata and payload")
+os.kill(int(pid), signal.SIGKILL)
+until(lambda: shown("MainPID") not in (pid, "0"), "the next process of the service")
+manager = client.default()
+assert manager.stats().epoch == 2, "of the same group"
+block = manager.redeem(*map(int, numbers.split()))
+assert bytes(memoryview(block)[:4]) == b"sent"
+del block
+until(lambda: manager.gc() and shown("NFileDescriptorStore") == "1", "systemd to close the descriptors of the segment")
+print("kept")
+"""
+
+
 class Systemd:
     """Runs programs beside a `systemd --user` that has the units."""
 
@@ -174,9 +194,11 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
 
 
 @pytest.mark.exhaustive
-def test_the_life_of_a_service(systemd: Systemd) -> None:
-    program = systemd.home / "life.py"
-    program.write_text(DRIVER + LIFE)
-    done = systemd.run(f"{sys.executable} {program}")
+@pytest.mark.parametrize(("program", "said"), [(LIFE, "lived"), (KEPT, "kept")], ids=["life", "kept"])
+def test_the_service(systemd: Systemd, program: str, said: str) -> None:
+    """Its life over restarts, stops and kills; and what only the manager had when it was killed."""
+    path = systemd.home / "program.py"
+    path.write_text(DRIVER + program)
+    done = systemd.run(f"{sys.executable} {path}")
     log = (systemd.home / "systemd.log").read_text()
-    assert done.returncode == 0 and "lived" in done.stdout, done.stderr + log
+    assert done.returncode == 0 and said in done.stdout, done.stderr + log

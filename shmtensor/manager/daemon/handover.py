@@ -26,11 +26,12 @@ from shmtensor import _native
 from shmtensor.errors import ManagerUnavailable, ShmTensorError
 from shmtensor.manager import launch, protocol
 from shmtensor.manager.daemon import notify, peers
+from shmtensor.manager.daemon.memory import group_name, payload_name
 from shmtensor.manager.lockfile import Life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from typing import Any
 
     from shmtensor.manager.daemon.journal import Past
@@ -53,8 +54,8 @@ class Role:
     """The role of manager at an address: lock, listening socket and settings; everything but the group."""
 
     __slots__ = (
-        *("address", "dead", "idle_exit", "is_left", "is_others", "is_own", "is_private", "keeper", "line", "listener"),
-        *("lock", "log", "made", "max_clients", "ready"),
+        *("address", "dead", "idle_exit", "is_left", "is_others", "is_own", "is_private", "is_restarted"),
+        *("keeper", "kept", "line", "listener", "lock", "log", "made", "max_clients", "ready"),
     )
 
     def __init__(
@@ -102,9 +103,41 @@ class Role:
         """Status of the socket file."""
         self.dead: Past | None = None
         """The journal of a group that has ended, to be cleared away."""
+        self.kept: dict[str, list[int]] = {}
+        """Descriptors of the previous process of this service, which its supervisor kept, by name."""
+        self.is_restarted = False
+        """Whether this process has executed a fresh interpreter; its supervisor has all descriptors then."""
         self.is_others = line is not None
         """Whether another process has, or has taken, the role: then the files at the address are left alone."""
         self.ready: Callable[[], None] = lambda: None
+
+    @property
+    def keepers(self) -> list[int]:
+        """The processes that have the previous manager's descriptors: its keeper, and this one if it got them."""
+        return [self.keeper] * (self.keeper > 0) + [os.getpid()] * bool(self.kept)
+
+    def kept_numbers(self, group: _native.Group | None) -> Container[int]:
+        """Return the numbers of segments of the group of which the supervisor has the descriptors.
+
+        If another manager led the group since it got them, they are released: what that manager did not find counts as
+        lost, and its holds may have been released.
+        """
+        if group is not None and self.is_restarted:
+            return range(group.next_segment)
+        if group is None or group_name(group.group_id, group.epoch) not in self.kept:
+            self.release_kept(())
+            return ()
+        segments = payload_name(group.group_id, 0)[:-1]
+        return {int(name.removeprefix(segments)) for name in self.kept if name.startswith(segments)}
+
+    def release_kept(self, known: Container[str]) -> None:
+        """Close the descriptors that the supervisor kept, and have it close those whose names are not known."""
+        for name, descriptors in self.kept.items():
+            if name not in known:
+                notify.drop(name)
+            for fd in descriptors:
+                os.close(fd)
+        self.kept = {}
 
     @property
     def life(self) -> Life:
@@ -309,4 +342,6 @@ def executed(text: str) -> Role:
         os.set_inheritable(fd, False)
     address = os.fsencode(settings.pop("address"))
     listening = socket.socket(fileno=listener)
-    return Role(address, lock=lock, listener=listening, line=socket.socket(fileno=line), **settings)
+    role = Role(address, lock=lock, listener=listening, line=socket.socket(fileno=line), **settings)
+    role.is_restarted = True
+    return role

@@ -12,12 +12,14 @@ import sys
 
 from shmtensor import _native
 from shmtensor.manager import protocol
+from shmtensor.manager.daemon import notify
 from shmtensor.manager.daemon.journal import Journal
 from shmtensor.manager.daemon.records import Refusal, Segment
 from shmtensor.manager.daemon.rings import Ring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container
     from typing import Any
 
 _F_ADD_SEALS = 1033
@@ -29,8 +31,13 @@ def metadata_name(group_id: int, number: int) -> str:
     return f"shmtensor-{group_id:016x}-{number}-metadata"
 
 
+def group_name(group_id: int, epoch: int) -> str:
+    """Return the name under which a supervisor keeps the group segment for the manager with that epoch."""
+    return f"shmtensor-{group_id:016x}.{epoch}"
+
+
 def payload_name(group_id: int, number: int) -> str:
-    """Return the name of the memfd with a segment's payload."""
+    """Return the name of the memfd with a segment's payload, and that under which a supervisor keeps the segment."""
     return f"shmtensor-{group_id:016x}-{number}"
 
 
@@ -48,9 +55,18 @@ class Made:
 class Memory:
     """Creates and frees segments; the `Outside` of `state.State`."""
 
-    def __init__(self, group_id: int, journal: Journal) -> None:
+    def __init__(self, group_id: int, journal: Journal, kept: Container[int] | None = None) -> None:
+        """Create memory for a group.
+
+        Args:
+            group_id: the group.
+            journal: records the names of POSIX shm objects.
+            kept: a supervisor keeps the descriptors of all segments as long as they exist, and has those with these
+                numbers; None: there is no such supervisor.
+        """
         self._group_id = group_id
         self._journal = journal
+        self._kept = kept
 
     def make(self, number: int, owner: tuple[int, int], pid: int, nbytes: int, dedicated: bool, named: bool) -> Made:
         """Create segment `number` for the client `owner` (slot, generation), process `pid`. Raises OSError, Refusal."""
@@ -113,6 +129,11 @@ class Memory:
                 raise
             return name, fd
 
+    def keep(self, segment: Segment) -> None:
+        """Have the supervisor keep a segment that this manager knows from now on. Blocks up to a second."""
+        if self._kept is not None and segment.id not in self._kept:
+            notify.keep(payload_name(self._group_id, segment.id), (segment.metadata.fd, segment.payload))
+
     def destroy(self, segment: Segment) -> None:
         """Destroy a segment. Its pages are freed first, because clients may still have it mapped."""
         segment.metadata.retire()  # clients unmap it when they next map a segment or trim
@@ -120,6 +141,8 @@ class Memory:
         if segment.name:
             unlink_shm(segment.name)
             self._journal.gone(segment.name)
+        if self._kept is not None:
+            notify.drop(payload_name(self._group_id, segment.id))
         self.release(segment)
 
     def release(self, segment: Segment) -> None:

@@ -1,4 +1,4 @@
-"""Messages to the supervisor that started this process, by the protocol of sd_notify(3): ready, stopping.
+"""Messages to the supervisor that started this process, by the protocol of sd_notify(3): ready, stopping, keep these.
 
 Only a manager that `serve` runs sends them. One in the background may have inherited the environment of another
 service.
@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
+from re import compile as regex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 VARIABLE = "NOTIFY_SOCKET"
+_KEPT = regex(r"shmtensor-[0-9a-f]{16}[.-][0-9]+")  # a group, or a segment: memory.group_name, payload_name
 SEND_SECONDS = 1.0
 """A supervisor that does not read its messages delays the manager by this long at most."""
 
@@ -29,7 +35,22 @@ def stopping() -> None:
     _send("STOPPING=1\nSTATUS=ends")
 
 
-def _send(text: str) -> None:
+def is_kept_name(name: str) -> bool:
+    """Whether `keep` is called with such a name."""
+    return _KEPT.fullmatch(name) is not None
+
+
+def keep(name: str, descriptors: Iterable[int]) -> None:
+    """Have the supervisor keep descriptors, for the next process of the service if this one is killed."""
+    _send(f"FDSTORE=1\nFDNAME={name}", descriptors)
+
+
+def drop(name: str) -> None:
+    """Have the supervisor close the descriptors that it keeps under a name."""
+    _send(f"FDSTOREREMOVE=1\nFDNAME={name}")
+
+
+def _send(text: str, descriptors: Iterable[int] = ()) -> None:
     """Send a message, if there is a supervisor. Blocks up to SEND_SECONDS. A supervisor that has gone is ignored."""
     path = os.environ.get(VARIABLE, "")
     if path[:1] not in ("/", "@"):
@@ -37,6 +58,7 @@ def _send(text: str) -> None:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             sock.settimeout(SEND_SECONDS)
-            sock.sendto(os.fsencode(text), ("\0" + path[1:] if path[0] == "@" else path))
+            sock.connect("\0" + path[1:] if path[0] == "@" else path)
+            socket.send_fds(sock, [os.fsencode(text)], list(descriptors))
     except OSError:
         pass

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     class Outside(Protocol):
         """What the state cannot do itself."""
 
+        def keep(self, segment: Segment) -> None:
+            """Take note of a new segment, or of one that was taken over."""
+
         def destroy(self, segment: Segment) -> None:
             """Give back the memory, close the descriptors and unlink the name."""
 

@@ -24,12 +24,13 @@ from shmtensor.manager.daemon import handover, journal, notify
 from shmtensor.manager.daemon.guard import Guard, listen, open_log, remove, remove_empty_log
 from shmtensor.manager.daemon.handover import Role
 from shmtensor.manager.daemon.journal import Past
+from shmtensor.manager.daemon.notify import is_kept_name
 from shmtensor.manager.launch import IDLE_EXIT_SECONDS, KILLED, POLL_SECONDS, READY, SUCCEED_SECONDS
 from shmtensor.manager.lockfile import answers, head, is_life, is_still, open_lock, try_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shmtensor._native import Group
     from shmtensor.manager.daemon.server import Server
@@ -118,19 +119,19 @@ def _remove_old_log(log: bytes) -> None:
         pass  # as in `_sweep`
 
 
-def _left_behind(address: bytes, keeper: int = 0) -> tuple[Past, Group | None]:
+def _left_behind(address: bytes, keepers: Iterable[int] = ()) -> tuple[Past, Group | None]:
     """Return the previous manager's journal at `address`, and its group if that still exists. Needs the lock.
 
     Args:
         address: path of the socket.
-        keeper: pid of the process that has the group; 0: unknown.
+        keepers: pids of processes that have the group.
     """
     past = journal.read(addresses.journal_path(address))
     if past.group is None:
         return past, None
     from shmtensor.manager.daemon.takeover import find_group
 
-    return past, find_group(past.group, addresses.own_uid(), keeper)
+    return past, find_group(past.group, addresses.own_uid(), keepers)
 
 
 def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | None:
@@ -200,19 +201,34 @@ def _sweep(directory: bytes, own: bytes) -> None:
             os.close(fd)
 
 
-def inherited_listener() -> socket.socket | None:
-    """Return the listening socket that a service manager (systemd) passed to this process; None if it did not.
+def inherited() -> tuple[socket.socket | None, dict[str, list[int]]]:
+    """Return what a service manager (systemd) passed to this process.
+
+    Returns:
+        (the listening socket, or None; the descriptors that it kept for the service, by their names).
 
     Raises:
         ManagerUnavailable: what it passed cannot be served.
     """
+    kept: dict[str, list[int]] = {}
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or not os.environ.get("LISTEN_FDS", "").isdecimal():
-        return None
+        return None, kept
     count = int(os.environ["LISTEN_FDS"])
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    others = []
+    for number in range(count):
+        fd, name = _FIRST_INHERITED + number, names[number] if number < len(names) else ""
+        if is_kept_name(name):
+            os.set_inheritable(fd, False)
+            kept.setdefault(name, []).append(fd)
+        else:
+            others.append(fd)
+    if not others:
+        return None, kept
     listener = None
-    if count == 1:
+    if len(others) == 1:
         try:
-            listener = socket.socket(fileno=_FIRST_INHERITED)
+            listener = socket.socket(fileno=others[0])
         except OSError:
             pass
     if (
@@ -222,11 +238,11 @@ def inherited_listener() -> socket.socket | None:
         or not isinstance(listener.getsockname(), str)
     ):
         raise ManagerUnavailable(
-            f"a manager needs exactly one listening SOCK_SEQPACKET unix socket with a path, but LISTEN_FDS is {count} "
-            f"and descriptor {_FIRST_INHERITED} is not one; use ListenSequentialPacket= in the systemd socket unit"
+            f"a manager needs exactly one listening SOCK_SEQPACKET unix socket with a path, but of the {count} "
+            f"descriptors of LISTEN_FDS, {others} are not that; use ListenSequentialPacket= in the systemd socket unit"
         )
     listener.set_inheritable(False)
-    return listener
+    return listener, kept
 
 
 def _raise_descriptor_limit() -> None:
@@ -245,6 +261,7 @@ def serve(
     ready: Callable[[], None],
     *,
     listener: socket.socket | None = None,
+    kept: dict[str, list[int]] | None = None,
     is_private: bool = False,
     max_clients: int | None = None,
     max_bytes: int | None = None,
@@ -262,6 +279,7 @@ def serve(
         address: absolute path of the socket.
         ready: called once when connections are accepted.
         listener: a listening socket for the address, kept when this manager ends; None: create and remove one.
+        kept: descriptors of the previous process of this service that its supervisor kept, by name; taken over.
         is_private: the manager was started on demand and runs in the background.
         max_clients: further clients are refused; None: MAX_CLIENTS.
         max_bytes: payload that all clients together may reserve; None: the quota of the group that is taken over, else
@@ -293,6 +311,7 @@ def serve(
         max_clients=max_clients,
         log=log,
     )
+    role.kept = kept or {}
     _take_role(role)
     role.ready = ready
     _rule(role, of_new_group, (max_bytes, max_bytes_per_client))
@@ -380,7 +399,7 @@ def _open_server(
     except OSError as problem:
         raise ManagerUnavailable(f"cannot write the lock file of {os.fsdecode(address)}: {problem.strerror}") from None
     if before is None:
-        past, group = _left_behind(address, role.keeper)
+        past, group = _left_behind(address, role.keepers)
         role.dead = None
         if group is None:
             if role.keeper:
@@ -404,7 +423,8 @@ def _open_server(
             past=past,
             group=group,
             before=before,
-            keeper=role.keeper,
+            kept=role.kept_numbers(group),
+            keepers=role.keepers,
             is_private=role.is_private,
             is_left=role.is_left,
             max_clients=MAX_CLIENTS if role.max_clients is None else role.max_clients,
@@ -421,6 +441,7 @@ def _open_server(
             f"the group's shared memory cannot be created or taken over: {problem.strerror}"
             + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
         ) from None
+    role.release_kept(server.kept_names)
     kept = quotas if group is None else group.quotas()
     server.group.set_quotas(*(mine if each is None else each for mine, each in zip(kept, asked, strict=True)))
     return server

@@ -21,7 +21,7 @@ from shmtensor.manager.daemon import handover, notify, peers, takeover
 from shmtensor.manager.daemon.connections import DESCRIPTOR_LIMITS, Connections, send_last
 from shmtensor.manager.daemon.handshake import Handshake
 from shmtensor.manager.daemon.journal import Journal, Past
-from shmtensor.manager.daemon.memory import Memory, unlink_shm
+from shmtensor.manager.daemon.memory import Memory, group_name, payload_name, unlink_shm
 from shmtensor.manager.daemon.peers import Connection, Kind
 from shmtensor.manager.daemon.records import Refusal
 from shmtensor.manager.daemon.service import Service
@@ -31,7 +31,7 @@ from shmtensor.manager.launch import NotReady
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
     from typing import Any
 
     from shmtensor.manager.daemon.guard import Guard
@@ -83,7 +83,8 @@ class Server:
         past: Past | None = None,
         group: _native.Group | None = None,
         before: Server | None = None,
-        keeper: int = 0,
+        keepers: Iterable[int] = (),
+        kept: Container[int] = (),
         is_private: bool = False,
         is_left: bool = False,
         max_clients: int = MAX_CLIENTS,
@@ -98,7 +99,8 @@ class Server:
             past: the previous manager's journal.
             group: the previous manager's group; None: create one.
             before: the previous manager, if it ran in this process; its segments are taken over directly.
-            keeper: pid of the process that has the previous manager's descriptors; 0: none is known.
+            keepers: pids of processes that have the previous manager's descriptors; may include this process.
+            kept: numbers of the segments whose descriptors this service's supervisor has already.
             is_private: the manager runs in the background.
             is_left: it continues there for a `serve` that has ended.
             max_clients: further clients are refused.
@@ -121,7 +123,11 @@ class Server:
         self.past.group = self.group_id
         self._journal = Journal(journal_path(address), self.past, before is not None)
         self._guard_at = monotonic() + GUARD_SECONDS
-        memory = Memory(self.group_id, self._journal)
+        is_kept = not is_private and notify.is_supervised()
+        if is_kept:
+            notify.keep(group_name(self.group_id, self.epoch), [self.group.fd])
+            notify.drop(group_name(self.group_id, self.epoch - 1))
+        memory = Memory(self.group_id, self._journal, kept if is_kept else None)
         self.state = State(self.group, memory, max_clients)
         self._service = Service(self.state, memory, self._facts, self._search)
         self.started = time()
@@ -134,7 +140,13 @@ class Server:
         self._clients = Handshake(self.state, self._connections, self._watch, self._welcome, self._adopt, uid)
         self._wake, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         if group is not None:
-            self._take_over(before, keeper)
+            self._take_over(before, keepers)
+
+    @property
+    def kept_names(self) -> set[str]:
+        """The names under which a supervisor keeps what this manager knows."""
+        names = {payload_name(self.group_id, number) for number in self.state.segments}
+        return {group_name(self.group_id, self.epoch), *names}
 
     # ---------------------------------------------------------------------------------------------------------- loop
 
@@ -292,15 +304,15 @@ class Server:
 
     # --------------------------------------------------------------------------------------------------- taking over
 
-    def _take_over(self, before: Server | None, keeper: int) -> None:
-        """Continue the group of the previous manager, with the segments found in its keeper and its clients.
+    def _take_over(self, before: Server | None, keepers: Iterable[int]) -> None:
+        """Continue the group of the previous manager, with the segments found in its keepers and its clients.
 
         Clients that died meanwhile are marked dead.
         """
         clients = self.state.take_over()
         if before is not None:
             before.state.pass_on(self.state)
-        self._adopt([keeper, *(client.pid for client in clients)])
+        self._adopt([*keepers, *(client.pid for client in clients)])
         for client in clients:
             self._watch.alone(client)
         self._look_after()

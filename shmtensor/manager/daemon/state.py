@@ -293,6 +293,7 @@ class State:
             if dead not in self._undo_pending:
                 self._left[dead] = self._left.get(dead, 0) + 1
                 self._releases.append((dead, number))
+        self.outside.keep(segment)
         return segment
 
     def pass_on(self, successor: State) -> None:
@@ -463,6 +464,7 @@ class State:
     ) -> Segment:
         """Register a new segment."""
         segment = self.segments[number] = Segment(number, metadata, payload, nbytes, dedicated, owner, name)
+        self.outside.keep(segment)
         return segment
 
     def ring_number(self) -> int:
@@ -486,6 +488,7 @@ class State:
         ring.segment = number
         self.rings[ring.number] = ring
         self.orphans.add(number)
+        self.outside.keep(segment)
         return segment
 
     def ring(self, number: int) -> Ring:

@@ -90,9 +90,9 @@ def has_socket(pid: int, inode: int) -> bool:
     return inode != 0 and any(target == f"socket:[{inode}]" for _path, target in _descriptors(pid))
 
 
-def find_group(group_id: int, uid: int, keeper: int = 0) -> _native.Group | None:
-    """Reopen the group segment from any process of this user that has it, `keeper` first; None if no process has."""
-    for pid in chain([keeper] if keeper else [], _processes(uid)):
+def find_group(group_id: int, uid: int, keepers: Iterable[int] = ()) -> _native.Group | None:
+    """Reopen the group segment from any process of this user that has it, `keepers` first; None if no process has."""
+    for pid in chain(keepers, _processes(uid)):
         for path, target in _descriptors(pid):
             match = _MEMFD.fullmatch(target)
             if match is None or match[2] is not None or int(match[1], 16) != group_id:
