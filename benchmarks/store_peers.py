@@ -39,6 +39,9 @@ class Peer:
     def put_many(self, values: dict[str, bytes]) -> None:
         raise NotImplementedError
 
+    def put_bytes(self, key: str, value: bytes) -> None:
+        raise NotImplementedError
+
     def get_bytes(self, key: str) -> bytes:
         raise NotImplementedError
 
@@ -59,6 +62,9 @@ class Ours(Peer):
 
     def put(self, key: str, array: Any) -> None:
         self.store.put(key, array, replace=True)
+
+    def put_bytes(self, key: str, value: bytes) -> None:
+        self.store.put(key, value, replace=True)
 
     def put_many(self, values: dict[str, bytes]) -> None:
         self.store.put_many(values, replace=True)
@@ -110,6 +116,9 @@ class Redis(Peer):
     def get(self, key: str) -> Any:
         return np.frombuffer(self.client.get(key), np.float32)
 
+    def put_bytes(self, key: str, value: bytes) -> None:
+        self.client.set(key, value)
+
     def put_many(self, values: dict[str, bytes]) -> None:
         self.client.mset(values)
 
@@ -141,6 +150,10 @@ class Lmdb(Peer):
     def get(self, key: str) -> Any:
         with self.env.begin() as transaction:
             return np.frombuffer(transaction.get(key.encode()), np.float32)
+
+    def put_bytes(self, key: str, value: bytes) -> None:
+        with self.env.begin(write=True) as transaction:
+            transaction.put(key.encode(), value)
 
     def put_many(self, values: dict[str, bytes]) -> None:
         with self.env.begin(write=True) as transaction, transaction.cursor() as cursor:
