@@ -410,6 +410,9 @@ class SegmentMetadata:
     @property
     def is_lent(self) -> bool:
         """Whether messages hold, or have held, blocks of this segment."""
+    @property
+    def is_kept(self) -> bool:
+        """Whether a name holds one of its blocks, which is there without processes. Looks at each hold."""
     def has_ended(self, group: Group) -> bool:
         """Whether `end_unreached` has ended the ring in this segment."""
     def retire(self) -> None:

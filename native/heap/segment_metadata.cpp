@@ -206,6 +206,15 @@ HoldCounts SegmentMetadata::count_holds() const {
     return counts;
 }
 
+bool SegmentMetadata::is_kept_untrusted() {
+    untrusted_ = true;
+    note_written(fd(), shape_.holds_at, shape_.holds * sizeof(Hold), written_holds_);
+    const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
+    for (std::uint32_t i = 0; i < holds; ++i)
+        if (has_hold(i) && kind_of(hold(i).word.load(std::memory_order_relaxed)) == HoldKind::name) return true;
+    return false;
+}
+
 void SegmentMetadata::grow_holds(std::uint32_t reserved) {
     if (reserved > header().holds_reserved.load()) header().holds_reserved.store(std::min(reserved, shape_.holds));
 }

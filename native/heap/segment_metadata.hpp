@@ -69,6 +69,10 @@ class SegmentMetadata {
     // The entries by kind. Without the lock, likewise, and as careful with pages as who locks with lock_untrusted().
     HoldCounts count_holds() const;
 
+    // Whether a name holds a block. Without the lock: a hold that is made or released meanwhile is seen or not. Reads
+    // no page that was never written, as after lock_untrusted().
+    bool is_kept_untrusted();
+
     // ---- locked -----------------------------------------------------------------------------------------------------
     void grow_holds(std::uint32_t reserved);
     // The owner hands out a block that is home. Gives the hold's index, kNone when no reserved entry is free.

@@ -367,6 +367,7 @@ void add_holds(nb::class_<SegmentMetadata>& type) {
     type.def("release_holds", &release_holds, nb::arg("slot"), nb::arg("group"), nb::arg("rebuild") = false)
         .def("expire_tickets", &expire_tickets, nb::arg("seconds"))
         .def("live", &live, nb::arg("block"), nb::arg("generation"))
+        .def_prop_ro("is_kept", [](SegmentMetadata& self) { return require_open(self).is_kept_untrusted(); })
         .def("count_holds", &count_holds)
         .def("blocks", &list_blocks, nb::arg("limit") = kArenaHolds)
         .def("holders", &list_holders, nb::arg("limit"), nb::arg("rows"));

@@ -49,8 +49,11 @@ class Life:
         words = found.split(b" ", 3)
         if len(words) != 4 or not is_life(found):
             return None
-        idle_exit = None if words[1] == b"-" else float(words[1])
-        max_clients = None if words[2] == b"-" else int(words[2])
+        try:
+            idle_exit = None if words[1] == b"-" else float(words[1])
+            max_clients = None if words[2] == b"-" else int(words[2])
+        except ValueError:
+            return None
         return cls(int(words[0]), idle_exit, max_clients, words[3])
 
 

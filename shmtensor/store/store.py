@@ -125,7 +125,8 @@ class Store(RingObject):
         """Open the store of a name, or create it. Blocks up to `timeout` seconds.
 
         A store with a name lives as long as its group: until the manager is stopped, or, with a manager that was
-        started on demand, until the last process has left. One without a name ends with the last process that has it.
+        started on demand, until the last process has left. If the manager is killed, the next one has all objects, also
+        those that no process has. A store without a name ends with the last process that has it.
 
         Args:
             name: letters, digits, '_', '-' and '.'. Programs of this user that give the same name share the store.

@@ -152,12 +152,19 @@ class World:
         until(self._is_over, "managers on demand to leave")
 
     def _is_over(self) -> bool:
-        """Whether no manager is left here. One of which only this process is a client, for life, is killed."""
+        """Whether no manager is left here.
+
+        One of which only this process is a client, for life, is killed. One in the background that would stay for ever,
+        for what is kept by a name, is stopped.
+        """
         for path in self.directory.glob("*.sock"):
             with suppress(errors.ShmTensorError):
                 found = self.observe(os.fsencode(path))
                 if {row["pid"] for row in found["clients"]} == {os.getpid()}:
                     os.kill(found["stats"]["pid"], signal.SIGKILL)
+                elif found["stats"]["private"] and found["stats"]["idle_exit"] is None:
+                    with connection.Observer(os.fsencode(path)) as observer:
+                        observer.request(protocol.Stop())
         return not self.managers()
 
     def managers(self) -> list[int]:

@@ -55,7 +55,7 @@ class Role:
 
     __slots__ = (
         *("address", "dead", "idle_exit", "is_left", "is_others", "is_own", "is_private", "is_restarted"),
-        *("keeper", "kept", "line", "listener", "lock", "log", "made", "max_clients", "ready"),
+        *("keeper", "kept", "killed", "line", "listener", "lock", "log", "made", "max_clients", "ready"),
     )
 
     def __init__(
@@ -99,6 +99,8 @@ class Role:
         self.is_left = is_left
         self.keeper = keeper
         self.line = line
+        self.killed: Life | None = None
+        """What the lock file said of a manager that did not end in order."""
         self.made: os.stat_result | None = None
         """Status of the socket file."""
         self.dead: Past | None = None
@@ -273,12 +275,12 @@ def check_versions(text: str) -> None:
         )
 
 
-def restart(role: Role) -> None:
+def restart(role: Role) -> bool:
     """Replace this process by a fresh interpreter, by exec, while a child is the keeper.
 
     A supervisor sees the same process. Call `rehearse_restart` before.
 
-    Blocks in the child, and returns there if the child has to serve again.
+    Blocks in the child, and returns there whether the successor serves; if not, the child has to serve again.
 
     Raises:
         OSError: the system refuses; this process has to serve again.
@@ -288,8 +290,7 @@ def restart(role: Role) -> None:
     if child:
         role.line, role.keeper = line, child
         _execute(role)
-    if stand_by(line, peers.peer_pidfd(line, os.getppid())):
-        os._exit(0)
+    return stand_by(line, peers.peer_pidfd(line, os.getppid()))
 
 
 def leave(role: Role) -> bool:

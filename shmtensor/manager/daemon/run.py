@@ -26,7 +26,7 @@ from shmtensor.manager.daemon.handover import Role
 from shmtensor.manager.daemon.journal import Past
 from shmtensor.manager.daemon.notify import is_kept_name
 from shmtensor.manager.launch import IDLE_EXIT_SECONDS, KILLED, POLL_SECONDS, READY, SUCCEED_SECONDS
-from shmtensor.manager.lockfile import answers, head, is_life, is_still, open_lock, try_lock
+from shmtensor.manager.lockfile import Life, answers, head, is_life, is_still, open_lock, try_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def _claim(lock: int, role: Role) -> int | None:
     from shmtensor.manager.daemon.takeover import find_manager
 
     path, found = addresses.lock_path(role.address), os.fstat(lock)
+    role.killed = Life.read(lock)
     try:
         role.life.write(lock)  # before the check of the path: if the file is removed later, we are found by it
     except OSError as problem:
@@ -442,6 +443,11 @@ def _open_server(
             + ("; raise the limit of file sizes (ulimit -f)" if problem.errno == errno.EFBIG else "")
         ) from None
     role.release_kept(server.kept_names)
+    if role.is_private and role.killed is not None and server.state.keeps_names:
+        # What is kept by a name stays for as long as it would have stayed with that manager.
+        role.idle_exit = server.idle_exit = role.killed.idle_exit
+        role.life.write(role.lock)
+    role.killed = None
     kept = quotas if group is None else group.quotas()
     server.group.set_quotas(*(mine if each is None else each for mine, each in zip(kept, asked, strict=True)))
     return server
@@ -478,12 +484,16 @@ def _goes_on(role: Role, server: Server) -> bool:
             role.is_others = handover.give(role, server.asker, server.request_id)
             return not role.is_others
         if server.is_restarting:
-            handover.restart(role)
+            if handover.restart(role):
+                server.close()
+                os._exit(0)
             _say("the new manager did not start; the previous one continues in the background")
         else:
             _say("its memory is still in use; a process in the background serves it until it is not")
             if not handover.leave(role):
                 return False
+            if role.idle_exit is None:
+                role.idle_exit = IDLE_EXIT_SECONDS
     except OSError as problem:
         what = "restart" if server.is_restarting else "start a successor"
         _say(f"cannot {what}: {problem.strerror}")

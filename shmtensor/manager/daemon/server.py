@@ -25,7 +25,7 @@ from shmtensor.manager.daemon.memory import Memory, group_name, payload_name, un
 from shmtensor.manager.daemon.peers import Connection, Kind
 from shmtensor.manager.daemon.records import Refusal
 from shmtensor.manager.daemon.service import Service
-from shmtensor.manager.daemon.state import State
+from shmtensor.manager.daemon.state import SWEEP_SECONDS, State
 from shmtensor.manager.daemon.watch import Watch
 from shmtensor.manager.launch import NotReady
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
     from typing import Any
 
+    from shmtensor.manager.daemon.custodian import Custodian
     from shmtensor.manager.daemon.guard import Guard
 
 MAX_CLIENTS = 4096
@@ -74,6 +75,9 @@ class Server:
     request_id = 0
     """The id of that request, which is not answered yet."""
     _is_idle_end = False
+    _custodian: Custodian | None = None
+    _custody_at = 0.0
+    _custody_problem = ""
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class Server:
             idle_exit: end this many seconds after the last client; None: never.
             log: where the daemon's stderr goes, reported by STATS.
         """
-        uid = own_uid()
+        uid = self._uid = own_uid()
         self.address = address
         self._guard = guard
         self.idle_exit = idle_exit
@@ -186,6 +190,7 @@ class Server:
 
     def close(self) -> None:
         """Release all segments, after the `with`. Clients keep what they have mapped."""
+        self._end_custody()
         self.state.release_all()
 
     @property
@@ -269,6 +274,9 @@ class Server:
         """Do what is due by the clock."""
         now = monotonic()
         self._watch.look(now)
+        if now >= self._custody_at:
+            self._custody_at = now + SWEEP_SECONDS
+            self._keep_custody()
         if now >= self._guard_at:
             self._guard_at = now + GUARD_SECONDS
             self._keep_files()
@@ -295,6 +303,31 @@ class Server:
         if self._guard.listener is not self._connections.listener:
             self._connections.listen(self._guard.listener)
 
+    def _keep_custody(self) -> None:
+        """Have a custodian with all segments if something is kept by a name, and only then."""
+        if not self.state.keeps_names:
+            self._end_custody()
+            return
+        if self._custodian is None:
+            from shmtensor.manager.daemon.custodian import Custodian
+
+            self._custodian = Custodian(self.address)
+        segments = self.state.segments
+        descriptors = [fd for one in segments.values() for fd in (one.metadata.fd, one.payload)]
+        try:
+            self._custodian.keep(frozenset(segments), [self.group.fd, *descriptors])
+            self._custody_problem = ""
+        except OSError as problem:
+            text = f"what is kept by names would not survive a kill of this manager: no process: {problem.strerror}"
+            if text != self._custody_problem:
+                self._note(text)
+            self._custody_problem = text
+
+    def _end_custody(self) -> None:
+        if self._custodian is not None:
+            self._custodian.end()
+            self._custodian = None
+
     def _flush(self) -> None:
         for connection in self._connections.unsent():
             self._send_more(connection)
@@ -305,20 +338,23 @@ class Server:
     # --------------------------------------------------------------------------------------------------- taking over
 
     def _take_over(self, before: Server | None, keepers: Iterable[int]) -> None:
-        """Continue the group of the previous manager, with the segments found in its keepers and its clients.
+        """Continue the group of the previous manager, with the segments found in its keepers, clients and custodian.
 
         Clients that died meanwhile are marked dead.
         """
         clients = self.state.take_over()
         if before is not None:
             before.state.pass_on(self.state)
-        self._adopt([*keepers, *(client.pid for client in clients)])
+        others = takeover.processes(self._uid) if before is None else ()  # among them, the custodian
+        self._adopt([*keepers, *(client.pid for client in clients), *others])
         for client in clients:
             self._watch.alone(client)
-        self._look_after()
+        self._look_after()  # has a custodian, if need be
         self.state.names.adopt(self.past.names)
         for ring in self.state.rings.values():
             ring.show()  # the client that was to update the event may have died, too
+        if before is not None:
+            before._end_custody()  # there is another custodian now
         self._note(
             f"took over {len(self.state.clients)} clients with {len(self.state.segments)} segments, as the group's "
             f"manager number {self.epoch}"
@@ -368,6 +404,7 @@ class Server:
                 self._take(connection, packet, only_embryos=True)
             self._connections.forget(connection)
         self._watch.client_ended(slot)
+        self._custody_at = 0.0  # it may have been the only one with a new segment
 
     def _take(self, connection: Connection, packet: peers.Packet, only_embryos: bool = False) -> None:
         self.group.count_request()
@@ -506,5 +543,6 @@ class Server:
         if connection.kind == Kind.CLIENT:
             connection.kind = Kind.OBSERVER  # its end of file must not count as a death
             self._watch.client_ended(connection.slot)
+            self._custody_at = 0.0
         self._connections.reply(connection, protocol.Ok(), request_id)
         self._connections.forget(connection)

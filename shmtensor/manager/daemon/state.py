@@ -446,6 +446,11 @@ class State:
         return max(0.0, min(waits)) if waits else None
 
     @property
+    def keeps_names(self) -> bool:
+        """Whether something is kept by a name, for which no process is needed."""
+        return any(self.segments[ring.segment].metadata.is_kept for ring in self.rings.values())
+
+    @property
     def dying(self) -> int:
         """Slots whose holds are not all released yet."""
         return len(self._undo_pending) + sum(owner < FIRST_RING for owner in self._left)

@@ -1,8 +1,9 @@
 """Recovery of a killed manager's segments from the processes that use them.
 
-Every client has the descriptors of the group segment and of each segment that it maps, and processes of one user can
-open each other's `/proc/<pid>/fd`. The next manager reopens them there, so it needs no cooperation of the clients and
-never waits for them. The names of the memfds identify them (`memory.metadata_name`, `memory.payload_name`).
+Every client has the descriptors of the group segment and of each segment that it maps, a custodian those of all, and
+processes of one user can open each other's `/proc/<pid>/fd`. The next manager reopens them there, so it needs no
+cooperation of the clients and never waits for them. The names of the memfds identify them (`memory.metadata_name`,
+`memory.payload_name`).
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -65,7 +66,7 @@ def _raise_if_ours(problem: OSError) -> None:
         raise problem
 
 
-def _processes(uid: int) -> Iterator[int]:
+def processes(uid: int) -> Iterator[int]:
     """Yield the pids of the other processes of this user."""
     for entry in os.listdir("/proc"):
         try:
@@ -78,7 +79,7 @@ def _processes(uid: int) -> Iterator[int]:
 def sockets(uid: int) -> set[int]:
     """Return the inodes of all sockets that other processes of this user have open."""
     found = set()
-    for pid in _processes(uid):
+    for pid in processes(uid):
         for _path, target in _descriptors(pid):
             if target.startswith("socket:["):
                 found.add(int(target[8:-1]))
@@ -92,7 +93,7 @@ def has_socket(pid: int, inode: int) -> bool:
 
 def find_group(group_id: int, uid: int, keepers: Iterable[int] = ()) -> _native.Group | None:
     """Reopen the group segment from any process of this user that has it, `keepers` first; None if no process has."""
-    for pid in chain(keepers, _processes(uid)):
+    for pid in chain(keepers, processes(uid)):
         for path, target in _descriptors(pid):
             match = _MEMFD.fullmatch(target)
             if match is None or match[2] is not None or int(match[1], 16) != group_id:
@@ -150,7 +151,7 @@ def _lockers() -> set[int]:
             # number: kind how access pid device:inode range
             rows = [line.split() for line in file if b" FLOCK " in line]
     except OSError:
-        return set(_processes(own_uid()))
+        return set(processes(own_uid()))
     return {int(row[4]) for row in rows if len(row) > 4 and row[4].isdigit()}
 
 
