@@ -141,13 +141,14 @@ def test_a_manager_that_a_client_starts_stays_as_long_as_the_killed_one(here: Wo
     )
     assert line_of(program) == "has"
     stopped = custodians(here)
-    here.server.kill()
-    here.server.wait()
-    tell(program)
-    assert line_of(program) == "2"
-    assert here.observe(address)["stats"]["idle_exit"] is None
-    for pid in stopped:
-        os.kill(pid, signal.SIGCONT)
+    try:
+        kill(here.server)
+        tell(program)
+        assert line_of(program) == "2"
+        assert here.observe(address)["stats"]["idle_exit"] is None
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
     tell(program)
     program.wait()
     custodian(here, address)
