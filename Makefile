@@ -146,7 +146,7 @@ sanitize: $(VENV)/.tools
 # A peer that cannot be installed is absent in the tables.
 BENCH_VENV ?= .venv-bench
 TORCH ?= torch==2.13.0
-PEERS ?= faster-fifo iceoryx2 ray gensim spdl-core grain
+PEERS ?= faster-fifo iceoryx2 ray gensim spdl-core grain redis hiredis lmdb
 bench: native
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
