@@ -26,6 +26,7 @@
 //   done       the count of task_done()
 //   rows       the cursor of a reader's row
 //   cursor     a tail that is not behind it
+//   record     what a record of a store contains: read under the lock, which its writer may have died with
 //   receipt    which message a worker took: read in Python, once the worker has ended
 //   handover   what the last holder of a lock, or who set an event or notified, wrote before (sync.cpp)
 // All that stands without an order in the code is sequentially consistent. What is relaxed is under a lock, or a hint.

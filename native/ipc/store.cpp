@@ -106,7 +106,8 @@ std::uint32_t Store::find(const StoreKey& key) const {
 
 bool Store::is_reserved(std::uint32_t at) const {
     const std::uint64_t owner = record(at).owner;
-    const std::uint64_t word = group_.slot(reader_slot(owner) % kMaxSlots).word.load(std::memory_order_acquire);
+    const std::uint64_t word =
+        group_.slot(reader_slot(owner) % kMaxSlots).word.load(std::memory_order_acquire);  // SYNC: slot
     const SlotState slot = state_of(word);
     return state(at) == StoreState::reserved && generation_of(word) == static_cast<std::uint32_t>(owner >> 32) &&
            (slot == SlotState::client || slot == SlotState::embryo);
@@ -158,7 +159,7 @@ RingStatus Store::no_record() const {
 
 void Store::free_record(std::uint32_t at) {
     StoreRecord& r = record(at);
-    r.word.store(record_word(StoreState::free), std::memory_order_release);
+    r.word.store(record_word(StoreState::free), std::memory_order_release);  // SYNC: record
     std::uint32_t& free = header().free_records[class_of(r.units)];
     r.next = free;
     free = at;
@@ -180,7 +181,7 @@ void Store::unlock() {
         RingHeader& ring = ring_.header();
         const std::uint32_t changes = count_of(ring.tail.at.word.load(std::memory_order_relaxed));
         const auto objects = static_cast<std::uint32_t>(h.objects.load(std::memory_order_relaxed));
-        ring.head.at.word.store(position_word(0, changes - objects), std::memory_order_release);
+        ring.head.at.word.store(position_word(0, changes - objects), std::memory_order_release);  // SYNC: head
         ring.head.bytes.store(ring.tail.bytes.load(std::memory_order_relaxed) - h.bytes.load(std::memory_order_relaxed),
                               std::memory_order_relaxed);
         h.dirty = 0;
@@ -208,7 +209,7 @@ void Store::derive() {
     const std::uint32_t changes = count_of(ring_.header().tail.at.word.load(std::memory_order_relaxed));
     for (std::uint32_t at = kFirstRecord; at < h.high; at += record(at).units) {
         StoreRecord& r = record(at);
-        const std::uint64_t word = r.word.load(std::memory_order_relaxed);
+        const std::uint64_t word = r.word.load(std::memory_order_acquire);  // SYNC: record
         StoreState now = state_of_record(word);
         if (now == StoreState::putting)
             now = static_cast<std::uint32_t>(word >> 8) == changes + 1 ? StoreState::free : StoreState::present;
@@ -330,7 +331,8 @@ void Store::take_out(std::uint32_t at) {
     StoreRecord& r = record(at);
     const bool holds_nothing = state(at) != StoreState::present;
     if (state(at) == StoreState::spilled) add(header().dropped, 1);
-    r.word.store(record_word(holds_nothing ? StoreState::free : StoreState::removed), std::memory_order_release);
+    r.word.store(record_word(holds_nothing ? StoreState::free : StoreState::removed),
+                 std::memory_order_release);  // SYNC: record
     SHMTENSOR_POINT("store.removed");
     if (holds_nothing) {
         free_record(at);
@@ -497,7 +499,7 @@ std::uint32_t Store::write(const NewObject& object, std::uint32_t change) {
     r.used = ++header().clock;
     r.expires = object.expires;
     r.pinned = object.pinned;
-    r.word.store(record_word(StoreState::putting, change), std::memory_order_release);
+    r.word.store(record_word(StoreState::putting, change), std::memory_order_release);  // SYNC: record
     SHMTENSOR_POINT("store.put.written");
     return at;
 }
@@ -598,7 +600,7 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
             unlink(known);
             take_out(known);
         }
-        record(records[i]).word.store(record_word(StoreState::present), std::memory_order_release);
+        record(records[i]).word.store(record_word(StoreState::present), std::memory_order_release);  // SYNC: record
         link(records[i]);
         grow_chains();
         put += objects[i].message->bytes;
@@ -684,7 +686,7 @@ RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLo
                 unlink(known);
                 take_out(known);
             }
-            r.word.store(record_word(StoreState::reserved), std::memory_order_release);
+            r.word.store(record_word(StoreState::reserved), std::memory_order_release);  // SYNC: record
             link(at);
             SHMTENSOR_POINT("store.reserved");
         }
@@ -842,7 +844,7 @@ RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_
                    .bytes = bytes};
     std::memcpy(reinterpret_cast<char*>(&r) + key_at, key.text.data(), key.text.size());
     SHMTENSOR_POINT("store.spill.written");
-    r.word.store(record_word(StoreState::spilled), std::memory_order_release);
+    r.word.store(record_word(StoreState::spilled), std::memory_order_release);  // SYNC: record
     SHMTENSOR_POINT("store.spill.done");
     unlink(known);
     take_out(known);

@@ -112,7 +112,9 @@ class Store {
                     SegmentLookup& lookup, unsigned patience_ms);
 
     StoreHeader& header() const { return *reinterpret_cast<StoreHeader*>(ring_.at_ + kReadersAt); }
-    std::uint32_t changes() const { return count_of(ring_.header().tail.at.word.load(std::memory_order_acquire)); }
+    std::uint32_t changes() const {
+        return count_of(ring_.header().tail.at.word.load(std::memory_order_acquire));  // SYNC: tail
+    }
     int await_change(std::uint32_t seen, std::uint64_t timeout_ns) { return ring_.await_beyond(seen, timeout_ns); }
 
     // First broken invariant in words, or nullptr. pre: nobody uses the store.
@@ -134,7 +136,7 @@ class Store {
     std::uint32_t* chain(std::uint32_t index) const;
     std::uint32_t* chain_of(std::uint64_t hash) const;
     StoreState state(std::uint32_t at) const {
-        return state_of_record(record(at).word.load(std::memory_order_relaxed));
+        return state_of_record(record(at).word.load(std::memory_order_acquire));  // SYNC: record
     }
 
     RingStatus lock(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);

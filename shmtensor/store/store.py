@@ -197,7 +197,7 @@ class Store(RingObject):
 
     # ------------------------------------------------------------------------------------------------------- objects
 
-    def put(self, key: str, value: Any, ttl: float | None = None, *, pin: bool = False, replace: bool = False) -> int:
+    def put(self, key: str, value: Any, ttl: float | None = None, pin: bool = False, replace: bool = False) -> int:
         """Put a copy of a value under a key; every process sees it at once. Blocks only for memory.
 
         Args:
@@ -223,7 +223,7 @@ class Store(RingObject):
         return self._put([key], [value], _expiry(ttl), pin, present)[0]
 
     def put_many(
-        self, objects: Mapping[str, Any], ttl: float | None = None, *, pin: bool = False, replace: bool = False
+        self, objects: Mapping[str, Any], ttl: float | None = None, pin: bool = False, replace: bool = False
     ) -> dict[str, int]:
         """Put several objects as `put` does: all at once, or none. Returns their versions by key."""
         keys = list(objects)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -129,3 +130,13 @@ def test_those_who_write_and_read_are_killed(here: World, kills: int) -> None:
         env=env,
     )
     until(lambda: not here.observe(os.fsencode(env["SHMTENSOR_MANAGER"]))["segments"], "the store to end")
+
+
+def test_what_a_store_keeps_is_not_in_flight(here: World) -> None:
+    address = os.fsdecode(here.serve())
+    here.run(FILL, env={"SHMTENSOR_MANAGER": address})
+    done = here.command("leaks", "--older", "0", "--json", "--address", address)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and not found["groups"] and not found["unlisted"], done.stdout
+    assert "the group, by its name" in here.command("ls", "--address", address).stdout
+    here.run("import shmtensor as st; st.Store('features').destroy()", env={"SHMTENSOR_MANAGER": address})

@@ -80,7 +80,8 @@ class SegmentMetadata:
 
     def count_holds(self) -> _native.HoldKinds:
         kinds = [kind for _offset, _size, holds in self.held.values() for _owner, kind in holds]
-        counts = [kinds.count(kind) for kind in (_native.HOLD_CLIENT, _native.HOLD_TICKET, _native.HOLD_MESSAGE)]
+        listed = (_native.HOLD_CLIENT, _native.HOLD_TICKET, _native.HOLD_MESSAGE, _native.HOLD_NAME)
+        counts = [kinds.count(kind) for kind in listed]
         return _native.HoldKinds((*counts, 2.5 if counts[1] else 0.0))
 
     def blocks(self, limit: int = 1 << 22) -> list[_native.BlockFacts]:

@@ -330,8 +330,8 @@ for line in sys.stdin:
 """
 
 
-def test_what_counted_as_lost_stays_lost(here: World, supervisor: Supervisor) -> None:
-    """A client was faster than the supervisor, and its manager knows nothing of what the supervisor keeps."""
+def test_a_manager_that_a_client_starts_finds_what_the_supervisor_keeps(here: World, supervisor: Supervisor) -> None:
+    """A client was faster than the supervisor. Its manager looks for memory in all processes of the user."""
     service = supervisor.serve()
     path = os.fsencode(here.directory / "manager.sock")
     user = here.script(USER)
@@ -341,11 +341,8 @@ def test_what_counted_as_lost_stays_lost(here: World, supervisor: Supervisor) ->
     tell(user)
     assert line_of(user) == "True True", "one in the background serves"
     supervisor.serve()
-    (segment,) = here.observe(path)["segments"]
-    assert str(segment["id"]) != numbers[0]
-    until(lambda: supervisor.keeps(2), "the supervisor to drop the other segment")
-    receiver = here.script(RECEIVER, *numbers)
-    assert "the previous manager ended before another process had mapped it" in receiver.communicate(timeout=BOUND)[1]
+    assert numbers[0] in {str(segment["id"]) for segment in here.observe(path)["segments"]}
+    assert here.run(RECEIVER, *numbers) == "sent\n"
     tell(user)
     assert line_of(user) == "False True"
 

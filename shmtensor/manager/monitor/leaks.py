@@ -89,8 +89,9 @@ def old_holds(snapshot: Snapshot, older: float) -> list[Group]:
     commands = {row.slot: row.command for row in snapshot.processes}
     kinds = {ring.segment: ring.kind for ring in snapshot.rings}
     groups: dict[tuple[object, ...], list[Hold]] = {}
+    stores = _stores(snapshot)
     for hold in snapshot.holds:
-        if hold.age_seconds >= older:
+        if hold.age_seconds >= older and hold.kind != "name" and hold.ring not in stores:
             key = (hold.kind, hold.slot, hold.ring, kinds.get(hold.segment, "block"), hold.site)
             groups.setdefault(key, []).append(hold)
     found = [
@@ -109,13 +110,21 @@ def old_holds(snapshot: Snapshot, older: float) -> list[Group]:
     return sorted(found, key=lambda group: (-group.bytes, -group.oldest_seconds))
 
 
+def _stores(snapshot: Snapshot) -> set[int | None]:
+    """Return the rings that are stores: these keep what they have on purpose."""
+    return {ring.number for ring in snapshot.rings if ring.kind == "Store"}
+
+
 def unlisted_holds(snapshot: Snapshot, older: float) -> list[Unlisted]:
     """Return the owners of whom holds are missing in the list that may be at least `older` seconds old."""
     listed: dict[tuple[object, ...], list[float]] = {}
     for hold in snapshot.holds:
         listed.setdefault((hold.kind, hold.slot, hold.ring), []).append(hold.age_seconds)
     found = []
+    stores = _stores(snapshot)
     for holder in snapshot.holders:
+        if holder.kind == "name" or holder.ring in stores:
+            continue
         ages = listed.get((holder.kind, holder.slot, holder.ring), [])
         missing = holder.blocks - len(ages)
         if missing > 0 and min(ages, default=older) >= older:

@@ -206,7 +206,7 @@ class _Reader:
     """Reads the documents. Keys that older managers do not have are looked up with a default."""
 
     def __init__(self, stats: Row, listing: Row, before: Snapshot | None, pss: bool, sampled: bool) -> None:
-        self._stats = Stats(**stats)
+        self._stats = Stats(**{field: stats.get(field, 0) for field in Stats.__dataclass_fields__})
         self._listing = listing
         if before is not None and before.stats.group != self._stats.group:
             before = None

@@ -3,6 +3,7 @@
 
 const ROW = 6; // words of a block: offset / 64, owner << 8 | kind, size (low, high), since, holds
 const KIND_CLIENT = 1;
+const KIND_NAME = 4;
 const CELLS = [8, 6, 5, 4, 3]; // device pixels; the largest with which everything is shown in cells of UNIT bytes
 const UNIT = 64;
 const LABEL = 150; // CSS pixels at the left

@@ -198,7 +198,8 @@ function drawHolders() {
     const who = element("td");
     const swatch = element("span", undefined, { className: "swatch" });
     swatch.style.background = css(holder.owner * 256 + holder.kind);
-    who.append(swatch, nameOf(holder.owner) + (holder.kind === KIND_CLIENT || holder.owner >= FIRST_RING ? "" : " (sent)"));
+    const sent = holder.kind === KIND_CLIENT || holder.owner >= FIRST_RING ? "" : " (sent)";
+    who.append(swatch, holder.kind === KIND_NAME ? "the group, by its name" : nameOf(holder.owner) + sent);
     const command = (tables.clients.get(String(holder.owner)) || {}).command || "";
     const cells = [count(holder.blocks), bytes(holder.size), duration(now - holder.since)];
     made.append(who, element("td", command.replace(/^\S*\//, ""), { title: command }));
