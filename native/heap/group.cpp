@@ -10,8 +10,10 @@
 namespace shmtensor {
 
 Group::~Group() {
-    leave();  // a mutex that is held must not be unmapped
-    if (at_) os::unmap(at_, kGroupBytes);
+    leave();
+    // A mutex that is held must not be unmapped: its thread, if it is not this one, would follow it when it leaves
+    // another.
+    if (at_ && leads_ == 0) os::unmap(at_, kGroupBytes);
 }
 
 int Group::map(int fd) {
@@ -94,12 +96,14 @@ int Group::lead() {
         drop_lock(lock);
     } while (true);
     leads_ = before + 1;
+    thread_ = os::thread_id();
     h.namespace_.store(os::pid_namespace());
     return 0;
 }
 
 void Group::leave() {
-    if (leads_ != 0) drop_lock(header().alive[leads_ % kManagers]);
+    if (leads_ == 0 || thread_ != os::thread_id()) return;
+    drop_lock(header().alive[leads_ % kManagers]);
     leads_ = 0;
 }
 

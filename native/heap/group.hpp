@@ -32,8 +32,8 @@ class Group {
     // somebody was faster.
     bool move(std::uint32_t index, std::uint64_t expected, SlotState next, std::uint32_t pid = 0);
 
-    // The calling thread becomes the manager, until it ends or calls leave(). 0, or EBUSY: kManagers are stopped;
-    // EXDEV: the group is of another PID namespace.
+    // The calling thread becomes the manager, until it ends or calls leave(), which does nothing in another one. 0, or
+    // EBUSY: kManagers are stopped; EXDEV: the group is of another PID namespace.
     int lead();
     void leave();
     std::uint32_t epoch() const { return header().epoch.load(std::memory_order_acquire); }  // SYNC: epoch
@@ -71,6 +71,7 @@ class Group {
     std::byte* at_ = nullptr;
     std::uint32_t hint_ = 1;   // where the next search starts; only a hint
     std::uint32_t leads_ = 0;  // the epoch in which this object's thread is the manager; 0: it is not
+    int thread_ = 0;           // that thread
 };
 
 }  // namespace shmtensor

@@ -411,3 +411,24 @@ def test_a_lock_made_without_its_init_is_refused(kind: type) -> None:
     for use in (lock.acquire, lock.release, lock.__enter__, lambda: lock.__exit__(None, None, None)):
         with pytest.raises(TypeError, match="without its __init__"):
             use()
+
+
+def test_a_group_whose_last_reference_goes_in_another_thread_stays_mapped_for_its_leader() -> None:
+    """The leader's thread would follow the list of its mutexes into memory that is gone."""
+    code = """
+import threading
+from shmtensor._native import Group
+groups = [Group.create(i + 1) for i in range(6)]
+for group in groups:
+    group.lead()
+box = [groups.pop(3)]
+del group
+thread = threading.Thread(target=box.clear)
+thread.start()
+thread.join()
+for group in reversed(groups):
+    group.leave()
+print("left")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND)
+    assert (done.returncode, done.stdout) == (0, "left\n"), done.stderr

@@ -636,7 +636,7 @@ def test_the_listing_shows_rings_and_what_their_messages_hold(made: Fixture) -> 
     assert ring["live_bytes"] == ring["reserved_bytes"] == ring["holders"][0]["bytes"] == 81920
     figures = report.figures(made.state)
     assert (figures["segments"], figures["rings"], figures["orphans"]) == (2, 1, 0)
-    assert figures["holds"] == {"client": 1, "ticket": 0, "message": 2}
+    assert figures["holds"] == {"client": 1, "ticket": 0, "message": 2, "name": 0}
 
 
 def test_numbers_of_rings_are_the_smallest_free_ones_and_run_out(
