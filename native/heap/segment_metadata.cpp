@@ -211,7 +211,9 @@ bool SegmentMetadata::is_kept_untrusted() {
     note_written(fd(), shape_.holds_at, shape_.holds * sizeof(Hold), written_holds_);
     const std::uint32_t holds = std::min(header().holds_high.load(), shape_.holds);
     for (std::uint32_t i = 0; i < holds; ++i)
-        if (has_hold(i) && kind_of(hold(i).word.load(std::memory_order_relaxed)) == HoldKind::name) return true;
+        if (const std::uint64_t word = has_hold(i) ? hold(i).word.load(std::memory_order_relaxed) : 0;
+            owner_of(word) == 0 && kind_of(word) == HoldKind::name)
+            return true;
     return false;
 }
 

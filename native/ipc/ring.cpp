@@ -472,7 +472,7 @@ RingStatus Ring::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup
             result = RingStatus::full;
             break;
         }
-        SHMTENSOR_POINT("ring.hold.one");
+        SHMTENSOR_POINT("broadcast.read.one_held");
     }
     if (metadata) metadata->unlock();
     encoded.holds.resize(held);

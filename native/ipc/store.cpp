@@ -547,6 +547,40 @@ bool Store::transfer(std::span<const std::uint32_t> records, std::uint32_t slot,
     return true;
 }
 
+// pre: the lock. Whether the keys are as `present` wants them; `bytes`: what the objects are more than those they
+// replace.
+RingStatus Store::may_put(std::span<const NewObject> objects, IfPresent present, std::uint32_t slot, std::size_t* which,
+                          std::uint64_t* bytes) const {
+    *bytes = 0;
+    for (*which = 0; *which < objects.size(); ++*which) {
+        const std::uint32_t known = find(objects[*which].key);
+        *bytes += objects[*which].message->bytes;
+        const bool there = known != 0 && is_there(known), reserved = known != 0 && is_reserved(known);
+        if (present == IfPresent::seal && !(reserved && is_mine(known, slot))) return RingStatus::empty;
+        if (present == IfPresent::refuse && there) return RingStatus::exists;
+        if (present != IfPresent::seal && reserved) return RingStatus::exists;
+        if (there && state(known) == StoreState::present) *bytes -= std::min(*bytes, message(known).bytes);
+    }
+    *which = 0;
+    return RingStatus::ok;
+}
+
+// pre: the lock; the records are counted. They take the places of what their keys had so far.
+void Store::enter(std::span<const NewObject> objects, std::span<const std::uint32_t> records) {
+    std::atomic<std::uint64_t>& put = ring_.header().tail.bytes;
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+        if (const std::uint32_t known = find(objects[i].key)) {
+            unlink(known);
+            take_out(known);
+        }
+        record(records[i]).word.store(record_word(StoreState::present), std::memory_order_release);  // SYNC: record
+        link(records[i]);
+        grow_chains();
+        add(put, objects[i].message->bytes);
+        SHMTENSOR_POINT("store.put.linked");
+    }
+}
+
 RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint32_t slot, SegmentLookup& lookup,
                       unsigned patience_ms, std::size_t* which) {
     *which = 0;
@@ -567,20 +601,7 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
         return leave(released);
     look_for_expired();
     std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < objects.size(); ++i) {
-        *which = i;
-        const std::uint32_t known = find(objects[i].key);
-        bytes += objects[i].message->bytes;
-        if (known == 0 || !(is_there(known) || is_reserved(known))) {
-            if (present == IfPresent::seal) return leave(RingStatus::empty);
-        } else if (is_there(known)) {
-            if (present == IfPresent::refuse) return leave(RingStatus::exists);
-            if (present == IfPresent::seal) return leave(RingStatus::empty);
-            if (state(known) == StoreState::present) bytes -= std::min(bytes, message(known).bytes);
-        } else if (present != IfPresent::seal || !is_mine(known, slot)) {
-            return leave(present == IfPresent::seal ? RingStatus::empty : RingStatus::exists);
-        }
-    }
+    if (const RingStatus may = may_put(objects, present, slot, which, &bytes); may != RingStatus::ok) return leave(may);
     const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
     if (limit != 0 && bytes > limit) return leave(RingStatus::too_large);
     cached.missing = 0;
@@ -594,28 +615,14 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
         object.version = record(at).version;
     }
     if (!transfer(records, slot, cached)) return leave(no_record());
-    std::uint64_t put = 0;
-    for (std::size_t i = 0; i < objects.size(); ++i) {
-        if (const std::uint32_t known = find(objects[i].key)) {
-            unlink(known);
-            take_out(known);
-        }
-        record(records[i]).word.store(record_word(StoreState::present), std::memory_order_release);  // SYNC: record
-        link(records[i]);
-        grow_chains();
-        put += objects[i].message->bytes;
-        SHMTENSOR_POINT("store.put.linked");
-    }
-    ring_.header().tail.bytes.store(ring_.header().tail.bytes.load(std::memory_order_relaxed) + put,
-                                    std::memory_order_relaxed);
+    enter(objects, records);
     release_removed(slot, cached);
     unlock();
     tell();
     return RingStatus::ok;
 }
 
-// ----------------------------------------------------------------------------------------------------- other
-// operations
+// --------------------------------------------------------------------------------------------------- others
 
 RingStatus Store::get(const StoreKey& key, std::uint64_t* version, EncodedMessage& encoded, std::uint32_t slot,
                       SegmentLookup& lookup, unsigned patience_ms) {
@@ -825,7 +832,7 @@ RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_
         changed();
     }
     const StoreRecord& from = record(known);
-    const std::uint32_t key_at = kRecordUnits * kRingUnit + sizeof(Message);
+    const auto key_at = static_cast<std::uint32_t>(std::size_t{kRecordUnits} * kRingUnit + sizeof(Message));
     const std::uint32_t at = write_record(
         key, units_of_bytes(key_at + key.text.size() + sizeof(std::uint32_t) * (from.levels + 1)), from.levels);
     if (at == 0) return leave(no_record());

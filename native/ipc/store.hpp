@@ -155,6 +155,9 @@ class Store {
     RingStatus no_record() const;                    // why take_record() gave none
     void free_record(std::uint32_t at);
     std::uint32_t write(const NewObject& object, std::uint32_t change);
+    RingStatus may_put(std::span<const NewObject> objects, IfPresent present, std::uint32_t slot, std::size_t* which,
+                       std::uint64_t* bytes) const;
+    void enter(std::span<const NewObject> objects, std::span<const std::uint32_t> records);
     std::uint32_t write_record(const StoreKey& key, std::uint32_t units, std::uint32_t levels);
     bool make_room(std::uint64_t bytes, std::span<const NewObject> but, std::uint32_t slot, SegmentLookup& lookup);
     bool is_held(std::uint32_t at, SegmentLookup& lookup) const;

@@ -97,7 +97,7 @@ void add_blocks(nb::module_& m) {
     add_block(m);
     add_view(m);
     m.def(
-        "sample_blocks", [](std::uint32_t every, nb::object note) { sample_blocks(every, note.ptr()); },
+        "sample_blocks", [](std::uint32_t every, const nb::object& note) { sample_blocks(every, note.ptr()); },
         nb::arg("every"), nb::arg("note").none());
     m.def("overlaps", &array_overlaps);
     m.def("strided", &strided, nb::arg("array"), nb::arg("shape"), nb::arg("strides"), nb::arg("offset") = 0);

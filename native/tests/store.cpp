@@ -182,6 +182,7 @@ struct Member {
             return store.keys("", "", found, slot, lookup, p);
         });
         std::vector<std::string> all;
+        all.reserve(found.size());
         for (std::size_t i = 0; i < found.size(); ++i) all.emplace_back(found.key(i));
         return all;
     }
@@ -236,7 +237,7 @@ void audit(World& world, const std::string& what) {
         std::string last;
         for (const std::string& key : me.keys()) {
             const std::uint32_t number = me.get(key);
-            want(number != kNone, what + ": " + key + " is listed and not there");
+            want(number != kNone, what + ": a key is listed and not there");
             want(last < key, what + ": keys are out of order");
             last = key;
             if (!key.starts_with("group/")) continue;
@@ -246,7 +247,7 @@ void audit(World& world, const std::string& what) {
         if (const char* wrong = me.store.check()) fail(what + ": " + wrong);
         want(group == kNone || (me.get("group/a") != kNone && me.get("group/b") != kNone && me.get("group/c") != kNone),
              what + ": a part of a put is missing");
-        for (const std::string& key : me.keys()) want(me.remove(key), what + ": cannot remove " + key);
+        for (const std::string& key : me.keys()) want(me.remove(key), what + ": a key cannot be removed");
         if (const char* wrong = me.store.check()) fail(what + ": " + wrong);
         want(me.store.header().objects == 0 && me.store.header().bytes == 0, what + ": the store is not empty");
         want(me.client.close(), what + ": close");
@@ -385,7 +386,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 int matrix() {
     const auto ours = points_where([](const std::string& point) { return point.starts_with("store."); });
     const auto points = points_where([](const std::string& point) {
-        return point.starts_with("store.") || point.starts_with("ring.hold.") || point.starts_with("ring.undo.") ||
+        return point.starts_with("store.") || point == "broadcast.read.one_held" || point.starts_with("ring.undo.") ||
                point.starts_with("metadata.release.");
     });
     return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, 12, run);
@@ -518,7 +519,7 @@ void many(std::uint32_t count) {
     const std::uint32_t slot = world.claim();
     {
         Member me(world, slot, 1);
-        std::mt19937 dice(1);
+        std::mt19937 dice(1);  // NOLINT(bugprone-random-generator-seed): every run has the same keys
         std::set<std::string> known;
         for (std::uint32_t i = 0; i < count; ++i) {
             const std::string key = std::string(dice() % 40, 'x') + std::to_string(dice() % count);

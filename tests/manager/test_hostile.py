@@ -28,8 +28,11 @@ from shmtensor.manager import protocol as p
 
 pytestmark = pytest.mark.any_python
 
-GROWTH = 2048
-"""KiB that the manager may grow by in a test: what Python's allocator keeps of a burst, and the first use of things."""
+GROWTH = 3072
+"""KiB that the manager may grow by in a test: what Python's allocator keeps of a burst, and the first use of things.
+
+A listing is such a burst, with up to 1,000 holds.
+"""
 
 
 class Watched:
