@@ -108,7 +108,8 @@ class Held:
             elif nbytes:
                 total += nbytes
                 try:
-                    reference = weakref.ref(owner, functools.partial(self._gone, key))
+                    # No code of Python, in which Ctrl-C would be raised and ignored.
+                    reference = weakref.ref(owner, functools.partial(self._memory.pop, key))
                 except TypeError:
                     continue
                 self._memory[key] = reference, batch, nbytes
@@ -124,9 +125,6 @@ class Held:
         elif owner != _NOBODY:
             self._memory[key] = reference, _NOBODY, 0
         return nbytes
-
-    def _gone(self, key: int, _: Any) -> None:
-        self._memory.pop(key, None)
 
 
 class Counts:

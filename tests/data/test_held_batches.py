@@ -55,3 +55,17 @@ def test_memory_of_several_batches_is_nobodys() -> None:
     base = np.zeros(100)
     assert held.add([base[:50]]) == 400 and held.batches == 1
     assert held.add([base[50:]]) == 400 and held.batches == 0 and held.nbytes == 0
+
+
+def test_the_end_of_a_batch_runs_no_code_in_which_ctrl_c_would_be_lost() -> None:
+    held = Held()
+    arrays = [np.zeros(10)]
+    held.add(arrays)
+    ran: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        arrays.clear()
+    finally:
+        sys.setprofile(before)
+    assert not ran and held.batches == 0
