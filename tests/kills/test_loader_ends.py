@@ -139,8 +139,9 @@ def test_ctrl_c_while_workers_start(here: World, tmp_path: Path) -> None:
 
 
 BEGINNING = """
-import os, signal, sys
+import os, signal, sys, warnings
 import numpy as np
+warnings.simplefilter("ignore", ResourceWarning)  # Ctrl-C may come between an open() and its `with`
 import shmtensor.multiprocessing
 from loader_world import Rows
 from pool_world import square
