@@ -26,6 +26,9 @@
 //   done       the count of task_done()
 //   rows       the cursor of a reader's row
 //   cursor     a tail that is not behind it
+//   dirty      what of a store follows from its records
+//   high       that the records before it are whole
+//   chains     where the hash chains before it lie
 //   record     what a record of a store contains: read under the lock, which its writer may have died with
 //   receipt    which message a worker took: read in Python, once the worker has ended
 //   handover   what the last holder of a lock, or who set an event or notified, wrote before (sync.cpp)
@@ -438,7 +441,8 @@ constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnit
 //   S4  a key is reserved for a process while a record says `reserved` and names it, and it lives
 //   S5  with `dirty` 0, everything marked (derived) follows from the records
 //
-// A lock is left only with `dirty` cleared; whoever finds it set derives the rest again.
+// A process that leaves the lock has cleared `dirty`. A process that takes the lock and finds it set derives the rest
+// again.
 constexpr std::uint32_t kStoreChunks = 14;  // of hash chains: the first has kFirstChains, each next as many as before
 constexpr std::uint32_t kFirstChains = 1u << 9;
 constexpr std::uint32_t kStoreLevels = 12;   // of the list in order
@@ -458,11 +462,12 @@ struct StoreHeader {
     std::atomic<std::uint64_t> dropped;            // spilled objects removed so far, whose files may be there still
     std::uint64_t next_version;                    // versions from here on were never given out
     std::uint64_t clock;                           // of uses
-    std::uint32_t dirty;                           // 1: a change is under way
-    std::uint32_t high;                            // units; S1
-    std::uint32_t hand;                            // units: the record at which the search for what may go continues
+    // 1: a change is under way. This, `high` and `chains` are written in the order in which derive() relies on them.
+    std::atomic<std::uint32_t> dirty;
+    std::atomic<std::uint32_t> high;            // units; S1
+    std::uint32_t hand;                         // units: the record at which the search for what may go continues
     std::uint32_t evicts;                       // 1: objects that nobody uses make room for others; set by who made it
-    std::uint32_t chains;                       // hash chains in use
+    std::atomic<std::uint32_t> chains;          // hash chains in use
     std::uint32_t removed;                      // (derived) first of the chain of removed records
     std::uint32_t chunks[kStoreChunks];         // records with the first entries of hash chains
     std::uint32_t in_order[kStoreLevels];       // (derived) first of the list of objects by key, on each level

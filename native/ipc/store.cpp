@@ -92,7 +92,7 @@ std::uint32_t* Store::chain(std::uint32_t index) const {
 
 // Linear hashing: of `chains` chains, those that have not been split in this doubling yet stand for two.
 std::uint32_t* Store::chain_of(std::uint64_t hash) const {
-    const std::uint32_t chains = header().chains, whole = std::bit_floor(chains);
+    const std::uint32_t chains = header().chains.load(std::memory_order_relaxed), whole = std::bit_floor(chains);
     auto index = static_cast<std::uint32_t>(hash) & (2 * whole - 1);
     if (index >= chains) index -= whole;
     return chain(index);
@@ -144,12 +144,12 @@ std::uint32_t Store::take_record(std::uint32_t units) {
         room_ = std::max(least, std::min(more, std::uint64_t{kRingBytes}));
         return 0;
     }
-    const std::uint32_t at = h.high;
+    const std::uint32_t at = h.high.load(std::memory_order_relaxed);
     StoreRecord& r = record(at);
     r.units = units;
     r.word.store(record_word(StoreState::free), std::memory_order_relaxed);
     SHMTENSOR_POINT("store.record.made");
-    h.high = at + units;
+    h.high.store(at + units, std::memory_order_release);  // SYNC: high
     return at;
 }
 
@@ -170,23 +170,29 @@ void Store::free_record(std::uint32_t at) {
 RingStatus Store::lock(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     if (const RingStatus taken = ring_.take(End::tail, slot, lookup, patience_ms); taken != RingStatus::ok)
         return taken;
-    if (header().dirty != 0) [[unlikely]]
+    if (header().dirty.load(std::memory_order_acquire) != 0) [[unlikely]]  // SYNC: dirty
         derive();
     return RingStatus::ok;
 }
 
 void Store::unlock() {
     StoreHeader& h = header();
-    if (h.dirty != 0) {  // for reports: as many messages inside as there are objects
+    if (h.dirty.load(std::memory_order_relaxed) != 0) {  // for reports: as many messages inside as there are objects
         RingHeader& ring = ring_.header();
         const std::uint32_t changes = count_of(ring.tail.at.word.load(std::memory_order_relaxed));
         const auto objects = static_cast<std::uint32_t>(h.objects.load(std::memory_order_relaxed));
         ring.head.at.word.store(position_word(0, changes - objects), std::memory_order_release);  // SYNC: head
         ring.head.bytes.store(ring.tail.bytes.load(std::memory_order_relaxed) - h.bytes.load(std::memory_order_relaxed),
                               std::memory_order_relaxed);
-        h.dirty = 0;
+        h.dirty.store(0, std::memory_order_release);  // SYNC: dirty
     }
     drop_lock(ring_.header().tail.lock);
+}
+
+// pre: the lock. The mark is there before anything that the change writes: not even the compiler may move that up.
+void Store::begin_change() {
+    header().dirty.store(1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 // Of two records with one key: whether the first is the one that was about to be removed. A key is reserved where there
@@ -205,9 +211,11 @@ void Store::derive() {
     h.removed = 0;
     std::fill(std::begin(h.in_order), std::end(h.in_order), 0);
     std::fill(std::begin(h.free_records), std::end(h.free_records), 0);
-    for (std::uint32_t i = 0; i < h.chains; ++i) *chain(i) = 0;
+    const std::uint32_t chains = h.chains.load(std::memory_order_acquire);  // SYNC: chains
+    for (std::uint32_t i = 0; i < chains; ++i) *chain(i) = 0;
     const std::uint32_t changes = count_of(ring_.header().tail.at.word.load(std::memory_order_relaxed));
-    for (std::uint32_t at = kFirstRecord; at < h.high; at += record(at).units) {
+    const std::uint32_t high = h.high.load(std::memory_order_acquire);  // SYNC: high
+    for (std::uint32_t at = kFirstRecord; at < high; at += record(at).units) {
         StoreRecord& r = record(at);
         const std::uint64_t word = r.word.load(std::memory_order_acquire);  // SYNC: record
         StoreState now = state_of_record(word);
@@ -236,7 +244,6 @@ void Store::derive() {
         SHMTENSOR_POINT("store.derive.one");
     }
     h.hand = kFirstRecord;
-    h.dirty = 0;
 }
 
 // The links that lead to the first object in order whose key is not less.
@@ -301,7 +308,7 @@ void Store::grow_chains() {
     SHMTENSOR_POINT("store.chains.made");
     std::uint32_t at = *chain(made - whole);
     *chain(made - whole) = 0;
-    h.chains = made + 1;
+    h.chains.store(made + 1, std::memory_order_release);  // SYNC: chains
     while (at != 0) {
         const std::uint32_t next = record(at).next;
         std::uint32_t* first = chain_of(record(at).hash);
@@ -342,12 +349,14 @@ void Store::take_out(std::uint32_t at) {
     }
 }
 
-// pre: the lock. busy, need_mapping: not all of them; what is left goes the next time.
+// pre: the lock. busy, need_mapping: not all of them; the rest goes the next time. The list of an object becomes
+// shorter by each hold that is released, so that each call gets further, however many segments are gone.
 RingStatus Store::release_removed(std::uint32_t slot, SegmentLookup& lookup) {
     StoreHeader& h = header();
     while (const std::uint32_t at = h.removed) {
-        const std::uint32_t mark = message(at).mark;
-        for (const MessageHold& hold : holds(at)) {
+        Message& m = message(at);
+        for (; m.holds > 0; --m.holds) {
+            const MessageHold& hold = holds(at).back();
             if (lookup.is_gone(hold.segment)) continue;
             SegmentMetadata* metadata = lookup.find(hold.segment);
             if (!metadata) {
@@ -358,7 +367,7 @@ RingStatus Store::release_removed(std::uint32_t slot, SegmentLookup& lookup) {
             if (!metadata->lock(slot, kMetadataMoment)) return RingStatus::busy;
             const Hold& held = metadata->hold(hold.hold);
             if (held.word.load(std::memory_order_relaxed) == hold_word(hold.block, ring_.number(), HoldKind::message) &&
-                held.mark.load(std::memory_order_relaxed) == mark)
+                held.mark.load(std::memory_order_relaxed) == m.mark)
                 metadata->release(hold.hold, false);
             metadata->unlock();
             SHMTENSOR_POINT("store.release.one");
@@ -426,15 +435,17 @@ bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::
     return true;
 }
 
-// pre: the lock. Looks at some records for objects whose time is over: those that nobody asks for go, too.
+// pre: the lock. Looks at some records for what nobody asks for and nobody can have: objects whose time is over, and
+// keys that the dead had reserved.
 void Store::look_for_expired() {
     StoreHeader& h = header();
     for (std::uint32_t looks = 0; looks < kLooksForExpired; ++looks) {
         const std::uint32_t at = h.hand < h.high ? h.hand : kFirstRecord;
         h.hand = at + record(at).units;
         const StoreState now = state(at);
-        if ((now != StoreState::present && now != StoreState::spilled) || !is_over(at)) continue;
-        add(h.expired, 1);
+        const bool expired = (now == StoreState::present || now == StoreState::spilled) && is_over(at);
+        if (!expired && (now != StoreState::reserved || is_reserved(at))) continue;
+        if (expired) add(h.expired, 1);
         unlink(at);
         take_out(at);
         changed();
@@ -590,7 +601,7 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
     CachedLookup cached(lookup);
     if (const RingStatus taken = lock(slot, cached, patience_ms); taken != RingStatus::ok) return taken;
     StoreHeader& h = header();
-    h.dirty = 1;
+    begin_change();
     const auto leave = [&](RingStatus status) {
         for (const std::uint32_t at : records) free_record(at);
         lookup.missing = cached.missing;
@@ -655,8 +666,7 @@ RingStatus Store::get(const StoreKey& key, std::uint64_t* version, EncodedMessag
 RingStatus Store::remove(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     CachedLookup cached(lookup);
     if (const RingStatus taken = lock(slot, cached, patience_ms); taken != RingStatus::ok) return taken;
-    StoreHeader& h = header();
-    h.dirty = 1;
+    begin_change();
     const std::uint32_t at = find(key);
     const bool there = at != 0 && (is_there(at) || is_mine(at, slot));
     if (there) {
@@ -673,7 +683,7 @@ RingStatus Store::remove(const StoreKey& key, std::uint32_t slot, SegmentLookup&
 
 RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
-    header().dirty = 1;
+    begin_change();
     RingStatus result = RingStatus::ok;
     const std::uint32_t known = find(key);
     if (known != 0 && (is_there(known) || is_reserved(known))) {
@@ -810,7 +820,7 @@ RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_
                         unsigned patience_ms) {
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
     StoreHeader& h = header();
-    h.dirty = 1;
+    begin_change();
     const auto leave = [&](RingStatus status) {
         unlock();
         return status;

@@ -141,6 +141,7 @@ class Store {
 
     RingStatus lock(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     void unlock();
+    void begin_change();
     void derive();
     bool precedes(std::uint32_t one, std::uint32_t other) const;
     std::uint32_t find(const StoreKey& key) const;  // 0: nothing

@@ -513,6 +513,36 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
     return 0;
 }
 
+// What the dead had reserved goes with the puts of others, though nobody asks for the key.
+void reserved() {
+    World world(2);
+    const std::uint32_t dead = world.claim(), slot = world.claim();
+    {
+        Member gone(world, dead, 1);
+        want(gone.reserve_key("left"), "reserve");
+        want(gone.client.close(), "close");
+    }
+    world.reclaim(dead);
+    {
+        Member me(world, slot, 2);
+        const auto left = [&] {
+            const StoreRecord* record = nullptr;
+            for (std::uint32_t at = 1; at < me.store.header().high; at += record->units) {
+                record =
+                    reinterpret_cast<const StoreRecord*>(world.ring_at + kMessagesAt + std::size_t{at} * kRingUnit);
+                if (state_of_record(record->word) == StoreState::reserved) return true;
+            }
+            return false;
+        };
+        want(left(), "there is no reserved key");
+        for (int i = 0; i < 8; ++i) me.put({"k"}, 1, 0, IfPresent::replace);
+        want(!left(), "a reserved key of the dead stays");
+        if (const char* wrong = me.store.check()) fail(std::string{"reserved: "} + wrong);
+        want(me.remove("k") && me.client.close(), "close");
+    }
+    world.reclaim(slot);
+}
+
 // As many keys as make every part of the index grow, against a plain list.
 void many(std::uint32_t count) {
     World world(1);
@@ -546,5 +576,6 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::string{argv[1]} == "storm")
         return storm(argument(argc, argv, 2, 500), argument(argc, argv, 3, std::random_device{}()));
     many(100'000);
+    reserved();
     return matrix();
 }
