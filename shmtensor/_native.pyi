@@ -1257,11 +1257,12 @@ class Spilled(Exception):
     """An object is in the file of the version that is the argument."""
 
 class PutResult(NamedTuple):
-    """`status`: a STORE_ constant from STORE_PUT on; `which`: the first that was not put."""
+    """`status`: a STORE_ constant from STORE_PUT on; `which`: the first that was not put; `nbytes`: of all of them."""
 
     status: int
     which: int
     versions: list[int]
+    nbytes: int
 
 @final
 class StoreRing:

@@ -195,8 +195,8 @@ void Store::begin_change() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// Of two records with one key: whether the first is the one that was about to be removed. A key is reserved where there
-// is no object; what replaces something has a higher version, and a spilled object that of the one in memory.
+// Of two records with one key: whether the first is to be removed. An object removes a reservation. A higher version
+// removes a lower one. Of two records with one version, the one in a file removes the one in memory.
 bool Store::precedes(std::uint32_t one, std::uint32_t other) const {
     if (state(one) == StoreState::reserved || state(other) == StoreState::reserved)
         return state(other) != StoreState::reserved;
@@ -890,7 +890,7 @@ const char* Store::check() const {
     if (ring_.header().tail.undo.word.load() != 0) return "R4: an undo record is left";
     std::uint64_t objects = 0, bytes = 0, spilled_bytes = 0, free = 0, removed = 0;
     for (std::uint32_t at = kFirstRecord; at < h.high; at += record(at).units) {
-        if (record(at).units == 0 || record(at).units > h.high - at) return "S1: a record is no record";
+        if (record(at).units == 0 || record(at).units > h.high - at) return "S1: the length of a record is wrong";
         switch (state(at)) {
             case StoreState::present:
             case StoreState::spilled:

@@ -36,6 +36,7 @@ struct PutResult {
     int status;
     std::size_t which;
     std::vector<std::uint64_t> versions;
+    std::uint64_t nbytes;
 };
 enum PutStatus : int { kPut = 0, kExists = 1, kFull = 2, kTooLarge = 3, kNotReserved = 4 };
 
@@ -69,19 +70,26 @@ template <>
 struct Result<PutResult> {
     static constexpr const char* name = "PutResult";
     static constexpr std::tuple fields{field("status", &PutResult::status), field("which", &PutResult::which),
-                                       field("versions", &PutResult::versions)};
+                                       field("versions", &PutResult::versions), field("nbytes", &PutResult::nbytes)};
 };
 
 namespace {
 
-StoreKey key_of(nb::handle text) {
+std::string_view utf8_of(nb::handle text) {
+    if (!PyUnicode_Check(text.ptr()))
+        raise(errors.argument, std::string{"a key of a store must be a str, not "} + Py_TYPE(text.ptr())->tp_name);
     Py_ssize_t bytes = 0;
     const char* at = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes);
     if (!at) throw nb::python_error();
-    if (bytes == 0 || bytes > static_cast<Py_ssize_t>(kMaxKeyBytes))
+    return {at, static_cast<std::size_t>(bytes)};
+}
+
+StoreKey key_of(nb::handle text) {
+    const std::string_view key = utf8_of(text);
+    if (key.empty() || key.size() > kMaxKeyBytes)
         raise(errors.argument, "a key is a str of 1 to " + std::to_string(kMaxKeyBytes) +
-                                   " bytes in UTF-8; this one has " + std::to_string(bytes));
-    return StoreKey({at, static_cast<std::size_t>(bytes)});
+                                   " bytes in UTF-8; this one has " + std::to_string(key.size()));
+    return StoreKey(key);
 }
 
 // _native.StoreRing
@@ -137,6 +145,7 @@ PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& value
     scratch.reserve(keys.size());
     objects.reserve(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
+        objects.push_back({.key = key_of(keys[i]), .message = &messages[i], .expires = expires, .pinned = pinned});
         scratch.push_back(std::make_unique<ScratchLease>());
         const nb::object value = values[i];
         write_message(self.ring, value.ptr(), (*scratch.back())->encoded, messages[i], copies);
@@ -147,10 +156,10 @@ PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& value
     for (std::size_t i = 0; i < keys.size(); ++i) {
         messages[i].mark = self.client().new_mark();
         lend_holds(self.ring, (*scratch[i])->encoded, messages[i]);
-        objects.push_back({.key = key_of(keys[i]), .message = &messages[i], .expires = expires, .pinned = pinned});
     }
     ClientLookup lookup(self.ring.self, kForever);
-    PutResult result{kPut, 0, {}};
+    PutResult result{kPut, 0, {}, 0};
+    for (const EncodedMessage& message : messages) result.nbytes += message.bytes;
     const auto attempt = [&](unsigned patience) {
         return self.store.put(objects, static_cast<IfPresent>(present), self.client().slot(), lookup, patience,
                               &result.which);
@@ -254,10 +263,7 @@ nb::object stat(PyStore& self, nb::handle key) {
 }
 
 nb::list keys(PyStore& self, nb::handle prefix, bool versions) {
-    Py_ssize_t bytes = 0;
-    const char* at = PyUnicode_AsUTF8AndSize(prefix.ptr(), &bytes);
-    if (!at) throw nb::python_error();
-    const std::string_view begins(at, static_cast<std::size_t>(bytes));
+    const std::string_view begins = utf8_of(prefix);
     nb::list all;
     std::string after;
     Store::Keys found(kKeysAtOnce, kKeysAtOnce * 64);
@@ -378,18 +384,18 @@ void add_store(nb::module_& m) {
              nb::arg("max_spilled_bytes") = 0)
         .def_prop_ro("spill_path", [](PyStore& self) { return std::string(self.store.header().spill_path); })
         .def("choose", &choose)
-        .def("spill", &spill, nb::arg("key"), nb::arg("version"))
+        .def("spill", &spill, nb::arg("key").none(), nb::arg("version"))
         .def("spilled", &spilled)
         .def("take_dropped", [](PyStore& self) { return self.store.header().dropped.exchange(0); })
         .def("put", &put_objects, nb::arg("keys"), nb::arg("values"), nb::arg("expires"), nb::arg("pinned"),
              nb::arg("present"), nb::arg("copies") = true)
-        .def("get", &get_object, nb::arg("key"), nb::arg("version") = 0, nb::arg("timeout") = nb::none())
-        .def("remove", &remove, nb::arg("key"))
+        .def("get", &get_object, nb::arg("key").none(), nb::arg("version") = 0, nb::arg("timeout") = nb::none())
+        .def("remove", &remove, nb::arg("key").none())
         .def("is_new", [](PyStore& self) { return self.store.header().high == 0; })
-        .def("reserve_key", &reserve_key, nb::arg("key"))
-        .def("touch", &touch, nb::arg("key"), nb::arg("expires").none(), nb::arg("pinned").none())
-        .def("stat", &stat, nb::arg("key"))
-        .def("keys", &keys, nb::arg("prefix"), nb::arg("versions") = false)
+        .def("reserve_key", &reserve_key, nb::arg("key").none())
+        .def("touch", &touch, nb::arg("key").none(), nb::arg("expires").none(), nb::arg("pinned").none())
+        .def("stat", &stat, nb::arg("key").none())
+        .def("keys", &keys, nb::arg("prefix").none(), nb::arg("versions") = false)
         .def("changes", [](PyStore& self) { return self.store.changes(); })
         .def("await_change", &await_change, nb::arg("seen"), nb::arg("timeout").none())
         .def("stats", &stats)

@@ -16,7 +16,7 @@ from shmtensor.manager import address as addresses
 from shmtensor.manager import display, launch, protocol
 from shmtensor.manager.connection import NothingThere, Observer
 from shmtensor.manager.daemon import run
-from shmtensor.manager.selection import ANSWER_SECONDS, candidates, observe, sockets
+from shmtensor.manager.selection import ANSWER_SECONDS, candidates, observe, seconds, sockets
 from shmtensor.manager.shortage import parse_size, size
 
 TYPE_CHECKING = False
@@ -61,14 +61,14 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     )
     serve.add_argument("--max-bytes-per-client", type=_size, metavar="N", help="limit of each client (default: none)")
     serve.add_argument(
-        "--idle-exit", type=_seconds, metavar="S", help="end S seconds after the last client (default: never)"
+        "--idle-exit", type=seconds, metavar="S", help="end S seconds after the last client (default: never)"
     )
     status = commands.add_parser("status", parents=[common], help="show address, pid, version, uptime, log, statistics")
     status.add_argument("--all", action="store_true", help="show all managers in the runtime directory")
     commands.add_parser("ls", parents=[common], help="list segments, their holders, and what is in flight")
     gc = commands.add_parser("gc", parents=[common], help="release what is unused")
     gc.add_argument(
-        "--in-flight", type=_seconds, metavar="S", help="also what was sent S or more seconds ago and never received"
+        "--in-flight", type=seconds, metavar="S", help="also what was sent S or more seconds ago and never received"
     )
     commands.add_parser("restart", parents=[common], help="replace the manager by a new one; its clients keep running")
     commands.add_parser("stop", parents=[common], help="end the manager")
@@ -77,16 +77,6 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
         if name == chosen:
             load(module).add_arguments(command)
     return parser
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds >= 0")
-    return value
 
 
 def _size(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Which manager a command is for: the one of `--address` or of the environment, or the only one that runs."""
+"""What commands have in common: the manager that is meant (`--address`, the environment, or the only one), and seconds."""
 
 # pathlib costs time at every start of a manager.
 # ruff: noqa: PTH118, PTH123, PTH208
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from argparse import ArgumentTypeError
 
 from shmtensor.errors import ManagerError
 from shmtensor.manager import address as addresses
@@ -19,6 +20,17 @@ ANSWER_SECONDS = 5.0
 """How long a command waits for a manager that it asks in passing, and `restart` for one that it replaces."""
 SHOW_PROGRAMS = 5
 """Clients shown for each manager if there are several to choose from."""
+
+
+def seconds(text: str) -> float:
+    """Parse an option that is a number of seconds. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ArgumentTypeError(f"{text} is not a number of seconds >= 0")
+    return value
 
 
 def candidates(address: str | None) -> list[bytes]:

@@ -31,7 +31,7 @@ from .._native import (
     Spilled,
     StoreRing,
 )
-from ..errors import DTypeError, InvalidArgument, NameTaken, QuotaExceeded, ShmTensorError
+from ..errors import DTypeError, InvalidArgument, NameTaken, QuotaExceeded, SegmentLost, ShmTensorError
 from ..ipc.queues import RingObject, shown
 from ..manager.ring_kinds import STORE
 from ..manager.shortage import parse_size, size
@@ -238,8 +238,7 @@ class Store(RingObject):
         if result.status == STORE_FULL and self._files is not None:
             # One after the other: an object that is being written to its file is held by who writes it.
             with self._spilling(keys[result.which]):
-                result = self._try_put(keys, values, expires, pin, present, copies)
-                while result.status == STORE_FULL and self._spill_one(keys):
+                while result.status == STORE_FULL and self._spill(result.nbytes, keys):
                     result = self._try_put(keys, values, expires, pin, present, copies)
         if result.status == STORE_PUT:
             self._remove_files()
@@ -258,7 +257,6 @@ class Store(RingObject):
         try:
             return self._native.put(keys, values, expires, pin, present, copies)
         except TypeError as problem:
-            _require_str(*keys)
             raise DTypeError(f"cannot put a value into a store that contains anything but {problem}") from None
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
@@ -276,6 +274,17 @@ class Store(RingObject):
                 "delete objects"
             ) from None
 
+    def _spill(self, nbytes: int, but: list[str]) -> bool:
+        """Move objects to files until so many bytes have room. False: there was room for none. Raises OSError."""
+        moved = False
+        while True:
+            found = self._native.stats()
+            if moved and found.nbytes + nbytes <= found.max_bytes:
+                return True
+            if not self._spill_one(but):
+                return moved
+            moved = True
+
     def _spill_one(self, but: list[str]) -> bool:
         """Move the object that was not used for longest to a file. False: none may go. Raises OSError."""
         assert self._files is not None
@@ -291,6 +300,9 @@ class Store(RingObject):
                 self._files.write(version, self._native_get(key, version))
             except KeyError:  # it was removed meanwhile
                 return True
+            except SegmentLost:
+                self._native.touch(key, None, None)
+                continue
             status = self._native.spill(key, version)
             if status == STORE_PUT:
                 return True
@@ -411,19 +423,15 @@ class Store(RingObject):
             waited = "" if timeout is None else f" (waited {timeout:g} s)"
             of_version = "" if version is None else f" of version {version}"
             raise ObjectNotFound(f"no object {key!r}{of_version} is in the store {self._name!r}{waited}") from None
-        except TypeError:
-            _require_str(key)
-            raise
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
     def delete(self, key: str) -> bool:
-        """Remove the object of a key. Who has it keeps it. Returns whether there was one. Does not block."""
-        try:
-            there = self._native.remove(key)
-        except TypeError:
-            _require_str(key)
-            raise
+        """Remove the object of a key. Processes that have it keep it. Returns whether there was one.
+
+        Blocks only for other processes that write objects to files, in a store that spills.
+        """
+        there = self._native.remove(key)
         self._remove_files()
         return there
 
@@ -464,11 +472,7 @@ class Store(RingObject):
 
         It looks at them 1024 at a time: of what is put or removed meanwhile it may see one thing and not another.
         """
-        try:
-            return self._native.keys(prefix)
-        except TypeError:
-            _require_str(prefix)
-            raise
+        return self._native.keys(prefix)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self._native.stat(key) is not None
@@ -547,9 +551,6 @@ class Store(RingObject):
     def _reserve(self, key: str) -> None:
         try:
             reserved = self._native.reserve_key(key)
-        except TypeError:
-            _require_str(key)
-            raise
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
         if not reserved:
@@ -590,9 +591,3 @@ def _bytes_of(limit: int | str | None, name: str) -> int:
     if nbytes < 1:
         raise InvalidArgument(f"{name} must be at least 1, a size such as '8G', or None, not {limit!r}")
     return int(nbytes)
-
-
-def _require_str(*keys: object) -> None:
-    for key in keys:
-        if not isinstance(key, str):
-            raise InvalidArgument(f"a key of a store must be a str, not {type(key).__name__}") from None

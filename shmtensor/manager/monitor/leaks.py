@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from shmtensor.manager import display
 from shmtensor.manager.monitor.snapshot import take
 from shmtensor.manager.monitor.tables import shortened
-from shmtensor.manager.selection import observe
+from shmtensor.manager.selection import observe, seconds
 from shmtensor.manager.shortage import size
 
 TYPE_CHECKING = False
@@ -52,18 +52,8 @@ class Unlisted:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--older", type=_seconds, default=60.0, metavar="S", help="what is at least S seconds old (default 60)"
+        "--older", type=seconds, default=60.0, metavar="S", help="what is at least S seconds old (default 60)"
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds >= 0")
-    return value
 
 
 def run(options: argparse.Namespace) -> int:
