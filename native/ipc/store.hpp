@@ -121,7 +121,12 @@ class Store {
     const char* check() const;
 
    private:
-    class Change;
+    static constexpr std::uint32_t kFirstRecord = 1;
+    static std::uint32_t units_of(std::uint64_t bytes);
+    // Under the lock, so that nobody else writes.
+    static void add(std::atomic<std::uint64_t>& count, std::uint64_t more) {
+        count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+    }
     using Links = std::uint32_t* [kStoreLevels];
 
     StoreRecord& record(std::uint32_t at) const {

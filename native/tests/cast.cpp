@@ -7,16 +7,14 @@
 // says which one it is by the count of the tail it was put at, which a writer who died before did not move: so every
 // reader can tell that it sees each, and in order.
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include <deque>
 #include <random>
 
 #include "base/failpoint.hpp"
 #include "ipc/broadcast.hpp"
 #include "matrix.hpp"
-#include "world.hpp"
+#include "ring_world.hpp"
 
 using namespace world;
 
@@ -34,60 +32,13 @@ std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
     return (std::uint64_t{number} + 1) * 0x9e3779b97f4a7c15u ^ bytes;
 }
 
-struct World {
-    Group group;
-    std::deque<Arena> arenas;  // number i + 1
-    os::Descriptor ring_file;
-    std::byte* ring_at = nullptr;
-    Ring ring;
+struct World : RingWorld {
     Broadcast broadcast{ring, group};
-    Board* board = nullptr;
+    SharedBoard<Board> board;
 
-    explicit World(int count, std::uint32_t max_messages, Policy policy) {
-        want(group.create(7) == 0, "group.create");
-        for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
-        int fd = -1;
-        want(os::memfd("ring", kRingBytes, &fd) == 0, "memfd");
-        ring_file = os::Descriptor(fd);
-        want(os::map_shared(fd, kRingBytes, &ring_at) == 0, "map");
-        want(os::reserve(ring_file, ring_at, 0, kFirstRingBytes) == 0, "reserve");
-        Ring::make(ring_at, kFirstRing);
-        want(ring.open(ring_at, kRingBytes, ring_file), "ring.open");
+    explicit World(int count, std::uint32_t max_messages, Policy policy) : RingWorld(count) {
         ring.header().max_messages = max_messages;
         ring.header().policy = static_cast<std::uint32_t>(policy);
-        void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        want(at != MAP_FAILED, "mmap");
-        board = new (at) Board{};
-    }
-    ~World() {
-        os::unmap(ring_at, kRingBytes);
-        ::munmap(board, sizeof(Board));
-    }
-    World(const World&) = delete;
-
-    struct ManagerLookup final : SegmentLookup {
-        explicit ManagerLookup(World& w) : world(w) {}
-        SegmentMetadata* find(std::uint64_t segment) override {
-            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].metadata : nullptr;
-        }
-        World& world;
-    };
-
-    std::uint32_t claim() {
-        const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
-        want(slot != kNone, "claim");
-        return slot;
-    }
-
-    // What the manager does about a dead client: undo first, then release.
-    void reclaim(std::uint32_t slot) {
-        ManagerLookup all(*this);
-        for (int tries = 0; ring.has_transfer_of(slot); ++tries) {
-            want(tries < 5000, "a dead client's transfer cannot be undone");
-            if (ring.undo_transfers(slot, all) != RingStatus::ok) ::usleep(1000);
-        }
-        for (Arena& arena : arenas) arena.release_holds_of(slot);
-        set_state(group, slot, SlotState::free);
     }
 
     // A reader in the harness itself, which has no client: it looks at blocks through their file.
@@ -153,27 +104,12 @@ struct World {
 };
 
 // One process at the broadcast.
-struct Member {
+struct Member : RingMember {
     World& world;
-    std::uint32_t slot;
-    Connection connection;
-    Client client;
-    Ring ring;
     Broadcast broadcast{ring, world.group};
     Reader reader;
 
-    struct ClientLookup final : SegmentLookup {
-        explicit ClientLookup(Client& c) : client(c) {}
-        SegmentMetadata* find(std::uint64_t segment) override { return client.find(segment); }
-        Client& client;
-    } lookup{client};
-
-    // `owned`: the arena that it allocates from, 0: none
-    Member(World& w, std::uint32_t s, int owned)
-        : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
-        for (std::size_t i = 0; i < w.arenas.size(); ++i) w.arenas[i].add_to(client, static_cast<int>(i) + 1 == owned);
-        want(ring.open(w.ring_at, kRingBytes, w.ring_file), "open");
-    }
+    Member(World& w, std::uint32_t s, int owned) : RingMember(w, s, owned), world(w) {}
 
     template <class Again>
     RingStatus retry_broadcast(EncodedMessage& message, Again&& again) {

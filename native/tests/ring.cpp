@@ -6,18 +6,16 @@
 //
 // The harness is the manager: it undoes the transfers of a dead client, then releases what that one held.
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <deque>
 #include <random>
 #include <thread>
 
 #include "base/failpoint.hpp"
 #include "ipc/ring.hpp"
 #include "matrix.hpp"
-#include "world.hpp"
+#include "ring_world.hpp"
 
 using namespace world;
 
@@ -42,78 +40,25 @@ std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
     return (std::uint64_t{number} + 1) * 0x9e3779b97f4a7c15u ^ bytes;
 }
 
-struct World {
-    Group group;
-    std::deque<Arena> arenas;  // number i + 1
-    os::Descriptor ring_file;
-    std::byte* ring_at = nullptr;
-    Ring ring;
-    Board* board = nullptr;
+struct World : RingWorld {
+    SharedBoard<Board> board;
 
-    explicit World(int count = 4) {
-        want(group.create(7) == 0, "group.create");
-        for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
-        int fd = -1;
-        want(os::memfd("ring", kRingBytes, &fd) == 0, "memfd");
-        ring_file = os::Descriptor(fd);
-        want(os::map_shared(fd, kRingBytes, &ring_at) == 0, "map");
-        want(os::reserve(ring_file, ring_at, 0, kFirstRingBytes) == 0, "reserve");
-        Ring::make(ring_at, kFirstRing);
-        want(ring.open(ring_at, kRingBytes, ring_file), "ring.open");
-        void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        want(at != MAP_FAILED, "mmap");
-        board = static_cast<Board*>(at);  // zeroes; to write them would cost more than a run
-    }
-    ~World() {
-        os::unmap(ring_at, kRingBytes);
-        ::munmap(board, sizeof(Board));
-    }
-    World(const World&) = delete;
+    explicit World(int count = 4) : RingWorld(count) {}
 
-    struct ManagerLookup final : SegmentLookup {
-        explicit ManagerLookup(World& w) : world(w) {}
-        SegmentMetadata* find(std::uint64_t segment) override {
-            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].metadata : nullptr;
-        }
-        World& world;
-    };
-
-    // What the manager does about a dead client: undo first, then release.
-    void reclaim(std::uint32_t slot) {
-        ManagerLookup all(*this);
-        for (int tries = 0; ring.has_transfer_of(slot); ++tries) {
-            want(tries < 5000, "a dead client's transfer cannot be undone");
-            if (ring.undo_transfers(slot, all) != RingStatus::ok) ::usleep(1000);
-        }
-        for (Arena& arena : arenas) arena.release_holds_of(slot);
+    void reclaim_and_excuse(std::uint32_t slot) {
+        RingWorld::reclaim(slot);
         board->working[slot] = 0;
         // What it took last is excused, if it was taken.
         const auto last = static_cast<std::uint32_t>(board->receipts[slot].exchange(0));
         if (last != 0 && static_cast<std::int32_t>(ring.taken() - (last - 1)) > 0) board->excused[last - 1] = 1;
-        set_state(group, slot, SlotState::free);
     }
 };
 
 // One process at the ring.
-struct Member {
+struct Member : RingMember {
     World& world;
-    std::uint32_t slot;
-    Connection connection;
-    Client client;
-    Ring ring;
 
-    struct ClientLookup final : SegmentLookup {
-        explicit ClientLookup(Client& c) : client(c) {}
-        SegmentMetadata* find(std::uint64_t segment) override { return client.find(segment); }
-        Client& client;
-    } lookup{client};
-
-    // `owned`: the arena that it allocates from, 0: none
-    Member(World& w, std::uint32_t s, int owned)
-        : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
-        for (std::size_t i = 0; i < w.arenas.size(); ++i) w.arenas[i].add_to(client, static_cast<int>(i) + 1 == owned);
-        want(ring.open(w.ring_at, kRingBytes, w.ring_file), "open");
-    }
+    Member(World& w, std::uint32_t s, int owned) : RingMember(w, s, owned), world(w) {}
 
     template <class Again>
     RingStatus retry_ring(Again&& again) {
@@ -253,7 +198,7 @@ void audit(World& world, const std::string& what, std::size_t may_lose) {
         while (world.ring.size() > 0) want(me.get(0), what + ": a message cannot be taken");
         want(me.client.close(), what + ": the last consumer cannot close");
     }
-    world.reclaim(slot);
+    world.reclaim_and_excuse(slot);
     std::size_t lost = 0;
     for (std::uint32_t i = 0; i < world.board->next; ++i) {
         want(world.board->got[i] <= 1, what + ": a message was received twice");
@@ -279,7 +224,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         Member first(world, slot, 1);
         for (int i = 0; i < kMessages; ++i) first.put(world.board->next++, i % 4, 10);
         want(first.client.close(), what);
-        world.reclaim(slot);
+        world.reclaim_and_excuse(slot);
     }
     int status = 0;
     std::vector<std::uint32_t> dead;
@@ -316,7 +261,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     const bool exited = WIFEXITED(status) && WEXITSTATUS(status) == 70;
     if (!killed && !exited) want(WIFEXITED(status) && WEXITSTATUS(status) == 0, what + ": the role failed");
-    for (const std::uint32_t slot : dead) world.reclaim(slot);
+    for (const std::uint32_t slot : dead) world.reclaim_and_excuse(slot);
     audit(world, what, 2);
     return killed || exited;
 }
@@ -345,7 +290,7 @@ class Storm {
         const One one = all_[which];
         kill_running(one.pid);
         if (!one.produces) ++may_lose_;
-        world_.reclaim(one.slot);
+        world_.reclaim_and_excuse(one.slot);
         all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(which));
         orphans_.push_back(one.arena);
         recycle();
@@ -367,7 +312,7 @@ class Storm {
                 ::usleep(5000);
             }
             want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
-            world_.reclaim(one.slot);
+            world_.reclaim_and_excuse(one.slot);
         }
         audit(world_, "storm", may_lose_);
         return std::min(world_.board->next.load(), kMany);
@@ -425,7 +370,7 @@ class Storm {
             }
             me.client.close();
         }
-        world_.reclaim(slot);
+        world_.reclaim_and_excuse(slot);
     }
 
     World world_{kArenas};
@@ -468,7 +413,7 @@ int threads(std::uint32_t seconds) {
     ::sleep(seconds);
     stop = true;
     for (std::thread& one : all) one.join();
-    for (std::uint32_t slot = 1; slot <= 6; ++slot) world.reclaim(slot);
+    for (std::uint32_t slot = 1; slot <= 6; ++slot) world.reclaim_and_excuse(slot);
     audit(world, "threads", 0);
     std::printf("%u messages, none wrong, lost or twice\n", world.board->next.load());
     return 0;

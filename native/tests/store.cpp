@@ -6,16 +6,14 @@
 // The harness is the manager: it undoes the transfers of a dead client, then releases what that one held. An object
 // says which one it is in its body and in each of its blocks, so that half of one, or a block of another, shows.
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include <deque>
 #include <random>
 
 #include "base/failpoint.hpp"
 #include "ipc/store.hpp"
 #include "matrix.hpp"
-#include "world.hpp"
+#include "ring_world.hpp"
 
 using namespace world;
 
@@ -37,82 +35,21 @@ struct Board {
     std::atomic<std::uint64_t> read, put;
 };
 
-struct World {
-    Group group;
-    std::deque<Arena> arenas;  // number i + 1
-    os::Descriptor ring_file;
-    std::byte* ring_at = nullptr;
-    Ring ring;
+struct World : RingWorld {
     Store store{ring, group};
-    Board* board = nullptr;
+    SharedBoard<Board> board;
 
-    explicit World(int count, std::uint64_t max_bytes = 0, const char* spill = "") {
-        want(group.create(7) == 0, "group.create");
-        for (int i = 0; i < count; ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1, 0);
-        int fd = -1;
-        want(os::memfd("ring", kRingBytes, &fd) == 0, "memfd");
-        ring_file = os::Descriptor(fd);
-        want(os::map_shared(fd, kRingBytes, &ring_at) == 0, "map");
-        want(os::reserve(ring_file, ring_at, 0, kFirstRingBytes) == 0, "reserve");
-        Ring::make(ring_at, kFirstRing);
-        want(ring.open(ring_at, kRingBytes, ring_file), "ring.open");
+    explicit World(int count, std::uint64_t max_bytes = 0, const char* spill = "") : RingWorld(count) {
         store.make(max_bytes, true, spill, *spill ? 3000 : 0);
-        void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        want(at != MAP_FAILED, "mmap");
-        board = new (at) Board{};
-    }
-    ~World() {
-        os::unmap(ring_at, kRingBytes);
-        ::munmap(board, sizeof(Board));
-    }
-    World(const World&) = delete;
-
-    struct ManagerLookup final : SegmentLookup {
-        explicit ManagerLookup(World& w) : world(w) {}
-        SegmentMetadata* find(std::uint64_t segment) override {
-            return segment >= 1 && segment <= world.arenas.size() ? &world.arenas[segment - 1].metadata : nullptr;
-        }
-        World& world;
-    };
-
-    std::uint32_t claim() {
-        const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
-        want(slot != kNone, "claim");
-        return slot;
-    }
-    // What the manager does about a dead client: undo first, then release.
-    void reclaim(std::uint32_t slot) {
-        ManagerLookup all(*this);
-        for (int tries = 0; ring.has_transfer_of(slot); ++tries) {
-            want(tries < 5000, "a dead client's transfer cannot be undone");
-            if (ring.undo_transfers(slot, all) != RingStatus::ok) ::usleep(1000);
-        }
-        for (Arena& arena : arenas) arena.release_holds_of(slot);
-        set_state(group, slot, SlotState::free);
     }
 };
 
 // One process at the store.
-struct Member {
+struct Member : RingMember {
     World& world;
-    std::uint32_t slot;
-    Connection connection;
-    Client client;
-    Ring ring;
     Store store{ring, world.group};
 
-    struct ClientLookup final : SegmentLookup {
-        explicit ClientLookup(Client& c) : client(c) {}
-        SegmentMetadata* find(std::uint64_t segment) override { return client.find(segment); }
-        Client& client;
-    } lookup{client};
-
-    // `owned`: the arena that it allocates from, 0: none
-    Member(World& w, std::uint32_t s, int owned)
-        : world(w), slot(s), client(w.group, s, std::exchange(connection.ours, -1)) {
-        for (std::size_t i = 0; i < w.arenas.size(); ++i) w.arenas[i].add_to(client, static_cast<int>(i) + 1 == owned);
-        want(ring.open(w.ring_at, kRingBytes, w.ring_file), "open");
-    }
+    Member(World& w, std::uint32_t s, int owned) : RingMember(w, s, owned), world(w) {}
 
     template <class Call>
     RingStatus until_done(Call&& call) {

@@ -1,4 +1,4 @@
-"""What commands have in common: the manager that is meant (`--address`, the environment, or the only one), and seconds."""
+"""What commands have in common: the manager that is meant (`--address`, the environment, the only one), and seconds."""
 
 # pathlib costs time at every start of a manager.
 # ruff: noqa: PTH118, PTH123, PTH208
