@@ -275,11 +275,11 @@ class Store(RingObject):
             ) from None
 
     def _spill(self, nbytes: int, but: list[str]) -> bool:
-        """Move objects to files until so many bytes have room. False: there was room for none. Raises OSError."""
+        """Move objects to files until so many bytes have room. False: none was moved. Raises OSError."""
         moved = False
         while True:
             found = self._native.stats()
-            if moved and found.nbytes + nbytes <= found.max_bytes:
+            if found.nbytes + nbytes <= found.max_bytes:  # others may have made room, too
                 return True
             if not self._spill_one(but):
                 return moved
