@@ -198,6 +198,7 @@ class HolderSum(NamedTuple):
     kind: int  # HOLD_
     blocks: int
     nbytes: int
+    unshared_nbytes: int  # of the blocks that nobody else holds
     oldest: float  # seconds
 
 class HeldBlock(NamedTuple):
@@ -468,6 +469,8 @@ class RingMemory:
         """Return the number of messages inside."""
     def stats(self) -> RingFacts:
         """Return statistics, a racy snapshot."""
+    def store_facts(self) -> StoreFacts:
+        """Return those of a ring of the kind STORE, a racy snapshot; of others the numbers mean nothing."""
     @property
     def event(self) -> int:
         """Inode of the pipe that is the ring's event; 0: none."""

@@ -111,7 +111,9 @@ class Store {
     RingStatus keys(std::string_view prefix, std::string_view after, Keys& found, std::uint32_t slot,
                     SegmentLookup& lookup, unsigned patience_ms);
 
-    StoreHeader& header() const { return *reinterpret_cast<StoreHeader*>(ring_.at_ + kReadersAt); }
+    StoreHeader& header() const { return header_of(ring_); }
+    // Of a ring that is known to be a store.
+    static StoreHeader& header_of(const Ring& ring) { return *reinterpret_cast<StoreHeader*>(ring.at_ + kReadersAt); }
     std::uint32_t changes() const {
         return count_of(ring_.header().tail.at.word.load(std::memory_order_acquire));  // SYNC: tail
     }

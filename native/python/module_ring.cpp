@@ -14,6 +14,7 @@
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/results.hpp"
+#include "python/store_facts.hpp"
 
 namespace shmtensor {
 namespace {
@@ -172,6 +173,7 @@ void add_ring(nb::module_& m) {
         .def_prop_ro("number", [](RingMemory& self) { return self.ring().number(); })
         .def("size", [](RingMemory& self) { return self.ring().size(); })
         .def("stats", &stats)
+        .def("store_facts", [](RingMemory& self) { return store_facts(self.ring()); })
         .def_prop_ro("event", [](RingMemory& self) { return self.ring().header().event.load(); })
         .def("watch", &watch, nb::arg("event"))
         .def(

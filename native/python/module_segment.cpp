@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -62,7 +63,7 @@ struct SegmentObservation {
 };
 struct HolderSum {
     std::uint32_t owner, kind, blocks;
-    std::uint64_t nbytes;
+    std::uint64_t nbytes, unshared_nbytes;
     double oldest;
 };
 struct HeldBlock {
@@ -136,8 +137,11 @@ struct Result<SegmentObservation> {
 template <>
 struct Result<HolderSum> {
     static constexpr const char* name = "HolderSum";
-    static constexpr std::tuple fields{field("owner", &HolderSum::owner), field("kind", &HolderSum::kind),
-                                       field("blocks", &HolderSum::blocks), field("nbytes", &HolderSum::nbytes),
+    static constexpr std::tuple fields{field("owner", &HolderSum::owner),
+                                       field("kind", &HolderSum::kind),
+                                       field("blocks", &HolderSum::blocks),
+                                       field("nbytes", &HolderSum::nbytes),
+                                       field("unshared_nbytes", &HolderSum::unshared_nbytes),
                                        field("oldest", &HolderSum::oldest)};
 };
 template <>
@@ -330,10 +334,12 @@ Holders list_holders(SegmentMetadata& metadata, std::uint32_t limit, std::uint32
     const std::uint32_t now = os::monotonic_seconds();
     using Holder = std::pair<std::uint32_t, HoldKind>;
     std::map<Holder, std::vector<FoundHold>> found;
+    std::unordered_map<std::uint32_t, std::uint32_t> holds_of;  // blocks
     for (const FoundHold& hold : copy_holds(metadata, limit)) {
         const std::uint32_t index = block_of(hold.word);
-        if (index < metadata.shape().blocks && metadata.has_record(index))
-            found[{owner_of(hold.word), kind_of(hold.word)}].push_back(hold);
+        if (index >= metadata.shape().blocks || !metadata.has_record(index)) continue;
+        found[{owner_of(hold.word), kind_of(hold.word)}].push_back(hold);
+        ++holds_of[index];
     }
     std::vector<std::size_t> counts;
     for (const auto& [holder, holds] : found)
@@ -344,9 +350,10 @@ Holders list_holders(SegmentMetadata& metadata, std::uint32_t limit, std::uint32
     for (auto& [holder, holds] : found) {
         const auto& [owner, kind] = holder;
         const auto size_of = [&](const FoundHold& hold) { return metadata.block(block_of(hold.word)).size.load(); };
-        HolderSum sum{owner, static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(holds.size()), 0, 0};
+        HolderSum sum{owner, static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(holds.size()), 0, 0, 0};
         for (const FoundHold& hold : holds) {
             sum.nbytes += size_of(hold);
+            if (holds_of[block_of(hold.word)] == 1) sum.unshared_nbytes += size_of(hold);
             sum.oldest = std::max(sum.oldest, age_of(now, hold.since));
         }
         listed.sums.push_back(sum);

@@ -15,6 +15,7 @@
 #include "python/module.hpp"
 #include "python/results.hpp"
 #include "python/rings.hpp"
+#include "python/store_facts.hpp"
 #include "python/waits.hpp"
 
 namespace shmtensor {
@@ -22,11 +23,6 @@ namespace {
 
 constexpr std::size_t kKeysAtOnce = 1024;  // that one call looks at under the lock
 
-struct StoreFacts {
-    std::uint64_t objects, nbytes, max_bytes, evicted, expired, reserved_bytes, spilled, spilled_nbytes,
-        max_spilled_bytes, dropped;
-    bool evicts;
-};
 struct StoredFacts {
     std::uint64_t version, nbytes, created_ns, expires_ns;
     std::uint32_t holders;
@@ -42,21 +38,6 @@ enum PutStatus : int { kPut = 0, kExists = 1, kFull = 2, kTooLarge = 3, kNotRese
 
 }  // namespace
 
-template <>
-struct Result<StoreFacts> {
-    static constexpr const char* name = "StoreFacts";
-    static constexpr std::tuple fields{field("objects", &StoreFacts::objects),
-                                       field("nbytes", &StoreFacts::nbytes),
-                                       field("max_bytes", &StoreFacts::max_bytes),
-                                       field("evicted", &StoreFacts::evicted),
-                                       field("expired", &StoreFacts::expired),
-                                       field("reserved_bytes", &StoreFacts::reserved_bytes),
-                                       field("spilled", &StoreFacts::spilled),
-                                       field("spilled_nbytes", &StoreFacts::spilled_nbytes),
-                                       field("max_spilled_bytes", &StoreFacts::max_spilled_bytes),
-                                       field("dropped", &StoreFacts::dropped),
-                                       field("evicts", &StoreFacts::evicts)};
-};
 template <>
 struct Result<StoredFacts> {
     static constexpr const char* name = "StoredFacts";
@@ -297,21 +278,6 @@ std::uint32_t await_change(PyStore& self, std::uint32_t seen, nb::handle timeout
     return self.store.changes();
 }
 
-StoreFacts stats(PyStore& self) {
-    const StoreHeader& h = self.store.header();
-    return {.objects = h.objects.load(),
-            .nbytes = h.bytes.load(),
-            .max_bytes = h.max_bytes.load(),
-            .evicted = h.evicted.load(),
-            .expired = h.expired.load(),
-            .reserved_bytes = self.ring.ring.header().reserved_bytes.load(),
-            .spilled = h.spilled.load(),
-            .spilled_nbytes = h.spilled_bytes.load(),
-            .max_spilled_bytes = h.max_spilled_bytes.load(),
-            .dropped = h.dropped.load(),
-            .evicts = h.evicts != 0};
-}
-
 void make(PyStore& self, std::uint64_t max_bytes, bool evicts, const std::string& spill_path,
           std::uint64_t max_spilled_bytes) {
     if (spill_path.size() >= kMaxSpillPath)
@@ -398,7 +364,7 @@ void add_store(nb::module_& m) {
         .def("keys", &keys, nb::arg("prefix").none(), nb::arg("versions") = false)
         .def("changes", [](PyStore& self) { return self.store.changes(); })
         .def("await_change", &await_change, nb::arg("seen"), nb::arg("timeout").none())
-        .def("stats", &stats)
+        .def("stats", [](PyStore& self) { return store_facts(self.ring.ring); })
         .def("check_invariants", [](PyStore& self) { require_sound(self.store.check()); });
 }
 

@@ -30,7 +30,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "metrics": ("manager.monitor.metrics", "serve figures to Prometheus, or write them to a file for node_exporter"),
     "page": ("manager.monitor.page", "serve a page on the loopback that draws the memory of a group"),
     "store": ("store.console", "list, show, put and remove objects of stores"),
-    "top": ("manager.monitor.top", "show groups, processes, segments, rings, names and locks, kept up to date"),
+    "top": ("manager.monitor.top", "show groups, processes, memory, queues, stores, names and locks, kept up to date"),
 }
 """Commands in modules of their own: the module, which has `add_arguments(parser)` and `run(options)`; a help line.
 

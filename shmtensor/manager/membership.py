@@ -70,6 +70,7 @@ class Stats:
     holds: dict[str, int]
     oldest_ticket_seconds: float
     named_rings: list[dict[str, Any]]
+    named_stores: list[dict[str, Any]]
     requests: int
     refused: int
     reaped: int

@@ -9,11 +9,14 @@ import os
 from errno import EDQUOT
 
 from shmtensor import _native
+from shmtensor.manager.ring_kinds import STORE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_SHOWN = 3
+"""Holders, stores and processes that a message names of each."""
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -62,28 +65,58 @@ def command_of(pid: int) -> str:
     return words if len(words) <= 60 else words[:57] + "..."
 
 
-def holders(listing: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return (bytes held, pid) from a LIST document, largest first; pid 0 stands for messages in flight."""
-    pids = {row["slot"]: row["pid"] for row in listing["clients"]}
-    sums: dict[int, int] = {}
+def _holders(listing: dict[str, Any]) -> list[tuple[int, str]]:
+    """Return (bytes held, who) from a LIST document, largest first."""
+    sums: dict[str, int] = {}
     for segment in listing["segments"]:
         for row in segment["holders"] or ():
-            pid = pids.get(row["slot"], 0)
-            sums[pid] = sums.get(pid, 0) + row["bytes"]
-    return sorted(((nbytes, pid) for pid, nbytes in sums.items()), reverse=True)
+            who = _holder(row, listing)
+            sums[who] = sums.get(who, 0) + row["bytes"]
+    return sorted(((nbytes, who) for who, nbytes in sums.items()), reverse=True)
 
 
-def reservers(listing: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return (bytes reserved, pid) from a LIST document, largest first. Quotas count these bytes."""
-    return sorted(((row["reserved_bytes"], row["pid"]) for row in listing["clients"]), reverse=True)
+def _holder(row: dict[str, Any], listing: dict[str, Any]) -> str:
+    """Return who has the holds of a row of `holders`: a process, a ring, or nobody yet."""
+    if row["kind"] == "ticket":
+        return "pickles that nobody has loaded yet"
+    if row["ring"] is not None:
+        return _ring(row["ring"], listing)
+    return _process(next((client["pid"] for client in listing["clients"] if client["slot"] == row["slot"]), 0))
+
+
+def _ring(number: int, listing: dict[str, Any]) -> str:
+    """Return what a ring is, with its name or number."""
+    ring = next((row for row in listing["rings"] if row["ring"] == number), None)
+    segment = None if ring is None else ring["segment"]
+    named = [row["name"].removeprefix("/") for row in listing["names"] if row["segment"] == segment]
+    if ring is not None and ring["kind"] == STORE:
+        return f"the store {named[0]!r}" if named else f"a store without a name (ring {number})"
+    return f"messages in {named[0]!r}" if named else f"messages in ring {number}"
+
+
+def _evictable(listing: dict[str, Any]) -> list[tuple[int, str]]:
+    """Return (bytes, store) of the objects of stores that nobody reads, from a LIST document, largest first."""
+    sums: dict[int, int] = {}
+    stores = {row["ring"] for row in listing["rings"] if row["kind"] == STORE}
+    for segment in listing["segments"]:
+        for row in segment["holders"] or ():
+            if row["ring"] in stores and row["kind"] == "message":
+                sums[row["ring"]] = sums.get(row["ring"], 0) + row["unshared_bytes"]
+    return sorted(((nbytes, _ring(number, listing)) for number, nbytes in sums.items() if nbytes), reverse=True)
+
+
+def _reservers(listing: dict[str, Any]) -> list[tuple[int, str]]:
+    """Return (bytes reserved, process) from a LIST document, largest first. Quotas count these bytes."""
+    rows = sorted(((row["reserved_bytes"], row["pid"]) for row in listing["clients"]), reverse=True)
+    return [(nbytes, _process(pid)) for nbytes, pid in rows[:_SHOWN]]
 
 
 def _process(pid: int) -> str:
-    return f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "messages in flight"
+    return f"pid {pid} ({command_of(pid) or 'command unknown'})" if pid else "a process that has ended"
 
 
-def _largest(rows: list[tuple[int, int]]) -> str:
-    top = [f"{size(nbytes)} by {_process(pid)}" for nbytes, pid in rows[:3] if nbytes]
+def _largest(rows: list[tuple[int, str]]) -> str:
+    top = [f"{size(nbytes)} by {who}" for nbytes, who in rows[:_SHOWN] if nbytes]
     return "; ".join(top) if top else "none"
 
 
@@ -95,13 +128,11 @@ def describe_holds(segment: int, listing: dict[str, Any] | None) -> str:
         listing: a LIST document, or None if the manager did not return one.
     """
     row = next((row for row in listing["segments"] if row["id"] == segment), None) if listing else None
-    pids = {client["slot"]: client["pid"] for client in listing["clients"]} if listing else {}
     counts: dict[str, int] = {}
     for holder in (row and row["holders"]) or ():
-        pid = pids.get(holder["slot"], 0)
-        who = _process(pid) if holder["ring"] is None else f"messages in ring {holder['ring']}"
+        who = _holder(holder, listing or {})
         counts[who] = counts.get(who, 0) + holder["blocks"]
-    largest = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    largest = sorted(counts.items(), key=lambda item: -item[1])[:_SHOWN]
     has = "" if row is None else f", all {_native.DEDICATED_HOLDS if row['dedicated'] else _native.ARENA_HOLDS} entries"
     return (
         f"the table of holds of segment {segment} is full{has}. It has one entry for each process and each message "
@@ -162,10 +193,16 @@ def describe(
     if facts:
         parts.append("free: " + ", ".join(facts))
     if listing is not None:
-        parts.append("largest holders: " + _largest(holders(listing)))
+        parts.append("largest holders: " + _largest(_holders(listing)))
         if number == EDQUOT:
-            parts.append("reserved, including caches: " + _largest(reservers(listing)))
+            parts.append("reserved, including caches: " + _largest(_reservers(listing)))
+    evictable = _evictable(listing) if listing is not None else []
+    if evictable:
+        rows = ", ".join(f"{size(nbytes)} in {store}" for nbytes, store in evictable[:_SHOWN])
+        parts.append(f"could be removed, as nobody reads it: {rows}")
     advice = "release tensors, or raise the limit"
+    if evictable:
+        advice = "delete objects of stores (`shmtensor-manager store rm`), " + advice
     if number == EDQUOT and all(room >= asked for _, room, _ in quotas):
         advice = "enough has been released since then: try again, or raise the limit"
     if named:

@@ -90,6 +90,47 @@ def joined(address: bytes) -> Iterator[client.Manager]:
         made.close()
 
 
+STORE = """
+import sys, time
+import shmtensor as st
+store = st.Store("features", max_bytes=900_000, create=True)
+store.put("short", 1, ttl=0.001)
+time.sleep(0.01)
+for number in range(3):
+    store.put(str(number), st.ones(100_000))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_values_of_stores_outlive_their_manager(here: World, url: str) -> None:
+    here.serve()
+    program = here.script(STORE)
+    assert line_of(program) == "ready"
+
+    def of_stores() -> dict[str, float]:
+        return {
+            name.removeprefix("shmtensor_store_"): value for name, value in scraped(url).items() if "_store" in name
+        }
+
+    values = until(of_stores, "the store to be seen")
+    table = values.pop("table_bytes features")
+    assert 0 < table < 1 << 20
+    nbytes = values.pop("bytes features")
+    assert 800_000 <= nbytes <= 900_000
+    assert values == {
+        "objects features": 2, "limit_bytes features": 900_000, "spilled_objects features": 0,
+        "spilled_bytes features": 0, "evictions_total features": 1, "expirations_total features": 1,
+    }  # fmt: skip
+    assert not any("_ring_" in name for name in scraped(url))
+    documented = re.findall(r"^\| `shmtensor_store_(\w+)`", (ROOT / "docs/operating.md").read_text(), re.MULTILINE)
+    seen = {name.removesuffix(" features") for name in values} | {"bytes", "table_bytes", "spilled_limit_bytes"}
+    assert set(documented) == seen
+    kill(here.server)
+    here.serve()
+    until(lambda: of_stores().get("evictions_total features") == 1, "the next manager to tell them")
+
+
 def test_values_are_those_of_the_group(here: World, url: str) -> None:
     path = here.serve("--max-bytes", "1G")
     producer = here.script(PRODUCER)
@@ -145,7 +186,8 @@ def test_both_formats_parse_and_no_label_tells_who(here: World, url: str) -> Non
         assert status == 200 and kind.startswith("application/openmetrics-text") and text.endswith("# EOF\n")
         families = list(text_string_to_metric_families(text))
         assert all(family.name.startswith("shmtensor_") and family.documentation for family in families)
-        assert {family.name for family in families if family.type == "counter"} == set(COUNTERS)
+        of_stores = {"shmtensor_store_evictions", "shmtensor_store_expirations"}
+        assert {family.name for family in families if family.type == "counter"} == set(COUNTERS) | of_stores
         assert {label for family in families for sample in family.samples for label in sample.labels} == LABELS
         assert "/torch_" not in text and f"{user.stats().group}" not in text
         for family in families:
@@ -155,6 +197,7 @@ def test_both_formats_parse_and_no_label_tells_who(here: World, url: str) -> Non
         assert status == 200 and kind.startswith("text/plain; version=0.0.4")
         assert samples(text, parser.text_string_to_metric_families)["shmtensor_clients"] == 2
         documented = set(re.findall(r"^\| `(shmtensor_\w+)`", (ROOT / "docs/operating.md").read_text(), re.MULTILINE))
+        documented = {name for name in documented if not name.startswith("shmtensor_store_")}  # there is none
         seen = {sample.name for family in families for sample in family.samples}
         assert documented == seen | {"shmtensor_limit_bytes", "shmtensor_client_limit_bytes"}
         del block

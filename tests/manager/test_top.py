@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from manager_world import BOUND, World
+from manager_world import BOUND, World, line_of
 from tiers import first
 
 from shmtensor.errors import InvalidArgument
@@ -42,14 +42,42 @@ def test_once_shows_each_table_that_has_rows(here: World, user: client.Manager) 
     user.bind(b"/work", ring)
     done = here.command("top", "--once")
     assert done.returncode == 0, done.stderr
-    groups, processes, segments, rings, names = tables_of(done.stdout)
+    groups, processes, segments, blocks, rings, names = tables_of(done.stdout)
     assert groups[0].split()[:4] == ["MANAGER", "PID", "UPTIME", "CLIENTS"]
     assert os.fsdecode(user.address) in groups[1] and str(here.server.pid) in groups[1]
     assert processes[0].split()[0] == "PID" and processes[1].split()[0] == str(os.getpid())
     assert len(segments) == 3 and any("arena" in line and "19.5 KiB" in line for line in segments)
+    assert sum("client" in line and str(os.getpid()) in line for line in blocks) == 3
     assert rings[0].split()[0] == "RING" and "/work" in rings[1]
     assert names[1].split()[0] == "/work"
     del kept, ring
+
+
+STORE = """
+import shmtensor as st
+store = st.Store("features", max_bytes="1M", create=True)
+for number in range(3):
+    store.put(str(number), st.ones(100_000))
+held = store.get("2")
+print(flush=True)
+input()
+"""
+
+
+def test_stores_and_who_holds_what_is_in_them(here: World, user: client.Manager) -> None:
+    program = here.script(STORE, env={"SHMTENSOR_SITES": "1"})
+    assert line_of(program) == ""
+    done = here.command("top", "--once", "--table", "stores", "--table", "blocks", "--table", "rings")
+    assert done.returncode == 0, done.stderr
+    stores, blocks = tables_of(done.stdout)  # a store is no queue
+    (store,) = stores[1:]
+    columns = dict(zip(stores[0].split(), store.replace(" KiB", "KiB").replace(" MiB", "MiB").split(), strict=False))
+    assert (columns["NAME"], columns["OBJECTS"], columns["LIMIT"]) == ("/features", "2", "1.0MiB")
+    assert columns["BYTES"].startswith("78") and " 1 " in store  # evicted
+    held = [line for line in blocks if "390.6 KiB" in line]
+    assert len(held) == 3 and all("<string>:5" in line for line in held)
+    assert sum("/features" in line for line in held) == 2
+    assert sum(str(program.pid) in line for line in held) == 1
 
 
 def test_json_is_one_document_with_all(here: World, user: client.Manager) -> None:

@@ -65,7 +65,9 @@ def text_of(app: Top, what: str) -> str:
 
 def test_every_table_has_a_tab_and_is_kept_up_to_date(user: client.Manager) -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("2")
         assert rows(app, "processes")[0][0] == str(os.getpid())
+        await pilot.press("3")
         assert not rows(app, "segments")
         kept = user.allocate(10_000)
         await until(pilot, lambda: rows(app, "segments"))
@@ -82,7 +84,7 @@ def test_keys_sort_and_reverse_the_table_in_sight(user: client.Manager) -> None:
         user.bind(name, block)
 
     async def steps(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("5")
+        await pilot.press("7")
         assert [row[0] for row in rows(app, "names")] == ["/Apple", "/fig", "/pear"]
         assert heads(app, "names")[0] == "NAME ^"
         await pilot.press("r")
@@ -104,7 +106,7 @@ def test_a_filter_is_typed_and_taken_back(user: client.Manager) -> None:
         user.bind(name, block)
 
     async def steps(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("5", "slash", "p", "e", "a")
+        await pilot.press("7", "slash", "p", "e", "a")
         assert [row[0] for row in rows(app, "names")] == ["/pear"]
         await pilot.press("enter", "s")
         assert [row[0] for row in rows(app, "names")] == ["/pear"]  # the key sorted, and was not typed
@@ -118,7 +120,7 @@ def test_a_filter_is_typed_and_taken_back(user: client.Manager) -> None:
 
 def test_a_pause_stops_looking(user: client.Manager) -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("p")
+        await pilot.press("3", "p")
         await until(pilot, lambda: "paused" in text_of(app, "#head"))
         await until(pilot, lambda: not app._looking)
         kept = user.allocate(64)
@@ -152,7 +154,7 @@ def test_text_is_shown_as_it_is(user: client.Manager) -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         from dataclasses import replace
 
-        await pilot.press("p")
+        await pilot.press("2", "p")
         await until(pilot, lambda: not app._looking)
         process = replace(found.processes[0], command="python [red]a.py[/red] [/nothing]")
         app._snapshots = [replace(found, processes=(process,))]

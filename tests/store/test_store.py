@@ -43,6 +43,23 @@ def settled() -> int:
     return live_blocks()
 
 
+def test_out_of_memory_says_what_could_be_removed_and_who_has_the_rest(store: Store) -> None:
+    store.put("read", st.ones(1 << 19, dtype=st.float32))
+    store.put("free", st.ones(1 << 18, dtype=st.float32))
+    held = store.get("read")
+    with pytest.raises(errors.OutOfMemory) as caught:
+        client.default().allocate(1 << 45)
+    text = str(caught.value)
+    assert "could be removed, as nobody reads it: 1.0 MiB in a store without a name" in text
+    assert "3.0 MiB by a store without a name" in text and f"MiB by pid {os.getpid()}" in text
+    assert "shmtensor-manager store rm" in text
+    store.delete("free")
+    with pytest.raises(errors.OutOfMemory) as caught:
+        client.default().allocate(1 << 45)
+    assert "could be removed" not in str(caught.value)
+    del held
+
+
 def limited(nbytes: int, **more: Any) -> Store:
     return Store(max_bytes=nbytes, **more)
 

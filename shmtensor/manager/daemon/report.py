@@ -18,6 +18,7 @@ from shmtensor._native import (
 )
 from shmtensor.manager.daemon.names import OWN_NAMES
 from shmtensor.manager.daemon.state import WALK_HOLDS
+from shmtensor.manager.ring_kinds import STORE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def figures(state: State) -> dict[str, Any]:
         "live_bytes": live_bytes,
         "holds": {kind: sum(getattr(one, kind) for one in holds) for kind in KINDS.values()},
         "oldest_ticket_seconds": max((one.oldest_ticket for one in holds), default=0.0),
-        "named_rings": _named_rings(state, names),
+        **_named(state, names),
         "requests": counters.requests,
         "refused": counters.refused,
         "reaped": counters.reaped,
@@ -77,15 +78,19 @@ def figures(state: State) -> dict[str, Any]:
     }
 
 
-def _named_rings(state: State, names: dict[bytes, BlockId]) -> list[dict[str, Any]]:
-    """Return the messages in each ring that users named."""
-    rows = []
+def _named(state: State, names: dict[bytes, BlockId]) -> dict[str, list[dict[str, Any]]]:
+    """Return the messages in each ring, and what is in each store, that users named."""
+    rings, stores = [], []
     for name, (number, _block, _generation) in names.items():
         ring = state.segments[number].ring
-        if ring is not None and not name.startswith(OWN_NAMES):
-            row = _ring(ring)
-            rows.append({"name": name.decode(), "messages": row["messages"], "bytes": row["bytes"]})
-    return rows
+        if ring is None or name.startswith(OWN_NAMES):
+            continue
+        row = _ring(ring)
+        if row["store"] is not None:
+            stores.append({"name": name.decode(), **row["store"]})
+        else:
+            rings.append({"name": name.decode(), "messages": row["messages"], "bytes": row["bytes"]})
+    return {"named_rings": rings, "named_stores": stores}
 
 
 def listing(state: State) -> dict[str, Any]:
@@ -145,12 +150,13 @@ def _clients(state: State) -> list[dict[str, Any]]:
 
 def _ring(ring: Ring) -> dict[str, Any]:
     facts = ring.memory.stats()
+    store = _store(ring) if facts.kind == STORE else None
     return {
         "ring": ring.number,
         "segment": ring.segment,
         "kind": facts.kind,
-        "messages": facts.messages,
-        "bytes": max(0, facts.put_bytes - facts.got_bytes),
+        "messages": facts.messages if store is None else store["objects"],
+        "bytes": max(0, facts.put_bytes - facts.got_bytes) if store is None else store["bytes"],
         "put_bytes": facts.put_bytes,
         "got_bytes": facts.got_bytes,
         "capacity_bytes": facts.capacity_bytes,
@@ -162,6 +168,22 @@ def _ring(ring: Ring) -> dict[str, Any]:
         "got_messages": facts.got_messages,
         "put_lock_slot": _slot(facts.put_lock_slot),
         "get_lock_slot": _slot(facts.get_lock_slot),
+        "store": store,
+    }
+
+
+def _store(ring: Ring) -> dict[str, int]:
+    facts = ring.memory.store_facts()
+    return {
+        "objects": facts.objects,
+        "bytes": facts.nbytes,
+        "max_bytes": facts.max_bytes,
+        "spilled": facts.spilled,
+        "spilled_bytes": facts.spilled_nbytes,
+        "max_spilled_bytes": facts.max_spilled_bytes,
+        "evicted": facts.evicted,
+        "expired": facts.expired,
+        "table_bytes": facts.reserved_bytes,
     }
 
 
@@ -192,6 +214,7 @@ def _segment(
                     "kind": KINDS.get(one.kind, str(one.kind)),
                     "blocks": one.blocks,
                     "bytes": nbytes * one.blocks if is_ring else one.nbytes,
+                    "unshared_bytes": 0 if is_ring else one.unshared_nbytes,
                     "oldest_seconds": one.oldest,
                 }
                 for one in found.sums

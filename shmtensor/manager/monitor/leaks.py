@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from shmtensor.manager import display
 from shmtensor.manager.monitor.snapshot import take
-from shmtensor.manager.monitor.tables import shortened
+from shmtensor.manager.monitor.tables import ring_text, shortened
 from shmtensor.manager.selection import observe, seconds
 from shmtensor.manager.shortage import size
 
@@ -167,8 +167,4 @@ def _table(groups: list[Group], snapshot: Snapshot) -> list[str]:
 def _who(pid: int | None, ring: int | None, snapshot: Snapshot) -> str:
     if pid is not None:
         return f"pid {pid}"
-    if ring is None:
-        return "a pickle"
-    found = next((one for one in snapshot.rings if one.number == ring), None)
-    name = f" {found.name}" if found and found.name else ""
-    return f"{found.kind if found else 'ring'} {ring}{name}"
+    return "a pickle" if ring is None else ring_text(ring, snapshot)

@@ -54,7 +54,21 @@ RINGS = [
     ("ring_messages", "messages", "Messages waiting in the queue, or for readers of the broadcast, of that name."),
     ("ring_bytes", "bytes", "Bytes of these messages and of the blocks in them."),
 ]
-"""Metrics of each ring that has a name: name, key in `named_rings`, meaning."""
+"""Metrics of each queue and broadcast that has a name: name, key in `named_rings`, meaning."""
+STORES = [
+    ("store_objects", "objects", "Objects of the store of that name that are in memory or in files."),
+    ("store_bytes", "bytes", "Bytes of its objects in memory."),
+    ("store_limit_bytes", "max_bytes", "Bytes that its objects in memory may have."),
+    ("store_spilled_objects", "spilled", "Objects that are in files."),
+    ("store_spilled_bytes", "spilled_bytes", "Bytes of its objects in files."),
+    ("store_spilled_limit_bytes", "max_spilled_bytes", "Bytes that its objects in files may have."),
+    ("store_table_bytes", "table_bytes", "Memory of its table itself."),
+]
+"""Metrics of each store that has a name: name, key in `named_stores`, meaning. A limit of 0 is none, and absent."""
+STORE_COUNTERS = [
+    ("store_evictions", "evicted", "Objects of the store that were removed to make room for others."),
+    ("store_expirations", "expired", "Objects of the store that were removed because their time was over."),
+]
 
 
 class Figures(Collector):
@@ -121,14 +135,21 @@ def _families(figures: dict[str, Any] | None) -> list[Metric]:
         *(_gauge(name, text, figures[key]) for name, key, text in GAUGES),
         *(_gauge(name, text, figures[key]) for name, key, text in LIMITS if figures[key]),
         holds,
-        *(_of_rings(name, text, key, figures["named_rings"]) for name, key, text in RINGS),
+        *(_by_name(_gauge(name, text, None, "name"), key, figures["named_rings"]) for name, key, text in RINGS),
+        *(_by_name(_gauge(name, text, None, "name"), key, figures["named_stores"]) for name, key, text in STORES),
+        *(
+            _by_name(CounterMetricFamily(f"shmtensor_{name}", text, labels=["name"]), key, figures["named_stores"])
+            for name, key, text in STORE_COUNTERS
+        ),
         *(CounterMetricFamily(f"shmtensor_{name}", text, figures[key]) for name, key, text in COUNTERS),
         CounterMetricFamily("shmtensor_takeovers", "Managers that took the group over.", figures["epoch"] - 1),
     ]
 
 
-def _of_rings(name: str, text: str, key: str, rings: list[dict[str, Any]]) -> Metric:
-    family = _gauge(name, text, None, "name")
-    for ring in rings:
-        family.add_metric([ring["name"].removeprefix("/")], ring[key])
+def _by_name(
+    family: GaugeMetricFamily | CounterMetricFamily, key: str, rows: list[dict[str, Any]]
+) -> GaugeMetricFamily | CounterMetricFamily:
+    for row in rows:
+        if row[key] or not key.startswith("max_"):
+            family.add_metric([row["name"].removeprefix("/")], row[key])
     return family

@@ -92,9 +92,12 @@ class Top(App[None]):
             return  # the screen is being closed
         self._snapshots = event.snapshots
         self._problem = event.problem
-        for name in self._tables:
-            self._fill(name)
+        self._fill(self.query_one(TabbedContent).active)
         self._head()
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        """Show what was found last in the tab that was opened."""
+        self._fill(self.query_one(TabbedContent).active)
 
     def _head(self) -> None:
         at = max((snapshot.taken for snapshot in self._snapshots), default=time.time())
@@ -149,9 +152,8 @@ class Top(App[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter all tables by what has been typed so far."""
-        for name in self._tables:
-            self._views[name] = replace(self._views[name], text=event.value)
-            self._fill(name)
+        self._views = {name: replace(view, text=event.value) for name, view in self._views.items()}
+        self._fill(self.query_one(TabbedContent).active)
 
     def on_input_submitted(self) -> None:
         """Go back to the table; the filter stays."""

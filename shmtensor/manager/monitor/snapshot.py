@@ -73,8 +73,26 @@ class Rates:
 
 
 @dataclass(frozen=True)
+class Store:
+    """What is in a store. Limits of 0: none."""
+
+    objects: int
+    bytes: int
+    """Of the objects in memory."""
+    max_bytes: int
+    spilled: int
+    """Objects in files."""
+    spilled_bytes: int
+    max_spilled_bytes: int
+    evicted: int
+    """Objects that were removed for room so far, and because their time was over."""
+    expired: int
+    table_bytes: int
+
+
+@dataclass(frozen=True)
 class Ring:
-    """The ring of a queue or broadcast. Counts are since it was made; those of messages wrap at 2**32."""
+    """The ring of a queue, a broadcast or a store. Counts are since it was made; those of messages wrap at 2**32."""
 
     number: int
     segment: int
@@ -94,6 +112,8 @@ class Ring:
     got_messages: int
     rates: Rates | None
     """None in the first snapshot that has the ring."""
+    store: Store | None
+    """None: it is another ring."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +170,8 @@ class Holder:
     pid: int | None
     blocks: int
     bytes: int
+    unshared_bytes: int
+    """Of the blocks that nobody else holds."""
     oldest_seconds: float
 
 
@@ -180,9 +202,9 @@ def take(observer: Observer, before: Snapshot | None = None, pss: bool = True, s
 
     Args:
         observer: a connection.
-        before: an earlier snapshot of the same group, for rates; without `pss`, its figures of PSS are kept.
-        pss: read the PSS of each process.
-        sampled: read the sampled sites of blocks.
+        before: an earlier snapshot of the same group, for rates, and for what is not read again.
+        pss: read the PSS of each process; otherwise it is that of `before`.
+        sampled: read the sampled sites of blocks; otherwise they are those of `before`.
 
     Raises:
         ShmTensorError: as `Observer.request`.
@@ -220,7 +242,7 @@ class _Reader:
             if row["state"] in ("client", "detached")
         }
         group = int(self._stats.group, 16)
-        self._sites = sites.of_processes(self._pids.values(), group) if sampled else {}
+        self._sites = sites.of_processes(self._pids.values(), group) if sampled else _known_sites(before)
         self._rings = {row["segment"]: row for row in listing["rings"]}
 
     def snapshot(self) -> Snapshot:
@@ -267,13 +289,14 @@ class _Reader:
         sums: dict[tuple[str, int | None, int | None], list[float]] = {}
         for segment in self._listing["segments"]:
             for row in segment["holders"] or ():
-                entry = sums.setdefault((row["kind"], row["slot"], row["ring"]), [0, 0, 0.0])
+                entry = sums.setdefault((row["kind"], row["slot"], row["ring"]), [0, 0, 0, 0.0])
                 entry[0] += row["blocks"]
                 entry[1] += row["bytes"]
-                entry[2] = max(entry[2], row["oldest_seconds"])
+                entry[2] += row.get("unshared_bytes", 0)
+                entry[3] = max(entry[3], row["oldest_seconds"])
         return [
-            Holder(kind, slot, ring, self._pid(slot), int(blocks), int(nbytes), oldest)
-            for (kind, slot, ring), (blocks, nbytes, oldest) in sums.items()
+            Holder(kind, slot, ring, self._pid(slot), int(blocks), int(nbytes), int(unshared), oldest)
+            for (kind, slot, ring), (blocks, nbytes, unshared, oldest) in sums.items()
         ]
 
     def _pid(self, slot: int | None) -> int | None:
@@ -318,6 +341,7 @@ class _Reader:
             peak_messages=row["peak_messages"],
             reserved_bytes=row["reserved_bytes"],
             rates=self._rates(row["segment"], counts),
+            store=Store(**row["store"]) if row.get("store") else None,
             **counts,
         )
 
@@ -367,3 +391,9 @@ class _Reader:
             for row in [*self._listing.get("holds", ()), *self._listing["in_flight"]]
         ]
         return tuple(sorted(holds, key=lambda hold: -hold.age_seconds))
+
+
+def _known_sites(before: Snapshot | None) -> dict[tuple[int, int, int], str]:
+    if before is None:
+        return {}
+    return {(hold.segment, hold.block, hold.generation): hold.site for hold in before.holds if hold.site}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from shmtensor.manager.monitor.snapshot import Snapshot
+    from shmtensor.manager.monitor.snapshot import Hold, Snapshot
 
     Figure = int | float | str | None
 
@@ -139,6 +139,24 @@ def _quota(snapshot: Snapshot) -> str | None:
     return ", ".join(f"{size(nbytes)} {whose}" for nbytes, whose in bounds if nbytes) or None
 
 
+def _command(snapshot: Snapshot, slot: int | None) -> str | None:
+    return next((shortened(one.command) for one in snapshot.processes if one.slot == slot), None)
+
+
+def _holder(hold: Hold, snapshot: Snapshot) -> str | None:
+    """Return who has a hold: a process's command, or a ring."""
+    if hold.ring is None:
+        return "a pickle" if hold.kind == "ticket" else _command(snapshot, hold.slot)
+    return ring_text(hold.ring, snapshot)
+
+
+def ring_text(number: int, snapshot: Snapshot) -> str:
+    """Return what a ring is: "Queue 8193 frames"."""
+    found = next((one for one in snapshot.rings if one.number == number), None)
+    name = f" {found.name}" if found and found.name else ""
+    return f"{found.kind if found else 'ring'} {number}{name}"
+
+
 def _in_flight(snapshot: Snapshot) -> int:
     return sum(one.blocks for one in snapshot.holders if one.kind != "client")
 
@@ -199,8 +217,23 @@ TABLES = (
         "live",
     ),
     Table(
+        "blocks",
+        lambda snapshot: snapshot.holds,
+        (
+            _id("SEGMENT", lambda one, _: one.segment),
+            _id("BLOCK", lambda one, _: one.block),
+            _size("BYTES", lambda one, _: one.bytes),
+            _age("AGE", lambda one, _: one.age_seconds),
+            Column("HELD AS", lambda one, _: one.kind),
+            _id("PID", lambda one, _: one.pid),
+            Column("HOLDER", _holder),
+            Column("MADE AT", lambda one, _: one.site),
+        ),
+        "bytes",
+    ),
+    Table(
         "rings",
-        lambda snapshot: snapshot.rings,
+        lambda snapshot: [ring for ring in snapshot.rings if ring.store is None],
         (
             _id("RING", lambda one, _: one.number),
             Column("KIND", lambda one, _: one.kind),
@@ -216,6 +249,24 @@ TABLES = (
             _size_rate("GOT BYTES", lambda one, _: one.rates and one.rates.got_bytes),
         ),
         "messages",
+    ),
+    Table(
+        "stores",
+        lambda snapshot: [ring for ring in snapshot.rings if ring.store is not None],
+        (
+            _id("RING", lambda one, _: one.number),
+            Column("NAME", lambda one, _: one.name),
+            _number("PROCESSES", lambda one, _: one.processes),
+            _number("OBJECTS", lambda one, _: one.store.objects),
+            _size("BYTES", lambda one, _: one.store.bytes),
+            _size("LIMIT", lambda one, _: one.store.max_bytes or None),
+            _number("SPILLED", lambda one, _: one.store.spilled),
+            _size("IN FILES", lambda one, _: one.store.spilled_bytes),
+            _number("EVICTED", lambda one, _: one.store.evicted),
+            _number("EXPIRED", lambda one, _: one.store.expired),
+            _size("TABLE", lambda one, _: one.store.table_bytes),
+        ),
+        "bytes",
     ),
     Table(
         "names",

@@ -1,4 +1,4 @@
-"""`shmtensor-manager top`: a view of groups, processes, segments, rings, names and locks that is kept up to date."""
+"""`shmtensor-manager top`: groups, processes, memory, queues, stores, names and locks, kept up to date."""
 
 from __future__ import annotations
 

@@ -56,11 +56,11 @@ class Watch:
         known = self._observers.get(address)
         if known is not None:
             try:
-                return take(known, before, pss)
+                return take(known, before, pss, sampled=pss)
             except ShmTensorError:  # there may be another manager by now
                 self._observers.pop(address).close()
         observer = self._observers[address] = Observer(address, ANSWER_SECONDS)
-        return take(observer, before, pss or before is None)
+        return take(observer, before, pss or before is None, sampled=pss or before is None)
 
     def close(self) -> None:
         """Close the connections."""

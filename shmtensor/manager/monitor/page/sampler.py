@@ -15,6 +15,7 @@ from time import monotonic
 from shmtensor import _native
 from shmtensor.errors import ManagerError
 from shmtensor.manager.monitor.page.picture import Picture
+from shmtensor.manager.ring_kinds import STORE
 from shmtensor.manager.shortage import command_of
 
 TYPE_CHECKING = False
@@ -208,15 +209,16 @@ def _counted_as_ring(row: dict[str, Any], number: int, reserved: int) -> dict[st
 
 def _ring(memory: _native.RingMemory, segment: int) -> dict[str, Any]:
     facts = memory.stats()
+    store = memory.store_facts() if facts.kind == STORE else None
     return {
         "segment": segment,
         "kind": facts.kind,
-        "messages": facts.messages,
-        "bytes": max(0, facts.put_bytes - facts.got_bytes),
+        "messages": facts.messages if store is None else store.objects,
+        "bytes": max(0, facts.put_bytes - facts.got_bytes) if store is None else store.nbytes,
         "put_bytes": facts.put_bytes,
         "capacity": facts.capacity_bytes,
         "reserved": facts.reserved_bytes,
         "max_messages": facts.max_messages,
-        "max_bytes": facts.max_bytes,
-        "peak_messages": facts.peak_messages,
+        "max_bytes": facts.max_bytes if store is None else store.max_bytes,
+        "peak_messages": facts.peak_messages if store is None else 0,
     }

@@ -5,6 +5,8 @@ const token = new URLSearchParams(location.search).get("token");
 const FIRST_RING = 8192;
 const SHOWN_ROWS = 14;
 const POINTS = 3600;
+const RINGS = ["ring", "SimpleQueue", "Queue", "JoinableQueue", "Broadcast", "Store"]; // by kind
+const STORE = 5;
 const NAMES = ["manager", "clients", "segments", "rings"];
 const tables = Object.fromEntries(NAMES.map((name) => [name, new Map()]));
 const map = new MemoryMap(byId("map"));
@@ -39,9 +41,17 @@ function duration(seconds) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
   return seconds < 86400 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86400).toFixed(1)} d`;
 }
+function messages() {
+  const queues = [...tables.rings.values()].filter((row) => row.kind !== STORE);
+  return queues.reduce((all, row) => all + row.messages, 0);
+}
+function nameOfRing(number) {
+  const row = tables.rings.get(String(number));
+  return `${(row && RINGS[row.kind]) || "ring"} ${number}`;
+}
 function nameOf(owner) {
   if (owner === null) return "nobody";
-  if (owner >= FIRST_RING) return `in queue ${owner - FIRST_RING}`;
+  if (owner >= FIRST_RING) return `in ${nameOfRing(owner)}`;
   if (owner === 0) return "in flight";
   const row = tables.clients.get(String(owner));
   return row ? (row.state === "client" ? `pid ${row.pid}` : `${row.state} ${row.pid || owner}`) : `slot ${owner}`;
@@ -54,7 +64,7 @@ function element(name, text, attributes = {}) {
 }
 
 map.describe = ({ id, row }) => {
-  const kind = row.ring !== null ? `queue ${row.ring - FIRST_RING}` : row.dedicated ? "dedicated" : "arena";
+  const kind = row.ring !== null ? nameOfRing(row.ring) : row.dedicated ? "dedicated" : "arena";
   const owner = row.ring !== null ? "" : ` of ${nameOf(row.owner)}`;
   return [`${id}: ${kind}${owner}`, `${bytes(row.live)} of ${bytes(row.reserved)}`, `${count(row.blocks)} blocks`];
 };
@@ -108,7 +118,7 @@ function addPoint() {
   const last = timeline[0].length ? timeline[0][timeline[0].length - 1] : 0;
   if (moment - last < 0.25) return;
   const point = [moment, sum(tables.segments, "live"), sum(tables.segments, "reserved"),
-    sum(tables.segments, "blocks"), sum(tables.rings, "messages")];
+    sum(tables.segments, "blocks"), messages()];
   point.forEach((value, at) => timeline[at].push(value));
   if (timeline[0].length > 4 * POINTS) timeline.forEach((column) => column.splice(0, POINTS));
 }
@@ -156,7 +166,7 @@ function drawFigures() {
     ["blocks", count(sum(tables.segments, "blocks"))],
     ["segments", count(tables.segments.size)],
     ["processes", count([...tables.clients.values()].filter((row) => row.state === "client").length)],
-    ["messages in queues", count(sum(tables.rings, "messages"))],
+    ["messages in queues", count(messages())],
     ["names", count(manager.names || 0)],
     ["manager's requests", count(manager.requests || 0)],
     ["manager's age", duration(manager.uptime_seconds || 0)],
@@ -220,22 +230,25 @@ function drawQueues() {
   const rings = [...tables.rings].sort((one, other) => other[1].messages - one[1].messages || one[0] - other[0]);
   const rows = rings.slice(0, SHOWN_ROWS).map(([number, ring]) => {
     const made = element("tr");
-    const full = ring.max_messages || Math.max(ring.peak_messages, 1);
+    const isStore = ring.kind === STORE;
+    const full = isStore ? ring.max_bytes || Math.max(ring.bytes, 1) : ring.max_messages || Math.max(ring.peak_messages, 1);
+    const inside = isStore ? ring.bytes : ring.messages;
     const depth = element("canvas", undefined, { className: "depth", width: 200, height: 9 });
     const context = depth.getContext("2d");
     context.fillStyle = ring.max_messages && ring.messages >= ring.max_messages ? "#ef6f6c" : "#f2b544";
-    context.fillRect(0, 0, (200 * Math.min(ring.messages, full)) / full, 9);
+    context.fillRect(0, 0, (200 * Math.min(inside, full)) / full, 9);
     const bar = element("td");
     bar.append(depth);
     const most = ring.max_messages ? ` of ${count(ring.max_messages)}` : "";
-    const cells = [count(ring.messages) + most, count(ring.peak_messages), bytes(ring.bytes)];
-    made.append(element("td", `queue ${number - FIRST_RING}`), bar);
+    const peak = isStore ? "" : count(ring.peak_messages);
+    const cells = [count(ring.messages) + most, peak, bytes(ring.bytes)];
+    made.append(element("td", nameOfRing(number)), bar);
     made.append(...cells.map((text) => element("td", text, { className: "number" })));
     return made;
   });
   if (rings.length > SHOWN_ROWS) rows.push(element("tr", `and ${rings.length - SHOWN_ROWS} more`));
   byId("queues").replaceChildren(columnsOf(["who", "bar", "count", "age", "size"]),
-    header(["", "depth", "messages", "peak", "bytes"], ["", "", "number", "number", "number"]), ...rows);
+    header(["", "depth", "messages, objects", "peak", "bytes"], ["", "", "number", "number", "number"]), ...rows);
 }
 
 function chart(place, columns, series, format, incrs) {
