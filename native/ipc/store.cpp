@@ -10,9 +10,10 @@
 namespace shmtensor {
 namespace {
 
-constexpr unsigned kMetadataMoment = 1;        // ms that a process with the lock waits for metadata
-constexpr std::uint32_t kSample = 16;          // objects among which the one that was not used for longest goes
-constexpr std::uint32_t kLooksForExpired = 4;  // records that each put looks at
+constexpr unsigned kMetadataMoment = 1;         // ms that a process with the lock waits for metadata
+constexpr std::uint32_t kSample = 16;           // objects among which the one that was not used for longest goes
+constexpr std::uint32_t kClearedByPut = 4;      // records that each put looks at for what may be cleared
+constexpr std::uint32_t kClearedAtOnce = 1024;  // that expire() looks at while it has the lock
 
 std::uint32_t levels_of(std::uint64_t hash) {
     return std::min(1 + static_cast<std::uint32_t>(std::countr_zero(hash >> 32 | std::uint64_t{1} << 31)) / 2,
@@ -125,21 +126,53 @@ bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::
     return true;
 }
 
-// pre: the lock. Looks at some records for what nobody asks for and nobody can have: objects whose time is over, and
-// keys that the dead had reserved.
-void Store::look_for_expired() {
+// pre: the lock. Removes what nobody can have: an object whose time is over, or a key that the dead had reserved.
+// Returns whether it was an object.
+bool Store::clear(std::uint32_t at) {
+    const StoreState now = state(at);
+    const bool expired = (now == StoreState::present || now == StoreState::spilled) && is_over(at);
+    if (!expired && (now != StoreState::reserved || is_reserved(at))) return false;
+    if (expired) add(header().expired, 1);
+    unlink(at);
+    take_out(at);
+    changed();
+    return expired;
+}
+
+// pre: the lock. Nobody asks for what nobody can have: each put looks at some records.
+void Store::clear_some() {
     StoreHeader& h = header();
-    for (std::uint32_t looks = 0; looks < kLooksForExpired; ++looks) {
+    for (std::uint32_t looks = 0; looks < kClearedByPut; ++looks) {
         const std::uint32_t at = h.hand < h.high ? h.hand : kFirstRecord;
         h.hand = at + record(at).units;
-        const StoreState now = state(at);
-        const bool expired = (now == StoreState::present || now == StoreState::spilled) && is_over(at);
-        if (!expired && (now != StoreState::reserved || is_reserved(at))) continue;
-        if (expired) add(h.expired, 1);
-        unlink(at);
-        take_out(at);
-        changed();
+        clear(at);
     }
+}
+
+RingStatus Store::expire(std::uint32_t* at, std::uint32_t* expired, std::uint32_t slot, SegmentLookup& lookup,
+                         unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    begin_change();
+    const std::uint32_t before = *expired;
+    *at = std::max(*at, kFirstRecord);
+    for (std::uint32_t looks = 0; looks < kClearedAtOnce && *at < header().high; ++looks) {
+        const std::uint32_t next = *at + record(*at).units;
+        *expired += clear(*at);
+        *at = next;
+    }
+    const bool is_end = *at >= header().high;
+    const RingStatus released = release_removed(slot, lookup);
+    unlock();
+    if (*expired != before) tell();
+    return released != RingStatus::ok ? released : is_end ? RingStatus::empty : RingStatus::ok;
+}
+
+RingStatus Store::release(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    begin_change();
+    const RingStatus released = release_removed(slot, lookup);
+    unlock();
+    return released;
 }
 
 // ----------------------------------------------------------------------------------------------------------------- put
@@ -300,7 +333,7 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
     };
     if (const RingStatus released = release_removed(slot, cached); released == RingStatus::need_mapping)
         return leave(released);
-    look_for_expired();
+    clear_some();
     std::uint64_t bytes = 0;
     if (const RingStatus may = may_put(objects, present, slot, which, &bytes); may != RingStatus::ok) return leave(may);
     const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
@@ -364,8 +397,7 @@ RingStatus Store::remove(const StoreKey& key, std::uint32_t slot, SegmentLookup&
         take_out(at);
         changed();
     }
-    // What cannot be released just now is by a later put, or by the next removal.
-    release_removed(slot, cached);
+    release_removed(slot, cached);  // as far as segments are mapped; see release()
     unlock();
     if (there) tell();
     return there ? RingStatus::ok : RingStatus::empty;

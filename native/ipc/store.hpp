@@ -70,6 +70,13 @@ class Store {
     // is none. spilled: it is in a file. full: as Broadcast::read.
     RingStatus get(const StoreKey& key, std::uint64_t* version, EncodedMessage& encoded, std::uint32_t slot,
                    SegmentLookup& lookup, unsigned patience_ms);
+    // Release what removed objects hold, after a removal that could not: remove() maps nothing.
+    RingStatus release(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    bool has_removed() const { return header().removed != 0; }
+    // Remove the objects whose time is over among some records from `at` on, which is moved behind them and is 0 at
+    // first; `expired` counts them. ok: there are more records; empty: these were the last.
+    RingStatus expire(std::uint32_t* at, std::uint32_t* expired, std::uint32_t slot, SegmentLookup& lookup,
+                      unsigned patience_ms);
     // empty: there is none.
     RingStatus remove(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     // Reserve a key for this process, as long as it lives; nobody sees that but who puts.
@@ -172,7 +179,8 @@ class Store {
     bool is_there(std::uint32_t at) const;  // present or spilled, and its time is not over
     template <class MayGo>
     std::uint32_t sample(MayGo&& may_go);  // 0: none
-    void look_for_expired();
+    bool clear(std::uint32_t at);
+    void clear_some();
     void take_out(std::uint32_t at);
     RingStatus release_removed(std::uint32_t slot, SegmentLookup& lookup);
     bool transfer(std::span<const std::uint32_t> records, std::uint32_t slot, SegmentLookup& lookup);

@@ -206,9 +206,25 @@ nb::object get_object(PyStore& self, nb::handle key, std::uint64_t version, nb::
 bool remove(PyStore& self, nb::handle key) {
     const StoreKey found = key_of(key);
     ClientLookup lookup(self.ring.self, kForever);
-    return self.call(lookup, [&](unsigned patience) {
-        return self.store.remove(found, self.client().slot(), lookup, patience);
-    }) == RingStatus::ok;
+    const RingStatus status = self.call(
+        lookup, [&](unsigned patience) { return self.store.remove(found, self.client().slot(), lookup, patience); });
+    if (self.store.has_removed()) {
+        ClientLookup again(self.ring.self, kForever);
+        self.call(again, [&](unsigned patience) { return self.store.release(self.client().slot(), again, patience); });
+    }
+    return status == RingStatus::ok;
+}
+
+std::uint32_t expire(PyStore& self) {
+    std::uint32_t at = 0, expired = 0;
+    for (RingStatus status = RingStatus::ok; status == RingStatus::ok;) {
+        ClientLookup lookup(self.ring.self, kForever);
+        status = self.call(lookup, [&](unsigned patience) {
+            return self.store.expire(&at, &expired, self.client().slot(), lookup, patience);
+        });
+        check_signals(self.ring.self);
+    }
+    return expired;
 }
 
 bool reserve_key(PyStore& self, nb::handle key) {
@@ -359,6 +375,7 @@ void add_store(nb::module_& m) {
         .def("remove", &remove, nb::arg("key").none())
         .def("is_new", [](PyStore& self) { return self.store.header().high == 0; })
         .def("reserve_key", &reserve_key, nb::arg("key").none())
+        .def("expire", &expire)
         .def("touch", &touch, nb::arg("key").none(), nb::arg("expires").none(), nb::arg("pinned").none())
         .def("stat", &stat, nb::arg("key").none())
         .def("keys", &keys, nb::arg("prefix").none(), nb::arg("versions") = false)

@@ -88,13 +88,14 @@ struct Member : RingMember {
         }
     }
 
-    RingStatus put(const std::vector<std::string>& keys, std::uint32_t number, int blocks, IfPresent present) {
+    RingStatus put(const std::vector<std::string>& keys, std::uint32_t number, int blocks, IfPresent present,
+                   std::uint64_t expires = 0) {
         std::vector<EncodedMessage> messages(keys.size());
         std::vector<Block*> mine;
         std::vector<NewObject> objects;
         for (std::size_t i = 0; i < keys.size(); ++i) {
             write(messages[i], mine, number, blocks);
-            objects.push_back({.key = StoreKey(keys[i]), .message = &messages[i]});
+            objects.push_back({.key = StoreKey(keys[i]), .message = &messages[i], .expires = expires});
         }
         std::size_t which = 0;
         const RingStatus result =
@@ -107,6 +108,12 @@ struct Member : RingMember {
     }
     bool remove(const std::string& key) {
         return until_done([&](unsigned p) { return store.remove(StoreKey(key), slot, lookup, p); }) == RingStatus::ok;
+    }
+    std::uint32_t expire() {
+        std::uint32_t at = 0, expired = 0;
+        while (until_done([&](unsigned p) { return store.expire(&at, &expired, slot, lookup, p); }) == RingStatus::ok) {
+        }
+        return expired;
     }
     bool reserve_key(const std::string& key) {
         return until_done([&](unsigned p) { return store.reserve_key(StoreKey(key), slot, lookup, p); }) ==
@@ -185,6 +192,7 @@ void audit(World& world, const std::string& what) {
         want(group == kNone || (me.get("group/a") != kNone && me.get("group/b") != kNone && me.get("group/c") != kNone),
              what + ": a part of a put is missing");
         for (const std::string& key : me.keys()) want(me.remove(key), what + ": a key cannot be removed");
+        me.expire();
         if (const char* wrong = me.store.check()) fail(what + ": " + wrong);
         want(me.store.header().objects == 0 && me.store.header().bytes == 0, what + ": the store is not empty");
         want(me.client.close(), what + ": close");
@@ -201,6 +209,7 @@ void audit(World& world, const std::string& what) {
 
 const std::vector<std::string> kRoles = {"writer",
                                          "remover",
+                                         "expirer",
                                          "reader",
                                          "creator",
                                          "filler",
@@ -222,6 +231,11 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
     Member me(world, slot, arena);
     if (role == "remover") {
         for (int i = 0; i < kBase; i += 2) want(me.remove(base_key(i)) || i > 0, "a base object is missing");
+    } else if (role == "expirer") {
+        for (std::uint32_t i = 0; i < 3; ++i) me.put({"short/" + std::to_string(i)}, i, 2, IfPresent::refuse, 1);
+        me.expire();
+        for (std::uint32_t i = 0; i < 3; ++i)
+            want(me.get("short/" + std::to_string(i)) == kNone, "an object outlives its time");
     } else if (role == "reader") {
         for (int i = 0; i < kBase; ++i) want(me.get(base_key(i)) != kNone, "a base object is missing");
     } else if (role == "creator") {
@@ -402,7 +416,13 @@ class Storm {
     void write(Member& me, std::mt19937& dice) {
         const auto number = static_cast<std::uint32_t>(dice());
         const std::string key = "k" + std::to_string(dice() % 60);
-        switch (dice() % 6) {
+        switch (dice() % 7) {
+            case 3:
+                me.put({key}, number, 2, IfPresent::replace, os::boot_ns() + 1'000'000);
+                break;
+            case 4:
+                if (dice() % 8 == 0) me.expire();
+                break;
             case 0:
                 me.put({"group/a", "group/b", "group/c"}, number, 1, IfPresent::replace);
                 break;

@@ -435,6 +435,16 @@ class Store(RingObject):
         self._remove_files()
         return there
 
+    def expire(self) -> int:
+        """Remove all objects whose time is over, and return how many.
+
+        They cannot be got anyway; but their memory is free only with this, when room is needed, or after later puts.
+        Blocks as `delete`.
+        """
+        expired = self._native.expire()
+        self._remove_files()
+        return expired
+
     def touch(self, key: str, ttl: float | None = None, *, pin: bool | None = None) -> None:
         """Count the object of a key as used now, and set when it ends, or whether it is pinned.
 
@@ -539,7 +549,7 @@ class Store(RingObject):
         """Remove all objects. The store ends once no process has it open; who has objects keeps them."""
         for key in self.keys():
             self._native.remove(key)
-        self._remove_files()
+        self.expire()
         self._manager.native.keep(self._ring.block, False)
 
     def __enter__(self) -> Self:

@@ -68,15 +68,17 @@ class SegmentMetadata:
 
     def holders(self, limit: int, rows: int) -> _native.Holders:
         self._check()
-        sums: dict[tuple[int, int], list[int]] = {}
+        sums: dict[tuple[int, int], list[tuple[int, int]]] = {}
         oldest = []
         for (block, generation), (_offset, size, holds) in sorted(self.held.items()):
             for slot, kind in sorted(holds):
-                sums.setdefault((slot, kind), []).append(size)
+                sums.setdefault((slot, kind), []).append((size, size if len(holds) == 1 else 0))
                 oldest.append(_native.HeldBlock((block, generation, size, slot, kind, 2.5)))
-        return _native.Holders(
-            ([_native.HolderSum((*key, len(sizes), sum(sizes), 2.5)) for key, sizes in sorted(sums.items())], oldest)
-        )
+        rows = [
+            _native.HolderSum((*key, len(sizes), *(sum(part) for part in zip(*sizes, strict=True)), 2.5))
+            for key, sizes in sorted(sums.items())
+        ]
+        return _native.Holders((rows, oldest))
 
     def count_holds(self) -> _native.HoldKinds:
         kinds = [kind for _offset, _size, holds in self.held.values() for _owner, kind in holds]

@@ -60,6 +60,49 @@ def test_out_of_memory_says_what_could_be_removed_and_who_has_the_rest(store: St
     del held
 
 
+DELETES = """
+import sys
+import shmtensor as st
+store = st.Store("deleted", create=False)
+if sys.argv[1] == "delete":
+    assert store.delete("x")
+else:
+    assert store.expire() == 1
+"""
+
+
+@pytest.mark.parametrize("how", ["delete", "expire"])
+def test_who_never_read_an_object_frees_its_memory(how: str) -> None:
+    """The segment of the object is not mapped there."""
+    store = Store("deleted")
+    before = settled_but(store)
+    store.put("x", st.ones(1 << 18), ttl=0.001 if how == "expire" else None)
+    assert live_blocks() > before
+    time.sleep(0.002)
+    subprocess.run([sys.executable, "-c", DELETES, how], check=True, timeout=BOUND)
+    assert live_blocks() == before
+    assert store.stats().expired == (how == "expire")
+    store.destroy()
+
+
+def test_expire_removes_what_nobody_can_get(store: Store) -> None:
+    before = live_blocks()
+    for number in range(3000):
+        store.put(str(number), st.ones(100), ttl=0.001 if number % 2 else None)
+    time.sleep(0.002)
+    found = store.expire() + store.stats().expired  # some went with puts
+    assert store.stats().expired == 1500 and found >= 1500
+    assert len(store) == len(store.keys()) == 1500 and live_blocks() == before + 1500
+    assert store.expire() == 0
+
+
+def settled_but(store: Store) -> int:
+    """Live blocks in arenas, once all other stores and queues of earlier tests have ended."""
+    gc.collect()
+    until(lambda: len(client.default().list()["rings"]) == 1, "earlier stores and queues to end")
+    return live_blocks()
+
+
 def limited(nbytes: int, **more: Any) -> Store:
     return Store(max_bytes=nbytes, **more)
 

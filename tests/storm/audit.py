@@ -133,6 +133,7 @@ def check_counts(board: Board, stage: Stage, killed: int) -> tuple[list[str], di
 def check_invariants(stage: Stage) -> list[str]:
     """What of the queues, the broadcast and the locks contradicts itself. Nobody may use them any more."""
     rings = {name: getattr(stage, name)._ring for name in ("work", "side", "news", "mail")}
+    rings["objects"] = stage.objects._native
     locks = {
         "lock": stage.lock._semlock,
         "semaphore": stage.semaphore._semlock,

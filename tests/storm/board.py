@@ -49,11 +49,12 @@ OPERATIONS: Final = (
     Operation("fork", 5.0, False, "os.fork with shared memory"),
     Operation("child", 10.0, False, "a forked child: checks what it inherited, sends it, ends"),
     Operation("pool", 10.0, False, "the result of a task of the Pool, or WorkerDied"),
+    Operation("store", 10.0, False, "Store.put, get, create, put_many, delete, expire, some of which write files"),
     Operation("leave", 5.0, False, "SIGTERM raises SystemExit in the middle of anything: until the process has ended"),
 )
 (
     IDLE, PUT, PUT_TIMED, PUT_MANY, GET, GET_TIMED, GET_MANY, CAST_PUT, CAST_GET, LOCK, LOCK_TIMED, SEMAPHORE,
-    CONDITION, ALLOCATE, FORK, CHILD, POOL, LEAVE,
+    CONDITION, ALLOCATE, FORK, CHILD, POOL, STORE, LEAVE,
 ) = range(len(OPERATIONS))  # fmt: skip
 
 # Of the whole board.

@@ -17,8 +17,9 @@ from .stage import Journal, Stage
 
 CAST: Final = (
     "producer", "consumer", "trainer", "threads", "pool", "forker", "producer", "consumer", "trainer",
+    "keeper", "keeper",
 )  # fmt: skip
-"""The roles of a storm, in the order of slots. With the pool's two workers, the forker's child and the manager, 13
+"""The roles of a storm, in the order of slots. With the pool's two workers, the forker's child and the manager, 15
 processes."""
 _SPAWNED: Final = 0.03
 """Part of the processes that are spawned; the others are forked."""

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -431,6 +432,96 @@ def meet(player: Player, row: Row) -> None:
             condition.wait(timeout=0.02)
 
 
+# ------------------------------------------------------------------------------------------------ objects by their keys
+
+
+def keep(player: Player) -> None:
+    """Put objects into the store, read those of others, hold some, and remove some."""
+    row = player.rows[0]
+    turns = [put_object, put_object, read_object, read_object, read_object, make_object, put_several, remove_object]
+    kept: deque[Any] = deque()
+    count = 0
+    row[notes.READY] = 1
+    while player.goes_on():
+        if player.resting():
+            kept.clear()
+        player.rest(row)
+        number = identity(row.number, row[notes.INCARNATION], count)
+        count += 1
+        try:
+            with row.doing(notes.STORE):
+                found = player.choose.choice(turns)(player, row, number)
+        except errors.QuotaExceeded:  # what the others read may not go
+            found = None
+            kept.clear()
+        except errors.SegmentLost:
+            row[notes.LOST] += 1
+            found = None
+        if found is not None:
+            player.check(row, *found)
+            kept.append(found)
+        found = None
+        while len(kept) > 3:
+            player.check(row, *kept.popleft())  # while held, its memory is nobody else's
+        player.breathe()
+
+
+def _object(player: Player, number: int) -> tuple[int, int, int, Any]:
+    """What a store takes, of some kind and size."""
+    kind, size = player.choose.choice((0, 1, 2, content.MANY, 5)), player.choose.choice(content.SIZES)
+    if player.choose.random() < 0.05 and kind != content.MANY:
+        size = content.LARGE
+    return number, kind, size, content.make(number, kind, size)
+
+
+def _key(player: Player) -> str:
+    return f"one/{player.choose.randrange(40)}"
+
+
+def put_object(player: Player, _row: Row, number: int) -> None:
+    ttl = player.choose.uniform(0, 0.2) if player.choose.random() < 0.2 else None
+    with suppress(errors.NameTaken):
+        player.stage.objects.put(_key(player), _object(player, number), ttl=ttl, replace=player.choose.random() < 0.8)
+
+
+def read_object(player: Player, _row: Row, _number: int) -> Any:
+    try:
+        return player.stage.objects.get(_key(player))
+    except shmtensor.store.ObjectNotFound:
+        return None
+
+
+def make_object(player: Player, row: Row, number: int) -> None:
+    """Seal an object or, now and then, give it up."""
+    size = player.choose.choice(content.SIZES)
+    key = f"made/{player.choose.randrange(8)}"
+    try:
+        with player.stage.objects.create(key, size, shmtensor.int64) as tensor:
+            tensor.numpy()[:] = content.pattern(number, size)
+            if player.choose.random() < 0.2:
+                raise LookupError
+    except (LookupError, errors.NameTaken):
+        return
+    try:
+        found = player.stage.objects.get(key)
+    except shmtensor.store.ObjectNotFound:
+        return
+    if len(found) == size and found[0].item() == content.pattern(number, 1)[0]:  # nobody was faster
+        player.check(row, number, 0, size, found)
+    player.stage.objects.delete(key)
+
+
+def put_several(player: Player, _row: Row, number: int) -> None:
+    """Three objects at once, so of one number, or else of the next one that somebody puts."""
+    player.stage.objects.put_many({f"group/{place}": _object(player, number) for place in range(3)}, replace=True)
+
+
+def remove_object(player: Player, _row: Row, _number: int) -> None:
+    if player.choose.random() < 0.1:
+        player.stage.objects.expire()
+    player.stage.objects.delete(_key(player))
+
+
 # -------------------------------------------------------------------------------------------------- processes of theirs
 
 
@@ -541,8 +632,9 @@ ROLES: Final[dict[str, Callable[[Player], None]]] = {
     "threads": juggle,
     "forker": beget,
     "pool": employ,
+    "keeper": keep,
 }
-THREADS: Final = {"producer": 1, "consumer": 2, "trainer": 1, "threads": 3, "forker": 1, "pool": 1}
+THREADS: Final = {"producer": 1, "consumer": 2, "trainer": 1, "threads": 3, "forker": 1, "pool": 1, "keeper": 1}
 """How many rows of a role are of threads that rest at quiet points."""
 USERS: Final = {"queue": frozenset({"producer", "consumer"}), "lock": frozenset({"trainer"})}
 """Who can be stopped inside of what."""

@@ -42,6 +42,8 @@ class Stage:
     """Queue between threads."""
     news: Any
     """Broadcast: producers to all consumers."""
+    objects: Any
+    """Store: of 4 MiB, from which what nobody reads goes to files."""
     mail: Any
     """Queue: senders that have ended to the supervisor, over a restart of the manager."""
     lock: Any
@@ -53,11 +55,13 @@ class Stage:
     """(WEIGHTS,) float32, trained by many without a lock."""
 
     @classmethod
-    def build(cls) -> Stage:
+    def build(cls, directory: Path) -> Stage:
+        """`directory`: for the files of the store."""
         return cls(
             work=mp.Queue(24, maxbytes=64 << 20),
             side=mp.Queue(8),
             news=mp.Broadcast(8, policy="block"),
+            objects=shmtensor.Store(max_bytes="4M", spill=directory / "spilled", spill_bytes="16M"),
             mail=mp.Queue(),
             lock=mp.Lock(),
             semaphore=mp.Semaphore(0),

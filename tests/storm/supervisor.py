@@ -86,7 +86,7 @@ class Supervisor:
         self.board = board
         self.journal = journal
         self.findings = Findings()
-        self.stage = Stage.build()
+        self.stage = Stage.build(journal.directory)
         self.manager = client.default()
         self.manager_pid = self.manager.stats().pid
         processes.adopt_orphans()
@@ -503,6 +503,9 @@ class Supervisor:
     def _compare(self) -> None:
         """What lives now against what lived at the first quiet point. A release may take its second."""
         findings = self.findings
+        for key in self.stage.objects:
+            self.stage.objects.delete(key)
+        self.stage.objects.expire()
         if not findings.quiet:
             self._renew_workers()
             time.sleep(RELEASE_BOUND)
