@@ -108,8 +108,9 @@ def test_hogwild_learns(place: Place, tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", first(["spawn", "fork", "forkserver"]))
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_hogwild_with_torch_learns(place: Place, tmp_path: Path, method: str) -> None:
     need_torch()
     plot = tmp_path / "plots" / "torch.png"
@@ -157,7 +158,7 @@ def test_words_that_mean_similar_things_are_near(place: Place, tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", first(["forkserver", "fork", "spawn"]))
+@pytest.mark.parametrize("method", first(["fork", "forkserver", "spawn"]))
 def test_actors_learn_to_balance_poles(place: Place, tmp_path: Path, method: str) -> None:
     plot = tmp_path / "plots" / "a3c.png"
     process = place.start("a3c.py", "--processes", "2", "--quick", "--start-method", method, "--plot", str(plot))

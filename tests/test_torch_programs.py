@@ -71,6 +71,7 @@ def test_a_program_does_what_it_does_with_torch(path: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_prints_what_it_prints_with_torch(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -37,6 +37,7 @@ from ..manager.ring_kinds import STORE
 from ..manager.shortage import parse_size, size
 from .creation import Creation
 from .spilling import ObjectDamaged, SpillDirectory
+from .values import refusal
 
 if TYPE_CHECKING:
     from .._native import Block, PutResult
@@ -256,8 +257,8 @@ class Store(RingObject):
     ) -> PutResult:
         try:
             return self._native.put(keys, values, expires, pin, present, copies)
-        except TypeError as problem:
-            raise DTypeError(f"cannot put a value into a store that contains anything but {problem}") from None
+        except TypeError:
+            raise DTypeError(f"cannot put {_refusals(keys, values)}") from None
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
@@ -572,6 +573,12 @@ def _native_of(ring: Ring) -> StoreRing:
     if native is None:
         native = _stores[ring] = StoreRing(ring)
     return native
+
+
+def _refusals(keys: list[str], values: list[Any]) -> str:
+    """Return which object a store does not take, and why."""
+    found = next(((key, why) for key, value in zip(keys, values, strict=True) if (why := refusal(value))), None)
+    return f"{keys[0]!r} into a store" if found is None else f"{found[0]!r} into a store: {found[1]}"
 
 
 def _boot_ns() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from manager_world import BOUND, SUPPORT
+from tiers import first
 
 from shmtensor.data import DataLoader
 
@@ -125,7 +126,7 @@ def begin_at_100(worker: int) -> None:
 
 
 @pytest.mark.parametrize("collate_fn", [None, torch.utils.data.default_collate])
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", first(["fork", "spawn"]))
 def test_torch_knows_the_worker(method: str, collate_fn: Any) -> None:
     loader = DataLoader(
         Placed(), 4, num_workers=2, worker_init_fn=begin_at_100, multiprocessing_context=method, output="torch",

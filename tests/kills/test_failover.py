@@ -751,6 +751,7 @@ def test_only_the_holder_of_the_lock_is_killed(here: World) -> None:
     assert innocent.poll() is None
 
 
+@pytest.mark.exhaustive
 def test_a_manager_is_no_client_of_its_own(here: World) -> None:
     """A client's child that becomes the next manager by exec: its slot is not that of a living client."""
     path = here.serve()

@@ -310,6 +310,7 @@ def test_descriptors_that_nobody_takes_out(watched: Watched) -> None:
     watched.check()
 
 
+@pytest.mark.exhaustive
 def test_an_embryo_on_the_managers_own_socket(watched: Watched) -> None:
     """What an embryo's socket is connected to may be the manager itself, so that it would answer itself."""
     code = (

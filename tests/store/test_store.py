@@ -175,17 +175,42 @@ def test_gradients_are_not_stored(store: Store) -> None:
     assert not store.get("w").requires_grad
 
 
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else 1
+
+
+def circle() -> list[Any]:
+    made: list[Any] = [1]
+    made.append(made)
+    return made
+
+
 OTHERS = {
-    "object": object(), "set": {1, 2}, "large": 2**70, "function": [len], "objects": np.array(["a"], object),
-    "path": Path("/"),
-}  # fmt: skip
+    "object": (object(), "value is of type object; a store takes tensors and ndarrays"),
+    "set": ({"a": [1, {1, 2}]}, r"value\['a'\]\[1\] is of type set"),
+    "key": ({(1, Path("/")): 1}, r"a key of value\[1\] is of type PosixPath"),
+    "large": (2**70, "an int beyond 64 bits"),
+    "objects": (np.array(["a"], object), "value is an ndarray of object"),
+    "fields": (np.zeros(1, [("a", int)]), "an ndarray with fields; put a dict"),
+    "bfloat16": ((st.zeros(1, dtype=st.bfloat16),), r"value\[0\] is a tensor of bfloat16; .* view\(uint16\)"),
+    "big-endian": (np.zeros(1, ">f4"), r"other byte order; put its astype\(float32\)"),
+    "deep": (nested(33), "a part of the value is more than 32 containers deep"),
+    "circle": (circle(), r"value\[1\] is a container that contains itself"),
+}
 
 
-@pytest.mark.parametrize("value", OTHERS.values(), ids=list(OTHERS))
-def test_other_values_are_refused(store: Store, value: Any) -> None:
-    with pytest.raises(errors.DTypeError, match="only tensors and ndarrays of numbers"):
+@pytest.mark.parametrize(("value", "why"), OTHERS.values(), ids=list(OTHERS))
+def test_other_values_are_refused_and_named(store: Store, value: Any, why: str) -> None:
+    with pytest.raises(errors.DTypeError, match=f"cannot put 'v' into a store: .*{why}"):
         store.put("v", value)
+    with pytest.raises(errors.DTypeError, match=f"cannot put 'w' into a store: .*{why}"):
+        store.put_many({"v": 1, "w": value})
     assert len(store) == 0
+
+
+def test_as_deep_as_can_be(store: Store) -> None:
+    store.put("v", nested(32))
+    assert store.get("v") == nested(32)
 
 
 def test_a_value_that_is_got_can_be_put_and_sent_again(store: Store) -> None:

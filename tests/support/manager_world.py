@@ -82,6 +82,7 @@ class World:
         self.env = {key: value for key, value in os.environ.items() if key not in VARIABLES}
         self.env["SHMTENSOR_RUNTIME_DIR"] = directory
         self.env["PYTHONPATH"] = f"{ROOT}:{SUPPORT}"
+        self._visited: set[int] = set()
         self.processes: list[subprocess.Popen[str]] = []
 
     def popen(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
@@ -155,7 +156,7 @@ class World:
         """Whether no manager is left here.
 
         One of which only this process is a client, for life, is killed. One in the background that would stay for ever,
-        for what is kept by a name, is stopped.
+        for what is kept by a name, is stopped. One that still waits for its first client gets one, and leaves after it.
         """
         for path in self.directory.glob("*.sock"):
             with suppress(errors.ShmTensorError):
@@ -165,6 +166,11 @@ class World:
                 elif found["stats"]["private"] and found["stats"]["idle_exit"] is None:
                     with connection.Observer(os.fsencode(path)) as observer:
                         observer.request(protocol.Stop())
+                elif not found["clients"] and found["stats"]["pid"] not in self._visited:
+                    self._visited.add(found["stats"]["pid"])
+                    visitor = Wire(os.fsencode(path))
+                    visitor.hello()
+                    visitor.close()
         return not self.managers()
 
     def managers(self) -> list[int]:

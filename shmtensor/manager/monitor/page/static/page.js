@@ -248,7 +248,7 @@ function drawQueues() {
   });
   if (rings.length > SHOWN_ROWS) rows.push(element("tr", `and ${rings.length - SHOWN_ROWS} more`));
   byId("queues").replaceChildren(columnsOf(["who", "bar", "count", "age", "size"]),
-    header(["", "depth", "messages, objects", "peak", "bytes"], ["", "", "number", "number", "number"]), ...rows);
+    header(["", "depth", "inside", "peak", "bytes"], ["", "", "number", "number", "number"]), ...rows);
 }
 
 function chart(place, columns, series, format, incrs) {
