@@ -217,6 +217,7 @@ def test_what_is_not_known_comes_last(found: snapshot.Snapshot) -> None:
 def test_commands_are_shortened() -> None:
     assert tables.shortened(None) is None and tables.shortened("python a/b.py") == "python a/b.py"
     assert tables.shortened("/usr/bin/python a/b.py") == "python a/b.py"
+    assert tables.shortened("/usr/bin/python /home/a/b.py /c") == "python b.py /c"
     long = tables.shortened("x" * 100)
     assert long is not None and len(long) == tables.COMMAND_LETTERS and long.endswith("...")
 

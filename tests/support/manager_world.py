@@ -170,6 +170,7 @@ class World:
                     self._visited.add(found["stats"]["pid"])
                     visitor = Wire(os.fsencode(path))
                     visitor.hello()
+                    visitor.ask(protocol.Goodbye())
                     visitor.close()
         return not self.managers()
 

@@ -69,11 +69,13 @@ def threads_text(threads: dict[str, int]) -> str | None:
 
 
 def shortened(command: str | None) -> str | None:
-    """Return a command line that fits into a table, without the folder of the program."""
+    """Return a command line that fits into a table, without the folders of the program and of its script."""
     if command is None:
         return None
-    program, space, rest = command.partition(" ")
-    line = program.rpartition("/")[2] + space + rest
+    program, *rest = command.split(" ")
+    if rest and rest[0].startswith("/"):
+        rest[0] = rest[0].rpartition("/")[2]
+    line = " ".join([program.rpartition("/")[2], *rest])
     return line if len(line) <= COMMAND_LETTERS else line[: COMMAND_LETTERS - 3] + "..."
 
 

@@ -56,6 +56,10 @@ function nameOf(owner) {
   const row = tables.clients.get(String(owner));
   return row ? (row.state === "client" ? `pid ${row.pid}` : `${row.state} ${row.pid || owner}`) : `slot ${owner}`;
 }
+// A command line without the folders of the program and of its script.
+function shortened(command) {
+  return command.replace(/^\S*\//, "").replace(/^(\S+ )\/\S*\//, "$1");
+}
 function element(name, text, attributes = {}) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;
@@ -212,7 +216,7 @@ function drawHolders() {
     who.append(swatch, holder.kind === KIND_NAME ? "the group, by its name" : nameOf(holder.owner) + sent);
     const command = (tables.clients.get(String(holder.owner)) || {}).command || "";
     const cells = [count(holder.blocks), bytes(holder.size), duration(now - holder.since)];
-    made.append(who, element("td", command.replace(/^\S*\//, ""), { title: command }));
+    made.append(who, element("td", shortened(command), { title: command }));
     made.append(...cells.map((text) => element("td", text, { className: "number" })));
     made.onmousedown = () => {
       map.chosen = map.chosen === holder.owner ? null : holder.owner;
