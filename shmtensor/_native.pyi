@@ -683,6 +683,9 @@ class Block:
     def offset(self) -> int: ...
     """Byte offset of the block in its segment's payload."""
     @property
+    def holds(self) -> int:
+        """Holds on the block: this one, those of other processes, and of messages. A racy snapshot."""
+    @property
     def client(self) -> Client: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def array(
@@ -1285,14 +1288,23 @@ class StoreRing:
     def take_dropped(self) -> int:
         """Return how many spilled objects were removed since the last call."""
     def put(
-        self, keys: list[str], values: list[Any], expires: int, pinned: bool, present: int, copies: bool = True
+        self,
+        keys: list[str],
+        values: list[Any],
+        expires: int,
+        pinned: bool,
+        present: int,
+        copies: bool = True,
+        reservation: int = 0,
     ) -> PutResult:
         """Put all of them or none. `expires`: ns of CLOCK_BOOTTIME, 0: never. Raises TypeError for a value."""
     def get(self, key: str, version: int = 0, timeout: float | None = None) -> Any:
         """Return an object, read-only. Raises KeyError, Spilled."""
     def remove(self, key: str) -> bool: ...
     def expire(self) -> int: ...
-    def reserve_key(self, key: str) -> bool: ...
+    def reserve_key(self, key: str) -> int:
+        """Return the version of the reservation, for `give_up` and a put that seals; 0: the key is in use."""
+    def give_up(self, key: str, version: int) -> None: ...
     def touch(self, key: str, expires: int | None, pinned: bool | None) -> bool: ...
     def stat(self, key: str) -> StoredFacts | None: ...
     @overload

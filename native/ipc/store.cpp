@@ -290,7 +290,9 @@ RingStatus Store::may_put(std::span<const NewObject> objects, IfPresent present,
         const std::uint32_t known = find(objects[*which].key);
         *bytes += objects[*which].message->bytes;
         const bool there = known != 0 && is_there(known), reserved = known != 0 && is_reserved(known);
-        if (present == IfPresent::seal && !(reserved && is_mine(known, slot))) return RingStatus::empty;
+        if (present == IfPresent::seal &&
+            !(reserved && is_mine(known, slot) && record(known).version == objects[*which].version))
+            return RingStatus::empty;
         if (present == IfPresent::refuse && there) return RingStatus::exists;
         if (present != IfPresent::seal && reserved) return RingStatus::exists;
         if (there && state(known) == StoreState::present) *bytes -= std::min(*bytes, message(known).bytes);
@@ -342,13 +344,13 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
     if (limit != 0 && !make_room(bytes, objects, slot, cached))
         return leave(cached.missing != 0 ? RingStatus::need_mapping : RingStatus::full);
     const std::uint32_t change = count_of(ring_.header().tail.at.word.load(std::memory_order_relaxed)) + 1;
-    for (NewObject& object : objects) {
+    for (const NewObject& object : objects) {
         const std::uint32_t at = write(object, change);
         if (at == 0) return leave(no_record());
         records.push_back(at);
-        object.version = record(at).version;
     }
     if (!transfer(records, slot, cached)) return leave(no_record());
+    for (std::size_t i = 0; i < objects.size(); ++i) objects[i].version = record(records[i]).version;
     enter(objects, records);
     release_removed(slot, cached);
     unlock();
@@ -403,7 +405,8 @@ RingStatus Store::remove(const StoreKey& key, std::uint32_t slot, SegmentLookup&
     return there ? RingStatus::ok : RingStatus::empty;
 }
 
-RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+RingStatus Store::reserve_key(const StoreKey& key, std::uint64_t* version, std::uint32_t slot, SegmentLookup& lookup,
+                              unsigned patience_ms) {
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
     begin_change();
     RingStatus result = RingStatus::ok;
@@ -421,6 +424,7 @@ RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLo
             std::memcpy(reinterpret_cast<char*>(&r) + key_at, key.text.data(), key.text.size());
             const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);  // SYNC: slot
             r.owner = reader_word(generation_of(me), 0, slot);
+            *version = r.version = ++header().clock;
             if (known != 0) {
                 unlink(known);
                 take_out(known);
@@ -433,6 +437,22 @@ RingStatus Store::reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLo
     release_removed(slot, lookup);
     unlock();
     return result;
+}
+
+RingStatus Store::give_up(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
+                          unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    begin_change();
+    const std::uint32_t at = find(key);
+    const bool there = at != 0 && is_mine(at, slot) && record(at).version == version;
+    if (there) {
+        unlink(at);
+        take_out(at);
+        changed();
+    }
+    unlock();
+    if (there) tell();
+    return there ? RingStatus::ok : RingStatus::empty;
 }
 
 RingStatus Store::touch(const StoreKey& key, const std::uint64_t* expires, const bool* pinned, std::uint32_t slot,
@@ -548,7 +568,8 @@ RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_
         return status;
     };
     const auto is_it = [&](std::uint32_t at) {
-        return at != 0 && state(at) == StoreState::present && record(at).version == version && !is_held(at, lookup);
+        return at != 0 && state(at) == StoreState::present && record(at).version == version && record(at).pinned == 0 &&
+               !is_held(at, lookup);
     };
     const std::uint32_t known = find(key);
     if (!is_it(known)) return leave(RingStatus::empty);

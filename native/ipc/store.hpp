@@ -33,7 +33,7 @@ struct NewObject {
     EncodedMessage* message;
     std::uint64_t expires = 0;  // ns of CLOCK_BOOTTIME; 0: never
     bool pinned = false;
-    std::uint64_t version = 0;  // set by the put
+    std::uint64_t version = 0;  // set by the put; before a `seal`, that of the reservation
 };
 
 enum class IfPresent {
@@ -79,8 +79,13 @@ class Store {
                       unsigned patience_ms);
     // empty: there is none.
     RingStatus remove(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
-    // Reserve a key for this process, as long as it lives; nobody sees that but who puts.
-    RingStatus reserve_key(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    // Reserve a key for this process, as long as it lives; nobody sees that but who puts. The number that
+    // is its version tells this reservation from later ones.
+    RingStatus reserve_key(const StoreKey& key, std::uint64_t* version, std::uint32_t slot, SegmentLookup& lookup,
+                           unsigned patience_ms);
+    // End that reservation. empty: it has ended.
+    RingStatus give_up(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
+                       unsigned patience_ms);
     RingStatus touch(const StoreKey& key, const std::uint64_t* expires, const bool* pinned, std::uint32_t slot,
                      SegmentLookup& lookup, unsigned patience_ms);
     RingStatus facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t slot, SegmentLookup& lookup,

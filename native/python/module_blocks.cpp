@@ -71,6 +71,11 @@ void add_block(nb::module_& m) {
         .def_prop_ro("generation", [](PyBlock& b) { return b.block->generation; })
         .def_prop_ro("offset", [](PyBlock& b) { return b.block->offset; })
         .def_prop_ro("client", [](PyBlock& b) { return nb::borrow(wrapper_of(*b.block->client)); })
+        .def_prop_ro("holds",
+                     [](PyBlock& b) {
+                         const SegmentMetadata* metadata = b.block->client->find(b.block->segment->id);
+                         return metadata ? metadata->block(b.block->index).count.load() : 0;
+                     })
         .def("array", &block_array, nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0,
              nb::arg("strides") = nb::none());
 }

@@ -61,7 +61,10 @@ std::string_view utf8_of(nb::handle text) {
         raise(errors.argument, std::string{"a key of a store must be a str, not "} + Py_TYPE(text.ptr())->tp_name);
     Py_ssize_t bytes = 0;
     const char* at = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes);
-    if (!at) throw nb::python_error();
+    if (!at) {
+        PyErr_Clear();
+        raise(errors.argument, "a key of a store must be text in UTF-8; this one has half of a surrogate pair");
+    }
     return {at, static_cast<std::size_t>(bytes)};
 }
 
@@ -117,7 +120,7 @@ struct PyStore {
 };
 
 PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& values, std::uint64_t expires, bool pinned,
-                      int present, bool copies) {
+                      int present, bool copies, std::uint64_t reservation) {
     if (keys.size() != values.size()) throw nb::value_error("as many keys as values");
     self.ring.require_client();
     std::vector<std::unique_ptr<ScratchLease>> scratch;
@@ -126,7 +129,11 @@ PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& value
     scratch.reserve(keys.size());
     objects.reserve(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
-        objects.push_back({.key = key_of(keys[i]), .message = &messages[i], .expires = expires, .pinned = pinned});
+        objects.push_back({.key = key_of(keys[i]),
+                           .message = &messages[i],
+                           .expires = expires,
+                           .pinned = pinned,
+                           .version = reservation});
         scratch.push_back(std::make_unique<ScratchLease>());
         const nb::object value = values[i];
         write_message(self.ring, value.ptr(), (*scratch.back())->encoded, messages[i], copies);
@@ -227,12 +234,23 @@ std::uint32_t expire(PyStore& self) {
     return expired;
 }
 
-bool reserve_key(PyStore& self, nb::handle key) {
+// The version of the reservation; 0: the key is in use.
+std::uint64_t reserve_key(PyStore& self, nb::handle key) {
     const StoreKey found = key_of(key);
     ClientLookup lookup(self.ring.self, kForever);
-    return self.call(lookup, [&](unsigned patience) {
-        return self.store.reserve_key(found, self.client().slot(), lookup, patience);
-    }) == RingStatus::ok;
+    std::uint64_t version = 0;
+    const RingStatus status = self.call(lookup, [&](unsigned patience) {
+        return self.store.reserve_key(found, &version, self.client().slot(), lookup, patience);
+    });
+    return status == RingStatus::ok ? version : 0;
+}
+
+void give_up(PyStore& self, nb::handle key, std::uint64_t version) {
+    const StoreKey found = key_of(key);
+    ClientLookup lookup(self.ring.self, kForever);
+    self.call(lookup, [&](unsigned patience) {
+        return self.store.give_up(found, version, self.client().slot(), lookup, patience);
+    });
 }
 
 bool touch(PyStore& self, nb::handle key, nb::handle expires, nb::handle pinned) {
@@ -370,12 +388,13 @@ void add_store(nb::module_& m) {
         .def("spilled", &spilled)
         .def("take_dropped", [](PyStore& self) { return self.store.header().dropped.exchange(0); })
         .def("put", &put_objects, nb::arg("keys"), nb::arg("values"), nb::arg("expires"), nb::arg("pinned"),
-             nb::arg("present"), nb::arg("copies") = true)
+             nb::arg("present"), nb::arg("copies") = true, nb::arg("reservation") = 0)
         .def("get", &get_object, nb::arg("key").none(), nb::arg("version") = 0, nb::arg("timeout") = nb::none())
         .def("remove", &remove, nb::arg("key").none())
         .def("is_new", [](PyStore& self) { return self.store.header().high == 0; })
         .def("reserve_key", &reserve_key, nb::arg("key").none())
         .def("expire", &expire)
+        .def("give_up", &give_up, nb::arg("key"), nb::arg("version"))
         .def("touch", &touch, nb::arg("key").none(), nb::arg("expires").none(), nb::arg("pinned").none())
         .def("stat", &stat, nb::arg("key").none())
         .def("keys", &keys, nb::arg("prefix").none(), nb::arg("versions") = false)

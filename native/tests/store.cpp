@@ -48,6 +48,7 @@ struct World : RingWorld {
 struct Member : RingMember {
     World& world;
     Store store{ring, world.group};
+    std::uint64_t reserved = 0;  // the version of the last reservation
 
     Member(World& w, std::uint32_t s, int owned) : RingMember(w, s, owned), world(w) {}
 
@@ -95,7 +96,8 @@ struct Member : RingMember {
         std::vector<NewObject> objects;
         for (std::size_t i = 0; i < keys.size(); ++i) {
             write(messages[i], mine, number, blocks);
-            objects.push_back({.key = StoreKey(keys[i]), .message = &messages[i], .expires = expires});
+            objects.push_back(
+                {.key = StoreKey(keys[i]), .message = &messages[i], .expires = expires, .version = reserved});
         }
         std::size_t which = 0;
         const RingStatus result =
@@ -116,7 +118,11 @@ struct Member : RingMember {
         return expired;
     }
     bool reserve_key(const std::string& key) {
-        return until_done([&](unsigned p) { return store.reserve_key(StoreKey(key), slot, lookup, p); }) ==
+        return until_done([&](unsigned p) { return store.reserve_key(StoreKey(key), &reserved, slot, lookup, p); }) ==
+               RingStatus::ok;
+    }
+    bool give_up(const std::string& key) {
+        return until_done([&](unsigned p) { return store.give_up(StoreKey(key), reserved, slot, lookup, p); }) ==
                RingStatus::ok;
     }
     std::vector<std::string> keys(std::size_t at_most = 10'000) {
@@ -242,7 +248,7 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
         want(me.reserve_key("made"), "a key cannot be reserved");
         want(me.get("made") == kNone, "what is not sealed can be had");
         me.put({"made"}, 7, 2, IfPresent::seal);
-        want(me.reserve_key("given up") && me.remove("given up"), "a key cannot be given up");
+        want(me.reserve_key("given up") && me.give_up("given up"), "a key cannot be given up");
     } else if (role.ends_with("spiller")) {
         for (int i = 0; i < 8; ++i) me.spill_one();
         me.put({base_key(1)}, 100, 2, IfPresent::replace);
@@ -434,7 +440,7 @@ class Storm {
                 if (dice() % 4 != 0)
                     me.put({key}, number, 2, IfPresent::seal);
                 else
-                    me.remove(key);
+                    me.give_up(key);
                 break;
             default:
                 me.put({key}, number, static_cast<int>(dice() % 4),

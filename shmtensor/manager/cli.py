@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -233,11 +234,20 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command in MODULES:
             code: int = load(MODULES[options.command][0]).run(options)
-            return code
-        return _COMMANDS[options.command](options)
+        else:
+            code = _COMMANDS[options.command](options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except ShmTensorError as problem:
         print(f"shmtensor-manager: {problem}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"shmtensor-manager: the output cannot be written: {problem.strerror}", file=sys.stderr)
         return 1

@@ -87,22 +87,26 @@ def _holder(row: dict[str, Any], listing: dict[str, Any]) -> str:
 def _ring(number: int, listing: dict[str, Any]) -> str:
     """Return what a ring is, with its name or number."""
     ring = next((row for row in listing["rings"] if row["ring"] == number), None)
-    segment = None if ring is None else ring["segment"]
-    named = [row["name"].removeprefix("/") for row in listing["names"] if row["segment"] == segment]
+    named = _names(number, listing)
     if ring is not None and ring["kind"] == STORE:
         return f"the store {named[0]!r}" if named else f"a store without a name (ring {number})"
     return f"messages in {named[0]!r}" if named else f"messages in ring {number}"
 
 
-def _evictable(listing: dict[str, Any]) -> list[tuple[int, str]]:
-    """Return (bytes, store) of the objects of stores that nobody reads, from a LIST document, largest first."""
+def _names(number: int, listing: dict[str, Any]) -> list[str]:
+    segments = [row["segment"] for row in listing["rings"] if row["ring"] == number]
+    return [row["name"].removeprefix("/") for row in listing["names"] if row["segment"] in segments]
+
+
+def _evictable(listing: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return (bytes, ring) of the objects of stores that nobody reads, from a LIST document, largest first."""
     sums: dict[int, int] = {}
     stores = {row["ring"] for row in listing["rings"] if row["kind"] == STORE}
     for segment in listing["segments"]:
         for row in segment["holders"] or ():
             if row["ring"] in stores and row["kind"] == "message":
                 sums[row["ring"]] = sums.get(row["ring"], 0) + row["unshared_bytes"]
-    return sorted(((nbytes, _ring(number, listing)) for number, nbytes in sums.items() if nbytes), reverse=True)
+    return sorted(((nbytes, number) for number, nbytes in sums.items() if nbytes), reverse=True)
 
 
 def _reservers(listing: dict[str, Any]) -> list[tuple[int, str]]:
@@ -197,12 +201,14 @@ def describe(
         if number == EDQUOT:
             parts.append("reserved, including caches: " + _largest(_reservers(listing)))
     evictable = _evictable(listing) if listing is not None else []
-    if evictable:
-        rows = ", ".join(f"{size(nbytes)} in {store}" for nbytes, store in evictable[:_SHOWN])
-        parts.append(f"could be removed, as nobody reads it: {rows}")
+    if listing is not None and evictable:
+        rows = ", ".join(f"{size(nbytes)} in {_ring(number, listing)}" for nbytes, number in evictable[:_SHOWN])
+        parts.append(f"objects that nobody reads, pinned ones included: {rows}")
     advice = "release tensors, or raise the limit"
-    if evictable:
-        advice = "delete objects of stores (`shmtensor-manager store rm`), " + advice
+    if listing is not None and evictable:
+        names = [name for _, number in evictable[:_SHOWN] for name in _names(number, listing)[:1]]
+        how = f" (`shmtensor-manager store rm {names[0]}`)" if names else ""
+        advice = f"delete objects of stores{how}, {advice}"
     if number == EDQUOT and all(room >= asked for _, room, _ in quotas):
         advice = "enough has been released since then: try again, or raise the limit"
     if named:

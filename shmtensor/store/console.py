@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run one command, as a client of the chosen manager. Returns the exit code: 0 done, 1 there is no such object."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with observe(options.address) as observer:
         manager = client.at(observer.address)
     return _COMMANDS[options.store_command](options, manager)
@@ -120,14 +121,15 @@ def _ls(options: argparse.Namespace, manager: client.Manager) -> int:
             str(row["objects"]),
             size(row["nbytes"]),
             "-" if row["max_bytes"] is None else size(row["max_bytes"]),
+            f"{row['spilled']} ({size(row['spilled_nbytes'])})" if row["spilled"] else "-",
             str(row["evicted"]),
             str(row["expired"]),
             size(row["table_nbytes"]),
         ]
         for row in rows
     ]
-    header = ["NAME", "OBJECTS", "BYTES", "LIMIT", "EVICTED", "EXPIRED", "TABLE"]
-    lines = table(header, texts, {1, 2, 3, 4, 5, 6}) if rows else ["no stores with names"]
+    header = ["NAME", "OBJECTS", "BYTES", "LIMIT", "IN FILES", "EVICTED", "EXPIRED", "TABLE"]
+    lines = table(header, texts, {1, 2, 3, 4, 5, 6, 7}) if rows else ["no stores with names"]
     if unnamed > 0:
         lines.append(f"and {unnamed} without a name")
     if listing["names_total"] > len(listing["names"]):
@@ -138,10 +140,16 @@ def _ls(options: argparse.Namespace, manager: client.Manager) -> int:
 
 def _ls_objects(options: argparse.Namespace, store: Store) -> int:
     found = [stats for key in store.keys(options.prefix) if (stats := store._stat(key)) is not None]
-    rows = [[str(stats.version), size(stats.nbytes), str(stats.holders), *_ending(stats)] for stats in found]
-    lines = table(["VERSION", "BYTES", "HOLDERS", "EXPIRES IN", "PINNED", "KEY"], rows, {0, 1, 2, 3})
+    rows = [
+        [str(stats.version), size(stats.nbytes), _place(stats), str(stats.holders), *_ending(stats)] for stats in found
+    ]
+    lines = table(["VERSION", "BYTES", "IN", "HOLDERS", "EXPIRES IN", "PINNED", "KEY"], rows, {0, 1, 3, 4})
     say(options, [dataclasses.asdict(stats) for stats in found], "\n".join(lines) if found else "no objects")
     return 0
+
+
+def _place(stats: ObjectStats) -> str:
+    return "file" if stats.spilled else "memory"
 
 
 def _ending(stats: ObjectStats) -> list[str]:
@@ -158,7 +166,7 @@ def _stat(options: argparse.Namespace, manager: client.Manager) -> int:
     rows = [
         ("key", key),
         ("version", str(stats.version)),
-        ("bytes", f"{stats.nbytes} ({size(stats.nbytes)})"),
+        ("bytes", f"{stats.nbytes} ({size(stats.nbytes)}) in {'a file' if stats.spilled else 'memory'}"),
         ("created", datetime.fromtimestamp(stats.created).astimezone().isoformat(" ", "seconds")),
         ("expires in", left),
         ("pinned", pinned),

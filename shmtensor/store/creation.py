@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import operator
+import os
+import sys
+from typing import TYPE_CHECKING, Any
 
+from .._native import Block
 from .._tensor import creation
 from ..errors import InvalidArgument
 
@@ -22,34 +26,68 @@ class Creation:
         self,
         shape: int | tuple[int, ...],
         dtype: DType | None,
-        reserve: Callable[[], None],
-        seal: Callable[[Tensor], int],
-        give_up: Callable[[], object],
+        reserve: Callable[[], int],
+        seal: Callable[[Tensor, bool, int], int],
+        give_up: Callable[[int], object],
     ) -> None:
+        """`seal`: of a tensor, whether a copy of it, for which reservation; `give_up`: of which reservation."""
         self.version: int | None = None
         """Of the object, once it is sealed."""
-        self._form = (shape,) if isinstance(shape, int) else tuple(shape), dtype
+        self._form = _shape(shape), dtype
         self._reserve = reserve
         self._seal = seal
         self._give_up = give_up
         self._tensor: Tensor | None = None
+        self._reservation = self._references = self._pid = 0
 
     def __enter__(self) -> Tensor:
         if self._tensor is not None or self.version is not None:
             raise InvalidArgument("one object is created once; call Store.create again")
         shape, dtype = self._form
         tensor: Tensor = creation.empty(shape, dtype=dtype).share_memory_()
-        self._reserve()
+        self._reservation = self._reserve()
         self._tensor = tensor
+        self._pid = os.getpid()
+        self._references = _references(tensor)
         return tensor
 
     def __exit__(self, kind: type[BaseException] | None, _: object, traceback: TracebackType | None) -> None:
         tensor, self._tensor = self._tensor, None
         assert tensor is not None
+        if os.getpid() != self._pid:
+            return  # a forked child; the object is its parent's
         try:
             if kind is None:
-                self.version = self._seal(tensor)
+                self.version = self._seal(tensor, self._is_known_elsewhere(tensor), self._reservation)
                 tensor._array.flags.writeable = False
         finally:
             if self.version is None:
-                self._give_up()
+                self._give_up(self._reservation)
+
+    def _is_known_elsewhere(self, tensor: Tensor) -> bool:
+        """Return whether somebody might still write the memory: through a view, an array, or in another process."""
+        return _references(tensor) > self._references or _block_of(tensor).holds > 1
+
+
+def _block_of(tensor: Tensor) -> Block:
+    found: Any = tensor._array
+    while not isinstance(found, Block):
+        found = found.base
+    return found
+
+
+def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return (operator.index(shape),)  # type: ignore[arg-type]
+    except TypeError:
+        return tuple(shape)  # type: ignore[arg-type]
+
+
+def _references(tensor: Tensor) -> int:
+    """Return how many references there are to the arrays over the memory of a tensor."""
+    array: Any = tensor._array
+    count = 0
+    while array is not None:
+        count += sys.getrefcount(array)
+        array = getattr(array, "base", None)
+    return count

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,11 +34,62 @@ class ObjectDamaged(ShmTensorError):
     """The file of a spilled object is missing, damaged or cannot be read. Other objects are not concerned."""
 
 
+_OWNER: Final = "store.json"  # says whose files these are
+_OURS: Final = re.compile(r"(\d+)\.safetensors|\.\d+\.safetensors\.[0-9a-f]+\.tmp")
+
+_locked: Final[set[int]] = set()
+"""Descriptors through which this process has the lock of a directory."""
+
+
+def _after_fork() -> None:
+    while _locked:
+        os.close(_locked.pop())  # else the child would keep the lock when the parent is killed
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class SpillDirectory:
     """The files of one store."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
+
+    def claim(self, owner: dict[str, Any], lives: Callable[[dict[str, Any]], bool]) -> None:
+        """Make this the directory of a new store, and remove the files of one that has ended. Blocks for the lock.
+
+        Args:
+            owner: what is noted of the store.
+            lives: tells whether a store that was noted so may still be there.
+
+        Raises:
+            InvalidArgument: it belongs to another store, or has files like those of a store, but no note of one.
+        """
+        note = self.path / _OWNER
+        try:
+            with self.exclusive():
+                try:
+                    other = json.loads(note.read_bytes())
+                except FileNotFoundError:
+                    if any(_OURS.fullmatch(entry.name) for entry in self.path.iterdir()):
+                        raise InvalidArgument(
+                            f"spill={os.fspath(self.path)!r} has files that may be of another store; give an empty "
+                            "directory"
+                        ) from None
+                except ValueError:
+                    pass  # cut off by a kill, before there were files
+                else:
+                    if isinstance(other, dict) and lives(other):
+                        raise InvalidArgument(
+                            f"spill={os.fspath(self.path)!r} belongs to the store {other.get('name')!r} of "
+                            f"{other.get('address')!r}; give each store a directory of its own"
+                        )
+                note.write_text(json.dumps(owner))
+                self.sweep(())
+        except OSError as error:
+            raise InvalidArgument(
+                f"spill={os.fspath(self.path)!r} cannot be used: {error.strerror}; give another path"
+            ) from None
 
     def create(self) -> None:
         """Make the directory if there is none, with what is above it. Raises InvalidArgument: it cannot be used."""
@@ -52,14 +105,21 @@ class SpillDirectory:
         return self.path / f"{version}{_SUFFIX}"
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Let one thread of all processes in at a time. Blocks. Raises OSError: the directory is gone."""
+    def exclusive(self, waits: bool = True) -> Iterator[None]:
+        """Let one thread of all processes in at a time. Blocks.
+
+        Raises OSError: the directory is gone; BlockingIOError: another has the lock, and `waits` is False.
+        """
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _locked.add(fd)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             yield
         finally:
-            os.close(fd)
+            if fd in _locked:  # not in a forked child
+                _locked.remove(fd)
+                fcntl.flock(fd, fcntl.LOCK_UN)  # children that were forked meanwhile have the descriptor, too
+                os.close(fd)
 
     def write(self, version: int, value: Any) -> None:
         """Write an object's file. Blocks as writing does. Raises OSError."""
@@ -92,7 +152,12 @@ class SpillDirectory:
         except FileNotFoundError:
             raise
         except (ShmTensorError, OSError, LookupError, TypeError, ValueError) as error:
-            path.stat()  # it may have been removed after it was opened, before it was mapped
+            try:
+                path.stat()
+            except FileNotFoundError:
+                raise  # it was removed after it was opened, before it was mapped
+            except OSError:
+                pass
             raise ObjectDamaged(
                 f"the file {os.fspath(path)!r} of a spilled object cannot be used: {error}; delete the object or put "
                 "it again with replace=True"
@@ -102,11 +167,10 @@ class SpillDirectory:
         """Remove the files of objects that are not among `versions`. Files of other names stay."""
         known = {f"{version}{_SUFFIX}" for version in versions}
         with contextlib.suppress(OSError):
-            for entry in list(os.scandir(self.path)):
-                name = entry.name
-                if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX).isdecimal() and name not in known:
+            for entry in list(self.path.iterdir()):
+                if _OURS.fullmatch(entry.name) and entry.name not in known:
                     with contextlib.suppress(OSError):
-                        Path(entry.path).unlink()
+                        entry.unlink()
 
 
 def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:

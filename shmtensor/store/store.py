@@ -7,6 +7,7 @@ has the object.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import weakref
@@ -31,9 +32,19 @@ from .._native import (
     Spilled,
     StoreRing,
 )
-from ..errors import DTypeError, InvalidArgument, NameTaken, QuotaExceeded, SegmentLost, ShmTensorError
+from ..errors import (
+    DTypeError,
+    InvalidArgument,
+    ManagerTimeout,
+    NameTaken,
+    QuotaExceeded,
+    ShmTensorError,
+)
 from ..ipc.queues import RingObject, shown
+from ..manager import client, protocol
+from ..manager.connection import Observer
 from ..manager.ring_kinds import STORE
+from ..manager.selection import ANSWER_SECONDS
 from ..manager.shortage import parse_size, size
 from .creation import Creation
 from .spilling import ObjectDamaged, SpillDirectory
@@ -42,10 +53,9 @@ from .values import refusal
 if TYPE_CHECKING:
     from .._native import Block, PutResult
     from ..dtypes import dtype as DType  # noqa: N812
-    from ..manager import client
 
-_EVICTIONS: Final = {"lru": True, None: False}
 _TRIES: Final = 64  # objects that are tried before a store counts as full
+_LONGEST_PATH: Final = 1023  # bytes of the path of a spill directory
 _SHOWN: Final = 5  # objects named in the message of a full store
 
 _stores: Final[weakref.WeakValueDictionary[Ring, StoreRing]] = weakref.WeakValueDictionary()
@@ -83,6 +93,7 @@ class StoreStats:
     """Statistics of a store, a snapshot."""
 
     objects: int
+    """In memory and in files, with those whose time is over and that were not removed yet."""
     nbytes: int
     """Bytes of the objects in memory."""
     max_bytes: int | None
@@ -136,8 +147,8 @@ class Store(RingObject):
             evict: "lru": where `max_bytes` leaves no room, objects that nobody reads make room, those not used for
                 longest first, as far as samples of 16 tell. None: `put` raises instead. Used where the store is
                 created.
-            spill: a directory of this store alone. Objects that make room go there, one `.safetensors` file each, and
-                `get` maps the file.
+            spill: a directory of this store alone, which is made if need be. Objects that make room go there, one
+                `.safetensors` file each, and `get` maps the file. Others can read what the directory's mode allows.
             spill_bytes: bytes of all spilled objects at most; then those not used for longest are removed, or with
                 evict=None `put` raises. None: no limit.
             create: as for `multiprocessing.SimpleQueue`.
@@ -145,14 +156,14 @@ class Store(RingObject):
 
         Raises:
             InvalidArgument: a malformed name, one of another kind of object, a store with other limits, spill without
-                max_bytes, spill_bytes without spill, or a path that cannot be a directory.
+                max_bytes, spill_bytes without spill, or a path that cannot be a directory or is another store's.
             NameTaken, UnknownHandle, ManagerUnavailable, OutOfMemory, ManagerError: as SimpleQueue.
         """
-        if evict not in _EVICTIONS:
+        if not (evict is None or evict == "lru"):
             raise InvalidArgument(f"evict must be 'lru' or None, not {evict!r}")
         self._limit = _bytes_of(max_bytes, "max_bytes")
-        self._evicts = _EVICTIONS[evict]
-        self._spill_path = "" if spill is None else os.path.abspath(os.fspath(spill))  # noqa: PTH100
+        self._evicts = evict == "lru"
+        self._spill_path = "" if spill is None else _path_of(spill)
         self._spill_limit = _bytes_of(spill_bytes, "spill_bytes")
         if self._spill_limit and not self._spill_path:
             raise InvalidArgument("spill_bytes needs spill, the directory of the files")
@@ -166,7 +177,9 @@ class Store(RingObject):
             if self._spill_path and not self._limit:
                 raise InvalidArgument("spill needs max_bytes: objects go to files where memory has no room for them")
             if self._spill_path:
-                SpillDirectory(self._spill_path).create()
+                directory = SpillDirectory(self._spill_path)
+                directory.create()
+                directory.claim(self._noted(ring, name), _lives)
             native.make(self._limit, self._evicts, self._spill_path, self._spill_limit)
         found = native.stats()
         for what, asked, there in (
@@ -179,6 +192,11 @@ class Store(RingObject):
                     f"the store {name!r} exists with {what}={there or None!r}, not {asked!r}; leave {what} out, or use "
                     "another name"
                 )
+
+    def _noted(self, ring: Ring, name: str | None) -> dict[str, Any]:
+        """Return what tells this store from others, for who wants to use its directory."""
+        stats = client.default().stats()
+        return {"name": name, "address": stats.address, "group": stats.group, "segment": ring.block.segment}
 
     def _open(self, manager: client.Manager, block: Block) -> None:
         super()._open(manager, block)
@@ -199,7 +217,9 @@ class Store(RingObject):
     # ------------------------------------------------------------------------------------------------------- objects
 
     def put(self, key: str, value: Any, ttl: float | None = None, pin: bool = False, replace: bool = False) -> int:
-        """Put a copy of a value under a key; every process sees it at once. Blocks only for memory.
+        """Put a copy of a value under a key; every process sees it at once.
+
+        Blocks for memory, and in a store that spills while others and it write files.
 
         Args:
             key: a str of 1 to 1024 bytes in UTF-8.
@@ -227,36 +247,57 @@ class Store(RingObject):
         self, objects: Mapping[str, Any], ttl: float | None = None, pin: bool = False, replace: bool = False
     ) -> dict[str, int]:
         """Put several objects as `put` does: all at once, or none. Returns their versions by key."""
+        if not isinstance(objects, Mapping):
+            raise InvalidArgument(f"put_many takes a dict of objects by key, not {type(objects).__name__}")
         keys = list(objects)
         present = STORE_REPLACE if replace else STORE_REFUSE
         versions = self._put(keys, list(objects.values()), _expiry(ttl), pin, present)
         return dict(zip(keys, versions, strict=True))
 
     def _put(
-        self, keys: list[str], values: list[Any], expires: int, pin: bool, present: int, copies: bool = True
+        self,
+        keys: list[str],
+        values: list[Any],
+        expires: int,
+        pin: bool,
+        present: int,
+        copies: bool = True,
+        reservation: int = 0,
     ) -> list[int]:
-        result = self._try_put(keys, values, expires, pin, present, copies)
+        result = self._try_put(keys, values, expires, pin, present, copies, reservation)
         if result.status == STORE_FULL and self._files is not None:
             # One after the other: an object that is being written to its file is held by who writes it.
             with self._spilling(keys[result.which]):
                 while result.status == STORE_FULL and self._spill(result.nbytes, keys):
-                    result = self._try_put(keys, values, expires, pin, present, copies)
+                    result = self._try_put(keys, values, expires, pin, present, copies, reservation)
         if result.status == STORE_PUT:
             self._remove_files()
             return result.versions
         key = keys[result.which]
         if result.status == STORE_EXISTS:
-            advice = "another process creates it" if present == STORE_REPLACE else "replace=True puts the next version"
-            raise NameTaken(f"the store {self._name!r} has an object {key!r} already; {advice}")
+            if present == STORE_REPLACE or self._native.stat(key) is None:
+                raise NameTaken(f"the key {key!r} of the store {self._name!r} is reserved: somebody creates its object")
+            raise NameTaken(
+                f"the store {self._name!r} has an object {key!r} already; "
+                "replace=True (--replace) puts the next version"
+            )
         if result.status == STORE_NOT_RESERVED:
             raise NameTaken(f"the key {key!r} is not reserved for this process any more: it was deleted meanwhile")
-        raise QuotaExceeded(self._shortage(key, result.status == STORE_TOO_LARGE))
+        what = repr(key) if len(keys) == 1 else f"{len(keys)} objects ({key!r}, ...)"
+        raise QuotaExceeded(self._shortage(f"{what} of {size(result.nbytes)}", result.status == STORE_TOO_LARGE))
 
     def _try_put(
-        self, keys: list[str], values: list[Any], expires: int, pin: bool, present: int, copies: bool
+        self,
+        keys: list[str],
+        values: list[Any],
+        expires: int,
+        pin: bool,
+        present: int,
+        copies: bool,
+        reservation: int,
     ) -> PutResult:
         try:
-            return self._native.put(keys, values, expires, pin, present, copies)
+            return self._native.put(keys, values, expires, pin, present, copies, reservation)
         except TypeError:
             raise DTypeError(f"cannot put {_refusals(keys, values)}") from None
         except (Refused, BlockGone, LockBusy) as problem:
@@ -301,7 +342,7 @@ class Store(RingObject):
                 self._files.write(version, self._native_get(key, version))
             except KeyError:  # it was removed meanwhile
                 return True
-            except SegmentLost:
+            except ShmTensorError:  # its memory is lost, or no file can have it: others go
                 self._native.touch(key, None, None)
                 continue
             status = self._native.spill(key, version)
@@ -320,7 +361,7 @@ class Store(RingObject):
     def _sweep(self) -> None:
         """Remove files that the table does not name, while nobody else writes one."""
         assert self._files is not None
-        with suppress(OSError), self._files.exclusive():
+        with suppress(OSError), self._files.exclusive(waits=False):
             self._native.take_dropped()
             self._files.sweep(self._native.spilled())
 
@@ -343,17 +384,17 @@ class Store(RingObject):
             except Spilled as again:
                 spilled = again.args[0]
 
-    def _shortage(self, key: str, never: bool) -> str:
+    def _shortage(self, what: str, never: bool) -> str:
         found = self._native.stats()
-        text = f"no room for {key!r} in the store {self._name!r}: {size(found.nbytes)} of {size(found.max_bytes)} used"
+        text = f"no room for {what} in the store {self._name!r}: {size(found.nbytes)} of {size(found.max_bytes)} used"
         if found.max_spilled_bytes:
             text += f", and {size(found.spilled_nbytes)} of {size(found.max_spilled_bytes)} in files"
         if never and not found.max_bytes:
             return (
-                f"no room for {key!r} in the store {self._name!r}: its table has its full size of 1 GiB; delete objects"
+                f"no room for {what} in the store {self._name!r}: its table has its full size of 1 GiB; delete objects"
             )
         if never:
-            return f"{text}, and it is larger than max_bytes; use a store with a higher limit"
+            return f"{text}, and this is larger than max_bytes; use a store with a higher limit"
         held = [stats for name in self.keys() if (stats := self._stat(name)) and (stats.pinned or stats.holders)]
         held.sort(key=lambda stats: -stats.nbytes)
         rows = [
@@ -374,8 +415,10 @@ class Store(RingObject):
     ) -> Creation:  # fmt: skip
         """Make an object in place: `with store.create(key, shape, dtype) as t:` gives a tensor to be filled.
 
-        At the end of the block it is sealed: everybody sees it, and nobody can write it any more, nor can this process
-        through `t`. Until then the key is reserved: `get` with a timeout waits for it, `put` raises NameTaken. If the
+        At the end of the block it is sealed: everybody sees it, and nobody can write it any more. If views or arrays of
+        `t` are still there, or another process has it, a copy is sealed.
+
+        Until then the key is reserved: `get` with a timeout waits for it, `put` raises NameTaken. If the
         block raises, or the process dies, key and memory are free again.
 
         Args:
@@ -394,8 +437,10 @@ class Store(RingObject):
             shape,
             dtype,
             reserve=lambda: self._reserve(key),
-            seal=lambda tensor: self._put([key], [tensor], _expiry(ttl), pin, STORE_SEAL, copies=False)[0],
-            give_up=lambda: self._native.remove(key),
+            seal=lambda tensor, copies, reservation: self._put(
+                [key], [tensor], _expiry(ttl), pin, STORE_SEAL, copies, reservation
+            )[0],
+            give_up=lambda reservation: self._native.give_up(key, reservation),
         )
 
     def get(self, key: str, timeout: float | None = None, version: int | None = None) -> Any:
@@ -417,7 +462,7 @@ class Store(RingObject):
         """
         try:
             try:
-                return self._native_get(key, version or 0, timeout)
+                return self._native_get(key, 0 if version is None else _version(version), timeout)
             except Spilled as problem:
                 return self._read(key, version, problem.args[0])
         except KeyError:
@@ -500,8 +545,9 @@ class Store(RingObject):
     def watch(self, prefix: str = "", timeout: float | None = None) -> Iterator[StoreChange]:
         """Yield changes of the objects whose keys begin with `prefix`, from now on. Blocks until there is one.
 
-        Of several changes of one key in a row it may yield the last alone. A change is looked for among all keys with
-        the prefix, so that a short prefix in a large store is slow.
+        Of several changes of one key in a row it may yield the last alone. That the time of an object is over is seen
+        with the next change of any object. A change is looked for among all keys with the prefix, so that a short
+        prefix in a large store is slow.
 
         Args:
             prefix: of the keys.
@@ -559,13 +605,14 @@ class Store(RingObject):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _reserve(self, key: str) -> None:
+    def _reserve(self, key: str) -> int:
         try:
             reserved = self._native.reserve_key(key)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
         if not reserved:
-            raise NameTaken(f"the store {self._name!r} has an object {key!r} already, or another process creates it")
+            raise NameTaken(f"the store {self._name!r} has an object {key!r} already, or somebody creates it")
+        return reserved
 
 
 def _native_of(ring: Ring) -> StoreRing:
@@ -573,6 +620,39 @@ def _native_of(ring: Ring) -> StoreRing:
     if native is None:
         native = _stores[ring] = StoreRing(ring)
     return native
+
+
+def _lives(noted: dict[str, Any]) -> bool:
+    """Return whether the store that was noted in a directory may still be there."""
+    try:
+        with Observer(os.fsencode(noted["address"]), ANSWER_SECONDS) as observer:
+            stats = json.loads(observer.document(protocol.Stats()))
+            listing = json.loads(observer.document(protocol.List()))
+    except ManagerTimeout:
+        return True
+    except (ShmTensorError, OSError, LookupError, TypeError, ValueError):
+        return False
+    rings = {row["segment"] for row in listing["rings"] if row["kind"] == STORE}
+    return bool(stats["group"] == noted.get("group") and noted.get("segment") in rings)
+
+
+def _path_of(spill: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a directory. Raises InvalidArgument: it can be no path."""
+    try:
+        path = os.path.abspath(os.fspath(spill))  # noqa: PTH100
+        if not isinstance(path, str) or "\0" in path or len(path.encode()) > _LONGEST_PATH:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            f"spill must be the path of a directory, a str of at most {_LONGEST_PATH} bytes, not {spill!r}"
+        ) from None
+    return path
+
+
+def _version(version: int) -> int:
+    if not (isinstance(version, int) and 0 < version < 1 << 64):
+        raise InvalidArgument(f"version must be an int from 1 on, as put returns it, not {version!r}")
+    return version
 
 
 def _refusals(keys: list[str], values: list[Any]) -> str:
@@ -605,6 +685,6 @@ def _bytes_of(limit: int | str | None, name: str) -> int:
         nbytes = parse_size(str(limit)) if isinstance(limit, str) else limit.__index__()
     except (AttributeError, ValueError):
         nbytes = 0
-    if nbytes < 1:
+    if not 1 <= nbytes < 1 << 63:
         raise InvalidArgument(f"{name} must be at least 1, a size such as '8G', or None, not {limit!r}")
     return int(nbytes)

@@ -53,4 +53,6 @@ def _leaf(value: Any) -> str:
         return "" if -(2**63) <= value < 2**63 else "an int beyond 64 bits; put it as a str or bytes"
     if value is None or kind in (bool, float, complex, str, bytes):
         return ""
+    if isinstance(value, np.generic):
+        return f"a NumPy scalar of type {kind.__name__}; put its item()"
     return f"of type {kind.__name__}; a store takes {_TAKEN}: convert it, or put its pickle as bytes"

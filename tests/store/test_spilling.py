@@ -6,8 +6,10 @@ import gc
 import os
 import resource
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from manager_world import World, kill, line_of, until
 import shmtensor as st
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
+from shmtensor.manager import client
+from shmtensor.manager.ring_kinds import STORE
 from shmtensor.store import ObjectDamaged, ObjectNotFound, Store
 
 
@@ -41,7 +45,7 @@ def check(store: Store, i: int) -> None:
 
 def files(store: Store) -> set[str]:
     assert store._files is not None
-    return {path.name for path in store._files.path.iterdir()}
+    return {path.name for path in store._files.path.iterdir()} - {"store.json"}
 
 
 def test_what_has_no_room_goes_to_files_and_comes_back(store: Store) -> None:
@@ -172,6 +176,102 @@ def test_a_full_disk_loses_nothing(store: Store) -> None:
     for i in range(4):
         check(store, i)
     assert not [name for name in files(store) if not name.endswith(".safetensors")]
+
+
+def test_a_directory_is_of_one_store(store: Store, tmp_path: Path) -> None:
+    fill(store, 10)
+    with pytest.raises(errors.InvalidArgument, match=r"belongs to the store None of .*give each store a directory"):
+        Store("other", max_bytes=20_000, spill=tmp_path / "spilled")
+    for i in range(10):
+        check(store, i)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "1000.safetensors").touch()
+    with pytest.raises(errors.InvalidArgument, match="has files that may be of another store; give an empty"):
+        Store(max_bytes=20_000, spill=foreign)
+    assert (foreign / "1000.safetensors").exists()
+
+
+def test_the_directory_of_a_store_that_has_ended_is_for_the_next(tmp_path: Path) -> None:
+    first = Store(max_bytes=20_000, spill=tmp_path)
+    fill(first, 10)
+    assert files(first)
+    del first
+    gc.collect()
+    until(lambda: not [row for row in client.default().list()["rings"] if row["kind"] == STORE], "the store to end")
+    (tmp_path / f".1.safetensors.{'a' * 16}.tmp").touch()  # of a process that was killed
+    (tmp_path / "notes.txt").touch()
+    second = Store(max_bytes=20_000, spill=tmp_path)
+    assert not files(second) - {"notes.txt"}
+    fill(second, 10)
+    check(second, 0)
+
+
+def test_a_fork_during_a_spill_blocks_nobody(store: Store) -> None:
+    assert store._files is not None
+    with store._files.exclusive():
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+    try:
+        with store._files.exclusive(waits=False):
+            pass
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_who_opens_and_deletes_does_not_wait_for_who_spills(tmp_path: Path) -> None:
+    store = Store("spills", max_bytes=20_000, spill=tmp_path)
+    fill(store, 10)
+    assert store._files is not None
+    with store._files.exclusive():
+        other = Store("spills")
+        spilled = next(key for key in other if other.stat(key).spilled)
+        assert other.delete(spilled)
+    store.delete(next(key for key in other if other.stat(key).spilled))
+    assert len(files(store)) == store.stats().spilled
+    store.destroy()
+
+
+def test_what_no_file_can_have_stays_in_memory() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        store = Store(max_bytes=20_000, spill=directory)
+        store.put("long", np.ones(100, np.longdouble))
+        fill(store, 10)
+        assert not store.stat("long").spilled and store.get("long")[0] == 1
+
+
+def test_a_pin_that_comes_while_it_is_written_holds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("pinned", st.zeros(1000))
+    assert store._files is not None
+    write = store._files.write
+
+    def pins(version: int, value: object) -> None:
+        if isinstance(value, st.Tensor):
+            store.touch("pinned", pin=True)
+        write(version, value)
+
+    monkeypatch.setattr(store._files, "write", pins)
+    fill(store, 10)
+    assert store.stat("pinned").pinned and not store.stat("pinned").spilled
+
+
+def test_a_file_that_leads_to_itself_is_damaged(store: Store) -> None:
+    fill(store, 10)
+    assert store._files is not None
+    spilled = next(key for key in store if store.stat(key).spilled)
+    path = store._files.file_of(store.stat(spilled).version)
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(ObjectDamaged, match="delete the object"):
+        store.get(spilled)
+
+
+@pytest.mark.parametrize("spill", [3, b"bytes", "a\0b", "x" * 2000, "\ud800"], ids=repr)
+def test_what_is_no_path(spill: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="spill must be the path"):
+        Store(max_bytes=1000, spill=spill)
 
 
 def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:

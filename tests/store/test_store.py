@@ -44,19 +44,27 @@ def settled() -> int:
 
 
 def test_out_of_memory_says_what_could_be_removed_and_who_has_the_rest(store: Store) -> None:
+    settled_but(store)
     store.put("read", st.ones(1 << 19, dtype=st.float32))
     store.put("free", st.ones(1 << 18, dtype=st.float32))
     held = store.get("read")
     with pytest.raises(errors.OutOfMemory) as caught:
         client.default().allocate(1 << 45)
     text = str(caught.value)
-    assert "could be removed, as nobody reads it: 1.0 MiB in a store without a name" in text
+    assert "nobody reads, pinned ones included: 1.0 MiB in a store without a name" in text
     assert "3.0 MiB by a store without a name" in text and f"MiB by pid {os.getpid()}" in text
-    assert "shmtensor-manager store rm" in text
+    assert "delete objects of stores, release tensors" in text
     store.delete("free")
     with pytest.raises(errors.OutOfMemory) as caught:
         client.default().allocate(1 << 45)
-    assert "could be removed" not in str(caught.value)
+    assert "nobody reads" not in str(caught.value)
+    named = Store("features")
+    named.put("free", st.ones(1 << 18, dtype=st.float32))
+    with pytest.raises(
+        errors.OutOfMemory, match=r"1\.0 MiB in the store 'features'.*`shmtensor-manager store rm features`"
+    ):
+        client.default().allocate(1 << 45)
+    named.destroy()
     del held
 
 
@@ -189,6 +197,7 @@ OTHERS = {
     "object": (object(), "value is of type object; a store takes tensors and ndarrays"),
     "set": ({"a": [1, {1, 2}]}, r"value\['a'\]\[1\] is of type set"),
     "key": ({(1, Path("/")): 1}, r"a key of value\[1\] is of type PosixPath"),
+    "scalar": (np.float64(1), r"a NumPy scalar of type float64; put its item\(\)"),
     "large": (2**70, "an int beyond 64 bits"),
     "objects": (np.array(["a"], object), "value is an ndarray of object"),
     "fields": (np.zeros(1, [("a", int)]), "an ndarray with fields; put a dict"),
@@ -243,8 +252,91 @@ def test_keys_that_are_none(store: Store, key: Any) -> None:
 
 
 def test_a_key_without_utf_8(store: Store) -> None:
-    with pytest.raises(UnicodeEncodeError):
-        store.put("\ud800", 1)
+    for call in (lambda: store.put("\ud800", 1), lambda: store.get("\ud800"), lambda: store.keys("\ud800")):
+        with pytest.raises(errors.InvalidArgument, match="UTF-8"):
+            call()
+
+
+@pytest.mark.parametrize("version", [0, -1, 1 << 64, "1", 1.0])
+def test_versions_that_put_never_returns(store: Store, version: Any) -> None:
+    store.put("a", 1)
+    with pytest.raises(errors.InvalidArgument, match="version must be an int from 1 on"):
+        store.get("a", version=version)
+
+
+def test_who_fails_to_create_takes_nothing_of_others(store: Store) -> None:
+    with pytest.raises(errors.NameTaken, match="not reserved"), store.create("k", 3):
+        assert store.delete("k")
+        store.put("k", "of somebody")
+    assert store.get("k") == "of somebody"
+    with pytest.raises(errors.NameTaken, match="not reserved"), store.create("l", 3):
+        store.delete("l")
+        later = store.create("l", 4)
+        tensor = later.__enter__()
+    tensor.fill_(2)
+    later.__exit__(None, None, None)
+    assert store.get("l").tolist() == [2] * 4
+    with pytest.raises(errors.NameTaken, match="is reserved: somebody creates"), store.create("m", 3):
+        store.put("m", 1)
+
+
+def test_a_child_that_is_forked_meanwhile_seals_nothing(store: Store) -> None:
+    made = store.create("k", 3)
+    tensor = made.__enter__()
+    pid = os.fork()
+    if pid == 0:
+        made.__exit__(None, None, None)
+        os._exit(0 if "k" not in store else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    tensor.fill_(1)
+    made.__exit__(None, None, None)
+    assert store.get("k").tolist() == [1] * 3
+
+
+ALIASES = {
+    "view": lambda x: x[1:], "array": lambda x: x.numpy(), "storage": lambda x: x.untyped_storage(),
+    "detached": lambda x: x.detach(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("alias", ALIASES.values(), ids=list(ALIASES))
+def test_nobody_writes_a_sealed_object_through_what_was_there_before(store: Store, alias: Any) -> None:
+    with store.create("k", 3, st.int64) as tensor:
+        other = alias(tensor)
+        tensor.fill_(1)
+    if isinstance(other, st.UntypedStorage):
+        other.fill_(2)
+    else:
+        other[:] = 2
+    assert store.get("k").tolist() == [1] * 3
+
+
+def test_another_process_has_the_memory_of_what_is_sealed(store: Store) -> None:
+    queue, has_it, sealed = mp.SimpleQueue(), mp.Event(), mp.Event()
+
+    def write() -> None:
+        found = queue.get()
+        has_it.set()
+        sealed.wait(BOUND)
+        found.fill_(2)
+
+    child = mp.get_context("fork").Process(target=write)
+    child.start()
+    with store.create("k", 3, st.int64) as tensor:
+        tensor.fill_(1)
+        queue.put(tensor)
+        assert has_it.wait(BOUND)
+    sealed.set()
+    finish(child)
+    assert store.get("k").tolist() == [1] * 3
+
+
+def test_several_objects_that_are_too_large_together_are_counted() -> None:
+    store = limited(10_000)
+    with pytest.raises(
+        errors.QuotaExceeded, match=r"no room for 3 objects \('a', ...\) of 23\.\d KiB .* larger than max"
+    ):
+        store.put_many({key: st.zeros(2000) for key in "abc"})
 
 
 def test_keys_are_listed_in_order_by_prefix(store: Store) -> None:

@@ -251,7 +251,7 @@ function drawQueues() {
     return made;
   });
   if (rings.length > SHOWN_ROWS) rows.push(element("tr", `and ${rings.length - SHOWN_ROWS} more`));
-  byId("queues").replaceChildren(columnsOf(["who", "bar", "count", "age", "size"]),
+  byId("queues").replaceChildren(columnsOf(["ring", "bar", "count", "age", "size"]),
     header(["", "depth", "inside", "peak", "bytes"], ["", "", "number", "number", "number"]), ...rows);
 }
 
