@@ -49,7 +49,7 @@ OPERATIONS: Final = (
     Operation("fork", 5.0, False, "os.fork with shared memory"),
     Operation("child", 10.0, False, "a forked child: checks what it inherited, sends it, ends"),
     Operation("pool", 10.0, False, "the result of a task of the Pool, or WorkerDied"),
-    Operation("store", 10.0, False, "Store.put, get, create, put_many, delete, expire, some of which write files"),
+    Operation("store", 30.0, False, "Store.put, get, create, put_many, delete, expire, some of which write files"),
     Operation("leave", 5.0, False, "SIGTERM raises SystemExit in the middle of anything: until the process has ended"),
 )
 (
