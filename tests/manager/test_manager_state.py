@@ -426,8 +426,24 @@ def test_the_listing_says_who_holds_what_and_what_is_in_flight(made: Fixture) ->
     (segment,) = document["segments"]
     assert (segment["live_blocks"], segment["live_bytes"], segment["owner"], segment["names"]) == (2, 150, slot, 1)
     assert segment["holders"] == [
-        {"slot": 0, "ring": None, "kind": "ticket", "blocks": 1, "bytes": 100, "oldest_seconds": 2.5},
-        {"slot": slot, "ring": None, "kind": "client", "blocks": 2, "bytes": 150, "oldest_seconds": 2.5},
+        {
+            "slot": 0,
+            "ring": None,
+            "kind": "ticket",
+            "blocks": 1,
+            "bytes": 100,
+            "unshared_bytes": 0,
+            "oldest_seconds": 2.5,
+        },
+        {
+            "slot": slot,
+            "ring": None,
+            "kind": "client",
+            "blocks": 2,
+            "bytes": 150,
+            "unshared_bytes": 50,
+            "oldest_seconds": 2.5,
+        },
     ]
     assert document["in_flight"] == [
         {"segment": 1, "block": 0, "generation": 1, "bytes": 100, "slot": 0, "age_seconds": 2.5}
