@@ -159,6 +159,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.exhaustive
 def test_importing_a_module_looks_nothing_up():
     """It would wait for the lock of such imports, while who has that may wait for the module."""
     code = f"""

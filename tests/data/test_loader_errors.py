@@ -388,6 +388,7 @@ def test_an_exception_of_a_sampler_comes_after_the_batches_before(workers):
         next(iterator)
 
 
+@pytest.mark.exhaustive
 def test_an_iterator_that_an_error_has_ended_says_so_and_its_state_can_be_loaded():
     loader = DataLoader(Failing(37, "hang"), 4, num_workers=1, timeout=5)
     iterator = iter(loader)

@@ -93,6 +93,7 @@ def test_a_dataset_of_views_stays_where_it_is() -> None:
     assert not any(bool(moved[0]) for _, moved in batches)
 
 
+@pytest.mark.exhaustive
 def test_many_results_need_no_descriptors() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"

@@ -285,6 +285,7 @@ def add_index(index: int, tensor: Any) -> None:
     tensor[index] += index + 1
 
 
+@pytest.mark.exhaustive
 def test_spawn_of_several() -> None:
     x = torch.zeros(3)
     mp.spawn(add_index, (x,), nprocs=3)
@@ -368,6 +369,7 @@ def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.exhaustive
 def test_2000_tensors_with_128_descriptors() -> None:
     done = run(MANY)
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from manager_world import BOUND
+from tiers import first
 
 torch = pytest.importorskip("torch")
 
@@ -249,7 +250,7 @@ def add_one(inbox: Any, outbox: Any) -> None:
     outbox.get()  # until the parent has it
 
 
-@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+@pytest.mark.parametrize("strategy", first(["file_descriptor", "file_system"]))
 def test_torchs_queues_and_arguments_send_handles_of_our_memory(strategy: str) -> None:
     ours = shmtensor.zeros(8, shared=True)
     theirs = torch.from_dlpack(ours)
@@ -409,6 +410,7 @@ assert queue.get().nbytes() == 12
 """
 
 
+@pytest.mark.exhaustive
 def test_a_torch_without_moves_of_storages() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr

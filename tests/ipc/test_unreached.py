@@ -208,6 +208,7 @@ def test_managers_that_are_killed_leave_it_to_the_next(here: World) -> None:
     kill(user)
 
 
+@pytest.mark.exhaustive
 def test_a_name_found_while_the_manager_looks_keeps_all(here: World) -> None:
     """Whoever opens a queue of a cycle by its name in time has it whole; else it makes a new one."""
     address = here.serve()

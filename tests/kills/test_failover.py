@@ -520,6 +520,7 @@ def test_each_thread_that_waited_for_a_stopped_manager_is_told_which(manager: cl
         assert os.fsdecode(manager.address) in problem and "0.5" in problem and "stopped" in problem
 
 
+@pytest.mark.exhaustive
 def test_restart_of_one_that_does_not_answer(manager: client.Manager, here: World) -> None:
     tensor = shmtensor.ones(1000, shared=True)
     old = manager.stats().pid

@@ -339,6 +339,7 @@ def test_an_embryo_on_the_managers_own_socket(watched: Watched) -> None:
     watched.check()
 
 
+@pytest.mark.exhaustive
 def test_one_that_says_nothing_and_one_that_never_reads(watched: Watched) -> None:
     silent = Wire(watched.address)
     greedy = hello(watched.address)

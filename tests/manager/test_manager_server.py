@@ -478,6 +478,7 @@ def test_out_of_descriptors_is_an_error_and_not_the_end(here: World) -> None:
     wire.close()
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_connections(served: tuple[World, bytes]) -> None:
     here, address = served
     wires = [client(address)[0] for _ in range(1000)]

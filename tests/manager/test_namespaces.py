@@ -312,6 +312,7 @@ def test_64_kib_of_dev_shm_are_enough(here: World) -> None:
     assert contained(here, "mount -t tmpfs -o size=64k tmpfs /dev/shm", {}).startswith(str(here.directory))
 
 
+@pytest.mark.exhaustive
 @needs_mounts
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount here")
 def test_a_read_only_root(here: World) -> None:

@@ -118,6 +118,7 @@ def test_a_filter_is_typed_and_taken_back(user: client.Manager) -> None:
     drive(user, steps)
 
 
+@pytest.mark.exhaustive
 def test_a_pause_stops_looking(user: client.Manager) -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         await pilot.press("3", "p")

@@ -180,6 +180,7 @@ def test_jax() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_the_examples_of_the_documentation() -> None:
     need_jax()
     pytest.importorskip("torch")
