@@ -497,7 +497,7 @@ void reserved() {
             }
             return false;
         };
-        want(left(), "there is no reserved key");
+        want(left(), "no key is reserved");
         for (int i = 0; i < 8; ++i) me.put({"k"}, 1, 0, IfPresent::replace);
         want(!left(), "a reserved key of the dead stays");
         if (const char* wrong = me.store.check()) fail(std::string{"reserved: "} + wrong);

@@ -200,12 +200,10 @@ def describe(
         parts.append("largest holders: " + _largest(_holders(listing)))
         if number == EDQUOT:
             parts.append("reserved, including caches: " + _largest(_reservers(listing)))
-    evictable = _evictable(listing) if listing is not None else []
-    if listing is not None and evictable:
+    advice = "release tensors, or raise the limit"
+    if listing is not None and (evictable := _evictable(listing)):
         rows = ", ".join(f"{size(nbytes)} in {_ring(number, listing)}" for nbytes, number in evictable[:_SHOWN])
         parts.append(f"objects that nobody reads, pinned ones included: {rows}")
-    advice = "release tensors, or raise the limit"
-    if listing is not None and evictable:
         names = [name for _, number in evictable[:_SHOWN] for name in _names(number, listing)[:1]]
         how = f" (`shmtensor-manager store rm {names[0]}`)" if names else ""
         advice = f"delete objects of stores{how}, {advice}"

@@ -77,12 +77,13 @@ class SpillDirectory:
                             "directory"
                         ) from None
                 except ValueError:
-                    pass  # cut off by a kill, before there were files
+                    pass  # its writer was killed before the store was made
                 else:
                     if isinstance(other, dict) and lives(other):
                         raise InvalidArgument(
                             f"spill={os.fspath(self.path)!r} belongs to the store {other.get('name')!r} of "
-                            f"{other.get('address')!r}; give each store a directory of its own"
+                            f"{other.get('address')!r}; give each store a directory of its own, or delete {_OWNER} "
+                            "and the files there if that one has ended"
                         )
                 note.write_text(json.dumps(owner))
                 self.sweep(())

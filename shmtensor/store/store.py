@@ -286,18 +286,10 @@ class Store(RingObject):
         what = repr(key) if len(keys) == 1 else f"{len(keys)} objects ({key!r}, ...)"
         raise QuotaExceeded(self._shortage(f"{what} of {size(result.nbytes)}", result.status == STORE_TOO_LARGE))
 
-    def _try_put(
-        self,
-        keys: list[str],
-        values: list[Any],
-        expires: int,
-        pin: bool,
-        present: int,
-        copies: bool,
-        reservation: int,
-    ) -> PutResult:
+    def _try_put(self, keys: list[str], values: list[Any], *how: Any) -> PutResult:
+        """Put as `StoreRing.put` does, with its further arguments. Raises DTypeError, and as `put`."""
         try:
-            return self._native.put(keys, values, expires, pin, present, copies, reservation)
+            return self._native.put(keys, values, *how)
         except TypeError:
             raise DTypeError(f"cannot put {_refusals(keys, values)}") from None
         except (Refused, BlockGone, LockBusy) as problem:
@@ -623,15 +615,20 @@ def _native_of(ring: Ring) -> StoreRing:
 
 
 def _lives(noted: dict[str, Any]) -> bool:
-    """Return whether the store that was noted in a directory may still be there."""
+    """Return whether the store that was noted in a directory may still be there.
+
+    A manager that was killed leaves its socket, and clients may go on without one; a manager that ends removes it.
+    """
     try:
         with Observer(os.fsencode(noted["address"]), ANSWER_SECONDS) as observer:
             stats = json.loads(observer.document(protocol.Stats()))
             listing = json.loads(observer.document(protocol.List()))
     except ManagerTimeout:
         return True
-    except (ShmTensorError, OSError, LookupError, TypeError, ValueError):
-        return False
+    except (ShmTensorError, OSError):
+        return os.path.exists(noted["address"])  # noqa: PTH110
+    except (LookupError, TypeError, ValueError):
+        return False  # it is not the note of a store
     rings = {row["segment"] for row in listing["rings"] if row["kind"] == STORE}
     return bool(stats["group"] == noted.get("group") and noted.get("segment") in rings)
 

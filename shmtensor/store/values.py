@@ -37,10 +37,10 @@ def _walk(value: Any, place: str, above: tuple[int, ...]) -> Iterator[tuple[str,
 
 
 def _leaf(value: Any) -> str:
-    """Return what is wrong with a value that is no container; empty: nothing."""
+    """Return why a store refuses a value other than a container; an empty string if it takes the value."""
     kind = type(value)
     if kind is Tensor or kind is np.ndarray:
-        dtype = value.numpy().dtype if kind is Tensor else value.dtype
+        dtype = value._array.dtype if kind is Tensor else value.dtype
         what = "a tensor" if kind is Tensor else "an ndarray"
         if dtype.isbuiltin == 2:
             return f"{what} of {dtype.name}; a store takes NumPy's own numbers: put its view(uint{8 * dtype.itemsize})"

@@ -69,7 +69,7 @@ def test_stores_and_who_holds_what_is_in_them(here: World, user: client.Manager)
     assert line_of(program) == ""
     done = here.command("top", "--once", "--table", "stores", "--table", "blocks", "--table", "rings")
     assert done.returncode == 0, done.stderr
-    stores, blocks = tables_of(done.stdout)  # a store is no queue
+    stores, blocks = tables_of(done.stdout)  # a store is not a queue
     (store,) = stores[1:]
     columns = dict(zip(stores[0].split(), store.replace(" KiB", "KiB").replace(" MiB", "MiB").split(), strict=False))
     assert (columns["NAME"], columns["OBJECTS"], columns["LIMIT"]) == ("/features", "2", "1.0MiB")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import resource
 import signal
@@ -205,6 +206,21 @@ def test_the_directory_of_a_store_that_has_ended_is_for_the_next(tmp_path: Path)
     assert not files(second) - {"notes.txt"}
     fill(second, 10)
     check(second, 0)
+
+
+def test_the_store_of_a_manager_that_was_killed_may_still_be_there(tmp_path: Path) -> None:
+    """Its clients go on without a manager; only its socket says so."""
+    address, spilled = tmp_path / "killed.sock", tmp_path / "spilled"
+    spilled.mkdir()
+    (spilled / "1.safetensors").touch()
+    noted = {"name": "x", "address": os.fspath(address), "group": "0", "segment": 1}
+    (spilled / "store.json").write_text(json.dumps(noted))
+    address.touch()
+    with pytest.raises(errors.InvalidArgument, match="belongs to the store 'x'"):
+        Store(max_bytes=20_000, spill=spilled)
+    assert (spilled / "1.safetensors").exists()
+    address.unlink()  # as a manager that ends does
+    assert not files(Store(max_bytes=20_000, spill=spilled))
 
 
 def test_a_fork_during_a_spill_blocks_nobody(store: Store) -> None:

@@ -217,6 +217,11 @@ def test_other_values_are_refused_and_named(store: Store, value: Any, why: str) 
     assert len(store) == 0
 
 
+def test_the_refused_one_is_named_beside_one_with_a_gradient(store: Store) -> None:
+    with pytest.raises(errors.DTypeError, match="cannot put 'v' into a store: value is of type set"):
+        store.put_many({"w": st.ones(3, requires_grad=True), "v": {1}})
+
+
 def test_as_deep_as_can_be(store: Store) -> None:
     store.put("v", nested(32))
     assert store.get("v") == nested(32)

@@ -150,13 +150,12 @@ def _clients(state: State) -> list[dict[str, Any]]:
 
 def _ring(ring: Ring) -> dict[str, Any]:
     facts = ring.memory.stats()
-    store = _store(ring) if facts.kind == STORE else None
     return {
         "ring": ring.number,
         "segment": ring.segment,
         "kind": facts.kind,
-        "messages": facts.messages if store is None else store["objects"],
-        "bytes": max(0, facts.put_bytes - facts.got_bytes) if store is None else store["bytes"],
+        "messages": facts.messages,
+        "bytes": max(0, facts.put_bytes - facts.got_bytes),
         "put_bytes": facts.put_bytes,
         "got_bytes": facts.got_bytes,
         "capacity_bytes": facts.capacity_bytes,
@@ -168,7 +167,7 @@ def _ring(ring: Ring) -> dict[str, Any]:
         "got_messages": facts.got_messages,
         "put_lock_slot": _slot(facts.put_lock_slot),
         "get_lock_slot": _slot(facts.get_lock_slot),
-        "store": store,
+        "store": _store(ring) if facts.kind == STORE else None,
     }
 
 

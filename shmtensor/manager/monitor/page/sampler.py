@@ -209,16 +209,15 @@ def _counted_as_ring(row: dict[str, Any], number: int, reserved: int) -> dict[st
 
 def _ring(memory: _native.RingMemory, segment: int) -> dict[str, Any]:
     facts = memory.stats()
-    store = memory.store_facts() if facts.kind == STORE else None
     return {
         "segment": segment,
         "kind": facts.kind,
-        "messages": facts.messages if store is None else store.objects,
-        "bytes": max(0, facts.put_bytes - facts.got_bytes) if store is None else store.nbytes,
+        "messages": facts.messages,
+        "bytes": max(0, facts.put_bytes - facts.got_bytes),
         "put_bytes": facts.put_bytes,
         "capacity": facts.capacity_bytes,
         "reserved": facts.reserved_bytes,
         "max_messages": facts.max_messages,
-        "max_bytes": facts.max_bytes if store is None else store.max_bytes,
-        "peak_messages": facts.peak_messages if store is None else 0,
+        "max_bytes": memory.store_facts().max_bytes if facts.kind == STORE else facts.max_bytes,
+        "peak_messages": facts.peak_messages,
     }
