@@ -259,4 +259,7 @@ def require_numbers(node: Node, gradients: tuple[Any, ...]) -> None:
         if isinstance(one, Tensor) and np.isnan(one._live()).any():
             error = GradientError(f"the gradient of {_name(node)} for its input {i} has NaN")
             explain(node, error)
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # no cycle with the traceback, which would keep the graph until a garbage collection

@@ -52,5 +52,8 @@ def raise_failure(failure: Failure, what: str, otherwise: type[ShmTensorError]) 
                 error.add_note(f"\n{what} this; its traceback:\n{text}")
             except Exception:  # it refuses attributes
                 raise error from otherwise(f"{what}:\n{text}")
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # a local of a frame in its traceback: a cycle, which keeps iterators and their workers
     raise otherwise(f"{what}:\n{text}")

@@ -111,7 +111,10 @@ class LocalIterator:
         finally:
             _current.sample, _current.generator = outer
         if failed is not None:
-            raise failed  # outside of `except`, so that its cause and context stay
+            try:
+                raise failed  # outside of `except`, so that its cause and context stay
+            finally:
+                del failed
         if rows < length and (not rows or epoch.drop_last):
             epoch.progress.is_over = True
             raise StopIteration
@@ -215,7 +218,10 @@ class WorkerIterator:
             if not self._waiting:
                 if self._problem is not None:
                     problem, self._problem = self._problem, None
-                    raise problem
+                    try:
+                        raise problem
+                    finally:
+                        del problem  # of its traceback and this frame nothing is to be kept
                 self._submit(1, may_raise=True)
                 if not self._waiting:
                     self._pipeline.require_open()
@@ -300,6 +306,7 @@ class WorkerIterator:
     def _fail(self, error: BaseException) -> None:
         """End the epoch after an error. Workers are ended, since a message may be lost."""
         self._is_over = True
+        self._stop_submitting()  # the process that reads a stream ends, too
         self._broken = f"{type_name(error)}: {error}" if str(error) else type_name(error)
         self._end.detach()
         self._waiting.clear()

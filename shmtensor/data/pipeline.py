@@ -591,9 +591,8 @@ class Pipeline:
                 again = ", as all that were started in its place"
         if not self._restart or again:
             advice = "" if self._restart else "; on_worker_death='restart' goes on without loss"
-            error = member.death(f"{doing}{again}{advice}")
             self.close()
-            raise error
+            raise member.death(f"{doing}{again}{advice}")
 
 
 def _some(keys: list[Any]) -> str:

@@ -275,7 +275,10 @@ class Simulations(User):
                 found = self._finished()
             if self._death is not None:
                 death, self._death = self._death, None
-                raise death
+                try:
+                    raise death
+                finally:
+                    del death
             try:
                 return self._taken(found[:max])
             except KeyboardInterrupt:  # messages of results may be lost

@@ -221,7 +221,10 @@ class _Map(User):
             return value
         if type(value) is _Error:
             if isinstance(value.error, Exception):
-                raise value.error
+                try:
+                    raise value.error
+                finally:
+                    del value
             raise_failure(value.error, value.what, TaskFailed)
         return converted(value, self._convert)
 
@@ -237,7 +240,10 @@ class _Map(User):
                 core.late(f"no result of {self._named()} came")
         if not found:
             problem, self._problem = self._problem, None
-            raise problem or StopIteration
+            try:
+                raise problem or StopIteration
+            finally:
+                del problem
 
     def _named(self) -> str:
         return getattr(self._function, "__qualname__", None) or repr(self._function)
@@ -259,17 +265,16 @@ class _Map(User):
         with self._reading:
             while self._items is not None and self._read - self._taken + self._chunk <= self._ahead:
                 items: list[Any] = []
-                problem: Exception | None = None
                 try:
                     items.extend(itertools.islice(self._items, self._chunk))
                 except Exception as error:  # of the iterator of items; those before are in the list
-                    problem = error
+                    self._problem = error
                 is_over = len(items) < self._chunk
                 with self._core.change:
                     if items:
                         self._give(items)
                     if is_over:
-                        self._items, self._problem = None, problem
+                        self._items = None
 
     def _give(self, items: list[Any]) -> None:
         task = Task(self.number, self._read, tuple(items))

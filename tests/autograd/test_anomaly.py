@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -37,6 +39,25 @@ def test_nan_is_an_error() -> None:
     assert "in square_root" in "".join(caught.value.__notes__)
     (square_root(x) * 0).sum().backward()
     assert x.grad.isnan().all()
+
+
+def test_the_error_of_nan_keeps_nothing() -> None:
+    x = st.zeros(2, requires_grad=True)
+
+    def failed() -> weakref.ref[Any]:
+        y = square_root(x) * 0
+        with detect_anomaly():
+            try:
+                (square_root(y) * 0).sum().backward()
+            except st.errors.GradientError:
+                return weakref.ref(y)
+        raise AssertionError
+
+    gc.disable()
+    try:
+        assert failed()() is None
+    finally:
+        gc.enable()
 
 
 def test_infinity_is_none() -> None:

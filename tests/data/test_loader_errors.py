@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -541,3 +544,69 @@ def test_an_exception_that_would_end_the_program_fails_its_batch(kind, case):
 def test_a_worker_init_fn_that_exits():
     with pytest.raises(SampleFailed, match="SystemExit"):
         next(iter(DataLoader(Rows(), 4, num_workers=1, worker_init_fn=sys.exit)))
+
+
+class Dealt(Stream):
+    """A stream that one process reads, and of which others load the samples."""
+
+    bad: Any
+
+    def load(self, item: Any) -> Any:
+        return self.bad[37] if item[0] == 10 else item
+
+
+def interrupted() -> Iterator[list[int]]:
+    yield [0, 1]
+    raise KeyError("no such thing")
+
+
+def dealt(kind: str) -> DataLoader[Any]:
+    stream = Dealt(64)
+    stream.bad = Failing(37, kind)
+    return DataLoader(stream, 4, num_workers=2)
+
+
+FAILURES: dict[str, Any] = {
+    "sample": lambda workers: DataLoader(Failing(37, "key"), 4, num_workers=workers),
+    "shape": lambda workers: DataLoader(Failing(37, "shape"), 4, num_workers=workers),
+    "sampler": lambda workers: DataLoader(Rows(), batch_sampler=interrupted(), num_workers=workers),
+    "late": lambda workers: DataLoader(Failing(37, "hang"), 4, num_workers=workers, timeout=0.1),
+    "death": lambda workers: DataLoader(Failing(37, "exit"), 4, num_workers=workers),
+    "dealt, sample": lambda _: dealt("key"),
+    "dealt, death": lambda _: dealt("exit"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_nothing_is_kept_after_an_error_without_garbage_collection(failure):
+    gc.disable()
+    try:
+        iterator = iter(FAILURES[failure](2))
+        kept = weakref.ref(iterator)
+        raised = False
+        try:
+            for _ in iterator:
+                pass
+        except (KeyError, SampleMismatch, WorkerDied, LoaderTimeout):
+            raised = True
+        assert raised
+        assert failure != "dealt, death" or not multiprocessing.active_children(), "the one that reads"
+        del iterator
+        assert kept() is None and not multiprocessing.active_children()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("failure", ["sample", "shape", "sampler"])
+def test_nothing_is_kept_after_an_error_without_workers(failure):
+    gc.disable()
+    try:
+        iterator = iter(FAILURES[failure](0))
+        kept = weakref.ref(iterator)
+        with contextlib.suppress(KeyError, SampleMismatch):
+            for _ in iterator:
+                pass
+        del iterator
+        assert kept() is None
+    finally:
+        gc.enable()

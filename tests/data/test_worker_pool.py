@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +379,25 @@ def test_a_map_that_is_dropped_ends(pool, tmp_path):
     assert list(blocking) == [0, 1]
     assert list(pool.map(world.square, range(20))) == [i * i for i in range(20)]
     assert not list(marks.iterdir())
+
+
+def unreadable() -> Iterator[int]:
+    yield 1
+    raise KeyError("no such thing")
+
+
+@pytest.mark.parametrize(("function", "items"), [(world.failing, range(10)), (world.square, unreadable())])
+def test_a_map_that_failed_is_not_kept(pool, function, items):
+    gc.disable()
+    try:
+        found = pool.map(function, items)
+        kept = weakref.ref(found)
+        with suppress(KeyError):
+            list(found)
+        del found
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_break_and_drop_leave_nothing():
